@@ -1,0 +1,124 @@
+"""`nightjar-ci images`: lists, locks, builds and tests the image tree of a checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, render_bake, select_images
+
+app = typer.Typer(help="Build and test the image tree.", no_args_is_help=True, rich_markup_mode=None)
+
+Flavor = Annotated[str, typer.Option(help="The same tree with another lock: docker/locks/jax-FLAVOR.txt.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands and run none.")]
+Target = Annotated[str | None, typer.Argument(help="An image of the tree; all where absent.", show_default=False)]
+
+
+@app.command("list", epilog="Example: nightjar-ci images list --json")
+def list_images(flavor: Flavor = DEFAULT_FLAVOR, as_json: Json = False) -> None:
+    """Print the images of the tree, parents first."""
+    tree = read_tree(find_checkout(Path.cwd()), flavor)
+    if as_json:
+        typer.echo(json.dumps([asdict(image) for image in tree], indent=1))
+        return
+    for image in tree:
+        typer.echo(f"{image.tag:<24} {'from ' + (image.parent or image.base):<34} {image.description}")
+
+
+@app.command(epilog="Example: nightjar-ci images build jax --flavor cpu")
+def build(
+    target: Target = None, flavor: Flavor = DEFAULT_FLAVOR, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Build images, and the ground floor where it is missing; print their tags, ids and sizes (MB: 1,000,000 bytes)."""
+    from nightjar_ci.images.build import build_images
+
+    checkout = find_checkout(Path.cwd())
+    images = select_images(read_tree(checkout, flavor), target)
+    if dry_run:
+        command = render_bake([image.name for image in images], flavor=flavor)
+        assignments = (f"{name}={shlex.quote(value)}" for name, value in command.variables.items() if value)
+        typer.echo(" ".join((*assignments, shlex.join(command.argv))))
+        return
+    with _steps() as on_step:
+        report = build_images(checkout, images, flavor=flavor, environ=os.environ, on_step=on_step)
+    if as_json:
+        typer.echo(json.dumps(asdict(report), indent=1))
+        return
+    for image in report.images:
+        typer.echo(f"{image.tag:<24} {image.id[:19]} {image.size_bytes / 1e6:>8.1f} MB")
+    typer.echo(f"built in {report.duration_s:.1f} s", err=True)
+
+
+@app.command("test", epilog="Example: nightjar-ci images test models")
+def run_tests(target: Target = None, flavor: Flavor = DEFAULT_FLAVOR, dry_run: DryRun = False) -> None:
+    """Test built images: each passes its own tests and those of the images that it is built on."""
+    from nightjar_ci.images.build import describe_image
+    from nightjar_ci.images.process import ToolError, check_engine
+
+    checkout = find_checkout(Path.cwd())
+    images = select_images(read_tree(checkout, flavor), target)
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/docker",
+        "--flavor",
+        flavor,
+        *(["--image", target] if target else []),
+    ]
+    if dry_run:
+        typer.echo(shlex.join(argv))
+        return
+    check_engine()
+    for image in images:
+        describe_image(image)  # an image that is not there is an error here, where pytest would skip its tests
+    import subprocess
+
+    status = subprocess.call(argv, cwd=checkout)
+    if status > 1:
+        raise ToolError(f"`{shlex.join(argv)}` ended with exit status {status}, expected 0 or 1.")
+    raise typer.Exit(status)
+
+
+@app.command(epilog="Example: nightjar-ci images lock --upgrade")
+def lock(
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="Take the newest versions, not the locked ones.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Make the lock files of docker/locks from the packages' dependencies; print their paths."""
+    from nightjar_ci.images.locks import list_locks, make_locks, render_compile
+
+    checkout = find_checkout(Path.cwd())
+    locks = list_locks(checkout)
+    if dry_run:
+        for one in locks:
+            typer.echo(shlex.join(render_compile(one, upgrade=upgrade)))
+        return
+    with _steps() as on_step:
+        make_locks(checkout, locks, upgrade=upgrade, on_lock=lambda one: on_step(f"resolving {one.path}"))
+    for one in locks:
+        typer.echo(one.path)
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    """Progress on stderr: one line that changes on a terminal, a line a step elsewhere."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: print(step[:150], file=sys.stderr, flush=True)
+        return
+    with console.status("starting") as status:
+        yield lambda step: status.update(escape(step[: console.width - 4]))

@@ -1,0 +1,81 @@
+"""How does a build step reach the package index that this machine uses, without any of it staying in an image?
+
+In: environment variables of uv, pip, proxies and certificates. Out: the text of a build secret that
+`docker/python-layer.sh` sources, and the CA bundle, which is another secret.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nightjar_ci.errors import InputError
+
+CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+CERTIFICATES_IN_BUILD = "/run/secrets/ca"
+PASSED = re.compile(
+    r"UV_(DEFAULT_INDEX|INDEX|INDEX_\w+|EXTRA_INDEX_URL|INSECURE_HOST|HTTP_TIMEOUT)"
+    r"|PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)|(?i:https?_proxy|no_proxy|all_proxy)"
+)
+# The same index, as uv and as pip call it.
+SYNONYMS = (
+    ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"),
+    ("UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"),
+)
+
+
+def find_certificates(environ: Mapping[str, str]) -> Path | None:
+    """The CA bundle that this machine's programs are told to use; None for the image's own.
+
+    Raises:
+        InputError: the variable names no file.
+    """
+    for name in CERTIFICATE_VARIABLES:
+        if value := environ.get(name):
+            if not Path(value).is_file():
+                raise InputError(f"{name}: {value!r} is no file, expected a CA bundle.", f"correct or unset {name}")
+            return Path(value)
+    return None
+
+
+def render_access(environ: Mapping[str, str], *, certificates: bool) -> str:
+    """Shell exports that give uv and pip in a build the index of this machine.
+
+    Args:
+        environ: variables of this machine. Indexes in local folders are left out: no build step sees them.
+        certificates: whether a CA bundle is mounted beside them.
+
+    >>> print(render_access({"PIP_INDEX_URL": "https://mirror.example/simple"}, certificates=False), end="")
+    export PIP_INDEX_URL=https://mirror.example/simple
+    export UV_DEFAULT_INDEX=https://mirror.example/simple
+    """
+    exports = {
+        name: kept for name, value in environ.items() if PASSED.fullmatch(name) and (kept := _without_folders(value))
+    }
+    for names in SYNONYMS:
+        known = next((exports[name] for name in names if name in exports), None)
+        if known is not None:
+            exports.setdefault(names[0], known)
+            exports.setdefault(names[-1], known)
+    if certificates:
+        exports |= dict.fromkeys(("SSL_CERT_FILE", "PIP_CERT"), CERTIFICATES_IN_BUILD)
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(exports.items()))
+
+
+@contextmanager
+def open_secrets(environ: Mapping[str, str]) -> Iterator[dict[str, Path]]:
+    """The build secrets by id, as files that only this user can read and that are gone afterwards."""
+    certificates = find_certificates(environ)
+    with TemporaryDirectory(prefix="nightjar-secrets-") as folder:
+        index = Path(folder, "index")
+        index.touch(mode=0o600)
+        index.write_text(render_access(environ, certificates=certificates is not None), encoding="utf-8")
+        yield {"index": index} | ({"ca": certificates} if certificates is not None else {})
+
+
+def _without_folders(value: str) -> str:
+    return " ".join(part for part in value.split() if not part.startswith(("file:", "/", ".")))

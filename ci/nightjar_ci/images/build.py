@@ -1,0 +1,128 @@
+"""How are images built, and what came of it? Drives `docker buildx bake` over the image tree.
+
+In: a checkout, the images wanted and a flavour. Out: what each built image is (tag, id, size). The ground floor is made
+first where the tree stands on the local one and the engine lacks it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar_ci.images.access import open_secrets
+from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
+from nightjar_ci.images.tree import Image, render_bake
+
+GROUND_FLOOR = "nightjar/ground-floor:"
+GROUND_FLOOR_SCRIPT = "docker/ground-floor.sh"
+_STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
+_MOUNTS = re.compile(r"( --mount=\S+)*\s+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltImage:
+    """An image that the engine holds: its size is that of all its layers, uncompressed."""
+
+    name: str
+    tag: str
+    id: str
+    size_bytes: int
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReport:
+    """What a build left, and how long it took."""
+
+    images: tuple[BuiltImage, ...]
+    duration_s: float
+
+
+def build_images(
+    checkout: Path,
+    images: Sequence[Image],
+    *,
+    flavor: str,
+    environ: Mapping[str, str],
+    on_step: Callable[[str], None],
+) -> BuildReport:
+    """Builds images and those below them.
+
+    Args:
+        checkout: root of the checkout.
+        images: what to build and tag.
+        flavor: such as `cpu`.
+        environ: says how this machine reaches its package index and which certificates it trusts.
+        on_step: called with each step of the build as it starts.
+
+    Raises:
+        ToolError: no engine, or a step failed.
+        InputError: `environ` names certificates that do not exist.
+    """
+    check_engine()
+    started = time.monotonic()
+    base = images[0].base
+    if needs_ground_floor(base, exists=inspect_image(base) is not None):
+        on_step(f"{GROUND_FLOOR_SCRIPT}: makes {base}")
+        run_streamed([str(checkout / GROUND_FLOOR_SCRIPT)], on_step)
+    with open_secrets(environ) as secrets:
+        names = [image.name for image in images]
+        options = ["--progress", "plain"]
+        command = render_bake(names, flavor=flavor, revision=find_revision(checkout), secrets=secrets, options=options)
+        run_streamed(command.argv, lambda line: _report_step(line, on_step), cwd=checkout, variables=command.variables)
+    return BuildReport(
+        images=tuple(describe_image(image) for image in images), duration_s=round(time.monotonic() - started, 1)
+    )
+
+
+def needs_ground_floor(base: str, *, exists: bool) -> bool:
+    """Whether the tree stands on the local ground floor, and that is yet to be made."""
+    return base.startswith(GROUND_FLOOR) and not exists
+
+
+def inspect_image(reference: str) -> dict[str, object] | None:
+    """What the engine knows of an image; None where it has no such image.
+
+    Raises:
+        ToolError: the engine does not answer.
+    """
+    listed = run_captured(["docker", "image", "ls", "--quiet", "--no-trunc", reference], hint=ENGINE_HINT)
+    if not listed.strip():
+        return None
+    found: list[dict[str, object]] = json.loads(run_captured(["docker", "image", "inspect", reference]))
+    return found[0]
+
+
+def describe_image(image: Image) -> BuiltImage:
+    """What became of an image of the tree.
+
+    Raises:
+        ToolError: the engine lacks it.
+    """
+    found = inspect_image(image.tag)
+    if found is None:
+        raise ToolError(f"{image.tag}: the engine has no such image.", f"nightjar-ci images build {image.name}")
+    match found:
+        case {"Id": str(id_), "Size": int(size), "RootFS": {"Layers": [*layers]}}:
+            return BuiltImage(name=image.name, tag=image.tag, id=id_, size_bytes=size, layers=tuple(map(str, layers)))
+    raise ToolError(f"{image.tag}: `docker image inspect` answered {found!r}, expected Id, Size and RootFS.Layers.")
+
+
+def find_revision(checkout: Path) -> str:
+    """The git commit of a checkout, with `-dirty` where a tracked file differs; empty outside git."""
+    try:
+        described = run_captured(
+            ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+        )
+    except ToolError:
+        return ""
+    return described.strip()
+
+
+def _report_step(line: str, on_step: Callable[[str], None]) -> None:
+    if step := _STEP.fullmatch(line):
+        on_step(_MOUNTS.sub(" ", step[1]))

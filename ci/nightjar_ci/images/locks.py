@@ -1,0 +1,95 @@
+"""What is each lock file made from? The one table of `docker/locks/`, and the uv command for each.
+
+In: the pyproject files of the three packages and `docker/locks/*.in`. Out: hashed locks for every platform and Python,
+without index addresses or machine paths. Each lock is resolved within the one before, so that development, the models
+image and the jax image never differ in a version.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar_ci.images.process import run_captured
+
+FOLDER = "docker/locks"
+PACKAGES = ("ci/pyproject.toml", "models/pyproject.toml", "profiling/pyproject.toml")
+OLDEST_PYTHON = "3.11"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """A lock file.
+
+    Attributes:
+        name: `dev` for `docker/locks/dev.txt`.
+        sources: pyproject or `.in` files, relative to the checkout.
+        within: name of the lock whose versions it keeps to.
+        extras: extras of the pyproject files.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    within: str | None = None
+    extras: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The lock file, relative to the checkout."""
+        return f"{FOLDER}/{self.name}.txt"
+
+
+def list_locks(checkout: Path) -> tuple[Lock, ...]:
+    """Every lock, in the order in which they are made."""
+    flavors = sorted(path.stem for path in (checkout / FOLDER).glob("jax-*.in"))
+    return (
+        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres",)),
+        Lock(name="tools", sources=(f"{FOLDER}/tools.in",), within="dev"),
+        Lock(name="models", sources=PACKAGES, within="dev"),
+        *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="models") for name in flavors),
+    )
+
+
+def render_compile(lock: Lock, *, upgrade: bool = False) -> tuple[str, ...]:
+    """The uv command that makes a lock; to be run in the checkout.
+
+    Args:
+        lock: what to make.
+        upgrade: take the newest versions instead of keeping the locked ones.
+
+    >>> " ".join(render_compile(Lock(name="models", sources=("a.toml",), within="dev"))[-5:])
+    'a.toml --constraints docker/locks/dev.txt --output-file docker/locks/models.txt'
+    """
+    return (
+        *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes"),
+        *("--no-emit-index-url", "--custom-compile-command", "nightjar-ci images lock"),
+        *(("--upgrade",) if upgrade else ()),
+        *(part for extra in lock.extras for part in ("--extra", extra)),
+        *lock.sources,
+        *(("--constraints", f"{FOLDER}/{lock.within}.txt") if lock.within else ()),
+        *("--output-file", lock.path),
+    )
+
+
+def make_locks(checkout: Path, locks: Sequence[Lock], *, upgrade: bool, on_lock: Callable[[Lock], None]) -> None:
+    """Makes locks, one after the other.
+
+    Args:
+        checkout: root of the checkout.
+        locks: from `list_locks`.
+        upgrade: take the newest versions.
+        on_lock: called as each begins.
+
+    Raises:
+        ToolError: uv is missing, or the versions do not resolve; uv's own explanation is in the message.
+    """
+    path = os.pathsep.join(
+        (os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))
+    )  # nightjar-ci's own uv
+    for lock in locks:
+        on_lock(lock)
+        argv = render_compile(lock, upgrade=upgrade)
+        run_captured(argv, cwd=checkout, variables={"PATH": path}, hint="which of the versions asked for conflict?")

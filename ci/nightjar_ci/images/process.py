@@ -1,0 +1,95 @@
+"""How is a tool run so that its failure is explained? The one place where this subpackage starts processes.
+
+In: a command. Out: its stdout, or a `ToolError` with the command, its exit status and the last lines that it wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from nightjar_ci.errors import NightjarError
+
+TAIL_LINES = 20
+ENGINE_HINT = "docker/engine.sh installs and starts a Docker engine with buildx (Debian or Ubuntu, root)"
+
+
+class ToolError(NightjarError):
+    """docker, uv or a script of docker/ is missing or failed: exit code 3."""
+
+
+def run_captured(
+    argv: Sequence[str], *, cwd: Path | None = None, variables: Mapping[str, str] | None = None, hint: str | None = None
+) -> str:
+    """Runs a command to its end and returns its stdout.
+
+    Raises:
+        ToolError: it is not installed or failed.
+    """
+    try:
+        done = subprocess.run(argv, cwd=cwd, env=_environment(variables), capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise _not_started(argv, error, hint) from None
+    if done.returncode != 0:
+        raise _failed(argv, done.returncode, done.stderr.splitlines()[-TAIL_LINES:], hint)
+    return done.stdout
+
+
+def run_streamed(
+    argv: Sequence[str],
+    on_line: Callable[[str], None],
+    *,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    hint: str | None = None,
+) -> None:
+    """Runs a command to its end and hands on each line of its stdout and stderr as it comes.
+
+    Raises:
+        ToolError: it is not installed or failed.
+    """
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    try:
+        process = subprocess.Popen(
+            argv, cwd=cwd, env=_environment(variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+        )  # fmt: skip
+    except OSError as error:
+        raise _not_started(argv, error, hint) from None
+    with process:
+        try:
+            for line in process.stdout or ():
+                tail.append(line.rstrip())
+                on_line(tail[-1])
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode != 0:
+        raise _failed(argv, process.returncode, list(tail), hint)
+
+
+def check_engine() -> None:
+    """Refuses to go on without a Docker engine that builds with BuildKit.
+
+    Raises:
+        ToolError: no docker command, no buildx, or no engine that answers.
+    """
+    run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
+    run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)
+
+
+def _environment(variables: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, **(variables or {})}
+
+
+def _not_started(argv: Sequence[str], error: OSError, hint: str | None) -> ToolError:
+    return ToolError(f"`{shlex.join(argv)}` could not be started: {error.strerror}.", hint)
+
+
+def _failed(argv: Sequence[str], status: int, tail: Sequence[str], hint: str | None) -> ToolError:
+    said = "; it said:\n" + "\n".join(f"  {line}" for line in tail) + "\n" if tail else ", saying nothing."
+    return ToolError(f"`{shlex.join(argv)}` ended with exit status {status}{said}", hint)

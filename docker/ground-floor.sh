@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Makes the ground floor of the image tree where no registry is reached: a minimal Debian with the packages of
+# os-packages.txt, from the mirror that this machine's apt uses, imported as nightjar/ground-floor:SUITE. Root, Debian or
+# Ubuntu, a Docker engine (engine.sh); installs debootstrap where it is missing. About 45 s and 150 MB.
+#
+#   docker/ground-floor.sh [--force]     makes it unless the tag exists; --force makes it anew
+#
+# Two runs from one state of the mirror give the same layer digest: no log, cache, lock or machine id stays, and no file
+# is newer than SOURCE_DATE_EPOCH of versions.json. Prints the tag. Exit codes: 0 made or there; 2 usage; 3 failed.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+
+fail() { # CODE MESSAGE HINT
+  printf 'error: %s\nHint: %s\n' "$2" "$3" >&2
+  exit "$1"
+}
+
+pin() { # prints the value of a variable of versions.json
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["variable"][sys.argv[2]]["default"])' "$here/versions.json" "$1"
+}
+
+make_root() { # FOLDER
+  local packages log=$1.log
+  packages=$(sed -E 's/[[:space:]]*#.*//; /^$/d' "$here/os-packages.txt" | paste -sd,)
+  echo "Making Debian $suite with debootstrap" >&2
+  if ! debootstrap --variant=minbase --include="$packages" "$suite" "$1" "$("$here/debian-mirror.sh")" >"$log" 2>&1; then
+    tail -n 20 "$log" "$1/debootstrap/debootstrap.log" >&2 || true
+    fail 3 "debootstrap of Debian $suite failed; its last lines are above." "is the mirror $("$here/debian-mirror.sh") reached?"
+  fi
+}
+
+# What tells one run, or one machine, from another.
+clean_root() { # FOLDER
+  local root=${1:?}
+  rm -rf "$root"/var/{cache,log}/* "$root"/var/lib/apt/lists/* "$root"/var/lib/dpkg/*-old \
+    "$root"/etc/{passwd,group,shadow,gshadow}- "$root"/etc/{resolv.conf,hostname} "${root:?}"/{tmp,run,dev}/*
+  : >"$root/etc/machine-id"
+  sed -i -E "s/^([^:]+:[^:]*):[0-9]+:/\\1:$((SOURCE_DATE_EPOCH / 86400)):/" "$root/etc/shadow"
+  cat >"$root/etc/apt/sources.list" <<SOURCES
+deb http://deb.debian.org/debian $suite main
+deb http://deb.debian.org/debian $suite-updates main
+deb http://deb.debian.org/debian-security $suite-security main
+SOURCES
+}
+
+import_root() { # FOLDER
+  tar --create --directory "$1" --sort=name --numeric-owner --format=posix --pax-option=delete=atime,delete=ctime \
+    --clamp-mtime --mtime="@$SOURCE_DATE_EPOCH" . | docker import --change 'CMD ["bash"]' - "$tag" >/dev/null
+}
+
+main() {
+  suite=$(pin DEBIAN_SUITE)
+  SOURCE_DATE_EPOCH=$(pin SOURCE_DATE_EPOCH)
+  export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+  tag=nightjar/ground-floor:$suite
+  case "${1:-}" in
+  "" | --force) ;;
+  *) fail 2 "ground-floor.sh: unknown argument '$1': expected --force or nothing." "docker/ground-floor.sh --force" ;;
+  esac
+  docker version >/dev/null 2>&1 || fail 3 "no Docker engine answers." "run docker/engine.sh as root"
+  if [ "${1:-}" != --force ] && docker image inspect "$tag" >/dev/null 2>&1; then
+    echo "$tag"
+    return
+  fi
+  [ "$(id -u)" = 0 ] || fail 2 "debootstrap needs root, this is uid $(id -u)." "sudo docker/ground-floor.sh"
+  if ! command -v debootstrap >/dev/null; then
+    echo "Installing debootstrap with apt" >&2
+    if ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends debootstrap debian-archive-keyring; } >&2; then
+      fail 3 "apt could not install debootstrap." "is the mirror reached? apt-get update"
+    fi
+  fi
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  make_root "$work/root"
+  clean_root "$work/root"
+  import_root "$work/root"
+  echo "$tag"
+}
+
+main "$@"

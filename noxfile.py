@@ -1,0 +1,259 @@
+"""The front door: every job that a person or a workflow runs is a session here.
+
+`python3 noxfile.py -s nightly` needs Python 3.11 and nothing else: run as a script, this file makes a tool environment
+(nox and uv, `.nox/tools`) once and hands over to nox. `nox -s nightly` and `uvx nox -s nightly` do the same.
+Everything after `--` goes to the command of the session: `python3 noxfile.py -s nightly -- --reference uv:jax==0.10.1`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+TOOLS = ROOT / ".nox" / "tools"
+LOCKS = ROOT / "docker" / "locks"
+PACKAGES = ("ci", "models", "profiling")
+NIGHTLY = str(ROOT / "ci" / "matrix" / "nightly-cpu.toml")
+SOURCES = ("ci", "models", "profiling", "tests", "noxfile.py")
+OLDEST_PYTHON = (3, 11)
+
+
+# Mirrors: pip's configuration is the one that machines have; uv gets the same.
+
+
+def read_pip_settings(environ: Mapping[str, str], files: list[Path]) -> dict[str, str]:
+    """What this machine tells pip, by option name (`index-url`, `cert`, ...); variables win over files."""
+    settings: dict[str, str] = {}
+    for file in files:
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(file, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):
+            continue  # pip itself will say what is wrong with it
+        for section in ("global", "install"):
+            if parser.has_section(section):
+                settings.update(parser.items(section))
+    settings.update({k[4:].lower().replace("_", "-"): v for k, v in environ.items() if k.startswith("PIP_") and v})
+    return settings
+
+
+def render_uv_variables(environ: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables that give uv pip's index and certificates; what the user set for uv stays."""
+    extra = [url for url in settings.get("extra-index-url", "").split() if url.startswith(("http:", "https:"))]
+    wanted = {
+        "UV_DEFAULT_INDEX": settings.get("index-url"),
+        "UV_INDEX": " ".join(extra) or None,
+        "SSL_CERT_FILE": settings.get("cert"),
+    }
+    taken = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
+    return {k: v for k, v in wanted.items() if v and k not in environ and taken.get(k) not in environ}
+
+
+def pip_files(environ: Mapping[str, str]) -> list[Path]:
+    """Where pip looks for its configuration on Linux and macOS, least important first."""
+    home = Path(environ.get("HOME", "/"))
+    config = Path(environ.get("XDG_CONFIG_HOME", home / ".config"))
+    files = [Path("/etc/pip.conf"), home / ".pip" / "pip.conf", config / "pip" / "pip.conf"]
+    return [*files, Path(environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in environ else files
+
+
+# The tool environment, made once from docker/locks/tools.txt.
+
+
+def make_tools(settings: Mapping[str, str]) -> Path:
+    """Makes `.nox/tools` with nox and uv, hashes checked, unless it is there already.
+
+    Returns: the Python of the tool environment.
+    """
+    lock = LOCKS / "tools.txt"
+    python = TOOLS / "bin" / "python"
+    stamp = TOOLS / "stamp"
+    wanted = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()
+    if stamp.is_file() and stamp.read_text() == wanted and python.exists():
+        return python
+    print(f"Making the tool environment {TOOLS.relative_to(ROOT)} (once)", file=sys.stderr, flush=True)
+    shutil.rmtree(TOOLS, ignore_errors=True)
+    venv.create(TOOLS, with_pip=False, symlinks=True)
+    wheel = fetch_pip(lock.read_text(), settings.get("index-url", "https://pypi.org/simple"), settings.get("cert"))
+    install = [str(python), str(wheel / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "--require-hashes", "-r", str(lock)], check=True, stdout=sys.stderr)
+    stamp.write_text(wanted)
+    return python
+
+
+def fetch_pip(lock: str, index: str, certificates: str | None) -> Path:
+    """Downloads the locked pip wheel, which runs uninstalled: Debian's Python has neither pip nor ensurepip.
+
+    Args:
+        lock: text of the tool lock, with pip's version and hashes.
+        index: a simple index (PEP 503).
+        certificates: a CA bundle, or None for the system's.
+    """
+
+    def download(url: str) -> tuple[str, bytes]:
+        context = ssl.create_default_context(cafile=certificates)
+        with urllib.request.urlopen(url, timeout=60, context=context) as answer:
+            return answer.url, answer.read()
+
+    found = re.search(r"^pip==(\S+)((?:\s+\\\n\s+--hash=sha256:\w+)+)", lock, re.MULTILINE)
+    if found is None:
+        raise SystemExit("error: docker/locks/tools.txt: pip is not locked. Hint: run `nox -s lock`")
+    name = f"pip-{found[1]}-py3-none-any.whl"
+    page_url, page = download(f"{index.rstrip('/')}/pip/")
+    link = re.search(rf'href="([^"#]*{re.escape(name)})', page.decode())
+    if link is None:
+        raise SystemExit(f"error: {page_url} does not list {name}. Hint: run `nox -s lock`, or name another index")
+    _, data = download(urllib.parse.urljoin(page_url, link[1]))
+    if hashlib.sha256(data).hexdigest() not in found[2]:
+        raise SystemExit(f"error: {name} from {page_url} has no hash of docker/locks/tools.txt.")
+    wheel = TOOLS / name
+    wheel.write_bytes(data)
+    return wheel
+
+
+def hand_over(arguments: list[str]) -> None:
+    """Replaces this process by nox of the tool environment."""
+    if sys.version_info < OLDEST_PYTHON:
+        found, wanted = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST_PYTHON))
+        raise SystemExit(f"error: this is Python {found}, expected {wanted} or newer. Hint: python{wanted} noxfile.py")
+    settings = read_pip_settings(os.environ, pip_files(os.environ))
+    try:
+        python = make_tools(settings)
+    except (subprocess.CalledProcessError, urllib.error.URLError, OSError) as error:
+        shutil.rmtree(TOOLS, ignore_errors=True)
+        print(f"error: the tool environment {TOOLS} could not be made: {error}.", file=sys.stderr)
+        hint = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
+        print(f"Hint: {hint}", file=sys.stderr)
+        raise SystemExit(3) from None
+    path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    os.execve(
+        python, [str(python), "-m", "nox", "-f", str(ROOT / "noxfile.py"), *arguments], {**os.environ, "PATH": path}
+    )
+
+
+if __name__ == "__main__":
+    hand_over(sys.argv[1:])
+
+
+# Sessions. This part is read by nox only.
+
+import nox  # noqa: E402
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests"]
+nox.options.error_on_missing_interpreters = True
+
+os.environ.update(render_uv_variables(os.environ, read_pip_settings(os.environ, pip_files(os.environ))))
+
+
+def install(session: nox.Session) -> None:
+    """Installs docker/locks/dev.txt and the three packages (editable) into the session's environment, once."""
+    inputs = [LOCKS / "dev.txt", *(ROOT / package / "pyproject.toml" for package in PACKAGES)]
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    stamp = Path(session.virtualenv.location) / "nightjar-stamp"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    session.install("--require-hashes", "-r", str(LOCKS / "dev.txt"))
+    editable = [part for package in PACKAGES for part in ("-e", str(ROOT / package))]
+    session.install("--no-deps", "--no-build-isolation", *editable)
+    stamp.write_text(wanted)
+
+
+def run_command(session: nox.Session, *command: str) -> None:
+    """Runs a command of Nightjar and keeps its exit code: 1 no, 2 input, 3 machine, 4 cannot tell."""
+    path = os.pathsep.join([*(session.bin_paths or []), os.environ.get("PATH", os.defpath)])
+    program = shutil.which(command[0], path=path) or command[0]
+    code = subprocess.call([program, *command[1:]], env={**os.environ, "PATH": path})
+    if code:
+        raise SystemExit(code)  # nox itself would make a 1 of every code
+
+
+@nox.session
+def nightly(session: nox.Session) -> None:
+    """Train, gate, profile and report tonight's jobs on this machine: the whole nightly."""
+    install(session)
+    run_command(session, "nightjar-ci", "nightly", NIGHTLY, *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Lint, types and tests; what this machine lacks (Docker, Chromium, PostgreSQL) is skipped with its reason."""
+    install(session)
+    check_style(session)
+    check_types(session)
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Formatting, lint, import rules and shell scripts."""
+    install(session)
+    check_style(session)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Type-check packages, tests and this file."""
+    install(session)
+    check_types(session)
+
+
+def check_style(session: nox.Session) -> None:
+    """Runs the linters; nothing is rewritten."""
+    session.run("ruff", "format", "--check", "--quiet", *SOURCES)
+    session.run("ruff", "check", "--quiet", *SOURCES)
+    session.run("lint-imports", "--no-logo", silent=True)
+    session.run("shellcheck", *map(str, sorted(ROOT.glob("docker/*.sh"))), str(ROOT / ".ci" / "run"))
+    session.run("hadolint", *map(str, sorted(ROOT.glob("docker/Dockerfile.*[!e]"))), silent=True)
+
+
+def check_types(session: nox.Session) -> None:
+    """Runs mypy in strict mode."""
+    session.run("mypy", "--no-error-summary", *SOURCES)
+
+
+@nox.session(venv_backend="none")
+def system(session: nox.Session) -> None:
+    """Install with apt what the real-part tests use: Docker engine, Chromium, PostgreSQL (Debian, root)."""
+    environment = {"DEBIAN_FRONTEND": "noninteractive"}
+    session.run("apt-get", "-qq", "update", external=True, env=environment)
+    packages = ["chromium", "postgresql", "git", "ca-certificates"]
+    session.run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, external=True, env=environment)
+    session.run(str(ROOT / "docker" / "engine.sh"), external=True)
+
+
+@nox.session
+def images(session: nox.Session) -> None:
+    """Build the image tree, then test the images (or `-- build` alone); needs an engine (docker/engine.sh makes one)."""
+    install(session)
+    for step in session.posargs or ("build", "test"):
+        run_command(session, "nightjar-ci", "images", step)
+
+
+@nox.session
+def baselines(session: nox.Session) -> None:
+    """Train every cell of the nightly with ten seeds and rewrite ci/baselines (a quarter of an hour)."""
+    install(session)
+    run_command(session, "nightjar-ci", "baseline", NIGHTLY, "--seeds", "0:10", *session.posargs)
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Resolve docker/locks anew from the packages' dependencies (`-- --upgrade` takes the newest versions)."""
+    install(session)
+    run_command(session, "nightjar-ci", "images", "lock", *session.posargs)

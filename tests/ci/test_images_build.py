@@ -1,0 +1,103 @@
+"""`images build` against a `docker` on PATH that records what it is asked; tests/docker has the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from nightjar_ci.images.build import BuildReport, build_images, needs_ground_floor
+from nightjar_ci.images.process import ToolError, check_engine
+from nightjar_ci.images.tree import Image
+
+IMAGE = Image(name="jax", tag="nightjar/jax:cpu", parent="base", base="nightjar/ground-floor:trixie", description="JAX")
+INSPECTED = json.dumps([{"Id": "sha256:1234", "Size": 882, "RootFS": {"Layers": ["sha256:a", "sha256:b"]}}])
+DOCKER = """#!/bin/sh
+echo "$FLAVOR $*" >>"$FAKE/calls"
+case "$*" in
+  "buildx version") ;;
+  version*) [ -f "$FAKE/engine" ] || { echo "Cannot connect to the Docker daemon" >&2; exit 1; } ;;
+  "buildx bake"*)
+    for word; do case "$word" in *id=index,src=*) cat "${word##*src=}" >"$FAKE/index" ;; esac; done
+    echo "#1 [internal] load build definition"
+    echo "#9 [jax pure 1/1] RUN --mount=type=secret,id=index --mount=type=cache,target=/root    python-layer.sh lock"
+    [ ! -f "$FAKE/broken" ] || { echo "ERROR: no space left on device"; exit 1; }
+    ;;
+  "image ls"*ground-floor*) cat "$FAKE/ground-floor" 2>/dev/null || true ;;
+  "image ls"*) echo sha256:1234 ;;
+  "image inspect"*) cat "$FAKE/inspected" ;;
+esac
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder: `engine` there makes the engine answer, `broken` fails a build, `ground-floor` is the base image."""
+    program = tmp_path / "bin/docker"
+    program.parent.mkdir()
+    program.write_text(DOCKER)
+    program.chmod(0o755)
+    (tmp_path / "inspected").write_text(INSPECTED)
+    for name in ("engine", "ground-floor"):
+        (tmp_path / name).write_text("sha256:0\n")
+    script = tmp_path / "docker/ground-floor.sh"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\necho made >"$FAKE/ground-floor"\necho "Making Debian"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setenv("FAKE", str(tmp_path))
+    return tmp_path
+
+
+def build(fake: Path, environ: Mapping[str, str] | None = None) -> tuple[BuildReport, list[str]]:
+    steps: list[str] = []
+    report = build_images(fake, [IMAGE], flavor="cuda12", environ=environ or {}, on_step=steps.append)
+    return report, steps
+
+
+def test_build_reports_the_images_and_shows_the_steps_without_their_mounts(fake: Path) -> None:
+    report, steps = build(fake)
+    assert steps == ["[jax pure 1/1] RUN python-layer.sh lock"]
+    assert [(image.tag, image.id, image.size_bytes, image.layers) for image in report.images] == [
+        ("nightjar/jax:cpu", "sha256:1234", 882, ("sha256:a", "sha256:b"))
+    ]
+    assert "cuda12 buildx bake --file docker/versions.json" in (fake / "calls").read_text()
+
+
+def test_index_of_this_machine_reaches_the_build_as_a_secret_and_not_as_an_argument(fake: Path) -> None:
+    build(fake, {"UV_DEFAULT_INDEX": "https://mirror.example/simple"})
+    assert "export PIP_INDEX_URL=https://mirror.example/simple" in (fake / "index").read_text()
+    assert "mirror.example" not in (fake / "calls").read_text()
+
+
+def test_missing_ground_floor_is_made_first_and_a_foreign_base_never(fake: Path) -> None:
+    (fake / "ground-floor").unlink()
+    _, steps = build(fake)
+    assert steps[:2] == ["docker/ground-floor.sh: makes nightjar/ground-floor:trixie", "Making Debian"]
+    assert (fake / "ground-floor").exists()
+    assert not needs_ground_floor("debian:trixie-slim", exists=False)
+
+
+def test_a_failed_step_is_told_with_its_last_lines(fake: Path) -> None:
+    (fake / "broken").touch()
+    with pytest.raises(ToolError, match="no space left on device") as caught:
+        build(fake)
+    assert caught.value.exit_code == 3
+
+
+def test_an_engine_that_does_not_answer_is_a_machine_failure_with_the_next_step(fake: Path) -> None:
+    (fake / "engine").unlink()
+    with pytest.raises(ToolError, match="Cannot connect to the Docker daemon") as caught:
+        check_engine()
+    assert caught.value.hint is not None
+    assert "docker/engine.sh" in caught.value.hint
+
+
+def test_a_machine_without_docker_is_told_the_same_way(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fake / "bin/docker").unlink()
+    monkeypatch.setenv("PATH", os.fspath(fake / "bin"))
+    with pytest.raises(ToolError, match=r"`docker buildx version` could not be started: No such file") as caught:
+        check_engine()
+    assert "docker/engine.sh" in str(caught.value)

@@ -1,0 +1,110 @@
+"""Which image does a test run in? The one that its file is named after, and every image built on that one.
+
+`test_base.py` runs in base, jax and models; `test_models.py` in models only: a child passes its parents' tests. Images
+are those of this checkout: what was built before is brought up to date first; what never was is skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.client import DockerClient
+from docker.errors import DockerException
+from nightjar_ci.images.build import build_images
+from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree
+
+CHECKOUT = find_checkout(Path(__file__).parent)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--flavor", default=DEFAULT_FLAVOR, help="flavour of the images")
+    parser.addoption("--image", help="test only this image")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "image" not in metafunc.fixturenames:
+        return
+    name = metafunc.module.__name__.rpartition("test_")[2]
+    wanted = metafunc.config.getoption("--image", None)
+    try:
+        tree = read_tree(CHECKOUT, get_flavor(metafunc.config))
+    except ToolError as error:
+        metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=error.message), id=name)])
+        return
+    images = [image for image in tree if name in ancestry(image, tree) and wanted in (None, image.name)]
+    metafunc.parametrize("image", images, ids=[image.name for image in images], scope="session")
+
+
+def get_flavor(config: pytest.Config) -> str:
+    flavor: str = config.getoption("--flavor", DEFAULT_FLAVOR)
+    return flavor
+
+
+def ancestry(image: Image, tree: tuple[Image, ...]) -> list[str]:
+    """The name of an image, then those of the images that it is built on."""
+    parents = {one.name: one.parent for one in tree}
+    names, parent = [image.name], image.parent
+    while parent is not None:
+        names.append(parent)
+        parent = parents[parent]
+    return names
+
+
+@functools.cache
+def reason_without_engine() -> str | None:
+    try:
+        client = DockerClient.from_env()
+    except DockerException as error:
+        return f"no Docker engine answers: {error}"
+    client.close()
+    try:
+        run_captured(["docker", "buildx", "version"])
+    except ToolError as error:
+        return error.message
+    return None
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[DockerClient]:
+    if reason := reason_without_engine():
+        pytest.skip(reason)
+    client = DockerClient.from_env()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def tree(client: DockerClient, pytestconfig: pytest.Config) -> tuple[Image, ...]:
+    """The images of this checkout, built."""
+    tree = read_tree(CHECKOUT, get_flavor(pytestconfig))
+    there = {tag for image in client.images.list() for tag in image.tags}
+    missing = [image.tag for image in tree if image.tag not in there]
+    if missing:
+        pytest.skip(f"not built: {', '.join(missing)}: nightjar-ci images build")
+    build_images(CHECKOUT, tree, flavor=get_flavor(pytestconfig), environ=os.environ, on_step=lambda step: None)
+    return tree
+
+
+class Runner:
+    """Runs commands in containers of one image, without network, and removes the containers."""
+
+    def __init__(self, client: DockerClient, image: Image) -> None:
+        self.client = client
+        self.image = image
+
+    def __call__(self, *command: str, **options: Any) -> str:
+        """What the command wrote to stdout; a `ContainerError` with its stderr where it failed."""
+        options = {"network_mode": "none", "remove": True, **options}
+        output: bytes = self.client.containers.run(self.image.tag, list(command), **options)
+        return output.decode()
+
+
+@pytest.fixture
+def run(client: DockerClient, tree: tuple[Image, ...], image: Image) -> Runner:
+    return Runner(client, image)

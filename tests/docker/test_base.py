@@ -1,0 +1,69 @@
+"""What every image of the tree is: small in rights, free of leftovers, and labelled."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from docker.client import DockerClient
+from nightjar_ci.images.build import find_revision
+from nightjar_ci.images.tree import Image
+
+from tests.docker.conftest import CHECKOUT, Runner
+
+pytestmark = pytest.mark.docker
+
+
+def os_packages() -> list[str]:
+    lines = (CHECKOUT / "docker/os-packages.txt").read_text().splitlines()
+    return [line.split()[0] for line in lines if line and not line.startswith("#")]
+
+
+def test_image_runs_as_a_numbered_user_that_is_not_root(run: Runner, client: DockerClient, image: Image) -> None:
+    user = client.images.get(image.tag).attrs["Config"]["User"].split(":")[0]
+    assert run("id", "-u").strip() == user
+    assert int(user) > 0
+
+
+def test_image_runs_as_any_user_with_a_read_only_root(run: Runner) -> None:
+    code = "import os, ssl, venv; print(os.getuid())"
+    assert run("python3", "-c", code, user="54321:54321", read_only=True).strip() == "54321"
+
+
+def test_image_has_every_package_of_the_list(run: Runner) -> None:
+    status = run("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\n", *os_packages()).split()
+    assert status == ["ii"] * len(os_packages())
+
+
+def test_labels_name_the_image_its_commit_and_its_base(client: DockerClient, image: Image, run: Runner) -> None:
+    config = client.images.get(image.tag).attrs
+    labels = config["Config"]["Labels"]
+    assert labels["org.opencontainers.image.title"] == image.tag.split(":")[0]
+    assert labels["org.opencontainers.image.base.name"] == image.base
+    assert labels["org.opencontainers.image.revision"] == find_revision(CHECKOUT)
+    assert labels["nightjar.flavor"] == image.tag.split(":")[1]
+
+
+def test_image_bears_the_pinned_date_not_that_of_its_build(client: DockerClient, image: Image, run: Runner) -> None:
+    pins = json.loads((CHECKOUT / "docker/versions.json").read_text())["variable"]
+    created = datetime.fromisoformat(client.images.get(image.tag).attrs["Created"])
+    assert created == datetime.fromtimestamp(int(pins["SOURCE_DATE_EPOCH"]["default"]), UTC)
+
+
+def test_image_has_no_variable_that_says_how_it_was_built(client: DockerClient, image: Image, run: Runner) -> None:
+    variables = {
+        name for name, _, _ in (line.partition("=") for line in client.images.get(image.tag).attrs["Config"]["Env"])
+    }
+    assert variables == {"PATH", "LANG"}
+
+
+def test_files_are_readable_by_all_and_writable_by_few(run: Runner) -> None:
+    folders = ["/usr", "/opt", "/etc", "/var", "/home"]
+    writable = run(
+        "find", *folders, "-xdev", "-perm", "-o+w", "!", "-type", "l", "!", "-perm", "-1000", user="0"
+    ).split()
+    assert writable == []
+    closed_folder, closed_file = ["-type", "d", "!", "-perm", "-o+rx"], ["-type", "f", "!", "-perm", "-o+r"]
+    unreadable = run("find", "/opt", "/home", "-xdev", *closed_folder, "-o", *closed_file, user="0").split()
+    assert unreadable == []

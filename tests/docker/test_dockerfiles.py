@@ -1,0 +1,28 @@
+"""Dockerfiles hold no logic and nothing that must be fetched to read them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docker.conftest import CHECKOUT
+
+DOCKERFILES = sorted(path for path in (CHECKOUT / "docker").glob("Dockerfile.*") if path.suffix != ".dockerignore")
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    argv = [str(hadolint), "--no-color", "--config", "docker/hadolint.yaml", *map(str, DOCKERFILES)]
+    done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_a_step_is_at_most_three_lines_and_no_frontend_is_pulled(path: Path) -> None:
+    text = path.read_text()
+    assert "syntax=" not in text
+    steps = text.replace("\\\n", "\0").splitlines()
+    assert max(step.count("\0") for step in steps) < 3

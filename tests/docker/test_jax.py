@@ -1,0 +1,66 @@
+"""What the jax image and all above it hold: what the locks say, and it computes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from nightjar_ci.images.locks import FOLDER
+from nightjar_ci.images.tree import Image
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.docker.conftest import CHECKOUT, Runner
+
+pytestmark = pytest.mark.docker
+
+LOCKS = {"jax": ["jax-{flavor}"], "models": ["jax-{flavor}", "models"]}
+OWN = {"models": {"nightjar-ci", "nightjar-models", "nightjar-profiling"}}
+LIST_INSTALLED = """
+import importlib.metadata, json, platform
+installed = {d.name: d.version for d in importlib.metadata.distributions(path=[PATH])}
+print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "installed": installed}))
+""".replace("PATH", "__import__('sysconfig').get_path('purelib')")
+
+
+def locked_versions(name: str, python: str, machine: str) -> dict[str, str]:
+    """Package to version of a lock, on one Python on Linux."""
+    environment = {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
+    environment |= {"sys_platform": "linux", "platform_machine": machine, "implementation_name": "cpython"}
+    versions: dict[str, str] = {}
+    for line in (CHECKOUT / FOLDER / f"{name}.txt").read_text().splitlines():
+        if line[:1].isalnum():
+            requirement = Requirement(line.rstrip("\\ "))
+            if requirement.marker is None or requirement.marker.evaluate(environment):
+                versions[canonicalize_name(requirement.name)] = str(requirement.specifier).removeprefix("==")
+    return versions
+
+
+def test_image_holds_exactly_what_its_locks_say(run: Runner, image: Image) -> None:
+    found = json.loads(run("python", "-c", LIST_INSTALLED))
+    installed = {canonicalize_name(name): version for name, version in found["installed"].items()}
+    own = {name for name in installed if name.startswith("nightjar-")}
+    flavor = image.tag.split(":")[1]
+    expected: dict[str, str] = {}
+    for lock in LOCKS[image.name]:
+        expected |= locked_versions(lock.format(flavor=flavor), found["python"], found["machine"])
+    assert {name: version for name, version in installed.items() if name not in own} == expected
+    assert own == OWN.get(image.name, set())
+
+
+def test_jax_computes_without_network_home_or_root(run: Runner) -> None:
+    code = "import jax, flax.nnx, grain, optax, orbax.checkpoint as _; x = jax.numpy.ones((8, 8)); print((x @ x).sum())"
+    options = {"environment": {"JAX_PLATFORMS": "cpu", "HOME": "/nowhere"}, "user": "54321:54321", "read_only": True}
+    assert float(run("python", "-c", code, **options)) == 512
+
+
+def test_compiled_python_is_checked_against_no_time(run: Runner) -> None:
+    code = "import jax._src.core as core; print(open(core.__cached__, 'rb').read(8)[4])"
+    assert run("python", "-c", code).strip() == "1"  # PEP 552: hash-based, and the source is not checked
+
+
+def test_no_file_of_the_environment_is_newer_than_the_pinned_date(run: Runner) -> None:
+    pins = json.loads((CHECKOUT / "docker/versions.json").read_text())["variable"]
+    epoch = int(pins["SOURCE_DATE_EPOCH"]["default"])
+    assert run("find", "/opt/nightjar", "!", "-newermt", f"@{epoch - 1}").split() == []
+    assert run("find", "/opt/nightjar", "-newermt", f"@{epoch}").split() == []

@@ -1,0 +1,91 @@
+"""The shape of the repository: small files, workflows without logic, no index address, no dead names in documents."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import noxfile
+
+ROOT = noxfile.ROOT
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """The repository's own files; every file below its folders where there is no git."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip(f"not a git checkout: {listing.stderr.strip()}")
+    return [ROOT / line for line in listing.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def test_no_python_file_is_longer_than_400_lines() -> None:
+    files = [path for path in tracked("*.py") if not path.name.endswith("_pb2.py")]
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
+    assert len(lengths) > 30
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_no_file_names_a_package_index_or_an_archive_mirror() -> None:
+    # pip's own default in noxfile.py is the one exception: it is what a machine without configuration uses.
+    address = re.compile(r"https?://[^\s\"']+/(simple|debian|ubuntu)(/|\b)")
+    allowed = {"noxfile.py", "tests/repo/test_noxfile.py", "tests/repo/test_structure.py"}
+    files = [
+        path for path in tracked() if str(path.relative_to(ROOT)) not in allowed and path.suffix not in {".pb", ".gz"}
+    ]
+    named = [str(p.relative_to(ROOT)) for p in files if address.search(p.read_text(encoding="utf-8", errors="ignore"))]
+    assert [name for name in named if not name.startswith("tests/")] == []
+
+
+def workflow_steps() -> list[tuple[str, dict[str, Any]]]:
+    steps: list[tuple[str, dict[str, Any]]] = []
+    for path in WORKFLOWS:
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            steps += [(path.name, step) for step in job["steps"]]
+    return steps
+
+
+def test_workflow_steps_hold_no_logic_and_pin_their_actions() -> None:
+    steps = workflow_steps()
+    assert len(steps) >= 4
+    for name, step in steps:
+        assert len(step.get("run", "").strip().splitlines()) <= 3, f"{name}: {step['run']}"
+        if "uses" in step and not step["uses"].startswith("./"):
+            assert re.search(r"@[0-9a-f]{40}$", step["uses"]), f"{name}: {step['uses']} is not pinned to a commit"
+
+
+def sessions_named_in(text: str) -> set[str]:
+    return {name for found in re.findall(r"nox(?:file\.py)? -s ([\w ]+)", text) for name in found.split()[:1]}
+
+
+def test_every_session_that_a_document_or_workflow_names_exists() -> None:
+    sources = [
+        *WORKFLOWS,
+        ROOT / ".ci" / "run",
+        ROOT / "README.md",
+        *tracked("docs/*.md", "docs/**/*.md", "noxfile.py"),
+    ]
+    named = set().union(*(sessions_named_in(path.read_text()) for path in sources))
+    defined = set(re.findall(r"@nox\.session[^\n]*\ndef (\w+)", (ROOT / "noxfile.py").read_text()))
+    assert {"nightly", "tests", "images"} <= named
+    assert named <= defined, f"unknown sessions: {sorted(named - defined)}"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for page in [ROOT / "README.md", *tracked("docs/*.md", "docs/**/*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text()):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)} -> {target}")
+    assert broken == []
