@@ -28,6 +28,7 @@ LOCKS = ROOT / "docker" / "locks"
 PACKAGES = ("ci", "models", "profiling")
 NIGHTLY = str(ROOT / "ci" / "matrix" / "nightly-cpu.toml")
 SOURCES = ("ci", "models", "profiling", "tests", "noxfile.py")
+PYPI = "pypi.org"  # where no index is configured, as for pip
 OLDEST_PYTHON = (3, 11)
 
 
@@ -87,7 +88,7 @@ def make_tools(settings: Mapping[str, str]) -> Path:
     print(f"Making the tool environment {TOOLS.relative_to(ROOT)} (once)", file=sys.stderr, flush=True)
     shutil.rmtree(TOOLS, ignore_errors=True)
     venv.create(TOOLS, with_pip=False, symlinks=True)
-    wheel = fetch_pip(lock.read_text(), settings.get("index-url", "https://pypi.org/simple"), settings.get("cert"))
+    wheel = fetch_pip(lock.read_text(), settings.get("index-url", f"https://{PYPI}/simple"), settings.get("cert"))
     install = [str(python), str(wheel / "pip"), "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, "--require-hashes", "-r", str(lock)], check=True, stdout=sys.stderr)
     stamp.write_text(wanted)
@@ -239,7 +240,7 @@ def system(session: nox.Session) -> None:
 
 @nox.session
 def images(session: nox.Session) -> None:
-    """Build the image tree, then test the images (or `-- build` alone); needs an engine (docker/engine.sh makes one)."""
+    """Build the image tree, then test the images (or `-- build` alone); docker/engine.sh makes an engine."""
     install(session)
     for step in session.posargs or ("build", "test"):
         run_command(session, "nightjar-ci", "images", step)

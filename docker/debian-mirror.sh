@@ -12,4 +12,5 @@ if [ "$(release ID)" = debian ]; then
   # shellcheck disable=SC2016  # $(REPO_URI) is apt's own format, not the shell's
   uri=$(apt-get indextargets --format '$(REPO_URI)' "Created-By: Packages" "Codename: $(release VERSION_CODENAME)" | head -n 1)
 fi
-echo "${uri:-http://deb.debian.org/debian}"
+archive=deb.debian.org
+echo "${uri:-http://$archive/debian}"

@@ -37,10 +37,11 @@ clean_root() { # FOLDER
     "$root"/etc/{passwd,group,shadow,gshadow}- "$root"/etc/{resolv.conf,hostname} "${root:?}"/{tmp,run,dev}/*
   : >"$root/etc/machine-id"
   sed -i -E "s/^([^:]+:[^:]*):[0-9]+:/\\1:$((SOURCE_DATE_EPOCH / 86400)):/" "$root/etc/shadow"
+  local archive=http://deb.debian.org # Debian's own, whatever mirror this machine uses
   cat >"$root/etc/apt/sources.list" <<SOURCES
-deb http://deb.debian.org/debian $suite main
-deb http://deb.debian.org/debian $suite-updates main
-deb http://deb.debian.org/debian-security $suite-security main
+deb $archive/debian $suite main
+deb $archive/debian $suite-updates main
+deb $archive/debian-security $suite-security main
 SOURCES
 }
 
