@@ -1,0 +1,6 @@
+"""`python -m nightjar_profiling` is `nightjar-profiling`."""
+
+from nightjar_profiling.cli import main
+
+if __name__ == "__main__":
+    main()

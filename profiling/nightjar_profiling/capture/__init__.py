@@ -1,0 +1,1 @@
+"""Running a program under a profiler, without touching its source."""

@@ -1,0 +1,75 @@
+"""How does the profiler get into a program without a change to its source?
+
+This folder goes first on PYTHONPATH, so Python runs this file at start-up. It leaves a finder that waits for the
+program's own `import jax.profiler`, then makes way for the `sitecustomize` that was there before. A program that never
+imports JAX meets nothing but this finder; JAX is never imported early, since programs set XLA_FLAGS before they do.
+Standard library only: it runs in the Python of the program, whichever that is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib would slow the start of every program
+
+
+class ProfilerFinder:
+    """Finds `jax.profiler` as Python would, and arms the tracer once that module has been executed."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Leaves every other module to the finders behind it."""
+        if name != "jax.profiler":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_arm(module: ModuleType) -> None:
+            execute(module)
+            arm(module)
+
+        setattr(spec.loader, "exec_module", execute_and_arm)  # noqa: B010 - a method of this one loader
+        return spec
+
+
+def arm(profiler: ModuleType) -> None:
+    """Loads the tracer that lies beside this file, and arms it; the program goes on whatever happens."""
+    try:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        spec = spec_from_file_location("_nightjar_tracer", os.path.join(HERE, "tracer.py"))  # noqa: PTH118
+        if spec is None or spec.loader is None:
+            return
+        tracer = module_from_spec(spec)
+        sys.modules[spec.name] = tracer
+        spec.loader.exec_module(tracer)
+        tracer.arm(profiler)
+    except Exception as error:
+        print(f"nightjar-profiling: this program is not traced: {error!r}", file=sys.stderr)
+
+
+def make_way() -> None:
+    """Runs the `sitecustomize` that this one hides, if there is any."""
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != HERE]
+    this = sys.modules.pop("sitecustomize")
+    try:
+        importlib.import_module("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault("sitecustomize", this)
+
+
+if "NIGHTJAR_CAPTURE_RAW" in os.environ:
+    sys.meta_path.insert(0, ProfilerFinder())
+make_way()

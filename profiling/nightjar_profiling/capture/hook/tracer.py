@@ -1,0 +1,207 @@
+"""When does tracing start and stop inside the traced program?
+
+With steps A:B: when a step annotation (`jax.profiler.StepTraceAnnotation`) of that range is entered, until the one that
+ends it is left and the device is idle. Without: from the moment that the program's first use of JAX made the backends,
+until the program ends. Each process leaves `<pid>.xplane.pb` and `<pid>.json`, which says what happened, in the folder
+that $NIGHTJAR_CAPTURE_RAW names. Nothing that fails here reaches the program. Standard library only.
+
+Source: jax-ml/jax:jax/_src/profiler.py, jax/_src/xla_bridge.py
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class Tracer:
+    """Starts at most one trace in this process, and always ends it.
+
+    Args:
+        profiler: the module `jax.profiler`.
+        folder: where the trace and the notes go.
+        steps: first and last step to trace, or None for the whole run.
+    """
+
+    def __init__(self, profiler: ModuleType, folder: Path, steps: tuple[int, int] | None) -> None:
+        self.profiler = profiler
+        self.start_trace, self.stop_trace = profiler.start_trace, profiler.stop_trace
+        self.folder = folder
+        self.steps = steps
+        self.pid = os.getpid()
+        self.state = "waiting"  # then tracing, then done
+        self.annotation: str | None = None  # name of the annotation that started the trace
+        self.lock = threading.RLock()
+        self.notes: dict[str, Any] = {"pid": self.pid, "state": self.state, "error": None, "seen": None, "traced": None}
+        self.write_notes()
+        atexit.register(self.at_exit)
+
+    def start(self) -> None:
+        """Starts the trace: device and runtime events only, since a Python tracer would slow the program."""
+        with self.lock:
+            if self.state != "waiting" or os.getpid() != self.pid:
+                return
+            self.state = "tracing"
+            atexit.register(
+                self.stop
+            )  # again, and late: exit handlers run last first, and JAX's take the backends away
+            try:
+                options = self.profiler.ProfileOptions()
+                options.python_tracer_level = 0
+                options.host_tracer_level = 1  # the lowest at which CPU thunks are recorded
+                self.start_trace(str(self.scratch), profiler_options=options)
+            except Exception as error:
+                self.finish(f"the trace did not start: {error}")
+            self.write_notes()
+
+    def stop(self, reason: str | None = None) -> None:
+        """Waits for the device, ends the trace and puts it in its place."""
+        with self.lock:
+            if self.state != "tracing" or os.getpid() != self.pid:
+                return
+            try:
+                wait_for_devices()
+                self.describe()
+                self.stop_trace()
+                for found in self.scratch.glob("**/*.xplane.pb"):
+                    found.replace(self.folder / f"{self.pid}.xplane.pb")
+                shutil.rmtree(self.scratch, ignore_errors=True)
+                self.finish(reason)
+            except Exception as error:
+                self.finish(f"the trace did not end: {error}")
+
+    def enter_step(self, name: str, number: int) -> None:
+        """A step annotation is about to begin."""
+        seen = self.notes["seen"]
+        self.notes["seen"] = [number, number] if seen is None else [min(seen[0], number), max(seen[1], number)]
+        if self.steps is None:
+            return
+        if self.state == "waiting" and self.steps[0] <= number <= self.steps[1]:
+            self.annotation = name
+            self.start()
+        elif name == self.annotation and number > self.steps[1]:
+            self.stop()
+        if self.state == "tracing" and name == self.annotation:
+            self.notes["traced"] = [(self.notes["traced"] or [number])[0], number]
+
+    def leave_step(self, name: str, number: int) -> None:
+        """A step annotation has ended."""
+        if self.steps is not None and name == self.annotation and number >= self.steps[1]:
+            self.stop()
+
+    def at_exit(self) -> None:
+        """The program ends: the trace does too, and the notes say which steps there were."""
+        if os.getpid() == self.pid:
+            self.stop()
+            self.write_notes()
+
+    def finish(self, error: str | None) -> None:
+        """No more tracing in this process."""
+        self.state = "done"
+        self.notes["error"] = error
+        self.write_notes()
+
+    def describe(self) -> None:
+        """Notes which process and which devices these are; the backends exist by now."""
+        jax = sys.modules["jax"]
+        self.notes["process_index"] = jax.process_index()
+        self.notes["devices"] = [device.device_kind for device in jax.local_devices()]
+        self.notes["versions"] = {
+            name: module.__version__
+            for name in ("jax", "jaxlib", "flax", "optax")
+            if (module := sys.modules.get(name)) is not None and hasattr(module, "__version__")
+        }
+
+    def write_notes(self) -> None:
+        """Leaves the notes for the command that started this program."""
+        self.notes |= {"state": self.state, "cwd": str(Path.cwd()), "python": sys.version.split()[0]}
+        with contextlib.suppress(OSError):
+            (self.folder / f"{self.pid}.json").write_text(json.dumps(self.notes), encoding="utf-8")
+
+    @property
+    def scratch(self) -> Path:
+        """Where the profiler writes before the trace gets its name."""
+        return self.folder / f".{self.pid}"
+
+
+def wait_for_devices() -> None:
+    """Blocks until everything that the program has dispatched is computed, without a computation of its own."""
+    jax = sys.modules["jax"]
+    for array in jax.live_arrays():
+        with contextlib.suppress(Exception):  # deleted or donated meanwhile, or the error of the program itself
+            array.block_until_ready()
+    jax.effects_barrier()
+
+
+def arm(profiler: ModuleType) -> None:
+    """Puts the tracer's ears on the program's step annotations, backends and own traces.
+
+    Args:
+        profiler: the module `jax.profiler`, just executed.
+    """
+    first, colon, last = os.environ.get("NIGHTJAR_CAPTURE_STEPS", "").partition(":")
+    steps = (int(first), int(last)) if colon else None
+    tracer = Tracer(profiler, Path(os.environ["NIGHTJAR_CAPTURE_RAW"]), steps)
+    profiler.StepTraceAnnotation = listening_annotation(profiler.StepTraceAnnotation, tracer)  # type: ignore[attr-defined]
+    give_way_to_own_traces(tracer)
+    if steps is None:
+        start_with_backends(tracer)
+
+
+def listening_annotation(original: type, tracer: Tracer) -> type:
+    """A `StepTraceAnnotation` that tells the tracer of every step; unnumbered steps are counted."""
+    count = iter(range(sys.maxsize))
+
+    class StepTraceAnnotation(original):  # type: ignore[misc]
+        __doc__ = original.__doc__
+
+        def __init__(self, name: str, **kwargs: Any) -> None:
+            super().__init__(name, **kwargs)
+            try:
+                number = int(kwargs["step_num"])
+            except (KeyError, TypeError, ValueError):
+                number = next(count)
+            self._nightjar_step = (name, number)
+
+        def __enter__(self) -> Any:
+            tracer.enter_step(*self._nightjar_step)
+            return super().__enter__()
+
+        def __exit__(self, *exception: Any) -> Any:
+            result = super().__exit__(*exception)
+            tracer.leave_step(*self._nightjar_step)
+            return result
+
+    return StepTraceAnnotation
+
+
+def give_way_to_own_traces(tracer: Tracer) -> None:
+    """Only one trace can run in a process: where the program starts its own, ours ends first."""
+
+    def start_trace(*args: Any, **kwargs: Any) -> Any:
+        tracer.stop("the program started a trace of its own, which ended this one")
+        return tracer.start_trace(*args, **kwargs)
+
+    for module in (tracer.profiler, sys.modules[tracer.start_trace.__module__]):
+        setattr(module, "start_trace", start_trace)  # noqa: B010 - a foreign module
+
+
+def start_with_backends(tracer: Tracer) -> None:
+    """Starts the trace once the program itself has made the backends: before, it may still configure them."""
+    bridge = sys.modules["jax._src.xla_bridge"]
+    original = bridge.backends
+
+    def backends() -> Any:
+        found = original()
+        tracer.start()
+        return found
+
+    bridge.backends = backends  # type: ignore[attr-defined]

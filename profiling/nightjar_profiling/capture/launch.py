@@ -1,0 +1,130 @@
+"""How is a program run unchanged with the JAX profiler inside?
+
+`render_environment` is the pure part: which variables the program gets. `run` passes stdin, stdout, stderr, signals and
+the exit code through. What the hook noted in each process comes back as `Notes`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from nightjar_profiling.errors import InputError
+
+HOOK = Path(__file__).parent / "hook"
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+STACK_VARIABLES = {
+    "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS": "1",
+    "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "-1",  # no limit
+    # A program from the compilation cache carries the lines of whoever compiled it, unless they are part of the key.
+    "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY": "1",
+}
+NOTED_VARIABLES = ("XLA_FLAGS", "JAX_", "NCCL_", "LIBTPU_INIT_ARGS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """What the hook noted in one process of the program."""
+
+    pid: int
+    state: str
+    error: str | None
+    seen: tuple[int, int] | None
+    traced: tuple[int, int] | None
+    process_index: int | None
+    environment: dict[str, Any]
+
+
+def render_environment(environ: Mapping[str, str], raw: Path, steps: tuple[int, int] | None) -> dict[str, str]:
+    """The environment of the traced program: the user's own, with stacks kept and the hook first on PYTHONPATH.
+
+    Args:
+        environ: the user's environment; a variable that is set there stays as it is.
+        raw: absolute folder for the trace and the notes.
+        steps: first and last step, or None.
+    """
+    earlier = environ.get("PYTHONPATH")
+    hook = {
+        "PYTHONPATH": f"{HOOK}{os.pathsep}{earlier}" if earlier else str(HOOK),
+        "NIGHTJAR_CAPTURE_RAW": str(raw),
+        "NIGHTJAR_CAPTURE_STEPS": "" if steps is None else f"{steps[0]}:{steps[1]}",
+    }
+    return {**STACK_VARIABLES, **environ, **hook}
+
+
+def find_lost_stacks(environ: Mapping[str, str]) -> list[str]:
+    """Warnings for settings of the user that keep Python stacks out of the compiled programs."""
+    found = []
+    if environ.get("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS", "1").lower() in {"0", "false", "off", "no"}:
+        found.append("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS is off: at most one frame of each stack is known.")
+    if environ.get("JAX_TRACEBACK_IN_LOCATIONS_LIMIT") == "0":
+        found.append("JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0: no instruction carries a Python stack.")
+    return found
+
+
+def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs a program to its end.
+
+    Returns:
+        Its exit code, or minus the number of the signal that ended it.
+
+    Raises:
+        InputError: there is no such program.
+    """
+    child: subprocess.Popen[bytes] | None = None
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        if child is not None:
+            child.send_signal(number)
+
+    def wait_on(number: int, frame: FrameType | None) -> None:
+        """An interrupt of the terminal reaches the program as well: its end is ours."""
+
+    handlers = dict.fromkeys(FORWARDED, forward) | {signal.SIGINT: wait_on}
+    earlier = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN  # under nohup the program shall ignore it as well
+    }
+    try:
+        child = subprocess.Popen(list(command), env=dict(environment))
+        return child.wait()
+    except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        hint = f"write it after --, for example `-- python {command[0]}`" if command[0].endswith(".py") else None
+        raise InputError(f"capture: cannot run {command[0]!r}: {error.strerror}.", hint) from None
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def read_notes(raw: Path) -> list[Notes]:
+    """What the hook noted, one per process that imported JAX, in order of process index."""
+    notes = []
+    for path in raw.glob("*.json"):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            continue  # killed while writing: the trace, if any, is still read
+        notes.append(
+            Notes(
+                pid=data["pid"],
+                state=data["state"],
+                error=data["error"],
+                seen=_pair(data["seen"]),
+                traced=_pair(data["traced"]),
+                process_index=data.get("process_index"),
+                environment={key: data[key] for key in ("cwd", "python", "devices", "versions") if key in data},
+            )
+        )
+    return sorted(notes, key=lambda one: (one.process_index is None, one.process_index or 0, one.pid))
+
+
+def _pair(value: list[int] | None) -> tuple[int, int] | None:
+    return None if value is None else (value[0], value[1])

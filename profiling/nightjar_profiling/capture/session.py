@@ -1,0 +1,105 @@
+"""What did a traced program leave, and what does its end mean?
+
+In: the exit code of the program and the notes of its processes. Out: the manifest of the capture, or the error that
+says why there is nothing to attribute.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nightjar_profiling.capture.launch import NOTED_VARIABLES, Notes, find_lost_stacks
+from nightjar_profiling.errors import CaptureError, NotAttributableError, ProfilingError
+from nightjar_profiling.manifest import Manifest
+
+
+def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
+    """Gives the traces their rank's name, in order of process index, and takes the notes away.
+
+    Returns:
+        The traces, by rank.
+    """
+    traces: list[Path] = []
+    for one in notes:
+        trace = raw / f"{one.pid}.xplane.pb"
+        if trace.is_file():
+            traces.append(trace.rename(raw / f"rank{len(traces):04}.xplane.pb"))
+        (raw / f"{one.pid}.json").unlink(missing_ok=True)
+    return traces
+
+
+def describe_capture(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    steps: tuple[int, int] | None,
+    user_code: Sequence[str],
+    exit_code: int,
+    notes: Sequence[Notes],
+) -> Manifest:
+    """The manifest of a capture, as far as the run tells it."""
+    flags = {name: value for name, value in sorted(environ.items()) if name.startswith(NOTED_VARIABLES)}
+    traced = next((one for one in notes if one.state == "done"), None)
+    warnings = [f"process {one.pid}: {one.error}." for one in notes if one.error is not None]
+    if exit_code != 0:
+        warnings.insert(0, f"The program failed ({name_end(exit_code)}): this profile may be incomplete.")
+    if steps is not None and traced is not None and traced.traced is not None and traced.traced != steps:
+        warnings.append(
+            f"Steps {steps[0]} to {steps[1]} were asked for, {traced.traced[0]} to {traced.traced[1]} traced."
+        )
+    return Manifest(
+        backend="jax",
+        command=tuple(command),
+        exit_code=exit_code,
+        steps=(traced.traced if traced is not None and traced.traced is not None else steps) if steps else None,
+        environment={**(traced.environment if traced is not None else {}), "flags": flags},
+        raw=(),
+        sources=(),
+        user_code=tuple(user_code),
+        warnings=(*find_lost_stacks(environ), *warnings),
+    )
+
+
+def explain_nothing(
+    command: Sequence[str], steps: tuple[int, int] | None, exit_code: int, notes: Sequence[Notes]
+) -> ProfilingError:
+    """Why a program that has ended left no trace."""
+    what = f"capture: {command[0]!r}"
+    if exit_code < 0:
+        return CaptureError(
+            f"{what} was ended by {name_end(exit_code)} before it left a trace.",
+            "out of memory, or a timeout? Choose early steps with --steps FIRST:LAST, so that the trace is on disk",
+        )
+    if exit_code > 0:
+        return CaptureError(f"{what} ended with {name_end(exit_code)} before anything was traced.")
+    errors = [one.error for one in notes if one.error is not None]
+    if errors:
+        return CaptureError(f"{what} ran, but was not traced: {errors[0]}.")
+    if not notes:
+        return NotAttributableError(
+            f"{what} never imported jax.profiler: there is nothing to attribute.",
+            "is the program a Python that reads PYTHONPATH (not started with -I, -E or -S)?",
+        )
+    if steps is not None:
+        seen = [one.seen for one in notes if one.seen is not None]
+        if not seen:
+            return NotAttributableError(
+                f"{what} has no jax.profiler.StepTraceAnnotation: steps {steps[0]} to {steps[1]} never occurred.",
+                "leave --steps out to trace the whole run",
+            )
+        first, last = min(one[0] for one in seen), max(one[1] for one in seen)
+        return NotAttributableError(
+            f"{what} ran steps {first} to {last}: steps {steps[0]} to {steps[1]} never occurred.",
+            f"choose from {first}:{last}",
+        )
+    return NotAttributableError(f"{what} never used a device of JAX.")
+
+
+def name_end(exit_code: int) -> str:
+    """`exit code 1`, or the name of the signal.
+
+    >>> name_end(-9)
+    'SIGKILL'
+    """
+    return f"exit code {exit_code}" if exit_code >= 0 else signal.Signals(-exit_code).name

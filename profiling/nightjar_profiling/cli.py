@@ -1,0 +1,46 @@
+"""`nightjar-profiling`: the command line of journey 4. Errors end here: a message, a hint, an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from nightjar_profiling.commands.capture import capture
+from nightjar_profiling.commands.report import report
+from nightjar_profiling.commands.summary import summary
+from nightjar_profiling.errors import ProfilingError
+
+app = typer.Typer(
+    name="nightjar-profiling",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Maps every kernel back to its HLO instruction and Python line. "
+    "Example: nightjar-profiling capture --steps 3:5 -- python train.py",
+)
+app.command()(capture)
+app.command()(report)
+app.command()(summary)
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
+) -> None:
+    """Options of every command."""
+    context.obj = debug
+
+
+def main() -> None:
+    """Runs a command; ends with 0 yes, 1 no, 2 bad usage, 3 a tool failed, 4 not attributable, or the program's own."""
+    try:
+        app()
+    except (ProfilingError, OSError) as error:
+        if "--debug" in sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code if isinstance(error, ProfilingError) else 3) from None

@@ -1,0 +1,100 @@
+"""`nightjar-profiling report`: makes the analysis and the report of a capture again, or of a raw trace."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightjar_profiling.errors import InputError, NotAttributableError
+
+if TYPE_CHECKING:
+    from nightjar_profiling.analyse import Profile
+
+
+def report(
+    capture: Annotated[Path, typer.Argument(help="A capture folder, or a raw trace (*.xplane.pb).")],
+    out: Annotated[
+        Path | None, typer.Option(help="For a raw trace: the capture folder to make. Default: ./capture.")
+    ] = None,
+    user_code: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="As in capture; replaces the patterns that the capture holds."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
+) -> None:
+    """Makes tables, profile and report again from the raw trace of a capture, and prints the report's path.
+
+    Example: nightjar-profiling report capture --user-code my_models
+    """
+    from nightjar_profiling.ingest import ingest
+    from nightjar_profiling.manifest import read_manifest
+
+    if not capture.is_dir():
+        folder = adopt(capture, out or Path("capture"), user_code or [])
+        profile = ingest(folder, read_manifest(folder), copy_sources=True)
+    elif out is None:
+        folder, manifest = capture, read_manifest(capture)
+        manifest = manifest if user_code is None else replace(manifest, user_code=tuple(user_code))
+        profile = ingest(folder, manifest, copy_sources=False)
+    else:
+        raise InputError("--out: only for a raw trace: a capture folder keeps its report inside.")
+    show(profile, folder, as_json=as_json)
+    check_attributed(profile)
+
+
+def show(profile: Profile, folder: Path, *, as_json: bool) -> None:
+    """Warnings to stderr; the report's path or the profile to stdout."""
+    for warning in profile.warnings:
+        print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)
+    print(json.dumps(profile.document()) if as_json else (folder / "report.html").absolute(), flush=True)
+
+
+def check_attributed(profile: Profile) -> None:
+    """A profile without a single Python stack is kept, but is no yes.
+
+    Raises:
+        NotAttributableError: nothing is attributed.
+    """
+    if profile.unattributed_fraction == 1.0:
+        raise NotAttributableError(
+            "No device time could be attributed to Python: no instruction carries a stack, or the trace has no HLO.",
+            "capture anew, without JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0",
+        )
+
+
+def adopt(trace: Path, folder: Path, user_code: list[str]) -> Path:
+    """Makes a capture folder around a copy of a raw trace.
+
+    Raises:
+        InputError: there is no such trace, it is damaged, or the folder holds something else.
+    """
+    from nightjar_profiling.load.xplane import read_trace
+    from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
+
+    if not trace.is_file():
+        raise InputError(f"{trace}: no such file or folder.", "expected a capture folder or a *.xplane.pb file")
+    read_trace(trace)
+    if trace.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
+    prepare_folder(folder)
+    shutil.copyfile(trace, folder / "raw" / "rank0000.xplane.pb")
+    warning = f"Made from {trace.name}: sources are as this machine has them now, and may differ from what ran."
+    manifest = Manifest(
+        backend="jax",
+        command=(),
+        exit_code=None,
+        steps=None,
+        environment={},
+        raw=("raw/rank0000.xplane.pb",),
+        sources=(),
+        user_code=tuple(user_code),
+        warnings=(warning,),
+    )
+    write_manifest(folder, manifest)
+    return folder

@@ -1,0 +1,63 @@
+"""How is a JSON file of a capture read and written so that a mistake is named and a kill leaves no half of it?
+
+In: a path and the schema's `name/version`. Out: the object, or an `InputError` that names the file and the value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nightjar_profiling.errors import InputError, SchemaError
+
+
+def read_json(path: Path, schema: str) -> dict[str, Any]:
+    """Reads a JSON object whose `schema` key is the expected one.
+
+    Raises:
+        InputError: missing, unreadable or truncated.
+        SchemaError: the document names a newer or another schema.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file.", "is the folder a capture?") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not valid JSON: {error}.", "was its writer killed, or the disk full?") from None
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != schema:
+        raise _wrong_schema(path, found, schema)
+    return dict(data)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Writes a document as JSON, whole or not at all."""
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file through a temporary neighbour and a rename, so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _wrong_schema(path: Path, found: object, expected: str) -> SchemaError:
+    name, _, version = expected.partition("/")
+    number = found[len(name) + 1 :] if isinstance(found, str) and found.startswith(f"{name}/") else ""
+    if number.isdigit():
+        newer = int(number) > int(version)
+        hint = "upgrade nightjar-profiling" if newer else "use the nightjar-profiling that wrote it"
+        return SchemaError(f"{path}: schema is {found!r}, this version reads {expected!r}.", hint)
+    return SchemaError(f"{path}: schema is {found!r}, expected {expected!r}.")

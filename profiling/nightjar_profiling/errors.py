@@ -1,0 +1,51 @@
+"""What can go wrong in Nightjar's profiling, and with which exit code a command then ends.
+
+ProfilingError              3, a tool or machine failed
+├── InputError              2, bad usage or file: says the file, the value, what was expected
+│   └── SchemaError         2, a file of a newer or foreign schema
+├── CaptureError            3, the program could not be started, or was killed before it left a trace
+└── NotAttributableError    4, nothing was recorded that could be attributed
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ProfilingError(Exception):
+    """Base of all errors that a user can meet.
+
+    Args:
+        message: what failed, with the value and where it came from, and what was expected.
+        hint: what to do now; None where there is nothing useful to say.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} Hint: {self.hint}"
+
+
+class InputError(ProfilingError):
+    """A file or an option is wrong: missing, truncated, not what it says it is."""
+
+    exit_code = 2
+
+
+class SchemaError(InputError):
+    """A file names a schema that this version does not read."""
+
+
+class CaptureError(ProfilingError):
+    """The program could not be started, or ended before it left a trace."""
+
+
+class NotAttributableError(ProfilingError):
+    """The program ran, but recorded no device time."""
+
+    exit_code = 4

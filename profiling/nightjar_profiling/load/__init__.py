@@ -1,0 +1,1 @@
+"""Readers: from what a profiler wrote to the tables of a capture."""

@@ -1,0 +1,84 @@
+"""What was captured, and with what? `manifest.json` of a capture folder (docs/reference/capture-folder.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from nightjar_profiling.documents import read_json, write_json
+from nightjar_profiling.errors import InputError
+
+SCHEMA = "nightjar.capture/1"
+OWN = ("manifest.json", "raw", "sources", "tables", "profile.json", "flamegraph.json", "report.html")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One capture.
+
+    Attributes:
+        backend: which profiler wrote the raw files.
+        command: the program and its arguments; empty where only a raw trace was given.
+        exit_code: of the program; minus the signal's number where one ended it; None where unknown.
+        steps: first and last traced step, or None for the whole run.
+        environment: of the traced program: working folder, versions, devices, variables that matter.
+        raw: raw files, relative to the folder.
+        sources: files of `sources/`, under the names that the metadata gives them.
+        user_code: patterns of further user code (see `usercode.py`).
+        warnings: what is missing or doubtful.
+    """
+
+    backend: Literal["jax", "nsys"]
+    command: tuple[str, ...]
+    exit_code: int | None
+    steps: tuple[int, int] | None
+    environment: dict[str, Any]
+    raw: tuple[str, ...]
+    sources: tuple[str, ...]
+    user_code: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads the manifest of a capture folder.
+
+    Raises:
+        InputError: no manifest, or one that is truncated, of a newer schema, or lacks a key.
+    """
+    path = folder / "manifest.json"
+    data = read_json(path, SCHEMA)
+    known = {field.name for field in dataclasses.fields(Manifest)}
+    for key in sorted(known ^ (data.keys() - {"schema"})):
+        raise InputError(f"{path}: {'this key is missing' if key in known else 'unknown key'}: {key!r}.")
+    lists = {key: tuple(data[key]) for key in ("command", "raw", "sources", "user_code", "warnings")}
+    steps = data["steps"] and (int(data["steps"][0]), int(data["steps"][1]))
+    return Manifest(
+        backend=data["backend"], exit_code=data["exit_code"], environment=data["environment"], steps=steps, **lists
+    )
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Writes `manifest.json`, whole or not at all."""
+    write_json(folder / "manifest.json", {"schema": SCHEMA, **dataclasses.asdict(manifest)})
+
+
+def prepare_folder(folder: Path) -> None:
+    """Makes a folder ready for a capture: an earlier capture in it goes, anything else stays and is refused.
+
+    Raises:
+        InputError: the folder holds something that is not a capture.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
+        raise InputError(f"{folder}: not empty, and not a capture.", "name another folder with --out")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: not a folder.", "name another folder with --out")
+    for name in OWN:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    (folder / "raw").mkdir(parents=True)

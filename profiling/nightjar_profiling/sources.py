@@ -1,0 +1,89 @@
+"""What did the Python lines say that the metadata names?
+
+`collect` copies the files into a capture's `sources/`, each under its absolute path without the leading `/`; `reader`
+quotes a line from there. Names come from a trace, which may be somebody else's: only regular `.py` files are copied,
+and nothing is read or written outside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tokenize
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+LARGEST_BYTES = 4 * 1024 * 1024  # a source that people write is smaller
+
+
+def place_of(file: str, working_folder: str | None) -> PurePosixPath | None:
+    """Where a file goes, relative to `sources/`; None where the name is no path of a Python file.
+
+    >>> place_of("/home/me/train.py", None)
+    PurePosixPath('home/me/train.py')
+    >>> place_of("../train.py", "/home/me/run")
+    PurePosixPath('home/me/train.py')
+    >>> place_of("<string>", "/home/me")
+    """
+    path = _absolute(file, working_folder)
+    return None if path is None else PurePosixPath(path.lstrip("/"))
+
+
+def collect(files: Iterable[str], working_folder: str | None, folder: Path) -> list[str]:
+    """Copies the Python files that exist here.
+
+    Args:
+        files: names as stack frames give them.
+        working_folder: of the traced program, to which relative names refer.
+        folder: the capture's `sources/`.
+
+    Returns:
+        The names of the files that were copied, sorted.
+    """
+    copied = []
+    for file in sorted(set(files)):
+        source, place = _absolute(file, working_folder), place_of(file, working_folder)
+        if source is None or place is None:
+            continue
+        try:
+            if not os.path.isfile(source) or os.path.getsize(source) > LARGEST_BYTES:  # noqa: PTH113, PTH202
+                continue
+            target = folder / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        except (OSError, ValueError):  # unreadable, or a name that no file system takes
+            continue
+        copied.append(file)
+    return copied
+
+
+def reader(folder: Path, working_folder: str | None) -> Callable[[str, int], str | None]:
+    """A function from a file and line to its text, stripped; None where `sources/` does not hold it."""
+    root = folder.resolve()
+
+    @cache
+    def lines_of(file: str) -> list[str]:
+        place = place_of(file, working_folder)
+        path = None if place is None else (root / place).resolve()
+        if path is None or not path.is_relative_to(root):  # a link in a folder that somebody else made
+            return []
+        try:
+            with tokenize.open(path) as text:  # minds the encoding that the source declares
+                return text.readlines()
+        except (OSError, SyntaxError, UnicodeDecodeError):
+            return []
+
+    def source_of(file: str, line: int) -> str | None:
+        lines = lines_of(file)
+        return lines[line - 1].strip() or None if 0 < line <= len(lines) else None
+
+    return source_of
+
+
+def _absolute(file: str, working_folder: str | None) -> str | None:
+    """The normalized absolute path of a Python file, in which no `..` is left."""
+    if not file.endswith(".py") or "\0" in file or "\\" in file or file.startswith("<"):
+        return None
+    path = os.path.normpath(os.path.join(working_folder or "/", file))  # noqa: PTH118 - names of another machine
+    return path if os.path.isabs(path) and path != "/" else None  # noqa: PTH117

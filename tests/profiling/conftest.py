@@ -1,0 +1,80 @@
+"""Programs to capture: one with a fake JAX, which starts at once, and the way to run the command on them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+FAKE_JAX = """
+import sys
+from types import SimpleNamespace
+import jax._src.xla_bridge
+__version__ = "0.0"
+def live_arrays(): return []
+def effects_barrier(): print("waited", file=sys.stderr)
+def process_index(): return 0
+def local_devices(): return [SimpleNamespace(device_kind="fake")]
+def compute(): jax._src.xla_bridge.backends()
+from jax import profiler
+"""
+
+FAKE_PROFILER = """
+import os, pathlib, shutil
+class ProfileOptions: pass
+class StepTraceAnnotation:
+    def __init__(self, name, **kwargs): pass
+    def __enter__(self): print("enter", flush=True); return self
+    def __exit__(self, *exception): print("exit", flush=True)
+folder = None
+def start_trace(log_dir, profiler_options=None):
+    global folder
+    if folder is not None: raise RuntimeError("already started")
+    folder = log_dir
+    print("start", flush=True)
+def stop_trace():
+    global folder
+    print("stop", flush=True)
+    made = pathlib.Path(folder, "plugins", "profile", "now")
+    made.mkdir(parents=True)
+    shutil.copyfile(os.environ["FAKE_TRACE"], made / "host.xplane.pb")
+    folder = None
+"""
+
+
+def runner(folder: Path) -> Run:
+    """Runs `nightjar-profiling` in a folder; keyword arguments are environment variables."""
+
+    def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "nightjar_profiling", *map(str, arguments)]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("NIGHTJAR_", "JAX_"))}
+        environ |= {"JAX_PLATFORMS": "cpu", **variables}
+        return subprocess.run(
+            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def run_command(tmp_path: Path) -> Run:
+    """Runs `nightjar-profiling` in a temporary folder."""
+    return runner(tmp_path)
+
+
+@pytest.fixture
+def fake_jax(tmp_path: Path) -> Path:
+    """A folder for PYTHONPATH with a `jax` that records what is asked of its profiler."""
+    package = tmp_path / "fake" / "jax"
+    (package / "_src").mkdir(parents=True)
+    (package / "__init__.py").write_text(FAKE_JAX)
+    (package / "profiler.py").write_text(FAKE_PROFILER)
+    (package / "_src" / "__init__.py").write_text("")
+    (package / "_src" / "xla_bridge.py").write_text("def backends(): return {}\n")
+    return package.parent

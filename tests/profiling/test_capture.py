@@ -1,0 +1,195 @@
+"""The hook and the command around it, with a JAX that is a fake: what is started, stopped, passed through and said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nightjar_profiling.capture.launch import HOOK, find_lost_stacks, render_environment, run
+from nightjar_profiling.capture.session import name_end
+from nightjar_profiling.commands.capture import parse_steps
+from nightjar_profiling.errors import InputError
+from tests.profiling.builders import training_trace
+from tests.profiling.conftest import Run
+
+STEPS = """
+import jax
+for number in range(5):
+    with jax.profiler.StepTraceAnnotation("train", step_num=number):
+        jax.compute()
+"""
+
+
+@pytest.fixture
+def variables(fake_jax: Path, tmp_path: Path) -> dict[str, str]:
+    return {"PYTHONPATH": str(fake_jax), "FAKE_TRACE": str(training_trace().write(tmp_path / "fake"))}
+
+
+def test_tracing_starts_at_the_first_step_and_stops_after_the_last(run_command: Run, variables: dict[str, str]) -> None:
+    done = run_command("capture", "--steps", "1:2", "--", sys.executable, "-c", STEPS, **variables)
+    events = done.stdout.split()[:-1]
+    one = ["enter", "exit"]
+    assert events == [*one, "start", *one, *one, "stop", *one, *one]
+    assert done.returncode == 0
+    assert "waited" in done.stderr
+
+
+def test_what_a_capture_leaves(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
+    done = run_command("capture", "--steps", "1:2", "--out", "c", "--", sys.executable, "-c", STEPS, **variables)
+    folder = tmp_path / "c"
+    assert done.stdout.splitlines()[-1] == str(folder / "report.html")
+    assert sorted(path.name for path in folder.iterdir() if path.name != "sources") == [
+        "flamegraph.json", "manifest.json", "profile.json", "raw", "report.html", "tables",
+    ]  # fmt: skip
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["exit_code"], manifest["steps"], manifest["raw"]) == (0, [1, 2], ["raw/rank0000.xplane.pb"])
+    assert manifest["environment"]["cwd"] == str(tmp_path)
+    assert [path.name for path in (folder / "raw").iterdir()] == ["rank0000.xplane.pb"]
+    assert json.loads((folder / "profile.json").read_text())["device_time_ns"] == 100
+
+
+def test_without_steps_the_trace_runs_from_the_first_use_of_a_device_to_the_end(
+    run_command: Run, variables: dict[str, str]
+) -> None:
+    program = "import jax; print('configure'); jax.compute(); print('compute', flush=True)"
+    done = run_command("capture", "--", sys.executable, "-c", program, **variables)
+    assert done.stdout.split()[:-1] == ["configure", "start", "compute", "stop"]
+
+
+def test_the_folder_of_the_job_is_the_default(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
+    out = {"NIGHTJAR_OUT": str(tmp_path / "job")}
+    done = run_command("capture", "--json", "--", sys.executable, "-c", STEPS, **variables, **out)
+    assert json.loads(done.stdout.splitlines()[-1])["schema"] == "nightjar.profile/1"
+    assert (tmp_path / "job" / "capture" / "report.html").is_file()
+
+
+def test_unnumbered_steps_are_counted_and_a_range_that_ends_early_is_said(
+    run_command: Run, variables: dict[str, str]
+) -> None:
+    program = STEPS.replace(", step_num=number", "")
+    done = run_command("capture", "--steps", "3:9", "--", sys.executable, "-c", program, **variables)
+    assert done.stdout.split()[6:-1] == ["start", "enter", "exit", "enter", "exit", "stop"]
+    assert "Steps 3 to 9 were asked for, 3 to 4 traced" in done.stderr
+
+
+def test_a_trace_of_the_program_itself_goes_first(run_command: Run, variables: dict[str, str], tmp_path: Path) -> None:
+    program = f"import jax; jax.compute(); jax.profiler.start_trace({str(tmp_path / 'own')!r}); print('own')"
+    done = run_command("capture", "--", sys.executable, "-c", program, **variables)
+    assert done.stdout.split()[:-1] == ["start", "stop", "start", "own"]
+    assert "the program started a trace of its own" in done.stderr
+    assert done.returncode == 0
+
+
+def test_a_failing_program_keeps_its_exit_code_and_what_was_captured(
+    run_command: Run, variables: dict[str, str], tmp_path: Path
+) -> None:
+    done = run_command("capture", "--", sys.executable, "-c", f"{STEPS}\nraise SystemExit(7)", **variables)
+    assert done.returncode == 7
+    assert "The program failed (exit code 7)" in (tmp_path / "capture" / "report.html").read_text()
+    assert json.loads((tmp_path / "capture" / "manifest.json").read_text())["exit_code"] == 7
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "exit_code", "message"),
+    [
+        (STEPS, ("--steps", "10:12"), 4, "ran steps 0 to 4: steps 10 to 12 never occurred. Hint: choose from 0:4"),
+        ("import jax", ("--steps", "1:2"), 4, "has no jax.profiler.StepTraceAnnotation"),
+        ("import jax", (), 4, "never used a device"),
+        ("print(1)", (), 4, "never imported jax.profiler"),
+        ("import os; os.kill(os.getpid(), 9)", (), 3, "was ended by SIGKILL before it left a trace"),
+        (f"{STEPS}\nimport os; os.kill(os.getpid(), 9)", (), 3, "SIGKILL"),
+        ("raise SystemExit(5)", (), 5, "ended with exit code 5 before anything was traced"),
+    ],
+)
+def test_why_nothing_was_captured(
+    run_command: Run, variables: dict[str, str], program: str, arguments: tuple[str, ...], exit_code: int, message: str
+) -> None:
+    done = run_command("capture", *arguments, "--", sys.executable, "-c", program, **variables)
+    assert message in done.stderr
+    assert done.returncode == exit_code
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_program_keeps_what_was_captured_before(run_command: Run, variables: dict[str, str]) -> None:
+    program = f"{STEPS}\nimport os; os.kill(os.getpid(), 9)"
+    done = run_command("capture", "--steps", "1:1", "--", sys.executable, "-c", program, **variables)
+    assert done.stdout.splitlines()[-1].endswith("report.html")
+    assert "The program failed (SIGKILL)" in done.stderr
+    assert done.returncode == 3
+
+
+def test_a_trace_that_does_not_start_leaves_the_program_alone(run_command: Run, variables: dict[str, str]) -> None:
+    program = f"import jax\njax.profiler.folder = 'busy'\n{STEPS}\nprint('done')"
+    done = run_command("capture", "--", sys.executable, "-c", program, **variables)
+    assert "done" in done.stdout
+    assert "the trace did not start: already started" in done.stderr
+    assert done.returncode == 3
+
+
+def test_a_program_without_jax_meets_no_jax_and_its_own_sitecustomize(run_command: Run, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.ran = 'mine'\n")
+    program = "import sys, sitecustomize; print(ran, 'jax' in sys.modules, sitecustomize.__file__)"
+    command = [sys.executable, "-c", program]
+    done = run_command("capture", "--", *command, PYTHONPATH=str(tmp_path / "site"))
+    assert done.stdout.split() == ["mine", "False", str(tmp_path / "site" / "sitecustomize.py")]
+
+
+def test_the_users_variables_win() -> None:
+    environ = {"XLA_FLAGS": "--a", "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0", "PYTHONPATH": "/mine"}
+    found = render_environment(environ, Path("/out/raw"), (3, 5))
+    assert found["XLA_FLAGS"] == "--a"
+    assert found["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] == "0"
+    assert found["JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"] == "1"
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(HOOK), "/mine"]
+    assert render_environment({}, Path("/out/raw"), None)["PYTHONPATH"] == str(HOOK)
+    assert len(find_lost_stacks(environ)) == 1
+    assert find_lost_stacks({"JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS": "false"}) != []
+    assert find_lost_stacks({}) == []
+
+
+def test_signals_reach_the_program(tmp_path: Path) -> None:
+    program = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: exit(42))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "nightjar_profiling", "capture", "--out", str(tmp_path / "c"), "--"]
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 42
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match=r"cannot run 'train\.py'.*Hint: .*-- python train\.py"):
+        run(["train.py"], os.environ)
+
+
+@pytest.mark.parametrize(("text", "steps"), [("3:5", (3, 5)), ("4", (4, 4)), (None, None)])
+def test_steps_are_parsed(text: str | None, steps: tuple[int, int] | None) -> None:
+    assert parse_steps(text) == steps
+
+
+@pytest.mark.parametrize("text", ["", "a:b", "5:3", "-1:2", "1:2:3", "1.5"])
+def test_steps_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--steps"):
+        parse_steps(text)
+
+
+def test_an_end_is_named() -> None:
+    assert name_end(3) == "exit code 3"
+    assert name_end(-11) == "SIGSEGV"

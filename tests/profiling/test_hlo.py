@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.load.hlo import count_bytes, program_rows, read_program
+from nightjar_profiling.protos import hlo_pb2
+from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
+
+
+def test_instructions_frames_and_edges_are_read() -> None:
+    found = program(TRAINING)
+    fusion = found.instructions["fusion.1"]
+    assert (fusion.category, fusion.operands, fusion.called) == ("fusion:kLoop", ("dot.1",), ("fused",))
+    assert fusion.frame_id is None
+    assert found.frames[3].parent_id == 2
+    assert found.frames[1].parent_id is None
+    assert found.roots["entry"] == "add.1"
+    assert list(found.below("fusion.1")) == ["parameter.1", "multiply.1"]
+
+
+def test_rows_carry_the_program_and_the_bytes_of_the_output() -> None:
+    rows = program_rows(program(TRAINING))
+    dot = next(row for row in rows["instructions"] if row["name"] == "dot.1")
+    assert (dot["program_id"], dot["bytes"], dot["frame_id"], dot["computation"]) == (7, 24, 3, "entry")
+    assert [row["frame_id"] for row in rows["frames"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("element_type", "dimensions", "size"),
+    [(11, [2, 3], 24), (16, [4], 8), (21, [3], 2), (1, [], 1), (17, [], 0), (18, [2], 32), (11, [0, 5], 0)],
+)
+def test_bytes_of_a_shape(element_type: int, dimensions: list[int], size: int) -> None:
+    shape = hlo_pb2.Shape(element_type=element_type, dimensions=dimensions)
+    assert count_bytes(shape) == size
+    assert count_bytes(hlo_pb2.Shape(element_type=13, tuple_shapes=[shape, shape])) == 2 * size
+
+
+def test_a_fingerprint_depends_on_what_is_computed_and_not_on_who_wrote_it() -> None:
+    moved = {"entry": [Hlo("dot.1", frame=1)]}
+    assert program({"entry": [Hlo("dot.1", frame=3)]}).fingerprint == program(moved).fingerprint
+    assert program({"entry": [Hlo("add.1", frame=1)]}).fingerprint != program(moved).fingerprint
+
+
+def test_the_compilers_own_fingerprint_wins() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.frontend_attributes.map["fingerprint_before_lhs"] = "cafe"
+    assert read_program(proto.SerializeToString(), 1, "test").fingerprint == "cafe"
+
+
+def test_an_edge_to_nowhere_is_named() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.computations[1].instructions[1].operand_ids.append(4711)
+    with pytest.raises(InputError, match="4711"):
+        read_program(proto.SerializeToString(), 1, "test")
+
+
+def test_a_stack_frame_that_refers_to_nothing_is_named() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.stack_frame_index.file_locations[2].file_name_id = 0
+    with pytest.raises(InputError, match="stack frame refers"):
+        read_program(proto.SerializeToString(), 1, "test")
+
+
+def test_a_program_without_frames_has_instructions_without_stacks() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.ClearField("stack_frame_index")
+    found = read_program(proto.SerializeToString(), 1, "test")
+    assert {one.frame_id for one in found.instructions.values()} == {None}
