@@ -10,7 +10,8 @@ from nightjar_profiling.ingest import make_tables
 from nightjar_profiling.load.xplane import merge_traces, op_rows, read_trace
 from tests.profiling.builders import Hlo, TraceBuilder, hlo_proto, training_trace
 
-DATA = os.environ.get("NIGHTJAR_TEST_DATA", "")  # folder with traces of public repositories, which are not ours to copy
+# Traces of public repositories, which are not ours to copy: a folder beside the checkout, where there is one.
+DATA = os.environ.get("NIGHTJAR_TEST_DATA", str(Path(__file__).parents[3] / "shared" / "data"))
 REAL_GPU_TRACE = Path(DATA) / "xplane" / "jax_conv_minimal_08.xplane.pb"
 LOOP = {
     "body": [Hlo("parameter.1"), Hlo("dot.1", frame=3)],
@@ -120,7 +121,9 @@ def test_damaged_hlo_is_named(tmp_path: Path) -> None:
         read_trace(trace.write(tmp_path))
 
 
-@pytest.mark.skipif(not REAL_GPU_TRACE.is_file(), reason="NIGHTJAR_TEST_DATA names no folder with it")
+@pytest.mark.skipif(
+    not REAL_GPU_TRACE.is_file(), reason=f"{REAL_GPU_TRACE} is not there: NIGHTJAR_TEST_DATA names its folder"
+)
 def test_a_real_gpu_trace_is_read_with_its_programs() -> None:
     reader = pytest.importorskip("jax.profiler").ProfileData
     planes = [p for p in reader.from_file(str(REAL_GPU_TRACE)).planes if p.name.startswith("/device:GPU")]
