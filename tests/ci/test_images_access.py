@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.access import find_certificates, open_secrets, render_access
 

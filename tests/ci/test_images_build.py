@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from nightjar_ci.images.build import BuildReport, build_images, needs_ground_floor
 from nightjar_ci.images.process import ToolError, check_engine
 from nightjar_ci.images.tree import Image

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from nightjar_ci.images.tree import find_checkout
 
 CHECKOUT = find_checkout(Path(__file__).parent)

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from nightjar_ci.images.locks import PACKAGES, Lock, list_locks, make_locks, render_compile
 from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import find_checkout

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.tree import find_checkout, find_flavors, parse_tree, render_bake, select_images
 

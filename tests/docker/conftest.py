@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from docker.client import DockerClient
 from docker.errors import DockerException
+
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 from docker.client import DockerClient
+
 from nightjar_ci.images.build import find_revision
 from nightjar_ci.images.tree import Image
-
 from tests.docker.conftest import CHECKOUT, Runner
 
 pytestmark = pytest.mark.docker

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from nightjar_ci.images.locks import FOLDER
-from nightjar_ci.images.tree import Image
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from nightjar_ci.images.locks import FOLDER
+from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
 
 pytestmark = pytest.mark.docker

@@ -13,6 +13,7 @@ from typing import IO, cast
 
 import pytest
 from docker.client import DockerClient
+
 from nightjar_ci.images.access import find_certificates, render_access
 from nightjar_ci.images.tree import Image
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from nightjar_ci.images.tree import Image
 from nightjar_ci.record import read_run
-
 from tests.docker.conftest import Runner
 from tests.docker.test_jax import locked_versions
 

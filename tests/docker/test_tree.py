@@ -6,11 +6,11 @@ import os
 import re
 
 import pytest
+
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.locks import FOLDER, list_locks
 from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import Image, find_flavors, read_tree
-
 from tests.docker.conftest import CHECKOUT
 from tests.docker.test_jax import LOCKS
 

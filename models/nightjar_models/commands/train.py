@@ -1,0 +1,93 @@
+"""`nightjar-models train`: train one workload and leave its `result.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nightjar_models.config import override
+from nightjar_models.errors import DivergedError, InputError
+from nightjar_models.mesh import parse_mesh, render_xla_flags
+from nightjar_models.presets import find_preset
+from nightjar_models.progress import show_progress
+from nightjar_models.result import dump, prepare_folder, render_result, write_result
+
+
+def train(
+    preset: Annotated[str, typer.Argument(help="What to train; `nightjar-models presets` lists them.")],
+    out: Annotated[
+        Path | None, typer.Option(envvar="NIGHTJAR_OUT", help="Output folder; continued if it holds a checkpoint.")
+    ] = None,
+    mesh: Annotated[str, typer.Option(help="Devices along data, fsdp and tensor, such as dp2.fsdp2.tp2.")] = "dp1",
+    seed: Annotated[
+        int, typer.Option(envvar="NIGHTJAR_SEED", min=0, max=2**31 - 1, help="Of initialisation and data order.")
+    ] = 0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps to run, if not the preset's; the schedule stays as it is.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
+    ] = None,
+    checkpoint_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints; 0 writes none.")] = 0,
+    job: Annotated[
+        str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
+) -> None:
+    """Train one workload on real data and write OUT/result.json (curves, step times, compile facts).
+
+    Where the mesh needs more devices than one, the CPU is split into as many virtual ones (XLA_FLAGS).
+
+    Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
+    """
+    begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    config = override(find_preset(preset)(), settings or [])
+    config = dataclasses.replace(config, steps=steps) if steps is not None else config
+    shape = parse_mesh(mesh)
+    if out is None:
+        raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
+    prepare_folder(out)
+    if flags := render_xla_flags(os.environ.get("XLA_FLAGS", ""), shape.size):
+        os.environ["XLA_FLAGS"] = flags
+
+    from nightjar_models import train as trainer  # JAX reads XLA_FLAGS when it starts
+    from nightjar_models.environment import read_environment
+
+    with show_progress(f"{preset} {shape} seed {seed}", config.steps) as progress:
+        run = trainer.train(
+            config, seed=seed, mesh=shape, out=out, checkpoint_every=checkpoint_every, progress=progress
+        )
+    environment = read_environment()
+    about = {
+        "job": job or f"{preset}-train-{environment['backend']}-f32-{shape}-s{seed}",
+        "workload": preset,
+        "seed": seed,
+        "started_at": started_at,
+        "duration_s": time.monotonic() - begin,
+        "environment": environment,
+    }
+    document = render_result(run, about)
+    path = write_result(out, document)
+    print(dump(document) if as_json else summarize(document, path))
+    if run.status == "diverged":
+        loss = run.curves[0]
+        raise DivergedError(
+            f"{about['job']}: the loss of step {loss.steps[-1]} is {loss.values[-1]}, expected a finite number.",
+            f"lower learning_rate (now {config.learning_rate}) with --set; the curve up to there is in {path}",
+        )
+
+
+def summarize(document: dict[str, Any], path: Path) -> str:
+    """A table of the last value of each curve and the median of each sample, and the result's path."""
+    rows = [(curve["name"], curve["values"][-1], curve["unit"]) for curve in document["curves"]]
+    for sample in document["samples"]:
+        steady = sorted(sample["values"][sample["warmup"] :])
+        rows.append((sample["name"], steady[len(steady) // 2], sample["unit"]))
+    rows += [(name, value, "") for name, value in document["config"].items() if name.startswith("trivial.")]
+    return "\n".join([*(f"{name:26} {value:14.6g} {unit}".rstrip() for name, value, unit in rows), str(path)])

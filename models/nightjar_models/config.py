@@ -1,0 +1,148 @@
+"""What is trained? Frozen configurations, and how `--set key=value` changes one.
+
+In: a preset's config and the user's overrides. Out: a new config, or an `InputError` that names the key, the value and
+what was expected. Nothing here imports JAX, so that a wrong option is answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from nightjar_models.errors import InputError, did_you_mean
+
+Scalar = str | int | float | bool
+Config = TypeVar("Config")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GPTConfig:
+    """Sizes of the causal decoder in `models/gpt.py`."""
+
+    vocabulary: int = 256
+    length: int
+    width: int
+    layers: int
+    heads: int
+    feed_forward: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ViTConfig:
+    """Sizes of the vision transformer in `models/vit.py`."""
+
+    image: int = 8
+    patch: int
+    classes: int = 10
+    width: int
+    layers: int
+    heads: int
+    feed_forward: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One training run; every number that changes its curve, except seed and mesh.
+
+    Attributes:
+        workload: name of the preset.
+        model: sizes; its type chooses model and data (`tasks.py`).
+        steps: how many optimizer steps to run.
+        schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a
+            prefix of a long one.
+        warmup_steps: steps over which the learning rate rises from zero.
+        batch_size: sequences or images per step, over all devices.
+        learning_rate: the peak.
+        final_fraction: the learning rate at the end of the schedule, as a fraction of the peak.
+        weight_decay: AdamW's, on matrices only.
+        beta2: Adam's decay of the second moment.
+        clip_norm: the largest global norm of a gradient.
+    """
+
+    workload: str
+    model: GPTConfig | ViTConfig
+    steps: int
+    schedule_steps: int
+    warmup_steps: int
+    batch_size: int
+    learning_rate: float
+    final_fraction: float = 0.1
+    weight_decay: float = 0.1
+    beta2: float = 0.99
+    clip_norm: float = 1.0
+
+
+def flatten(config: TrainConfig) -> dict[str, Scalar]:
+    """The config as names to scalars, the model's under `model.`."""
+    flat: dict[str, Scalar] = {}
+    for name, value in dataclasses.asdict(config).items():
+        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
+    """Applies `key=value` settings.
+
+    Args:
+        config: the preset's.
+        settings: such as `["learning_rate=0.01", "model.layers=4"]`.
+
+    Raises:
+        InputError: no `=`, an unknown key, a value of the wrong type, or a size that is not positive.
+    """
+    known = {key: value for key, value in flatten(config).items() if key != "workload"}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set {setting}: expected key=value.", f"keys are {', '.join(known)}")
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise InputError(f"--set {setting}: unknown key {key!r}: expected one of {', '.join(known)}.", hint)
+        config = _replace(config, key, _parse(setting, text, type(known[key])))
+    _check(config)
+    return config
+
+
+def _replace(config: TrainConfig, key: str, value: Scalar) -> TrainConfig:
+    owner, dot, name = key.partition(".")
+    if not dot:
+        return _with(config, key, value)
+    return _with(config, owner, _with(getattr(config, owner), name, value))
+
+
+def _with(config: Config, field: str, value: Any) -> Config:
+    changed: Config = dataclasses.replace(config, **{field: value})  # type: ignore[type-var]
+    return changed
+
+
+def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise InputError(f"--set {setting}: expected {'a number' if kind is float else 'an integer'}.") from None
+    return value
+
+
+_FROM_ZERO = {"warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"}
+
+
+def _check(config: TrainConfig) -> None:
+    for key, value in flatten(config).items():
+        if not isinstance(value, str) and not (value >= 0 if key in _FROM_ZERO else value > 0):
+            expected = "zero or more" if key in _FROM_ZERO else "more than zero"
+            raise InputError(f"{key}: expected {expected}, found {value}.")
+    if config.beta2 >= 1:
+        raise InputError(f"beta2: expected less than one, found {config.beta2}.")
+    if config.warmup_steps >= config.schedule_steps:
+        raise InputError(
+            f"warmup_steps: expected fewer than schedule_steps ({config.schedule_steps}), found {config.warmup_steps}."
+        )
+    if config.model.width % config.model.heads:
+        raise InputError(
+            f"model.width: expected a multiple of model.heads ({config.model.heads}), found {config.model.width}."
+        )
+    if isinstance(config.model, ViTConfig) and config.model.image % config.model.patch:
+        raise InputError(
+            f"model.patch: expected a divisor of the image's side ({config.model.image}), found {config.model.patch}."
+        )

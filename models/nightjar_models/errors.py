@@ -1,0 +1,56 @@
+"""What can go wrong in a workload, and with which exit code a command then ends.
+
+NightjarError       3, a tool or machine failed
+├── InputError      2, bad usage or config: says the option, the value, what was expected
+├── DivergedError   3, the loss stopped being finite; the result up to that step is written
+└── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class NightjarError(Exception):
+    """Base of all errors that a user can meet.
+
+    Args:
+        message: what failed, with the value and where it came from, and what was expected.
+        hint: what to do now; None where there is nothing useful to say.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} Hint: {self.hint}"
+
+
+class InputError(NightjarError):
+    """An option, preset, mesh or folder given by the user is wrong."""
+
+    exit_code = 2
+
+
+class DivergedError(NightjarError):
+    """The loss is NaN or infinite."""
+
+
+class OutputError(NightjarError):
+    """The output folder cannot be written."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The hint for a misspelt word, or None where nothing is near.
+
+    >>> did_you_mean("learning_rat", ["learning_rate", "seed"])
+    "did you mean 'learning_rate'?"
+    """
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else None

@@ -1,0 +1,67 @@
+"""How are devices arranged? Reads a mesh such as `dp2.fsdp2.tp2`.
+
+In: the text, and the user's XLA_FLAGS. Out: the number of devices along each axis, and XLA_FLAGS under which the CPU
+offers that many. Nothing here imports JAX: both are settled before JAX starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+from nightjar_models.errors import InputError, did_you_mean
+
+AXES = {"dp": "data", "fsdp": "fsdp", "tp": "tensor"}
+HOST_DEVICES = "--xla_force_host_platform_device_count"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeshShape:
+    """How many devices along each axis.
+
+    >>> str(parse_mesh("dp2.fsdp2.tp2")), parse_mesh("dp2.tp4").size
+    ('dp2.fsdp2.tp2', 8)
+    """
+
+    dp: int = 1
+    fsdp: int = 1
+    tp: int = 1
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(dataclasses.astuple(self))
+
+    def __str__(self) -> str:
+        parts = [f"{name}{count}" for name, count in dataclasses.asdict(self).items() if count > 1]
+        return ".".join(parts) or "dp1"
+
+
+def parse_mesh(text: str) -> MeshShape:
+    """Reads a mesh such as `dp1`, `fsdp8` or `dp2.fsdp2.tp2`; an axis that is not named has one device.
+
+    Raises:
+        InputError: an unknown or repeated axis, or a count that is not positive.
+    """
+    counts: dict[str, int] = {}
+    for part in text.split("."):
+        match = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,5})", part)
+        axis = match[1] if match else part.rstrip("0123456789")
+        if match is None or axis not in AXES:
+            known = ", ".join(f"{name}N" for name in AXES)
+            hint = did_you_mean(axis, AXES) if axis not in AXES else None
+            raise InputError(f"--mesh {text}: part {part!r}: expected one of {known}, such as dp2.fsdp2.tp2.", hint)
+        if axis in counts:
+            raise InputError(f"--mesh {text}: axis {axis!r} is named twice: expected once.")
+        counts[axis] = int(match[2])
+    return MeshShape(**counts)
+
+
+def render_xla_flags(flags: str, devices: int) -> str:
+    """XLA_FLAGS under which the CPU offers at least that many devices; what the user set stays.
+
+    >>> render_xla_flags("--xla_cpu_enable_fast_math=false", 8)
+    '--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=8'
+    """
+    return flags if devices == 1 or HOST_DEVICES in flags else f"{flags} {HOST_DEVICES}={devices}".strip()

@@ -1,0 +1,1 @@
+"""One readable Flax NNX file per model."""

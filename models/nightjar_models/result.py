@@ -1,0 +1,117 @@
+"""What does a run leave? `result.json`, schema `nightjar.run/1`, whole or not at all.
+
+In: a run's measures and its environment. Out: the file. Numbers that are not finite are written as strings, since JSON
+has none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nightjar_models.errors import OutputError
+
+SCHEMA = "nightjar.run/1"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Values by step."""
+
+    name: str
+    unit: str
+    better: str
+    steps: list[int]
+    values: list[float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Repeated measurements of one quantity; the first `warmup` do not count."""
+
+    name: str
+    unit: str
+    better: str
+    values: list[float]
+    warmup: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the trainer measured."""
+
+    status: str
+    config: dict[str, Any]
+    curves: list[Curve]
+    samples: list[Sample]
+    facts: list[dict[str, Any]]
+
+
+def render_result(run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
+    """The document: what the run is `about` (job, workload, seed, times, environment), then its measures."""
+    return {"schema": SCHEMA, **about, **dataclasses.asdict(run)}
+
+
+def dump(document: Any) -> str:
+    """JSON text, with `"NaN"`, `"Infinity"` and `"-Infinity"` for what JSON cannot say.
+
+    >>> dump({"values": [1.5, float("nan"), float("-inf")]})
+    '{"values": [1.5, "NaN", "-Infinity"]}'
+    """
+    return json.dumps(_spell(document), allow_nan=False)
+
+
+def _spell(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _spell(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spell(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def prepare_folder(out: Path) -> None:
+    """Makes the output folder and proves that it can be written, before any work is spent.
+
+    Raises:
+        OutputError: it is not a folder, read-only, or the disk is full.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as file:
+            file.write(b"0")
+    except OSError as error:
+        raise _cannot_write(out, error) from None
+
+
+def write_result(out: Path, document: Mapping[str, Any]) -> Path:
+    """Writes `result.json` through a temporary neighbour and a rename.
+
+    Raises:
+        OutputError: the disk is full or the folder cannot be written; an earlier file stays as it was.
+    """
+    path = out / "result.json"
+    name = ""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=out, prefix=".result.json.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(dump(document) + "\n")
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        if name:
+            Path(name).unlink(missing_ok=True)
+        raise _cannot_write(path, error) from None
+    return path
+
+
+def _cannot_write(path: Path, error: OSError) -> OutputError:
+    reason = error.strerror or str(error)
+    return OutputError(f"{path}: cannot be written: {reason}.", "free some space, or name another folder with --out")

@@ -1,0 +1,101 @@
+"""Which part of a parameter lies where?
+
+In: a mesh, and the logical axes that a model gives its parameters. Out: a JAX mesh with the axes data, fsdp and tensor,
+and shardings on it. The batch is split over data x fsdp. Initialisation and batch order do not depend on the mesh, so
+that a sharded run has the loss curve of a single device, up to the order of sums.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from nightjar_models.errors import InputError
+from nightjar_models.mesh import AXES, HOST_DEVICES, MeshShape
+
+# Logical axis of a parameter to mesh axis: Megatron's tensor parallelism (columns of the first matrix, rows of the
+# second), and the model's width over fsdp. Source: Shoeybi et al. 2019; Rajbhandari et al. 2020 (ZeRO-3).
+RULES = {"vocabulary": "tensor", "heads": "tensor", "feed_forward": "tensor", "width": "fsdp"}
+
+
+def make_mesh(shape: MeshShape) -> Mesh:
+    """The first devices of this process as a mesh with the axes data, fsdp and tensor.
+
+    Raises:
+        InputError: there are fewer devices than the mesh needs.
+    """
+    devices = jax.devices()
+    if len(devices) < shape.size:
+        hint = f"set {HOST_DEVICES}={shape.size} in XLA_FLAGS" if devices[0].platform == "cpu" else "use a smaller mesh"
+        raise InputError(
+            f"--mesh {shape}: expected at least {shape.size} {devices[0].platform} devices, found {len(devices)}.", hint
+        )
+    grid = np.array(devices[: shape.size]).reshape(dataclasses.astuple(shape))
+    return Mesh(grid, tuple(AXES.values()))
+
+
+def split(mesh: Mesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:
+    """A sharding that splits each dimension over the mesh axes named for it; without any, every device has all."""
+    return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
+
+
+def parameter(
+    rngs: nnx.Rngs,
+    shape: tuple[int, ...],
+    axes: tuple[str | None, ...],
+    *,
+    deviation: float | None = None,
+    constant: float = 0.0,
+) -> nnx.Param[Any]:
+    """A float32 parameter that knows its logical axes.
+
+    Args:
+        rngs: where random numbers come from.
+        shape: one size per axis.
+        axes: one logical axis of `RULES` per dimension, or None where it is never split.
+        deviation: standard deviation of a normal distribution; None for a constant.
+        constant: the value of all elements where there is no deviation.
+    """
+    if deviation is None:
+        return nnx.Param(jnp.full(shape, constant, jnp.float32), axes=axes)
+    return nnx.Param(deviation * jax.random.normal(rngs.params(), shape, jnp.float32), axes=axes)
+
+
+def parameter_sharding(mesh: Mesh, path: str, shape: tuple[int, ...], axes: tuple[str | None, ...]) -> NamedSharding:
+    """Where the parts of a parameter lie.
+
+    Raises:
+        InputError: a dimension cannot be split evenly.
+    """
+    over = [RULES[axis] if axis is not None else None for axis in axes]
+    for size, axis, name in zip(shape, axes, over, strict=True):
+        if name is not None and size % mesh.shape[name]:
+            raise InputError(
+                f"--mesh: {path} has {axis} {size}, expected a multiple of the mesh's {name} ({mesh.shape[name]}).",
+                "choose another mesh, or change the size with --set",
+            )
+    return split(mesh, *over)
+
+
+def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
+    """The batch, split over data x fsdp.
+
+    Raises:
+        InputError: the batch cannot be split evenly.
+    """
+    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    if batch_size % parts:
+        raise InputError(f"batch_size: expected a multiple of data x fsdp ({parts}), found {batch_size}.")
+    return split(mesh, ("data", "fsdp"))
+
+
+def put_batch(batch: Mapping[str, Any], sharding: NamedSharding) -> dict[str, Any]:
+    """Moves a batch of NumPy arrays to the devices."""
+    return {name: jax.device_put(value, sharding) for name, value in batch.items()}

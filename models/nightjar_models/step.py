@@ -1,0 +1,122 @@
+"""What does one optimizer step compute? The pure functions that are compiled, and where their arguments lie.
+
+In: a config, its task and a mesh. Out: a `Program`: initial state, train step and evaluation step.
+
+The step is jitted over flat lists of arrays, and the NNX module is put together while tracing. Measured overhead of a
+call at 64 / 334 / 658 arrays: 0.22 / 0.74 / 2.0 ms, where `nnx.jit` with `nnx.Optimizer` takes 3.2 / 20.6 / 54 ms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Array, Float
+
+from nightjar_models.config import TrainConfig
+from nightjar_models.sharding import batch_sharding, parameter_sharding, split
+from nightjar_models.tasks import Task
+
+Batch = Mapping[str, Array]
+Scores = dict[str, Float[Array, ""]]
+
+
+class State(NamedTuple):
+    """What a step changes: the parameters as a flat list, and what the optimizer remembers of each."""
+
+    parameters: list[Array]
+    optimizer: optax.OptState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """The functions of a run, not yet compiled.
+
+    Attributes:
+        initialize: a seed to the first state, laid out over the mesh.
+        train_step: state and batch to the next state and the loss before it; the old state is consumed.
+        evaluate: parameters and batch to the model's scores.
+        state: shapes, types and shardings of the state.
+        batch: where a batch lies.
+        parameter_count: how many numbers are learned.
+    """
+
+    initialize: Callable[[int], State]
+    train_step: Any
+    evaluate: Any
+    state: State
+    batch: NamedSharding
+    parameter_count: int
+
+
+def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    """AdamW behind a clipped gradient; the learning rate rises linearly, then falls along a cosine."""
+    peak = config.learning_rate
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, peak, config.warmup_steps, config.schedule_steps, peak * config.final_fraction
+    )
+
+    def matrices(parameters: Sequence[Array]) -> list[bool]:
+        return [parameter.ndim > 1 for parameter in parameters]
+
+    adamw = optax.adamw(schedule, b2=config.beta2, weight_decay=config.weight_decay, mask=matrices)
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
+
+
+def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
+    """Joins model, optimizer and mesh.
+
+    Raises:
+        InputError: a parameter or the batch cannot be split evenly over the mesh.
+    """
+    optimizer = make_optimizer(config)
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
+    paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
+    shardings = [
+        parameter_sharding(mesh, ".".join(map(str, path)), variable.shape, variable.get_metadata("axes"))
+        for path, variable in zip(paths, variables, strict=True)
+    ]
+    replicated = split(mesh)
+
+    def assemble(parameters: Sequence[Array]) -> nnx.Module:
+        filled = [variable.replace(value) for variable, value in zip(variables, parameters, strict=True)]
+        return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, filled, strict=True))))
+
+    def initialize(seed: int | Array) -> State:
+        _, state = nnx.split(task.build(nnx.Rngs(jax.random.key(seed))))
+        parameters = [variable.get_value() for _, variable in nnx.to_flat_state(state)]
+        return State(parameters, optimizer.init(parameters))
+
+    def train_step(state: State, batch: Batch) -> tuple[State, Float[Array, ""]]:
+        def loss(parameters: list[Array]) -> Float[Array, ""]:
+            return task.measure(assemble(parameters), batch)["loss"]
+
+        value, gradients = jax.value_and_grad(loss)(state.parameters)
+        updates, memory = optimizer.update(gradients, state.optimizer, state.parameters)
+        return State(optax.apply_updates(state.parameters, updates), memory), value
+
+    def evaluate(parameters: list[Array], batch: Batch) -> Scores:
+        return task.measure(assemble(parameters), batch)
+
+    shapes = jax.eval_shape(initialize, 0)
+    memory = optax.tree_map_params(
+        optimizer, lambda _, s: s, shapes.optimizer, shardings, transform_non_params=lambda _: replicated
+    )
+    layout: Any = State(shardings, memory)  # type: ignore[arg-type]
+    batch = batch_sharding(mesh, config.batch_size)
+    start = jax.jit(initialize, out_shardings=layout)
+    return Program(
+        initialize=start,
+        train_step=jax.jit(
+            train_step, in_shardings=(layout, batch), out_shardings=(layout, replicated), donate_argnums=0
+        ),
+        evaluate=jax.jit(evaluate, in_shardings=(shardings, batch), out_shardings=replicated),
+        state=start.eval_shape(0),  # type: ignore[no-untyped-call]
+        batch=batch,
+        parameter_count=sum(parameter.size for parameter in shapes.parameters),
+    )

@@ -1,0 +1,65 @@
+"""What does a model need to be trained: which module, which data, which measures? One table, by type of config.
+
+In: a config. Out: a `Task`, which the trainer uses without knowing the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from nightjar_models.config import GPTConfig, TrainConfig, ViTConfig
+from nightjar_models.data.pipeline import Data
+from nightjar_models.data.text import read_text
+from nightjar_models.models import gpt, vit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """A model joined to its data.
+
+    Attributes:
+        build: makes the module from random numbers.
+        measure: the model's scores on a batch; `loss` is what training lowers.
+        read: reads the data.
+        units: unit of each score, and whether lower or higher is better.
+        item: what throughput counts.
+        items_per_example: how many of them one example holds.
+    """
+
+    build: Callable[[nnx.Rngs], nnx.Module]
+    measure: Callable[[Any, Any], dict[str, Float[Array, ""]]]
+    read: Callable[[], Data]
+    units: dict[str, tuple[str, str]]
+    item: str
+    items_per_example: int
+
+
+def find_task(config: TrainConfig) -> Task:
+    """The task of a config, by the type of its model."""
+    model = config.model
+    match model:
+        case GPTConfig():
+            return Task(
+                build=lambda rngs: gpt.GPT(model, rngs),
+                measure=gpt.measure,
+                read=lambda: read_text(model.length),
+                units={"loss": ("nats/token", "lower")},
+                item="tokens",
+                items_per_example=model.length,
+            )
+        case ViTConfig():
+            from nightjar_models.data.digits import read_digits  # scikit-learn takes two seconds to import
+
+            return Task(
+                build=lambda rngs: vit.ViT(model, rngs),
+                measure=vit.measure,
+                read=read_digits,
+                units={"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
+                item="images",
+                items_per_example=1,
+            )

@@ -1,0 +1,163 @@
+"""How does a workload run from seed to measures? One trainer for all models.
+
+In: a config, a seed, a mesh and an output folder (for checkpoints). Out: a `Run`: curves, samples and facts.
+
+Each step is waited for, so that its wall time is its own; it runs from fetching the batch to the loss on the host.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from nightjar_models.checkpoint import Checkpoints, History
+from nightjar_models.config import TrainConfig, flatten
+from nightjar_models.data.pipeline import Data, held_out_batches, train_batches
+from nightjar_models.facts import read_facts
+from nightjar_models.mesh import MeshShape
+from nightjar_models.result import Curve, Run, Sample
+from nightjar_models.sharding import make_mesh, put_batch
+from nightjar_models.step import Program, State, make_program
+from nightjar_models.tasks import Task, find_task
+
+WARMUP_STEPS = 5  # XLA:CPU is steady from the second step; a GPU's clocks and allocator need a few
+
+Progress = Callable[[int, float], None]
+
+
+def train(
+    config: TrainConfig,
+    *,
+    seed: int,
+    mesh: MeshShape,
+    out: Path,
+    checkpoint_every: int = 0,
+    progress: Progress = lambda step, loss: None,
+) -> Run:
+    """Trains until `config.steps`, or until the loss stops being finite.
+
+    Args:
+        config: what to train.
+        seed: of initialisation and data order.
+        mesh: how many devices, and along which axes.
+        out: the folder whose `checkpoints/` is continued from and, with `checkpoint_every`, written.
+        checkpoint_every: steps between two checkpoints; 0 writes none.
+        progress: called after each step with the number of steps done and the loss.
+
+    Raises:
+        InputError: mesh, batch and sizes do not fit together, or the folder holds a checkpoint of another run.
+        OutputError: a checkpoint could not be written.
+    """
+    task = find_task(config)
+    program = make_program(config, task, make_mesh(mesh))
+    data = task.read()
+    batches, held_out = train_batches(data, config.batch_size, seed), held_out_batches(data, config.batch_size)
+    identity = {**flatten(config), "seed": seed, "data_digest": data.digest}
+    with Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints:
+        restored = checkpoints.restore(program.state)
+        if restored is None:
+            state, history = program.initialize(seed), History()
+        else:
+            state, history = restored.state, restored.history
+            batches.set_state(restored.position)
+        step, timing = compile_step(program, put_batch(held_out[0], program.batch))
+        for index in range(len(history.losses), config.steps):
+            with jax.profiler.StepTraceAnnotation("train", step_num=index):
+                begin = time.perf_counter()
+                state, loss = run_step(step, state, put_batch(next(batches), program.batch))
+                history.step_times.append(time.perf_counter() - begin)
+            history.losses.append(loss)
+            progress(index + 1, loss)
+            if not math.isfinite(loss):
+                break
+            checkpoints.save(index + 1, index + 1 == config.steps, state, batches.get_state(), history)
+    diverged = not math.isfinite(history.losses[-1])
+    scores = {} if diverged else evaluate(program, state, held_out)
+    return Run(
+        status="diverged" if diverged else "completed",
+        config=describe(config, mesh, program, data),
+        curves=[loss_curve(task, history), *score_curves(task, scores, len(history.losses))],
+        samples=[*speed(config, task, history), *timing, peak_memory()],
+        facts=[read_facts("train_step", step)],
+    )
+
+
+def compile_step(program: Program, batch: Mapping[str, Any]) -> tuple[jax.stages.Compiled, list[Sample]]:
+    """Lowers and compiles the train step, each timed."""
+    begin = time.perf_counter()
+    lowered = program.train_step.lower(program.state, batch)
+    middle = time.perf_counter()
+    compiled = lowered.compile()
+    end = time.perf_counter()
+    times = {"lower_time": middle - begin, "compile_time": end - middle}
+    return compiled, [Sample(name=name, unit="s", better="lower", values=[value]) for name, value in times.items()]
+
+
+def run_step(step: Callable[..., Any], state: State, batch: Mapping[str, Any]) -> tuple[State, float]:
+    """Runs one compiled step and waits for all of it."""
+    state, loss = step(state, batch)
+    jax.block_until_ready((state, loss))  # type: ignore[no-untyped-call]
+    return state, float(loss)
+
+
+def evaluate(program: Program, state: State, held_out: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The model's mean scores on the held-out batches.
+
+    Each is waited for: several programs with collectives in flight can block each other on XLA:CPU, whose devices share
+    one pool of threads.
+    """
+    scores = [jax.device_get(program.evaluate(state.parameters, put_batch(one, program.batch))) for one in held_out]
+    return {name: float(np.mean([score[name] for score in scores], dtype=np.float64)) for name in scores[0]}
+
+
+def describe(config: TrainConfig, mesh: MeshShape, program: Program, data: Data) -> dict[str, Any]:
+    """What was trained, as names to scalars; `trivial.*` are the scores that any useful model beats."""
+    return {
+        **flatten(config),
+        "mesh": str(mesh),
+        "parameters": program.parameter_count,
+        "data_digest": data.digest,
+        **{f"trivial.{name}": value for name, value in data.trivial.items()},
+    }
+
+
+def loss_curve(task: Task, history: History) -> Curve:
+    """The training loss of each step, on its batch and before its update."""
+    unit, better = task.units["loss"]
+    steps = list(range(len(history.losses)))
+    return Curve(name="loss", unit=unit, better=better, steps=steps, values=history.losses)
+
+
+def score_curves(task: Task, scores: Mapping[str, float], steps: int) -> Iterable[Curve]:
+    """One point per held-out score, after all steps."""
+    for name, value in scores.items():
+        unit, better = task.units[name]
+        yield Curve(name=f"eval_{name}", unit=unit, better=better, steps=[steps], values=[value])
+
+
+def speed(config: TrainConfig, task: Task, history: History) -> list[Sample]:
+    """Step times, and items per second over the steps after warm-up."""
+    warmup = min(WARMUP_STEPS, len(history.step_times) - 1)
+    steady = history.step_times[warmup:]
+    rate = config.batch_size * task.items_per_example * len(steady) / sum(steady)
+    return [
+        Sample(name="step_time", unit="s", better="lower", values=history.step_times, warmup=warmup),
+        Sample(name="throughput", unit=f"{task.item}/s", better="higher", values=[rate]),
+    ]
+
+
+def peak_memory() -> Sample:
+    """The device's peak where it tells, else the peak resident set of this process."""
+    peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    if peak is None:
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = resident if sys.platform == "darwin" else resident * 1024  # bytes on macOS, KiB on Linux
+    return Sample(name="peak_memory", unit="bytes", better="lower", values=[float(peak)])

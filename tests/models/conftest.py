@@ -1,0 +1,42 @@
+"""A GPT small enough to train within a second, and the command as a user calls it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+SMALL = [
+    "model.length=16",
+    "model.width=16",
+    "model.feed_forward=32",
+    "model.heads=2",
+    "model.layers=1",
+    "batch_size=8",
+]
+SMALL_OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def run_command(
+    folder: Path, *arguments: str, limit: int | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `nightjar-models` with these arguments in a folder; `limit` caps the size of any file in KiB."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_") and k != "XLA_FLAGS"}
+    program = [str(Path(sys.executable).parent / "nightjar-models"), *arguments]
+    command = program if limit is None else ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *program]
+    return subprocess.run(command, cwd=folder, env={**kept, **environment}, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def nightjar_models(tmp_path: Path) -> Command:
+    """`nightjar-models` in an empty folder."""
+    return functools.partial(run_command, tmp_path)

@@ -1,0 +1,104 @@
+"""The data is real, split without overlap, and fed in an order that a seed fixes and a checkpoint continues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nightjar_models.data.digits import BACKGROUND, read_digits, shift
+from nightjar_models.data.pipeline import Data, held_out_batches, train_batches
+from nightjar_models.data.text import Windows, bigram_loss, read_text, unigram_loss
+from nightjar_models.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def text() -> Data:
+    return read_text(length=64)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Data:
+    return read_digits()
+
+
+def test_the_text_is_english_and_long_enough_for_one_epoch(text: Data) -> None:
+    window = bytes(text.train[len(text.train) // 2]["tokens"].astype(np.uint8).tolist()).decode(errors="replace")
+    assert len(text.train) > 300 * 32 * 64
+    assert text.trivial["bigram_loss"] < text.trivial["unigram_loss"] < np.log(256)
+    assert sum(letter.isascii() for letter in window) > 60
+
+
+def test_held_out_text_lies_behind_the_training_text(text: Data) -> None:
+    first = text.held_out[0]["tokens"]
+    last = text.train[len(text.train) - 1]["tokens"]
+    assert len(first) == len(last) == 65
+    assert text.digest == read_text(length=64).digest
+
+
+def test_windows_cover_the_text_and_never_leave_it() -> None:
+    windows = Windows(np.arange(10, dtype=np.uint8), length=3, stride=3)
+    found = [windows[index]["tokens"].tolist() for index in range(len(windows))]
+    assert found == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+
+
+def test_trivial_losses_of_a_text_that_repeats_two_letters() -> None:
+    text = np.tile(np.array([65, 66], np.uint8), 5000)
+    assert unigram_loss(text, text) == pytest.approx(np.log(2), rel=0.05)
+    assert bigram_loss(text, text) < 0.1
+
+
+def test_digits_are_split_into_1413_and_384(digits: Data) -> None:
+    assert (len(digits.train), len(digits.held_out)) == (1413, 384)
+    one = digits.train[0]
+    assert one["image"].shape == (8, 8)
+    assert (one["image"].min(), one["image"].max()) == (-1, 0.875)
+    assert digits.trivial["majority_accuracy"] < 0.15
+
+
+@given(st.integers(0, 1412), st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_a_shifted_digit_keeps_its_label_and_most_of_its_ink(index: int, seed: int) -> None:
+    example = read_cached().train[index]
+    moved = shift(example, np.random.default_rng(seed))
+    assert moved["label"] == example["label"]
+    assert moved["image"].shape == (8, 8)
+    kept = (moved["image"] - BACKGROUND).sum() / (example["image"] - BACKGROUND).sum()
+    assert 0.4 < kept <= 1 + 1e-6
+
+
+def read_cached(cache: list[Data] = []) -> Data:  # noqa: B006
+    if not cache:
+        cache.append(read_digits())
+    return cache[0]
+
+
+@pytest.mark.parametrize("name", ["text", "digits"])
+def test_a_seed_fixes_the_order_of_the_batches(name: str, request: pytest.FixtureRequest) -> None:
+    data: Data = request.getfixturevalue(name)
+    key = {"text": "tokens", "digits": "image"}[name]
+    streams = [train_batches(data, 8, seed) for seed in (3, 3, 4)]
+    first, again, other = (np.stack([next(stream)[key] for _ in range(4)]) for stream in streams)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@given(st.integers(0, 60))
+@settings(deadline=None, max_examples=10)
+def test_a_restored_position_continues_with_the_same_batches(steps: int) -> None:
+    data = read_cached()  # 60 batches of 64 are more than two epochs
+    stream, other = train_batches(data, 64, 0), train_batches(data, 64, 0)
+    for _ in range(steps):
+        next(stream)
+    other.set_state(stream.get_state())
+    expected, found = next(stream), next(other)
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+def test_held_out_batches_are_whole_and_in_order(digits: Data) -> None:
+    batches = held_out_batches(digits, 100)
+    assert [len(batch["label"]) for batch in batches] == [100, 100, 100]
+    with pytest.raises(InputError, match=r"batch_size: expected at most 384 .*found 400"):
+        held_out_batches(digits, 400)
+    assert batches[0]["label"][0] == digits.held_out[0]["label"]

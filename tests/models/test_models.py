@@ -1,0 +1,72 @@
+"""The models compute what their papers say, checked against independent implementations."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from nightjar_models.config import GPTConfig, ViTConfig
+from nightjar_models.models import gpt, vit
+
+GPT_SIZES = GPTConfig(length=16, width=32, layers=2, heads=4, feed_forward=64)
+VIT_SIZES = ViTConfig(patch=4, width=32, layers=2, heads=4, feed_forward=64)
+
+
+@pytest.fixture(scope="module")
+def model() -> gpt.GPT:
+    return gpt.GPT(GPT_SIZES, nnx.Rngs(0))
+
+
+def random(*shape: int, seed: int = 0) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def test_no_position_sees_a_later_byte(model: gpt.GPT) -> None:
+    tokens = jax.random.randint(jax.random.key(1), (1, 16), 0, 256)
+    logits = nnx.jit(model)
+    changed = tokens.at[0, 9].set((tokens[0, 9] + 1) % 256)
+    difference = np.abs(np.asarray(logits(tokens) - logits(changed)))[0].max(axis=-1)
+    assert (difference[:9] == 0).all()
+    assert (difference[9:] > 0).all()
+
+
+def test_an_untrained_gpt_is_about_as_good_as_guessing(model: gpt.GPT) -> None:
+    tokens = jax.random.randint(jax.random.key(2), (8, 17), 0, 256)
+    # Logits of unit variance cost half a nat more than equal ones.
+    assert float(nnx.jit(gpt.measure)(model, {"tokens": tokens})["loss"]) == pytest.approx(np.log(256) + 0.5, abs=0.2)
+
+
+@pytest.mark.parametrize(("attention", "causal"), [(gpt.causal_attention, True), (vit.attention, False)])
+def test_attention_agrees_with_jax_nn(attention: object, causal: bool) -> None:
+    x, qkv, projection = random(2, 16, 32), random(32, 3, 4, 8, seed=1) / 6, random(4, 8, 32, seed=2) / 6
+    q, k, v = (jnp.tensordot(x, qkv[:, part], axes=1) for part in range(3))
+    mixed = jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+    expected = jnp.tensordot(mixed, projection, axes=2)
+    # float32 sums of at most 32 products of order one
+    np.testing.assert_allclose(attention(x, qkv, projection), expected, rtol=1e-4, atol=1e-5)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("layer_norm", [gpt.layer_norm, vit.layer_norm])
+def test_layer_norm_agrees_with_flax(layer_norm: object) -> None:
+    x = 3 * random(2, 5, 32) + 1
+    expected = nnx.LayerNorm(32, epsilon=1e-5, use_bias=False, rngs=nnx.Rngs(0))(x)
+    np.testing.assert_allclose(layer_norm(x, jnp.ones(32)), expected, rtol=1e-4, atol=1e-5)  # type: ignore[operator]
+
+
+def test_patches_are_squares_in_reading_order() -> None:
+    found = vit.patches(jnp.arange(64.0).reshape(1, 8, 8), 4)
+    assert found.shape == (1, 4, 16)
+    assert found[0, 1].tolist() == [row * 8.0 + column for row in range(4) for column in range(4, 8)]
+
+
+def test_vit_scores_a_batch() -> None:
+    model = vit.ViT(VIT_SIZES, nnx.Rngs(0))
+    images, labels = random(6, 8, 8), jnp.arange(6)
+    logits = nnx.jit(model)(images)
+    scores = nnx.jit(vit.measure)(model, {"image": images, "label": labels})
+    assert logits.shape == (6, 10)
+    right = (np.asarray(logits).argmax(axis=1) == np.arange(6)).mean()
+    assert float(scores["accuracy"]) == pytest.approx(right)
