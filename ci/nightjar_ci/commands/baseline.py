@@ -1,0 +1,71 @@
+"""`nightjar-ci baseline`: trains every cell with many seeds and writes what later nights are judged against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.commands.gate import Policies
+
+
+def command(
+    matrix: Annotated[Path | None, typer.Argument(help="Matrix file.", show_default=False)] = None,
+    jobs: Annotated[str | None, typer.Option(help="Glob of job ids; all training jobs where absent.")] = None,
+    seeds: Annotated[str, typer.Option(help="First seed and the one after the last.")] = "0:10",
+    from_night: Annotated[
+        Path | None, typer.Option("--from", help="Make them of a night that has run, instead of a matrix.")
+    ] = None,
+    baselines: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("ci/baselines"),
+    policies: Policies = Path("ci/policies.toml"),
+    facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would run and be written; do nothing.")
+    ] = False,
+) -> None:
+    """Train every cell of a matrix with many seeds and write its baselines.
+
+    A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the paths that
+    were written. Exit code 3 where a job did not complete: its cell is left as it was.
+
+    Example: nightjar-ci baseline ci/matrix/nightly-cpu.toml --seeds 0:10
+    """
+    from nightjar_ci.baseline_runs import needs_curves, plan_runs, read_cells
+    from nightjar_ci.baselines import write_baselines
+    from nightjar_ci.errors import InputError, NightjarError
+    from nightjar_ci.policy import read_policies
+
+    if (matrix is None) == (from_night is None):
+        raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
+    numbers = read_policies(policies)
+    if matrix is not None:
+        from nightjar_ci.matrix import read_matrix
+        from nightjar_ci.night import new_night_id
+        from nightjar_ci.run import run_night
+        from nightjar_ci.settings import read_settings
+
+        whole = read_matrix(matrix)
+        planned = plan_runs(whole, numbers, jobs, seeds, facts_only=facts_only)
+        if dry_run:
+            for job in planned:
+                typer.echo(f"{job.id}  {' '.join(job.command)}")
+            return
+        from_night = read_settings().state_dir / "baselines" / new_night_id()
+        run_night(whole, from_night, jobs=planned)
+    assert from_night is not None
+    failed = []
+    for cell in read_cells(from_night, jobs):
+        if cell.failed:
+            failed.append(f"{cell.cell}: {', '.join(cell.failed)} did not complete")
+            continue
+        only = facts_only or not needs_curves(cell, numbers)
+        if dry_run:
+            typer.echo(f"{baselines / cell.cell}: {len(cell.records)} runs{', facts only' if only else ''}")
+            continue
+        for path in write_baselines(baselines, cell.cell, cell.command, cell.records, facts_only=only):
+            typer.echo(path)
+    if failed:
+        raise NightjarError(
+            f"{'; '.join(failed)}: no baseline of it was written.", f"see the logs in {from_night}/jobs"
+        )

@@ -1,0 +1,41 @@
+"""`nightjar-ci gate`: judges a night that is there; runs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Policies = Annotated[Path, typer.Option(help="TOML file of policies.")]
+Baselines = Annotated[Path, typer.Option(help="Folder of committed baselines.")]
+
+
+def command(
+    night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
+    policies: Policies = Path("ci/policies.toml"),
+    baselines: Baselines = Path("ci/baselines"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.verdicts/1.")] = False,
+) -> None:
+    """Judge a night: convergence, facts and performance.
+
+    Writes verdicts.json into the night folder and prints the verdicts, worst first. Exit code 0: all is well; 1: a
+    series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell.
+
+    Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
+    """
+    from nightjar_ci.gate import find_exit_code, gate_night
+    from nightjar_ci.policy import read_policies
+    from nightjar_ci.settings import read_settings
+    from nightjar_ci.store import open_store
+
+    verdicts = gate_night(night, read_policies(policies), baselines, open_store(read_settings()))
+    if as_json:
+        typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
+    else:
+        from rich.console import Console
+
+        from nightjar_ci.report.terminal import print_verdicts
+
+        print_verdicts(verdicts, Console())
+    raise typer.Exit(find_exit_code(night, verdicts))

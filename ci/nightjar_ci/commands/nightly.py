@@ -1,0 +1,47 @@
+"""`nightjar-ci nightly`: run, compare with a reference, gate, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.commands.gate import Baselines, Policies
+
+
+def command(
+    matrix: Annotated[Path, typer.Argument(help="Matrix file.", show_default=False)],
+    reference: Annotated[
+        str | None, typer.Option(help="Environment to compare step times with, such as uv:jax==0.10.1.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Night folder; a new one in $NIGHTJAR_STATE_DIR/nights where absent.")
+    ] = None,
+    policies: Policies = Path("ci/policies.toml"),
+    baselines: Baselines = Path("ci/baselines"),
+    jobs: Annotated[str | None, typer.Option(help="Glob of job ids; all where absent.")] = None,
+    executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker.")] = None,
+    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
+) -> None:
+    """Run, gate and report a matrix: the whole nightly.
+
+    The last line of stdout is the path of report.html. Exit code 0: all is well; 1: a series regressed; 2: a file is
+    wrong; 3: a job did not complete; 4: a judge cannot tell.
+
+    Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
+    """
+    from nightjar_ci.nightly import run_nightly
+
+    path, exit_code = run_nightly(
+        matrix,
+        reference=reference,
+        folder=out,
+        policies_path=policies,
+        baselines=baselines,
+        pattern=jobs,
+        executor=executor,
+        environment=environment,
+    )
+    typer.echo(path)
+    raise typer.Exit(exit_code)

@@ -1,0 +1,36 @@
+"""`nightjar-ci report`: renders the report of a night, judged before or judged now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.commands.gate import Baselines, Policies
+
+
+def command(
+    night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
+    policies: Policies = Path("ci/policies.toml"),
+    baselines: Baselines = Path("ci/baselines"),
+) -> None:
+    """Render the report of a night.
+
+    Writes report.html, junit.xml, summary.md and badge.json into the night folder; the last line of stdout is the path
+    of report.html. A night without verdicts.json is judged first.
+
+    Example: nightjar-ci report .nightjar/nights/2026-11-21T0300-1a2b
+    """
+    from nightjar_ci.gate import gate_night
+    from nightjar_ci.policy import read_policies
+    from nightjar_ci.report.contents import gather
+    from nightjar_ci.report.write import write_reports
+    from nightjar_ci.settings import read_settings
+    from nightjar_ci.store import open_store
+    from nightjar_ci.verdict import read_verdicts
+
+    numbers, store = read_policies(policies), open_store(read_settings())
+    judged = night / "verdicts.json"
+    verdicts = read_verdicts(judged) if judged.exists() else gate_night(night, numbers, baselines, store)
+    typer.echo(write_reports(night, gather(night, verdicts, numbers, baselines, store)))

@@ -1,0 +1,88 @@
+"""`nightjar-ci run`: run every job of a matrix and keep the results."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.job import Job
+
+INCOMPLETE = 3
+
+
+def command(
+    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The night folder; default: a new one in $NIGHTJAR_STATE_DIR/nights.")
+    ] = None,
+    jobs: Annotated[str | None, typer.Option(help="Run only the jobs whose id matches this glob.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Run only these seeds: 0,2 or 0:3 (0, 1, 2).")] = None,
+    executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor.")] = None,
+    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the latest unfinished night (or that of --out).")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, run nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print night.json instead of its folder.")] = False,
+) -> None:
+    """Run every job of a matrix and keep the results.
+
+    Prints the night folder. Exit codes: 0 every job completed; 2 the matrix or an option is wrong; 3 a job did not
+    complete, or the night could not be written.
+
+    Example: nightjar-ci run ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*' --seeds 0
+    """
+    from nightjar_ci.matrix import expand, move_job, read_matrix, select_jobs
+
+    read = read_matrix(matrix)
+    chosen = select_jobs(expand(read), pattern=jobs, seeds=None if seeds is None else parse_seeds(seeds))
+    chosen = [move_job(job, executor=executor, environment=environment) for job in chosen]
+    if dry_run:
+        print(_render_dry_run(chosen, as_json))
+        return
+
+    from nightjar_ci.environments import Environments
+    from nightjar_ci.night import new_night_id
+    from nightjar_ci.run import find_unfinished, run_night
+    from nightjar_ci.settings import read_settings
+    from nightjar_ci.store import open_store
+
+    settings = read_settings()
+    if out is None:
+        out = find_unfinished(settings.nights_dir, read) if resume else settings.nights_dir / new_night_id()
+    night = run_night(
+        read, out, jobs=chosen, store=open_store(settings), environments=Environments(settings), resume=resume
+    )
+    print(night.model_dump_json(by_alias=True, indent=1) if as_json else out)
+    if not all(outcome.completed for outcome in night.jobs):
+        raise typer.Exit(INCOMPLETE)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """The seeds of `0,2` or `0:3`.
+
+    Raises:
+        InputError: it is neither.
+
+    >>> parse_seeds("0:3,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, colon, end = part.strip().partition(":")
+        if not first.isdecimal() or (colon and not end.isdecimal()):
+            raise InputError(f"--seeds: {text!r} is no list of seeds, expected such as 0,1,2 or 0:3.")
+        seeds += range(int(first), int(end)) if colon else [int(first)]
+    return seeds
+
+
+def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
+    if as_json:
+        return json.dumps([{"id": job.id, "command": job.command} for job in jobs], indent=1)
+    return "\n".join(f"{job.id}: {shlex.join(job.rendered(Path('OUT'))[0])}" for job in jobs)

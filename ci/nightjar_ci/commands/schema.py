@@ -1,0 +1,30 @@
+"""`nightjar-ci schema`: print the JSON Schema of a file format."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.errors import InputError
+
+# format to the module and class of its model; only the one asked for is imported
+FORMATS = {
+    "run": ("nightjar_ci.record", "RunRecord"),
+    "matrix": ("nightjar_ci.matrix", "Matrix"),
+    "night": ("nightjar_ci.night", "Night"),
+    "verdicts": ("nightjar_ci.verdict", "NightVerdicts"),
+}
+
+
+def command(name: Annotated[str, typer.Argument(help=f"One of {', '.join(FORMATS)}.")]) -> None:
+    """Print the JSON Schema of a file format.
+
+    Example: nightjar-ci schema run > run.schema.json
+    """
+    if name not in FORMATS:
+        raise InputError(f"unknown format {name!r}: expected one of {', '.join(FORMATS)}.")
+    module, model = FORMATS[name]
+    print(json.dumps(getattr(import_module(module), model).model_json_schema(by_alias=True), indent=1))

@@ -1,0 +1,61 @@
+"""`nightjar-ci store`: print what the store remembers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.errors import InputError
+
+
+def command(
+    cell: Annotated[str | None, typer.Argument(help="A cell, such as gpt_tiny-train-cpu-f32-dp1.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A measure of the cell, such as step_time.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Print what the store remembers: nights, the measures of a cell, or the history of one.
+
+    The store is $NIGHTJAR_DATABASE_URL, by default SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
+
+    Example: nightjar-ci store gpt_tiny-train-cpu-f32-dp1 step_time
+    """
+    from nightjar_ci.settings import read_settings
+    from nightjar_ci.store import open_store
+
+    store = open_store(read_settings())
+    if cell is None:
+        _print([asdict(night) for night in store.nights()], as_json)
+        return
+    series = store.series()
+    names = [known for one, known in series if one == cell]
+    if not names:
+        cells = sorted({one for one, _ in series})
+        raise InputError(f"the store knows no cell {cell!r}: expected one of {', '.join(cells) or 'none yet'}.")
+    if name is None:
+        _print([{"cell": cell, "name": known} for known in names], as_json)
+        return
+    if name not in names:
+        raise InputError(f"{cell} has no measure {name!r}: expected one of {', '.join(names)}.")
+    points = [asdict(point) for point in store.history(cell, name)]
+    _print([{**one, "value": one["value"] if math.isfinite(one["value"]) else None} for one in points], as_json)
+
+
+def _print(rows: Sequence[dict[str, object]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    lines = [[str(key) for key in rows[0]], *([_show(value) for value in row.values()] for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _show(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,157 @@
+"""How does a job run in a container? `docker run` is rendered (pure), and run like any other command.
+
+The job's folder is mounted as `/out`; results belong to the caller; the container has no network unless
+`NIGHTJAR_DOCKER_NETWORK` names one, for a workload that downloads is no measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from nightjar_ci.environments import PreparedEnvironment
+from nightjar_ci.executors.base import OnLine
+from nightjar_ci.executors.ending import judge_end, not_started
+from nightjar_ci.executors.process import STDERR, Ended, read_tail, run_process, signal_name
+from nightjar_ci.job import Job
+from nightjar_ci.night import now
+from nightjar_ci.outcome import Outcome
+from nightjar_ci.settings import read_settings
+
+OUT = PurePosixPath("/out")
+_DAEMON_FAILED, _CANNOT_RUN, _NOT_FOUND = 125, 126, 127  # docs.docker.com/reference/cli/docker/container/run
+_ASK_TIMEOUT_S = 60
+_PULL_TIMEOUT_S = 3600
+
+
+def render_docker_run(
+    image: str,
+    command: Sequence[str],
+    *,
+    name: str,
+    folder: Path,
+    user: str,
+    variables: Mapping[str, str],
+    network: str = "none",
+    memory: str | None = None,
+    cpus: float | None = None,
+    options: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """The `docker run` of a job.
+
+    Args:
+        image: image reference.
+        command: argument list inside the container.
+        name: container name, by which it is killed at a timeout.
+        folder: the job's folder on this machine, mounted as `/out`.
+        user: `uid:gid` that the results will belong to.
+        variables: environment variables inside the container.
+        network: network of the container.
+        memory: limit such as `8g`, or None.
+        cpus: limit in cores, or None.
+        options: further options of `docker run`.
+    """
+    limits = (("--memory", memory), ("--cpus", None if cpus is None else f"{cpus:g}"))
+    return (
+        *("docker", "run", "--rm", "--init", "--name", name, "--pull", "never"),
+        *("--user", user, "--network", network),
+        *("--mount", f"type=bind,source={folder},target={OUT}"),
+        *(part for option, value in limits if value is not None for part in (option, value)),
+        *(part for key, value in sorted(variables.items()) for part in ("--env", f"{key}={value}")),
+        *options,
+        *("--entrypoint", command[0], image, *command[1:]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DockerExecutor:
+    """Runs jobs in containers, through the docker command."""
+
+    kinds: frozenset[str] = frozenset({"image"})
+
+    def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
+        """Runs a job to its end (see `Executor`); an image that is not here is pulled first."""
+        started_at = now()
+        image = environment.image or ""
+        problem = _find_problem(image)
+        if problem is not None:
+            return not_started(job, *problem, started_at)
+        settings = read_settings()
+        inside, variables = job.rendered(OUT)
+        name = f"nightjar-{job.id}-{secrets.token_hex(4)}"
+        command = render_docker_run(
+            image,
+            inside,
+            name=name,
+            folder=folder.absolute(),
+            user=f"{os.getuid()}:{os.getgid()}",
+            variables={"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **variables},  # the user has no home in the image
+            network=settings.docker_network,
+            options=settings.docker_options,
+        )
+        started_at = now()
+        try:
+            ended = run_process(command, os.environ, folder, job.timeout_s, on_line, on_end=lambda: _kill(name))
+        except OSError as error:
+            return not_started(job, f"docker cannot be run: {error}.", None, started_at, command)
+        log = read_tail(folder / STDERR)
+        if _was_not_started(ended, log):
+            why = f"docker could not start {inside[0]!r} in {image}: {log}"
+            return not_started(job, why, "is the command in the image?", started_at, command)
+        return judge_end(job, _seen_from_inside(ended), command, folder, started_at).model_copy(
+            update={"peak_rss_bytes": None}  # ours is that of the docker command
+        )
+
+
+def _find_problem(image: str) -> tuple[str, str] | None:
+    """Why the image cannot be run, and what to do; None where it can."""
+    hint = "start the Docker engine, and check that `docker info` works for this user"
+    found = _ask("docker", "image", "inspect", "--format", "{{.Id}}", image)
+    if found is None:
+        return "there is no docker command on PATH.", "install Docker, or use the executor 'local'"
+    if found.returncode == 0:
+        return None
+    if "No such image" not in found.stderr:
+        return f"the Docker engine does not answer: {found.stderr.strip()}", hint
+    pulled = _ask("docker", "pull", "--quiet", image, timeout_s=_PULL_TIMEOUT_S)
+    if pulled is not None and pulled.returncode == 0:
+        return None
+    why = pulled.stderr.strip() if pulled is not None else "docker is gone"
+    return f"no image {image!r} here, and it cannot be pulled: {why}", "`nox -s images` builds Nightjar's own images"
+
+
+def _kill(name: str) -> None:
+    _ask("docker", "kill", name)
+
+
+def _ask(*command: str, timeout_s: float = _ASK_TIMEOUT_S) -> subprocess.CompletedProcess[str] | None:
+    """Runs a short command of docker; None where there is no docker."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=timeout_s, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer to `{' '.join(command)}` in {timeout_s:g} s")
+    except OSError:
+        return None
+
+
+def _was_not_started(ended: Ended, log: str) -> bool:
+    if ended.timed_out:
+        return False
+    if ended.exit_code == _DAEMON_FAILED:
+        return True
+    return ended.exit_code in (_CANNOT_RUN, _NOT_FOUND) and (
+        "Error response from daemon" in log or "[FATAL tini" in log
+    )
+
+
+def _seen_from_inside(ended: Ended) -> Ended:
+    """The end of the job, told from that of the docker command: 128 + n means that signal n ended the job."""
+    if ended.exit_code is not None and 128 < ended.exit_code < 128 + 65:
+        return replace(ended, exit_code=None, signal=signal_name(ended.exit_code - 128), peak_rss_bytes=0)
+    return replace(ended, peak_rss_bytes=0)

@@ -1,0 +1,37 @@
+"""How does a job run on this machine? As a process group of its own, with its environment's commands first on PATH."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar_ci.environments import PreparedEnvironment
+from nightjar_ci.executors.base import OnLine
+from nightjar_ci.executors.ending import judge_end, not_started
+from nightjar_ci.executors.process import run_process
+from nightjar_ci.job import Job
+from nightjar_ci.night import now
+from nightjar_ci.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class LocalExecutor:
+    """Runs jobs on this machine, in the caller's working directory."""
+
+    kinds: frozenset[str] = frozenset({"current", "uv"})
+
+    def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
+        """Runs a job to its end (see `Executor`)."""
+        started_at = now()
+        command, variables = job.rendered(folder.absolute())
+        environ = {**environment.entered(os.environ), **variables}
+        try:
+            ended = run_process(command, environ, folder, job.timeout_s, on_line)
+        except FileNotFoundError:
+            problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
+            hint = f"install it in {environment.bin_dir}, or mind the spelling of 'command' in the matrix"
+            return not_started(job, problem, hint, started_at, command)
+        except (OSError, ValueError) as error:  # not executable, or a NUL in an argument
+            return not_started(job, f"{command[0]!r} cannot be run: {error}.", None, started_at, command)
+        return judge_end(job, ended, command, folder, started_at)

@@ -1,0 +1,1 @@
+"""One judge per kind of measure: curves, samples, compile facts. Pure functions from plain data to a `Verdict`."""

@@ -1,0 +1,126 @@
+"""Where may a training curve lie, given the same training with ten other seeds, and how far off is its end?
+
+In: baseline curves (seeds x steps) and new ones, on the scale they are judged on (log loss as a rule). Out: an envelope
+of block means that a whole unchanged curve leaves with at most a stated probability, and an interval for the change of
+the final value. docs/statistics.md derives both.
+
+Source: Hahn and Meeker, Statistical Intervals (1991), 4.8, for the simultaneous prediction interval by Bonferroni's
+inequality; it holds whatever the correlation between blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special  # not scipy.stats, which takes a second longer to import
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """Bounds on block means.
+
+    Attributes:
+        firsts: index of the first step of each block; shape (blocks,).
+        centre, low, high: mean of the seeds and the bounds; shape (blocks,).
+    """
+
+    firsts: tuple[int, ...]
+    centre: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of the final value with its two-sided interval and p-value."""
+
+    estimate: float
+    low: float
+    high: float
+    p: float
+
+
+@cache
+def t_quantile(upper_tail: float, degrees: int) -> float:
+    """The value that Student's t with that many degrees of freedom exceeds with probability `upper_tail`."""
+    return -float(special.stdtrit(degrees, upper_tail))
+
+
+def block_means(curves: Array, blocks: int) -> tuple[tuple[int, ...], Array]:
+    """Means over nearly equal blocks of steps.
+
+    Args:
+        curves: shape (runs, steps).
+        blocks: how many; fewer where there are fewer steps.
+
+    Returns: the first step index of each block, and the means, shape (runs, blocks).
+    """
+    steps = curves.shape[1]
+    count = min(blocks, steps)
+    edges = [round(i * steps / count) for i in range(count + 1)]
+    sums = np.add.reduceat(curves, edges[:-1], axis=1)
+    return tuple(edges[:-1]), sums / np.diff(edges)
+
+
+def find_envelope(baseline: Array, *, blocks: int, runs: int, tail: float, least: float) -> Envelope:
+    """The bounds that `runs` unchanged curves leave on one side with at most probability `tail`, all blocks together.
+
+    Args:
+        baseline: shape (seeds, steps), at least two seeds.
+        blocks: number of block means.
+        runs: how many new curves will be compared.
+        tail: probability of leaving upwards (the same downwards).
+        least: the bounds are never closer to the centre than this, so that rounding is no departure.
+    """
+    firsts, means = block_means(baseline, blocks)
+    seeds = len(means)
+    centre = means.mean(axis=0)
+    quantile = t_quantile(tail / (means.shape[1] * runs), seeds - 1)
+    width = np.maximum(quantile * means.std(axis=0, ddof=1) * math.sqrt(1 + 1 / seeds), least)
+    return Envelope(firsts=firsts, centre=centre, low=centre - width, high=centre + width)
+
+
+def find_change(new: Array, baseline: Array, pairs: Array, *, tail: float) -> Change:
+    """Change of the mean of the final values, with an interval that misses it with probability 2 x `tail` at most.
+
+    Two intervals, each at half of that, are cut with each other: the unpaired one (pooled variance of seeds), and,
+    with two same-seed pairs or more, the paired one, which is far narrower where little changed.
+
+    Args:
+        new: final values of the new runs, shape (m,).
+        baseline: final values of the baseline seeds, shape (n,), n + m > 2.
+        pairs: differences new - baseline of the same seeds, shape (k,), k may be 0.
+    """
+    m, n = len(new), len(baseline)
+    squares = float(((new - new.mean()) ** 2).sum() + ((baseline - baseline.mean()) ** 2).sum())
+    error = math.sqrt(squares / (m + n - 2) * (1 / m + 1 / n))
+    shift = float(new.mean() - baseline.mean())
+    if len(pairs) < 2:
+        half = t_quantile(tail, m + n - 2) * error
+        return Change(estimate=shift, low=shift - half, high=shift + half, p=_p(shift, error, m + n - 2))
+    half = t_quantile(tail / 2, m + n - 2) * error
+    paired, paired_error = float(pairs.mean()), float(pairs.std(ddof=1)) / math.sqrt(len(pairs))
+    paired_half = t_quantile(tail / 2, len(pairs) - 1) * paired_error
+    low, high = max(shift - half, paired - paired_half), min(shift + half, paired + paired_half)
+    if low > high:  # has probability 2 x tail at most: trust the pairs
+        low, high = paired - paired_half, paired + paired_half
+    p = 2 * min(_p(shift, error, m + n - 2), _p(paired, paired_error, len(pairs) - 1))
+    estimate = paired if paired_half <= half else shift
+    return Change(estimate=min(max(estimate, low), high), low=low, high=high, p=min(1.0, p))
+
+
+def t_tail(value: float, degrees: int) -> float:
+    """The probability that Student's t with that many degrees of freedom exceeds `value`."""
+    return float(special.stdtr(degrees, -value))
+
+
+def _p(shift: float, error: float, degrees: int) -> float:
+    if error == 0:
+        return 1.0 if shift == 0 else 0.0
+    return 2 * t_tail(abs(shift) / error, degrees)

@@ -1,0 +1,177 @@
+"""Did the compiler emit the same program? Judges compile facts: exactly, or within a tolerance that a policy declares.
+
+In: tonight's facts of a program (all replicates), those of the baseline, a policy. Out: one verdict with the difference
+in words (`fusion kLoop 76 -> 177 (+101)`). Facts are deterministic, so one run decides and there is no error rate; any
+difference beyond its tolerance is a regression, also one that looks like an improvement: it was not there yesterday.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from nightjar_ci.judges.finding import Finding, count, percent, worst_of
+from nightjar_ci.policy import FactsPolicy
+from nightjar_ci.record import Facts, RunRecord
+from nightjar_ci.verdict import Effect, Verdict
+
+_WORDS = {"opcodes": "", "fusions": "fusion ", "custom_calls": "custom call ", "collectives": "collective "}
+_TELLING = ("dot", "convolution", "fusion", "custom-call")  # said to be unchanged where they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFacts:
+    """Facts to compare with.
+
+    Attributes:
+        source: where they come from: `the committed baseline`, `an earlier night`.
+        flags: compiler flags that they were made with, where known.
+    """
+
+    facts: tuple[Facts, ...]
+    source: str
+    flags: Mapping[str, str] | None = None
+
+
+def judge_facts(
+    cell: str, program: str, runs: Sequence[RunRecord], known: KnownFacts | None, policy: FactsPolicy
+) -> Verdict:
+    """Judges the facts of one program of a cell.
+
+    Args:
+        cell: id of the cell.
+        program: name of the compiled program.
+        runs: tonight's results of the cell, at least one, of one facts key.
+        known: facts of the same facts key to compare with, or None.
+        policy: the tolerances.
+    """
+    found = {run.job: _program(run.facts, program) for run in runs}
+    first_job, first = next(iter(found.items()))
+    findings = [
+        _describe(first, facts, policy, f"{job} and {first_job} were compiled differently, though they are replicates")
+        for job, facts in found.items()
+        if facts != first
+    ]
+    details: list[str] = []
+    if known is None:
+        findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, runs[0])))
+    else:
+        before = _program(known.facts, program)
+        findings.append(_describe(before, first, policy, f"{program} is not compiled as in {known.source}"))
+        details = [*diff_lines(before, first, policy), *_unchanged(before, first)]
+        if known.flags is not None and details:
+            details += _differing_flags(runs[0].environment.flags, known.flags)
+    worst = worst_of(findings)
+    return Verdict(
+        series=f"{cell}/{program}",
+        judge="facts",
+        status=worst.status,
+        effect=worst.effect,
+        n=len(runs),
+        policy=policy.numbers(),
+        runs=tuple(run.job for run in runs),
+        explanation=worst.explanation,
+        details=tuple([finding.explanation for finding in findings if finding is not worst] + details),
+    )
+
+
+def flatten(facts: Facts | None) -> dict[str, float | None]:
+    """Facts by name: `fusions.kLoop.count`, `memory.temp_bytes`, `flops`; none for a program that is not there."""
+    if facts is None:
+        return {}
+    flat: dict[str, float | None] = {}
+    for group in _WORDS:
+        for kind, tally in sorted(getattr(facts, group).items()):
+            flat[f"{group}.{kind}.count"] = tally.count
+            flat[f"{group}.{kind}.bytes"] = tally.bytes
+    flat["flops"] = facts.flops
+    flat |= {f"memory.{name}": value for name, value in facts.memory.model_dump().items()}
+    return flat
+
+
+def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, float]:
+    """The facts that differ by more than the policy allows, with their relative change (infinite from nothing)."""
+    old, new = flatten(before), flatten(after)
+    changes = {}
+    for name in {**old, **new}:
+        default = None if name == "flops" or name.startswith("memory.") else 0.0
+        was, now = old.get(name, default), new.get(name, default)
+        if was == now:
+            continue
+        relative = math.inf if not was or now is None else (now - was) / was
+        allowed = next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)
+        if abs(relative) > allowed:
+            changes[name] = relative
+    return changes
+
+
+def diff_lines(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> list[str]:
+    """The difference in words, counts first: what a person reads to know what the compiler did."""
+    old, new = flatten(before), flatten(after)
+    changes = changed(before, after, policy)
+    lines = []
+    for name, relative in changes.items():
+        group, _, rest = name.partition(".")
+        was, now = old.get(name), new.get(name)
+        if rest.endswith(".count"):
+            kind = f"{_WORDS[group]}{rest.removesuffix('.count')}"
+            lines.append(f"{kind} {was or 0:g} -> {now or 0:g} ({(now or 0) - (was or 0):+g})")
+        elif rest.endswith(".bytes"):
+            kind = f"{_WORDS[group]}{rest.removesuffix('.bytes')}"
+            if f"{group}.{rest.removesuffix('.bytes')}.count" not in changes:  # else the count says it
+                lines.append(f"{kind} output bytes {_amount(was, now, relative)}")
+        else:
+            lines.append(f"{(rest or group).replace('_', ' ')} {_amount(was, now, relative)}")
+    return lines
+
+
+def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, text: str) -> Finding:
+    if before is None or after is None:
+        if before is after:
+            return Finding(status="ok", explanation="The program is there neither before nor now.")
+        return Finding(status="regressed", explanation=f"{text}: it {'appeared' if before is None else 'vanished'}.")
+    changes = changed(before, after, policy)
+    if not changes:
+        total = sum(tally.count for tally in after.opcodes.values())
+        text = f"All facts are equal or within their tolerance ({count(total, 'instruction')})."
+        return Finding(status="ok", explanation=text, effect=Effect(value=0.0, unit="compile facts"))
+    lines = diff_lines(before, after, policy)
+    worst = max(changes, key=lambda name: (name.endswith(".count"), math.isfinite(changes[name]), abs(changes[name])))
+    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+    effect = Effect(value=changes[worst], unit=worst)
+    return Finding(status="regressed", explanation=f"{text}: {', '.join(lines[:3])}{more}.", effect=effect)
+
+
+def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:
+    old, new = flatten(before), flatten(after)
+    names = [name for name in _TELLING if old.get(f"opcodes.{name}.count") is not None]
+    same = [f"{name} {old[key]:g}" for name in names if old[key := f"opcodes.{name}.count"] == new.get(key)]
+    return [f"unchanged: {', '.join(same)}"] if same and old != new else []
+
+
+def _amount(was: float | None, now: float | None, relative: float) -> str:
+    change = f" ({percent(relative)})" if math.isfinite(relative) else ""
+    return f"{_shown(was)} -> {_shown(now)}{change}"
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:,.0f}"
+
+
+def _program(facts: Sequence[Facts], program: str) -> Facts | None:
+    return next((one for one in facts if one.program == program), None)
+
+
+def _no_baseline(cell: str, run: RunRecord) -> str:
+    command = f"nightjar-ci baseline MATRIX --jobs '{cell}*' --facts-only"
+    return f"There is no baseline for {run.environment.facts_key}: make one with `{command}`."
+
+
+def _differing_flags(run: Mapping[str, str], baseline: Mapping[str, str]) -> list[str]:
+    return [
+        f"flag {name}: {baseline.get(name, 'absent')} -> {run.get(name, 'absent')}"
+        for name in sorted({*run, *baseline})
+        if run.get(name) != baseline.get(name)
+    ]

@@ -1,0 +1,98 @@
+"""Run two environments side by side until the difference is clear: which run comes next, and when is it enough?
+
+In: a job, a reference environment, a policy, a function that runs a job into a folder. Out: the pairs, left in
+`<night>/ab/<cell>/<pair>-<a|b>`: a is tonight's environment, b the reference. The order is A B B A A B B A: each pair
+is two neighbours in time, and a drift of the machine cancels between pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from nightjar_ci.job import Job
+from nightjar_ci.judges.performance import Pair, log_ratio
+from nightjar_ci.judges.sequential import decide
+from nightjar_ci.outcome import Outcome
+from nightjar_ci.policy import PerformancePolicy, Policies
+from nightjar_ci.record import RunRecord
+
+Side = Literal["a", "b"]
+RunJob = Callable[[Job, Path], Outcome]
+ReadResult = Callable[[Path], RunRecord | None]
+
+
+def schedule(pairs: int) -> Iterator[tuple[int, Side]]:
+    """The runs in order.
+
+    >>> "".join(side for _, side in schedule(4))
+    'abbaabba'
+    """
+    for pair in range(1, pairs + 1):
+        first: tuple[Side, Side] = ("a", "b") if pair % 2 else ("b", "a")
+        for side in first:
+            yield pair, side
+
+
+def jobs_to_compare(jobs: Sequence[Job], policies: Policies) -> list[tuple[Job, PerformancePolicy]]:
+    """The first training job of every cell that has a performance policy."""
+    firsts: dict[str, Job] = {}
+    for job in jobs:
+        if job.kind == "train":
+            firsts.setdefault(job.cell, job)
+    found = ((job, policies.for_performance(cell)) for cell, job in firsts.items())
+    return [(job, policy) for job, policy in found if policy is not None]
+
+
+def short_job(job: Job, environment: str, pair: int, side: Side, policy: PerformancePolicy) -> Job:
+    """One run of a comparison: the job, made short by the policy's `ab_args`, in an environment."""
+    return replace(
+        job,
+        id=f"{job.cell}-{pair}-{side}",
+        command=(*job.command, *policy.ab_args),
+        environment=environment,
+    )
+
+
+def run_pairs(
+    job: Job,
+    reference: str,
+    folder: Path,
+    policy: PerformancePolicy,
+    *,
+    run: RunJob,
+    read: ReadResult,
+) -> list[Pair]:
+    """Runs pairs until a look decides, the budget is out, or a run does not complete.
+
+    Args:
+        job: the job of the matrix; its own environment is the candidate.
+        reference: the environment to compare with.
+        folder: the night folder.
+        policy: looks and arguments of a short run.
+        run: runs a job into a folder.
+        read: reads the result of a folder.
+    """
+    pairs: list[Pair] = []
+    sides: dict[Side, RunRecord | None] = {}
+    for number, side in schedule(policy.looks[-1]):
+        here = folder / "ab" / job.cell / f"{number:02d}-{side}"
+        outcome = run(short_job(job, job.environment if side == "a" else reference, number, side, policy), here)
+        sides[side] = read(here) if outcome.completed else None
+        if sides[side] is None:
+            return [*pairs, Pair(number=number, candidate=sides.get("a"), reference=sides.get("b"))]
+        if len(sides) == 2:
+            pairs.append(Pair(number=number, candidate=sides["a"], reference=sides["b"]))
+            sides = {}
+            if number in policy.looks and is_decided(pairs, policy):
+                break
+    return pairs
+
+
+def is_decided(pairs: Sequence[Pair], policy: PerformancePolicy) -> bool:
+    """Whether the pairs so far are enough."""
+    ratios = [ratio for pair in pairs if (ratio := log_ratio(pair, policy.sample)) is not None]
+    decision = decide(ratios, policy)
+    return decision is not None and decision.status != "cannot_tell"

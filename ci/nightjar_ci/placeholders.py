@@ -1,0 +1,45 @@
+"""Which text does a template such as `--mesh {mesh}` stand for?
+
+In: a template and the values of its placeholders. Out: the text. `{{` and `}}` are braces. A placeholder that is to be
+filled later (`{out}`, known only where a job runs) can be kept, and then every brace stays escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+def fill_placeholders(template: str, values: Mapping[str, str], keep: Collection[str] = ()) -> str:
+    """Fills the placeholders of a template.
+
+    Args:
+        template: text with `{name}` placeholders.
+        values: name to text.
+        keep: names that stay placeholders; where any is given the result is a template again.
+
+    Raises:
+        ValueError: a lone brace, or a placeholder that is neither in `values` nor kept.
+
+    >>> fill_placeholders("--mesh {mesh} {{x}}", {"mesh": "dp2"})
+    '--mesh dp2 {x}'
+    >>> fill_placeholders("{mesh} {out} {{x}}", {"mesh": "dp2"}, keep={"out"})
+    'dp2 {out} {{x}}'
+    """
+
+    def fill(token: re.Match[str]) -> str:
+        name = token[1]
+        if token[0] in ("{{", "}}"):
+            return token[0] if keep else token[0][0]
+        if name is None:
+            raise ValueError(f"a lone {token[0]!r} in {template!r}: expected a placeholder, or {token[0] * 2!r}")
+        if name in keep:
+            return token[0]
+        if name not in values:
+            known = ", ".join(f"{{{one}}}" for one in sorted({*values, *keep})) or "none here"
+            raise ValueError(f"unknown placeholder {token[0]!r} in {template!r}: expected one of {known}")
+        return values[name].replace("{", "{{").replace("}", "}}") if keep else values[name]
+
+    return _TOKEN.sub(fill, template)

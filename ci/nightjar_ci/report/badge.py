@@ -1,0 +1,27 @@
+"""What does the badge say? In: an exit code and verdicts. Out: JSON for a shields.io endpoint badge.
+
+Source: https://shields.io/badges/endpoint-badge
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from nightjar_ci.verdict import Verdict
+
+_COLOURS = {0: "brightgreen", 1: "red", 3: "orange", 4: "yellow"}
+
+
+def render_badge(exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int) -> str:
+    """The badge of a night."""
+    regressed = sum(verdict.status == "regressed" for verdict in verdicts)
+    unclear = sum(verdict.status == "cannot_tell" for verdict in verdicts)
+    message = {
+        0: f"{len(verdicts)} ok" if verdicts else "nothing judged",
+        1: f"{regressed} regressed",
+        3: f"{failed_jobs} failed" if failed_jobs else "failed",
+        4: f"{unclear} cannot tell",
+    }[exit_code]
+    colour = _COLOURS[exit_code] if verdicts or exit_code else "lightgrey"
+    return json.dumps({"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}, indent=1) + "\n"

@@ -1,0 +1,269 @@
+"""What does the report of a night show? Gathers it as plain data that a template only has to lay out.
+
+In: a night folder, its verdicts, policies, baselines and the store. Out: `Contents`. Everything that a job wrote is
+untrusted text: it is passed on as it is, and the renderers escape it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+from nightjar_ci.baselines import read_convergence
+from nightjar_ci.errors import InputError
+from nightjar_ci.gate import Cells, find_exit_code, group_by_cell, read_pairs
+from nightjar_ci.judges.performance import log_ratio
+from nightjar_ci.night import Night, job_folder, read_night
+from nightjar_ci.outcome import Outcome
+from nightjar_ci.policy import Policies
+from nightjar_ci.record import RunRecord
+from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure, trend_figure
+from nightjar_ci.report.profile import Profile, read_flamegraph, read_profile
+from nightjar_ci.verdict import NightVerdicts, Verdict, describe_exit
+
+TREND_NIGHTS = 60
+
+
+class TrendPoint(Protocol):
+    """What the report reads of a point of the store."""
+
+    @property
+    def night(self) -> str:
+        """Id of the night."""
+
+    @property
+    def started_at(self) -> str:
+        """When the night started."""
+
+    @property
+    def value(self) -> float:
+        """The value."""
+
+    @property
+    def unit(self) -> str:
+        """Its unit."""
+
+
+class History(Protocol):
+    """What the report asks of the store."""
+
+    def history(self, cell: str, name: str) -> Sequence[TrendPoint]:
+        """The values of a measure of a cell, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsRow:
+    """The telling facts of one program of a cell."""
+
+    cell: str
+    program: str
+    instructions: int
+    fusions: str
+    custom_calls: str
+    collectives: str
+    flops: float | None
+    temp_bytes: int | None
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPart:
+    """The figures of a cell, by title, and its numbers."""
+
+    cell: str
+    figures: tuple[tuple[str, Figure], ...]
+    numbers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilePart:
+    """A profile job: its summary and flame graph, or why they cannot be shown."""
+
+    job: str
+    profile: Profile | None
+    flamegraph: Figure | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """All that a report shows."""
+
+    night: Night
+    verdicts: NightVerdicts
+    exit_code: int
+    exit_text: str
+    duration_s: float
+    environment: tuple[tuple[str, str], ...]
+    failed: tuple[Outcome, ...]
+    cells: tuple[CellPart, ...]
+    facts: tuple[FactsRow, ...]
+    facts_verdicts: tuple[Verdict, ...]
+    profiles: tuple[ProfilePart, ...]
+
+
+def gather(
+    folder: Path, verdicts: NightVerdicts, policies: Policies, baselines: Path, store: History | None = None
+) -> Contents:
+    """Gathers what the report of a night shows.
+
+    Raises:
+        InputError: `night.json` or a baseline cannot be read.
+    """
+    night, cells = read_night(folder), group_by_cell(folder)
+    pairs = _pair_figures(folder, verdicts)
+    exit_code = find_exit_code(folder, verdicts)
+    return Contents(
+        night=night,
+        verdicts=verdicts,
+        exit_code=exit_code,
+        exit_text=describe_exit(exit_code, verdicts.verdicts),
+        duration_s=sum(outcome.duration_s for outcome in night.jobs),
+        environment=_environment(cells),
+        failed=tuple(outcome for outcome in night.jobs if not outcome.completed),
+        cells=tuple(
+            CellPart(
+                cell=cell,
+                figures=(
+                    *_cell_figures(cell, runs, cells, policies, baselines),
+                    *pairs.get(cell, ()),
+                    *_trends(cell, runs, store),
+                ),
+                numbers=tuple(_numbers(runs)),
+            )
+            for cell, runs in cells.items()
+        ),
+        facts=tuple(row for cell, runs in cells.items() for row in _facts_rows(cell, runs[0])),
+        facts_verdicts=tuple(v for v in verdicts.verdicts if v.judge == "facts" and v.status == "regressed"),
+        profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),
+    )
+
+
+def _environment(cells: Cells) -> tuple[tuple[str, str], ...]:
+    """The environment of the first result; the cells of a night share it but for devices and flags."""
+    records = [run for runs in cells.values() for run in runs]
+    if not records:
+        return ()
+    first = records[0].environment
+    packages = ("jax", "jaxlib", "flax", "optax", "numpy")
+    devices = sorted(
+        {f"{len(r.environment.devices)} x {r.environment.devices[0]}" for r in records if r.environment.devices}
+    )
+    rows = [
+        ("machine", f"{first.cpu.model}, {first.cpu.cores} cores, {first.cpu.memory_bytes / 2**30:.0f} GiB"),
+        ("devices", ", ".join(devices)),
+        ("python", f"{first.python} on {first.platform}"),
+        *((name, first.packages[name]) for name in packages if name in first.packages),
+    ]
+    if first.git is not None:
+        rows.append(("commit", first.git.sha[:12] + (" (dirty)" if first.git.dirty else "")))
+    if first.image is not None:
+        rows.append(("image", first.image))
+    return tuple(rows)
+
+
+def _cell_figures(
+    cell: str, runs: Sequence[RunRecord], cells: Cells, policies: Policies, baselines: Path
+) -> Iterator[tuple[str, Figure]]:
+    baseline = read_convergence(baselines, cell)
+    for name in _curve_names(runs, drawn=True):
+        policy = policies.for_curve(cell, name)
+        others = cells.get(policy.same_as, ()) if policy is not None and policy.same_as is not None else ()
+        known = baseline.curve(name) if baseline is not None else None
+        yield name, curve_figure(runs, name, policy, known, others)
+    steps = {f"seed {run.seed}": sample for run in runs if (sample := run.sample("step_time")) is not None}
+    if steps:
+        yield "step time", sample_figure(steps)
+
+
+def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple[str, Figure]]]:
+    judged = {verdict.cell: verdict for verdict in verdicts.verdicts if verdict.judge == "performance"}
+    figures = {}
+    for cell, (reference, pairs) in read_pairs(folder).items():
+        if (verdict := judged.get(cell)) is not None:
+            sample = verdict.series.partition("/")[2]
+            ratios = {pair.number: ratio for pair in pairs if (ratio := log_ratio(pair, sample)) is not None}
+            worse = {number: math.expm1(ratio) for number, ratio in ratios.items()}
+            figures[cell] = [(f"{sample} against {reference}", pairs_figure(worse, verdict.interval, sample))]
+    return figures
+
+
+def _trends(cell: str, runs: Sequence[RunRecord], store: History | None) -> Iterator[tuple[str, Figure]]:
+    """Median step time and final values over the last nights, where there are more than one."""
+    if store is None:
+        return
+    for name in ("step_time", *_curve_names(runs, drawn=True), *_curve_names(runs, drawn=False)):
+        points = store.history(cell, name)
+        nights = sorted({point.started_at for point in points})[-TREND_NIGHTS:]
+        if len(nights) > 1:
+            shown = [(p.started_at, p.night, p.value) for p in points if p.started_at >= nights[0]]
+            yield f"{name.replace('_', ' ')} over {len(nights)} nights", trend_figure(shown, name, points[0].unit)
+
+
+def _curve_names(runs: Sequence[RunRecord], *, drawn: bool) -> list[str]:
+    """The curves of a cell: those with several points are drawn, one point is a number."""
+    longest: dict[str, int] = {}
+    for run in runs:
+        for curve in run.curves:
+            longest[curve.name] = max(longest.get(curve.name, 0), len(curve.steps))
+    return [name for name, points in longest.items() if (points > 1) is drawn]
+
+
+def _numbers(runs: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
+    """The medians over runs of what was measured, with the unit that a person reads."""
+    for name in _curve_names(runs, drawn=False):
+        values = [curve.values[-1] for run in runs if (curve := run.curve(name)) is not None and curve.values]
+        if values:
+            yield name.replace("_", " "), f"{median(values):.4g}"
+    names = dict.fromkeys(sample.name for run in runs for sample in run.samples)
+    for name in names:
+        samples = [sample for run in runs if (sample := run.sample(name)) is not None]
+        middle = median(median(sample.steady) for sample in samples)
+        yield name.replace("_", " "), with_unit(middle, samples[0].unit)
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A value for people.
+
+    >>> with_unit(0.0513, "s"), with_unit(3.2e8, "bytes"), with_unit(41234.5, "tokens/s")
+    ('51.3 ms', '305 MiB', '41,234 tokens/s')
+    """
+    if unit == "s" and abs(value) < 1:
+        return f"{1e3 * value:.3g} ms"
+    if unit == "bytes":
+        size, names = value, ["B", "KiB", "MiB", "GiB", "TiB"]
+        while abs(size) >= 1024 and len(names) > 1:
+            size, names = size / 1024, names[1:]
+        return f"{size:.3g} {names[0]}" if abs(size) < 1000 else f"{size:.0f} {names[0]}"
+    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+
+
+def _facts_rows(cell: str, run: RunRecord) -> Iterator[FactsRow]:
+    for facts in run.facts:
+        yield FactsRow(
+            cell=cell,
+            program=facts.program,
+            instructions=sum(tally.count for tally in facts.opcodes.values()),
+            fusions=", ".join(f"{kind} {tally.count}" for kind, tally in sorted(facts.fusions.items())),
+            custom_calls=", ".join(f"{target} {tally.count}" for target, tally in sorted(facts.custom_calls.items())),
+            collectives=", ".join(f"{kind} {tally.count}" for kind, tally in sorted(facts.collectives.items())),
+            flops=facts.flops,
+            temp_bytes=facts.memory.temp_bytes,
+            peak_bytes=facts.memory.peak_bytes,
+        )
+
+
+def _profile(folder: Path, outcome: Outcome) -> ProfilePart:
+    capture = job_folder(folder, outcome.job) / "capture"
+    if not outcome.completed:
+        return ProfilePart(job=outcome.job, profile=None, flamegraph=None, problem=f"The job {outcome.state}.")
+    try:
+        profile = read_profile(capture)
+        flamegraph = read_flamegraph(capture, profile)
+    except InputError as error:
+        return ProfilePart(job=outcome.job, profile=None, flamegraph=None, problem=str(error))
+    return ProfilePart(job=outcome.job, profile=profile, flamegraph=flamegraph, problem=None)

@@ -1,0 +1,86 @@
+"""How does a night look as one self-contained page?
+
+In: `Contents`. Out: HTML with plotly.js inlined once; nothing is fetched. Everything is escaped: text by Jinja2,
+figures as JSON in which `<`, `>` and `&` are escaped, so that a job's output cannot become markup.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from nightjar_ci.report.contents import Contents, with_unit
+from nightjar_ci.report.figures import Figure
+from nightjar_ci.verdict import STATUS_TEXT, WORST_FIRST
+
+HOT_LINES = 10
+
+
+def render_html(contents: Contents) -> str:
+    """The report as one HTML document."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nightjar_ci.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"duration": show_duration, "share": show_share, "number": show_number}
+    environment.filters |= {"flops": show_flops, "unit": with_unit}
+    figures: dict[str, Figure] = {}
+
+    def place(figure: Figure) -> str:
+        """Registers a figure and returns the id of its element."""
+        figures[name := f"figure-{len(figures)}"] = figure
+        return name
+
+    counts = {status: sum(v.status == status for v in contents.verdicts.verdicts) for status in WORST_FIRST}
+    return environment.get_template("page.html.j2").render(
+        contents=contents,
+        counts=counts,
+        status_text=STATUS_TEXT,
+        place=place,
+        figures=figures,
+        hot_lines=HOT_LINES,
+        plotly=get_plotlyjs(),
+    )
+
+
+def show_duration(seconds: float) -> str:
+    """A duration for people.
+
+    >>> show_duration(7.25), show_duration(754)
+    ('7.2 s', '12 min 34 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def show_share(fraction: float) -> str:
+    """A share in percent.
+
+    >>> show_share(0.9612)
+    '96.1 %'
+    """
+    return f"{100 * fraction:.1f} %"
+
+
+def show_number(value: float) -> str:
+    """A count with thousands separated."""
+    return f"{value:,.0f}"
+
+
+def show_flops(value: float | None) -> str:
+    """FLOPs of one execution, or a dash where the backend has no cost analysis.
+
+    >>> show_flops(1.53e9), show_flops(None)
+    ('1.53 GFLOP', '-')
+    """
+    if value is None or not math.isfinite(value):
+        return "-"
+    exponent = min(5, max(0, int(math.log10(max(abs(value), 1))) // 3))
+    return f"{value / 1000**exponent:.3g} {' kMGTP'[exponent].strip()}FLOP"

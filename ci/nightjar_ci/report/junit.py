@@ -1,0 +1,61 @@
+"""How does a night look to a CI system that reads JUnit XML? One test case per job and one per verdict.
+
+In: a night and its verdicts. Out: XML. A job that did not complete is an error, a regression a failure, and a doubt is
+skipped, which no viewer shows as passed.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+from nightjar_ci.night import Night
+from nightjar_ci.outcome import Outcome
+from nightjar_ci.verdict import NightVerdicts, Verdict
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
+
+
+def render_junit(night: Night, verdicts: NightVerdicts) -> str:
+    """The night as JUnit XML."""
+    root = ElementTree.Element("testsuites", name=_clean(night.matrix))
+    jobs = ElementTree.SubElement(root, "testsuite", name="jobs", timestamp=_clean(night.started_at))
+    for outcome in night.jobs:
+        _add_job(jobs, outcome)
+    judged = ElementTree.SubElement(root, "testsuite", name="verdicts", timestamp=_clean(night.started_at))
+    for verdict in verdicts.verdicts:
+        _add_verdict(judged, verdict)
+    for suite in (jobs, judged):
+        suite.set("tests", str(len(suite)))
+        for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(key, str(len(suite.findall(f"testcase/{tag}"))))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _add_job(suite: ElementTree.Element, outcome: Outcome) -> None:
+    seconds = f"{outcome.duration_s:.3f}"
+    case = ElementTree.SubElement(suite, "testcase", classname=_clean(outcome.cell), name=_clean(outcome.job))
+    case.set("time", seconds)
+    if not outcome.completed:
+        message = _clean(outcome.message or outcome.state)
+        error = ElementTree.SubElement(case, "error", type=outcome.state, message=message.partition("\n")[0])
+        error.text = message
+
+
+def _add_verdict(suite: ElementTree.Element, verdict: Verdict) -> None:
+    name = _clean(f"{verdict.series} ({verdict.judge})")
+    case = ElementTree.SubElement(suite, "testcase", classname=_clean(verdict.cell), name=name)
+    text = _clean(verdict.explanation)
+    if verdict.status == "regressed":
+        failure = ElementTree.SubElement(case, "failure", type=verdict.judge, message=text)
+        failure.text = "\n".join([text, *map(_clean, verdict.details)])
+    elif verdict.status == "cannot_tell":
+        ElementTree.SubElement(case, "skipped", message=text)
+    else:
+        ElementTree.SubElement(case, "system-out").text = text
+
+
+def _clean(text: str) -> str:
+    """Text without the characters that XML cannot hold, such as the escape of terminal colours."""
+    return _FORBIDDEN.sub("\ufffd", text)

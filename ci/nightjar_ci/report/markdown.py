@@ -1,0 +1,48 @@
+"""How does a night look in GitHub's job summary? In: `Contents`. Out: markdown, with everything from jobs escaped."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from nightjar_ci.report.contents import Contents
+from nightjar_ci.verdict import STATUS_TEXT, Verdict
+
+_ICONS = {"regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵", "ok": "🟢"}
+_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+MOST_OK = 20
+
+
+def render_markdown(contents: Contents) -> str:
+    """The summary: the answer, the jobs that failed, the verdicts worst first, what was not judged."""
+    night = contents.night
+    lines = [f"## Nightjar, {escape(night.matrix)}: {contents.exit_text}", ""]
+    lines += [f"Night `{night.id}`, {len(night.jobs)} jobs, exit code {contents.exit_code}.", ""]
+    if contents.failed:
+        lines += ["| job | state | message |", "|---|---|---|"]
+        lines += [f"| {escape(o.job)} | {o.state} | {escape(_first_line(o.message))} |" for o in contents.failed]
+        lines.append("")
+    verdicts = contents.verdicts.verdicts
+    if verdicts:
+        lines += ["| verdict | series | judge | what was found |", "|---|---|---|---|"]
+        shown = [v for v in verdicts if v.status != "ok"] + [v for v in verdicts if v.status == "ok"][:MOST_OK]
+        lines += [_row(verdict) for verdict in shown]
+        lines.append("")
+        if len(shown) < len(verdicts):
+            lines += [f"{len(verdicts) - len(shown)} more are ok.", ""]
+    lines += [f"- {escape(note)}" for note in contents.verdicts.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that markdown and the HTML in it show as it is, on one line."""
+    return html.escape(_SPECIAL.sub(r"\\\1", " ".join(text.split())), quote=False)
+
+
+def _row(verdict: Verdict) -> str:
+    status = f"{_ICONS[verdict.status]} {STATUS_TEXT[verdict.status]}"
+    return f"| {status} | {escape(verdict.series)} | {verdict.judge} | {escape(verdict.explanation)} |"
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0][:200]

@@ -1,0 +1,34 @@
+"""How do verdicts look in a terminal?
+
+In: verdicts. Out: a rich table, worst first, and a line for what was not judged.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nightjar_ci.verdict import STATUS_TEXT, NightVerdicts, Status
+
+_STYLES: dict[Status, str] = {"regressed": "bold red", "cannot_tell": "yellow", "improved": "cyan", "ok": "green"}
+
+
+def print_verdicts(verdicts: NightVerdicts, console: Console) -> None:
+    """Prints the table and the notes; text of jobs is no markup."""
+    if verdicts.verdicts:
+        console.print(render_table(verdicts))
+    for note in verdicts.notes:
+        console.print(note, markup=False, highlight=False)
+
+
+def render_table(verdicts: NightVerdicts) -> Table:
+    """The verdicts with their explanations."""
+    table = Table(title=Text(f"Verdicts of {verdicts.night}"), title_justify="left", show_lines=True, expand=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("judge", no_wrap=True)
+    table.add_column("series, and what was found", overflow="fold", ratio=1)
+    for verdict in verdicts.verdicts:
+        found = Text(verdict.series, style="bold").append(f"\n{verdict.explanation}", style="not bold")
+        table.add_row(Text(STATUS_TEXT[verdict.status], style=_STYLES[verdict.status]), Text(verdict.judge), found)
+    return table

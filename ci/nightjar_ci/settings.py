@@ -1,0 +1,62 @@
+"""What do the environment variables say? The one place where nightjar-ci reads them (docs/reference/environment.md)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar_ci.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where nightjar-ci keeps its state, and how it reaches what is outside it.
+
+    Attributes:
+        state_dir: nights, environments and the default store.
+        database_url: SQLAlchemy URL of the store.
+        docker_network: network of the containers of jobs.
+        docker_options: further options of `docker run`, such as `--gpus all`.
+    """
+
+    state_dir: Path
+    database_url: str
+    docker_network: str
+    docker_options: tuple[str, ...]
+
+    @property
+    def nights_dir(self) -> Path:
+        """Where nights are kept."""
+        return self.state_dir / "nights"
+
+    @property
+    def environments_dir(self) -> Path:
+        """Where uv environments are kept."""
+        return self.state_dir / "environments"
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process.
+
+    Args:
+        environ: environment variables; those of the process where None.
+
+    Raises:
+        InputError: a variable cannot be understood.
+    """
+    environ = os.environ if environ is None else environ
+    state_dir = Path(environ.get("NIGHTJAR_STATE_DIR") or ".nightjar").absolute()
+    options = environ.get("NIGHTJAR_DOCKER_OPTIONS", "")
+    try:
+        docker_options = tuple(shlex.split(options))
+    except ValueError as error:
+        raise InputError(f"NIGHTJAR_DOCKER_OPTIONS: {error}, found {options!r}.", "quote it like a shell") from None
+    return Settings(
+        state_dir=state_dir,
+        database_url=environ.get("NIGHTJAR_DATABASE_URL") or f"sqlite:///{state_dir / 'store.sqlite'}",
+        docker_network=environ.get("NIGHTJAR_DOCKER_NETWORK") or "none",
+        docker_options=docker_options,
+    )

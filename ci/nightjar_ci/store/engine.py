@@ -1,0 +1,118 @@
+"""How is a database reached so that two processes can use it at once? SQLite in WAL mode, or PostgreSQL.
+
+In: a database URL. Out: an engine whose tables are of the version of this program.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, table, text
+from sqlalchemy import column as sql_column
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from nightjar_ci.errors import StoreError
+from nightjar_ci.store.tables import VERSION
+
+_BUSY_S = 30.0  # longer than any transaction here, by far
+_MIGRATION_LOCK = 6_548_517  # any number, the same for all versions: PostgreSQL's advisory lock of a migration
+
+
+def open_engine(database_url: str) -> Engine:
+    """An engine for a database; nothing is read yet.
+
+    Raises:
+        StoreError: the URL is not valid, its driver is missing, or the folder of the file cannot be made.
+    """
+    try:
+        url = make_url(database_url)
+        if url.drivername in ("postgres", "postgresql"):
+            url = url.set(drivername="postgresql+psycopg")
+        if url.get_backend_name() != "sqlite":
+            return create_engine(url, pool_pre_ping=True)
+        if url.database:
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(url, connect_args={"timeout": _BUSY_S})
+    except (ArgumentError, NoSuchModuleError) as error:
+        hint = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        raise StoreError(f"NIGHTJAR_DATABASE_URL: no database URL: {error}.", hint) from None
+    except ModuleNotFoundError as error:
+        raise StoreError(f"the database needs {error.name}.", "pip install 'nightjar-ci[postgres]'") from None
+    except OSError as error:
+        raise StoreError(f"{database_url}: its folder cannot be made: {error}.") from None
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_immediately)
+    return engine
+
+
+def migrate(engine: Engine) -> None:
+    """Brings the tables to this program's version; two processes do it one after the other.
+
+    Raises:
+        StoreError: a newer version has written the store.
+        SQLAlchemyError: the database cannot be reached or written.
+    """
+    with engine.begin() as connection:
+        if _version(connection) == VERSION:
+            return
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+        found = _version(connection)
+        if found == VERSION:
+            return
+        from alembic import command
+        from alembic.config import Config
+        from alembic.script import ScriptDirectory
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if found is not None and found not in known:
+            where = engine.url.render_as_string(hide_password=True)
+            raise StoreError(f"{where}: its version is {found!r}, this program's {VERSION!r}.", "upgrade nightjar-ci")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def describe_failure(url: URL, error: Exception) -> StoreError:
+    """What a failure of the database means."""
+    cause = str(getattr(error, "orig", None) or error).strip().splitlines()
+    where = url.render_as_string(hide_password=True)
+    full = any(sign in str(error) for sign in ("is full", "No space left", "disk I/O error"))
+    hint = "is the disk full? Make room; what is stored already is safe" if full else None
+    return StoreError(f"{where}: {cause[0] if cause else type(error).__name__}.", hint)
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(select(sql_column("version_num")).select_from(table("alembic_version"))).scalar()
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    # The driver must not open transactions on its own: docs.sqlalchemy.org, SQLite, "Serializable isolation"
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+    _use_wal(connection)
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switches a database to WAL; SQLite does not wait for another process that does so at the same time."""
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _begin_immediately(connection: Connection) -> None:
+    # A transaction that reads first and then writes would fail where another process wrote in between.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

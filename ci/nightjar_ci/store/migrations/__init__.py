@@ -1,0 +1,1 @@
+"""How does an older store become a newer one? One file per step in `versions/`."""

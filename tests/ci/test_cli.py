@@ -1,0 +1,154 @@
+"""What a user of `nightjar-ci` sees: exit codes, messages, results on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.cli import COMMANDS
+from nightjar_ci.commands.run import parse_seeds
+from nightjar_ci.errors import InputError
+from nightjar_ci.night import Night, read_night
+from nightjar_ci.record import RunRecord
+from tests.ci.jobs import GOOD, python, write_matrix
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def nightjar_ci(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nightjar_ci", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+
+
+def test_help_lists_every_command_within_its_time() -> None:
+    durations = []
+    for _ in range(3):
+        start = time.monotonic()
+        done = nightjar_ci("--help")
+        durations.append(time.monotonic() - start)
+        assert done.returncode == 0
+        assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+    assert min(durations) < 0.4
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_ends_with_an_example(name: str) -> None:
+    done = nightjar_ci(name, "--help")
+    assert done.returncode == 0
+    assert f"Usage: nightjar-ci {name} " in done.stdout
+    if not hasattr(import_module(f"nightjar_ci.commands.{name}"), "app"):  # a group's subcommands have the examples
+        assert f"Example: nightjar-ci {name}" in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_a_command_is_the_first_line_of_its_docstring(name: str) -> None:
+    module = import_module(f"nightjar_ci.commands.{name}")
+    told = module.app.info.help if hasattr(module, "app") else module.command.__doc__
+    assert (told or "").strip().splitlines()[0] == COMMANDS[name]
+
+
+def test_a_good_night_prints_its_folder_and_ends_with_zero(tmp_path: Path, state: Path) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD)})
+    done = nightjar_ci("run", path)
+    assert done.returncode == 0, done.stderr
+    assert read_night(Path(done.stdout.strip())).jobs[0].completed
+    assert "[1/1] a: completed" in done.stderr
+    listed = nightjar_ci("store", "--json")
+    assert [one["completed"] for one in json.loads(listed.stdout)] == [1]
+    history = nightjar_ci("store", "a", "loss")
+    assert history.stdout.splitlines()[0].split()[:2] == ["night", "started_at"]
+    assert "4.8" in history.stdout.splitlines()[1]
+
+
+def test_a_night_with_a_failed_job_ends_with_three(tmp_path: Path, state: Path) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": python("import sys; sys.exit('why')"), "b": python(GOOD)})
+    done = nightjar_ci("run", path, "--json")
+    assert done.returncode == 3
+    assert [one.state for one in Night.model_validate_json(done.stdout).jobs] == ["failed", "completed"]
+    assert "why" in done.stderr
+
+
+def test_a_wrong_matrix_ends_with_two_and_a_hint(tmp_path: Path, state: Path) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": ("true",)})
+    path.write_text(path.read_text().replace("timeout_s", "timeout"))
+    done = nightjar_ci("run", path)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"error: {path}: defaults: unknown key 'timeout': expected one of ")
+    assert lines[1] == "Hint: did you mean 'timeout_s'?"
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--jobs", "z*"], "no job has an id like 'z*'"),
+        (["--seeds", "x"], "--seeds: 'x' is no list of seeds"),
+        (["--executor", "slrum"], "unknown executor"),
+        (["--environment", "conda:x"], "unknown environment 'conda:x'"),
+        (["--resume"], "no unfinished night of the matrix 'small'"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_a_wrong_option_ends_with_two(tmp_path: Path, state: Path, options: list[str], message: str) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": ("true",)})
+    done = nightjar_ci("run", path, *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_dry_run_prints_commands_and_changes_nothing(tmp_path: Path, state: Path) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": ("echo", "{out}", "{seed}")})
+    done = nightjar_ci("run", path, "--dry-run")
+    assert (done.returncode, done.stdout) == (0, "a: echo OUT 0\n")
+    assert not state.exists()
+
+
+def test_debug_prints_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
+    for arguments in (("--debug", "matrix", tmp_path / "no.toml"), ("matrix", tmp_path / "no.toml", "--debug")):
+        done = nightjar_ci(*arguments)
+        assert "Traceback" in done.stderr
+        assert "no.toml: no such file" in done.stderr
+    assert "Traceback" not in nightjar_ci("matrix", tmp_path / "no.toml").stderr
+
+
+def test_an_unforeseen_error_ends_with_three(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", "/proc/none")
+    done = nightjar_ci("store")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: ")
+
+
+def test_a_matrix_is_printed_as_lines_or_json(tmp_path: Path) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": ("true",), "bb": ("true",)})
+    assert nightjar_ci("matrix", path).stdout.splitlines()[0] == "a   train    local  current  30 s"
+    assert [job["id"] for job in json.loads(nightjar_ci("matrix", path, "--json").stdout)] == ["a", "bb"]
+
+
+def test_the_schema_of_a_format_is_that_of_its_model() -> None:
+    assert json.loads(nightjar_ci("schema", "run").stdout) == RunRecord.model_json_schema(by_alias=True)
+    done = nightjar_ci("schema", "rum")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("name", ["run", "matrix", "night", "verdicts"])
+def test_every_format_has_a_schema(name: str) -> None:
+    assert "schema" in json.loads(nightjar_ci("schema", name).stdout)["properties"]
+
+
+@pytest.mark.parametrize("text", ["", "0:", ":3", "1-2", "-1", "0:1:2"])
+def test_seeds_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="no list of seeds"):
+        parse_seeds(text)

@@ -1,0 +1,48 @@
+"""`nightjar-models` with one planted fault: `python broken_trainer.py FAULT ARGUMENT...`.
+
+The reference side of a paired comparison (its job ids end with `-b`) runs without the fault.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+SLEEP_S = 0.05
+
+
+def break_learning_rate() -> None:
+    """Trains with half the learning rate."""
+    sys.argv += ["--set", "learning_rate=0.0015"]
+
+
+def break_speed() -> None:
+    """Waits in every step."""
+    from nightjar_models import train
+
+    whole: Callable[..., Any] = train.run_step
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(SLEEP_S)
+        return whole(*arguments)
+
+    setattr(train, "run_step", slow)  # noqa: B010
+
+
+def break_fusion() -> None:
+    """Turns the compiler's fusion pass off, before JAX reads its flags."""
+    os.environ["XLA_FLAGS"] = "--xla_disable_hlo_passes=fusion"
+
+
+FAULTS = {"learning_rate": break_learning_rate, "speed": break_speed, "fusion": break_fusion}
+
+if __name__ == "__main__":
+    fault = FAULTS[sys.argv.pop(1)]
+    if not os.environ.get("NIGHTJAR_JOB", "").endswith("-b"):
+        fault()
+    from nightjar_models.cli import main
+
+    main()

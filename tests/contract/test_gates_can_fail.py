@@ -1,0 +1,70 @@
+"""Each planted fault in the real GPT job is named by the right judge, and by no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CELL = "gpt_tiny-train-cpu-f32-dp1"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def run_night(folder: Path, fault: str, *options: str) -> tuple[int, dict[tuple[str, str], str]]:
+    """A night of one GPT job with a fault: its exit code, and each verdict's status by judge and series."""
+    program = [sys.executable, str(Path(__file__).with_name("broken_trainer.py")), fault]
+    command = [*program, "train", "gpt_tiny", "--mesh", "dp1", "--seed", "{seed}", "--out", "{out}"]
+    (folder / "matrix.toml").write_text(
+        f'schema = "nightjar.matrix/1"\nname = "broken"\n[[job]]\nname = "{CELL}"\nseeds = [0]\n'
+        f"command = {json.dumps(command)}\n"
+    )
+    night = ["nightly", str(folder / "matrix.toml"), "--out", str(folder / "night"), *options]
+    given = ["--policies", str(ROOT / "ci" / "policies.toml"), "--baselines", str(ROOT / "ci" / "baselines")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "nightjar_ci", *night, *given],
+        env={**os.environ, "NIGHTJAR_STATE_DIR": str(folder / "state"), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=800,
+    )
+    assert ended.stdout.splitlines()[-1] == str(folder / "night" / "report.html"), ended.stderr
+    verdicts = json.loads((folder / "night" / "verdicts.json").read_text())["verdicts"]
+    return ended.returncode, {(verdict["judge"], verdict["series"]): verdict["status"] for verdict in verdicts}
+
+
+def regressed(verdicts: dict[tuple[str, str], str]) -> set[str]:
+    """The judges that found a regression; every other verdict must be ok."""
+    assert set(verdicts.values()) <= {"ok", "regressed"}, verdicts
+    return {judge for (judge, _), status in verdicts.items() if status == "regressed"}
+
+
+def judges(verdicts: dict[tuple[str, str], str]) -> set[str]:
+    return {judge for judge, _ in verdicts}
+
+
+def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(tmp_path: Path) -> None:
+    code, verdicts = run_night(tmp_path, "learning_rate")
+    assert judges(verdicts) == {"convergence", "facts"}
+    assert regressed(verdicts) == {"convergence"}
+    assert code == 1
+
+
+def test_a_lost_fusion_is_found_by_the_facts_judge_alone(tmp_path: Path) -> None:
+    code, verdicts = run_night(tmp_path, "fusion")
+    assert judges(verdicts) == {"convergence", "facts"}
+    assert regressed(verdicts) == {"facts"}
+    assert code == 1
+
+
+def test_a_sleep_in_the_step_is_found_by_the_performance_judge_alone(tmp_path: Path) -> None:
+    code, verdicts = run_night(tmp_path, "speed", "--reference", "current")
+    assert judges(verdicts) == {"convergence", "facts", "performance"}
+    assert regressed(verdicts) == {"performance"}
+    assert code == 1
