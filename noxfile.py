@@ -220,7 +220,8 @@ def check_style(session: nox.Session) -> None:
     session.run("ruff", "check", "--quiet", *SOURCES)
     session.run("lint-imports", "--no-logo", silent=True)
     session.run("shellcheck", *map(str, sorted(ROOT.glob("docker/*.sh"))), str(ROOT / ".ci" / "run"))
-    session.run("hadolint", *map(str, sorted(ROOT.glob("docker/Dockerfile.*[!e]"))), silent=True)
+    dockerfiles = sorted(path for path in ROOT.glob("docker/Dockerfile.*") if path.suffix != ".dockerignore")
+    session.run("hadolint", "--config", str(ROOT / "docker" / "hadolint.yaml"), *map(str, dockerfiles), silent=True)
 
 
 def check_types(session: nox.Session) -> None:
