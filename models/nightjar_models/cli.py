@@ -16,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 110},
+    rich_markup_mode=None,
 )
 app.command()(train.train)
 app.command()(presets.presets)

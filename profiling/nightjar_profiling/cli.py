@@ -18,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Maps every kernel back to its HLO instruction and Python line. "
     "Example: nightjar-profiling capture --steps 3:5 -- python train.py",
 )

@@ -1,0 +1,43 @@
+"""A job in an image is gated like any other: the GPT of the nightly, trained by the docker executor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.images.tree import Image
+from tests.docker.conftest import CHECKOUT
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_the_gpt_in_the_models_image_is_trained_and_gated(tree: tuple[Image, ...], tmp_path: Path) -> None:
+    tag = {image.name: image.tag for image in tree}["models"]
+    command = [sys.executable, "-m", "nightjar_ci", "nightly", str(CHECKOUT / "ci" / "matrix" / "nightly-cpu.toml")]
+    options = {
+        "--jobs": "gpt_tiny-train-cpu-f32-dp1-s0",
+        "--executor": "docker",
+        "--environment": f"image:{tag}",
+        "--policies": str(CHECKOUT / "ci" / "policies.toml"),
+        "--baselines": str(CHECKOUT / "ci" / "baselines"),
+        "--out": str(tmp_path / "night"),
+    }
+    ended = subprocess.run(
+        [*command, *(part for option in options.items() for part in option)],
+        env={**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    (outcome,) = json.loads((tmp_path / "night" / "night.json").read_text())["jobs"]
+    assert (outcome["state"], outcome["executor"], outcome["environment"]) == ("completed", "docker", f"image:{tag}")
+    verdicts = json.loads((tmp_path / "night" / "verdicts.json").read_text())["verdicts"]
+    assert {verdict["judge"] for verdict in verdicts} == {"convergence", "facts"}
+    assert {verdict["status"] for verdict in verdicts} == {"ok"}
+    assert (tmp_path / "night" / "report.html").stat().st_uid == os.getuid()
