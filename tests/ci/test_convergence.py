@@ -121,6 +121,18 @@ def test_rounding_below_the_tolerance_is_no_departure() -> None:
     assert judge([changed(seed, noise) for seed in range(3)]).status == "ok"
 
 
+def test_rounding_that_grows_after_the_early_steps_is_ok_even_with_one_seed() -> None:
+    growing = 1 + 0.01 * np.sin(np.arange(STEPS)) * (np.arange(STEPS) >= 40)
+    verdict = judge([changed(0, growing)], policy=ConvergencePolicy(margin=0.001))
+    assert verdict.status == "ok"
+    assert "1 seed equals the baseline's same seed before step 25" in verdict.explanation
+
+
+def test_a_departure_after_the_early_steps_is_found_by_the_envelope() -> None:
+    late = np.where(np.arange(STEPS) < 60, 1.0, 1.3)
+    assert judge([changed(seed, late) for seed in range(3)]).status == "regressed"
+
+
 def test_a_worse_end_under_another_compiler_is_a_regression() -> None:
     worse = np.exp(np.linspace(0, 0.12, STEPS))
     verdict = judge([changed(seed, worse, jaxlib=NEWER) for seed in range(3)])

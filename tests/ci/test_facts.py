@@ -44,7 +44,7 @@ def test_a_fusion_turned_off_is_a_regression_that_says_what_changed() -> None:
     assert "fusion kLoop 76 -> 177 (+101)" in verdict.details
     assert "temp bytes 100,000 -> 193,000 (+93 %)" in verdict.details
     assert "unchanged: dot 24" in verdict.details
-    assert "not compiled as in the committed baseline" in verdict.explanation
+    assert "not compiled as in the committed baseline: fusion kLoop 76 -> 177 (+101)" in verdict.explanation
 
 
 def test_fewer_fusions_are_a_regression_too() -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-SLEEP_S = 0.05
+SLEEP_S = 0.15
 
 
 def break_learning_rate() -> None:

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CELL = "gpt_tiny-train-cpu-f32-dp1"
+FULL_PAIRS = 'ab_args = ["--steps", "60"]'
+SHORT_PAIRS = 'ab_args = ["--steps", "20"]'  # the planted sleep is three times the step: shorter runs show it as well
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -24,8 +26,11 @@ def run_night(folder: Path, fault: str, *options: str) -> tuple[int, dict[tuple[
         f'schema = "nightjar.matrix/1"\nname = "broken"\n[[job]]\nname = "{CELL}"\nseeds = [0]\n'
         f"command = {json.dumps(command)}\n"
     )
+    policies = (ROOT / "ci" / "policies.toml").read_text()
+    assert FULL_PAIRS in policies
+    (folder / "policies.toml").write_text(policies.replace(FULL_PAIRS, SHORT_PAIRS))
     night = ["nightly", str(folder / "matrix.toml"), "--out", str(folder / "night"), *options]
-    given = ["--policies", str(ROOT / "ci" / "policies.toml"), "--baselines", str(ROOT / "ci" / "baselines")]
+    given = ["--policies", str(folder / "policies.toml"), "--baselines", str(ROOT / "ci" / "baselines")]
     ended = subprocess.run(
         [sys.executable, "-m", "nightjar_ci", *night, *given],
         env={**os.environ, "NIGHTJAR_STATE_DIR": str(folder / "state"), "JAX_PLATFORMS": "cpu"},

@@ -110,7 +110,8 @@ def _compare(
     shifts = np.array([new[i] - old[j] for i, j in pairs]).reshape(len(pairs), new.shape[1])
     if len(pairs) == len(runs) and np.abs(shifts).max() <= policy.early_rtol:
         worst = float(shifts.flat[np.abs(shifts).argmax()])
-        text = f"{count(len(runs), 'seed')} reproduce the baseline's curves to {np.abs(shifts).max():.1g}."
+        verb = "reproduces" if len(runs) == 1 else "reproduce"
+        text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g}."
         yield Finding(status="ok", explanation=text, effect=Effect(value=as_relative(worst, policy.scale), unit=name))
         return
     early = list(_early(name, [runs[i] for i, _ in pairs], shifts, baseline, known, policy))
@@ -120,7 +121,14 @@ def _compare(
         yield Finding(status="cannot_tell", explanation=text)
         return
     yield from _envelope(name, runs, new, old, known, policy)
-    yield _final(name, new, old, pairs, known, policy)
+    final = _final(name, new, old, pairs, known, policy)
+    if final.status == "cannot_tell" and not early and len(pairs) == len(runs) and known.steps[0] < policy.early_steps:
+        verb = "equals" if len(runs) == 1 else "equal"
+        text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed before step {policy.early_steps}: "
+        text += "the program computes the same numbers, and what rounding grew to later decides nothing."
+        yield Finding(status="ok", explanation=text, effect=final.effect, interval=final.interval, p=final.p)
+    else:
+        yield final
     yield from (finding for finding in early if finding.status == "ok")
 
 

@@ -78,16 +78,14 @@ def judge_facts(
 
 
 def flatten(facts: Facts | None) -> dict[str, float | None]:
-    """Facts by name: `fusions.kLoop.count`, `memory.temp_bytes`, `flops`; none for a program that is not there."""
+    """Facts by name (`fusions.kLoop.count`, `flops`); none for a program that is not there."""
     if facts is None:
         return {}
-    flat: dict[str, float | None] = {}
+    flat: dict[str, float | None] = {"flops": facts.flops}
+    flat |= {f"memory.{name}": value for name, value in facts.memory.model_dump().items()}
     for group in _WORDS:
         for kind, tally in sorted(getattr(facts, group).items()):
-            flat[f"{group}.{kind}.count"] = tally.count
-            flat[f"{group}.{kind}.bytes"] = tally.bytes
-    flat["flops"] = facts.flops
-    flat |= {f"memory.{name}": value for name, value in facts.memory.model_dump().items()}
+            flat |= {f"{group}.{kind}.count": tally.count, f"{group}.{kind}.bytes": tally.bytes}
     return flat
 
 
@@ -95,7 +93,7 @@ def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> d
     """The facts that differ by more than the policy allows, with their relative change (infinite from nothing)."""
     old, new = flatten(before), flatten(after)
     changes = {}
-    for name in {**old, **new}:
+    for name in sorted({**old, **new}, key=_telling):
         default = None if name == "flops" or name.startswith("memory.") else 0.0
         was, now = old.get(name, default), new.get(name, default)
         if was == now:
@@ -142,6 +140,12 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
     more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
     effect = Effect(value=changes[worst], unit=worst)
     return Finding(status="regressed", explanation=f"{text}: {', '.join(lines[:3])}{more}.", effect=effect)
+
+
+def _telling(name: str) -> int:
+    """The order of groups in a difference: what the compiler chose first, plain instructions last."""
+    groups = ("fusions", "custom_calls", "collectives", "flops", "memory", "opcodes")
+    return groups.index(name.partition(".")[0])
 
 
 def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:

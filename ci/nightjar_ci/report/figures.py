@@ -155,7 +155,7 @@ def _envelope(baseline: BaselineCurve, runs: int, policy: ConvergencePolicy) -> 
             "y": _rounded(high),
             "fill": "tonexty",
             "fillcolor": BAND,
-            "name": f"allowed by {len(curves)} baseline seeds",
+            "name": f"block means allowed by {len(curves)} baseline seeds",
         },
     ]
 
