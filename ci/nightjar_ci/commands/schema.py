@@ -16,6 +16,8 @@ FORMATS = {
     "matrix": ("nightjar_ci.matrix", "Matrix"),
     "night": ("nightjar_ci.night", "Night"),
     "verdicts": ("nightjar_ci.verdict", "NightVerdicts"),
+    "policies": ("nightjar_ci.policy", "Policies"),
+    "baseline": ("nightjar_ci.baselines", "ConvergenceBaseline"),
 }
 
 
