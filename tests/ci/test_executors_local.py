@@ -59,9 +59,20 @@ def test_commands_of_the_environment_come_first_on_path(tmp_path: Path) -> None:
 
 
 def test_the_peak_memory_is_that_of_the_job(tmp_path: Path) -> None:
-    outcome = run(make_job(*python("x = bytearray(400_000_000); print(len(x))")), tmp_path)
-    assert outcome.peak_rss_bytes is not None
-    assert 400e6 < outcome.peak_rss_bytes < 900e6
+    program = (
+        "import os, sys; from pathlib import Path; from nightjar_ci.executors.process import run_process\n"
+        "job = [sys.executable, '-c', 'x = bytearray(400_000_000)']\n"
+        "print(run_process(job, os.environ, Path(sys.argv[1]), 60).peak_rss_bytes)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    peak = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert 400e6 < peak < 600e6
+
+
+def test_the_peak_memory_of_a_job_smaller_than_ourselves_is_unknown(tmp_path: Path) -> None:
+    ballast = b"x" * 50_000_000  # the job is Python without anything, some 10 MB
+    assert run(make_job(*python("pass")), tmp_path).peak_rss_bytes is None
+    assert len(ballast) == 50_000_000
 
 
 def test_a_crash_is_told_with_exit_code_and_the_last_twenty_lines_of_stderr(tmp_path: Path) -> None:

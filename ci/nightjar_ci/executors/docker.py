@@ -102,9 +102,7 @@ class DockerExecutor:
         if _was_not_started(ended, log):
             why = f"docker could not start {inside[0]!r} in {image}: {log}"
             return not_started(job, why, "is the command in the image?", started_at, command)
-        return judge_end(job, _seen_from_inside(ended), command, folder, started_at).model_copy(
-            update={"peak_rss_bytes": None}  # ours is that of the docker command
-        )
+        return judge_end(job, _seen_from_inside(ended), command, folder, started_at)
 
 
 def _find_problem(image: str) -> tuple[str, str] | None:
@@ -153,5 +151,5 @@ def _was_not_started(ended: Ended, log: str) -> bool:
 def _seen_from_inside(ended: Ended) -> Ended:
     """The end of the job, told from that of the docker command: 128 + n means that signal n ended the job."""
     if ended.exit_code is not None and 128 < ended.exit_code < 128 + 65:
-        return replace(ended, exit_code=None, signal=signal_name(ended.exit_code - 128), peak_rss_bytes=0)
-    return replace(ended, peak_rss_bytes=0)
+        return replace(ended, exit_code=None, signal=signal_name(ended.exit_code - 128), peak_rss_bytes=None)
+    return replace(ended, peak_rss_bytes=None)  # that of the docker command

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -33,14 +34,15 @@ class Ended:
         signal: name of that signal, such as `SIGKILL`, else None.
         timed_out: whether it still ran at its timeout.
         duration_s: wall time.
-        peak_rss_bytes: of the largest process of the command that was waited for.
+        peak_rss_bytes: of the largest process of the command that was waited for; None where it never grew larger than
+            this process, whose size a child is counted with from before it became the command.
     """
 
     exit_code: int | None
     signal: str | None
     timed_out: bool
     duration_s: float
-    peak_rss_bytes: int
+    peak_rss_bytes: int | None
 
 
 def run_process(
@@ -78,14 +80,15 @@ def run_process(
         _end_group(process.pid, on_end)
         _reap(process)
         raise
-    usage = _reap(process)
+    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = _reap(process)
     code = process.returncode
     return Ended(
         exit_code=code if code >= 0 else None,
         signal=signal_name(-code) if code < 0 else None,
         timed_out=timed_out,
         duration_s=time.monotonic() - start,
-        peak_rss_bytes=usage * _RSS_UNIT,
+        peak_rss_bytes=peak * _RSS_UNIT if peak > ours else None,
     )
 
 
