@@ -7,15 +7,16 @@ Everything after `--` goes to the command of the session: `python3 noxfile.py -s
 
 from __future__ import annotations
 
+import base64
 import configparser
 import hashlib
+import http.client
 import os
 import re
 import shutil
 import ssl
 import subprocess
 import sys
-import urllib.error
 import urllib.parse
 import urllib.request
 import venv
@@ -104,16 +105,25 @@ def fetch_pip(lock: str, index: str, certificates: str | None) -> Path:
         certificates: a CA bundle, or None for the system's.
     """
 
+    address = urllib.parse.urlsplit(index)
+    host = address.netloc.rpartition("@")[2]
+    headers = {}
+    if address.username:
+        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
+        headers["Authorization"] = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
     def download(url: str) -> tuple[str, bytes]:
         context = ssl.create_default_context(cafile=certificates)
-        with urllib.request.urlopen(url, timeout=60, context=context) as answer:
+        at_index = urllib.parse.urlsplit(url).netloc == host  # nobody else gets the password
+        request = urllib.request.Request(url, headers=headers if at_index else {})
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
             return answer.url, answer.read()
 
     found = re.search(r"^pip==(\S+)((?:\s+\\\n\s+--hash=sha256:\w+)+)", lock, re.MULTILINE)
     if found is None:
         raise SystemExit("error: docker/locks/tools.txt: pip is not locked. Hint: run `nox -s lock`")
     name = f"pip-{found[1]}-py3-none-any.whl"
-    page_url, page = download(f"{index.rstrip('/')}/pip/")
+    page_url, page = download(address._replace(netloc=host, path=f"{address.path.rstrip('/')}/pip/").geturl())
     link = re.search(rf'href="([^"#]*{re.escape(name)})', page.decode())
     if link is None:
         raise SystemExit(f"error: {page_url} does not list {name}. Hint: run `nox -s lock`, or name another index")
@@ -133,7 +143,7 @@ def hand_over(arguments: list[str]) -> None:
     settings = read_pip_settings(os.environ, pip_files(os.environ))
     try:
         python = make_tools(settings)
-    except (subprocess.CalledProcessError, urllib.error.URLError, OSError) as error:
+    except (subprocess.CalledProcessError, http.client.HTTPException, OSError, ValueError) as error:
         shutil.rmtree(TOOLS, ignore_errors=True)
         print(f"error: the tool environment {TOOLS} could not be made: {error}.", file=sys.stderr)
         hint = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"

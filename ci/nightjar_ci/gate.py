@@ -17,7 +17,7 @@ from nightjar_ci.judges.convergence import judge_convergence
 from nightjar_ci.judges.equality import judge_equality
 from nightjar_ci.judges.facts import KnownFacts, judge_facts
 from nightjar_ci.judges.performance import Pair, judge_performance
-from nightjar_ci.night import Night, read_night, read_result, read_results
+from nightjar_ci.night import Night, read_night, read_outcomes, read_result, read_results
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import Policies
 from nightjar_ci.record import Facts, RunRecord
@@ -79,22 +79,19 @@ def judge_night(folder: Path, policies: Policies, baselines: Path, store: FactsH
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
         *_judge_pairs(folder, policies, notes),
     ]
-    for outcome in night.jobs:
+    if night.finished_at is None:
+        notes.append("The night is not finished: `nightjar-ci run --resume` continues it.")
+    for outcome in read_outcomes(folder):
         if not outcome.completed:
             notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")
     return NightVerdicts(night=night.id, verdicts=sort_worst_first(verdicts), notes=tuple(notes))
 
 
 def find_exit_code(folder: Path, verdicts: NightVerdicts) -> int:
-    """The exit code of a judged night: its jobs, the runs of its paired comparisons, and its verdicts.
-
-    A training that diverged did not complete, whatever its program's own exit code.
-    """
-    jobs = [
-        "diverged" if record is not None and record.status == "diverged" else outcome.state
-        for outcome, record in read_results(folder)
-    ]
-    return decide_exit_code(verdicts.verdicts, [*jobs, *(outcome.state for outcome in read_pair_outcomes(folder))])
+    """The exit code of a judged night: its jobs, the runs of its paired comparisons, and its verdicts."""
+    ended = [*read_outcomes(folder), *read_pair_outcomes(folder)]
+    unfinished = ["not_started"] if read_night(folder).finished_at is None else []
+    return decide_exit_code(verdicts.verdicts, [*unfinished, *(outcome.state for outcome in ended)])
 
 
 def group_by_cell(folder: Path) -> Cells:
@@ -158,9 +155,8 @@ def _judge_facts(
     cells: Cells, policies: Policies, baselines: Path, store: FactsHistory | None, night: str, notes: list[str]
 ) -> Iterator[Verdict]:
     for cell, runs in cells.items():
-        compiled = [run for run in runs if run.facts]
-        for key in dict.fromkeys(run.environment.facts_key for run in compiled):
-            alike = [run for run in compiled if run.environment.facts_key == key]
+        for key in dict.fromkeys(run.environment.facts_key for run in runs):
+            alike = [run for run in runs if run.environment.facts_key == key]
             known = _known_facts(cell, key, baselines, store, night)
             programs = dict.fromkeys(facts.program for run in alike for facts in run.facts)
             programs |= dict.fromkeys(facts.program for facts in known.facts) if known is not None else {}

@@ -13,6 +13,8 @@ from typing import Literal
 
 from nightjar_ci.placeholders import fill_placeholders
 
+SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
+
 Kind = Literal["train", "profile"]
 
 

@@ -20,12 +20,11 @@ from nightjar_ci.documents import read_document
 from nightjar_ci.environments import parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
-from nightjar_ci.job import Job, Kind
+from nightjar_ci.job import SAFE_ID, Job, Kind
 from nightjar_ci.placeholders import fill_placeholders
 
 SCHEMA = "nightjar.matrix/1"
 RESERVED = ("seed", "out", "job")
-_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST_ID = 120  # leaves room for suffixes: a file name has at most 255 bytes
 
 
@@ -219,7 +218,7 @@ def _as_text(combination: Combination) -> Mapping[str, str]:
 
 
 def _check_id(job_id: str) -> None:
-    if not _SAFE_ID.fullmatch(job_id) or len(job_id) > _LONGEST_ID:
+    if not re.fullmatch(SAFE_ID, job_id) or len(job_id) > _LONGEST_ID:
         raise ValueError(
             f"the id {job_id!r} is no safe file name: expected at most {_LONGEST_ID} letters, digits, '.', '_' and "
             "'-', the first a letter or digit"

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nightjar_ci.documents import read_document, write_json
 from nightjar_ci.errors import InputError
 from nightjar_ci.outcome import Outcome
+from nightjar_ci.profile import read_profile
 from nightjar_ci.record import Git, RunRecord, read_run
 
 SCHEMA = "nightjar.night/1"
@@ -30,6 +31,7 @@ class Night(BaseModel):
     started_at: str
     finished_at: str | None
     git: Git | None
+    planned: tuple[str, ...] = ()
     jobs: tuple[Outcome, ...]
 
     def outcome_of(self, job_id: str) -> Outcome | None:
@@ -85,8 +87,41 @@ def read_results(folder: Path) -> Iterator[tuple[Outcome, RunRecord | None]]:
     Raises:
         InputError: `night.json` cannot be read.
     """
-    for outcome in read_night(folder).jobs:
+    for outcome in read_outcomes(folder):
         yield outcome, read_result(job_folder(folder, outcome.job))
+
+
+def read_outcomes(folder: Path) -> tuple[Outcome, ...]:
+    """The outcome of every job of a night, `invalid` where its result cannot be read any more.
+
+    Raises:
+        InputError: `night.json` cannot be read.
+    """
+    return tuple(check_result(outcome, job_folder(folder, outcome.job)) for outcome in read_night(folder).jobs)
+
+
+def check_result(outcome: Outcome, folder: Path) -> Outcome:
+    """What became of a job that ended well: it completed only if it left a result that can be read and is its own."""
+    if not outcome.completed:
+        return outcome
+    try:
+        if outcome.kind == "profile":
+            read_profile(folder / "capture")
+            return outcome
+        record = read_run(folder / "result.json")
+        if outcome.replicate is not None and record.seed != outcome.replicate:
+            raise InputError(
+                f"{folder / 'result.json'}: seed is {record.seed}, expected {outcome.replicate}.",
+                "pass {seed} to the command: jobs of one seed are no replicates",
+            )
+    except InputError as error:
+        hint = error.hint or "docs/reference/run-result.md says what a job leaves in {out}"
+        message = f"{outcome.job}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
+        return outcome.model_copy(update={"state": "invalid", "message": message})
+    if record.status == "diverged":
+        message = f"{outcome.job}: exit code 0, but its training diverged. Hint: the loss is in its result.json"
+        return outcome.model_copy(update={"state": "failed", "message": message})
+    return outcome
 
 
 def read_result(folder: Path) -> RunRecord | None:

@@ -5,13 +5,15 @@ Source: docs/reference/night-folder.md.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from nightjar_ci.job import Job, Kind
+from nightjar_ci.job import SAFE_ID, Job, Kind
 
 State = Literal["completed", "failed", "killed", "timeout", "invalid", "not_started"]
+
+SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$")]
 
 
 class Outcome(BaseModel):
@@ -19,8 +21,8 @@ class Outcome(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    job: str
-    cell: str
+    job: SafeId
+    cell: SafeId
     replicate: int | None
     kind: Kind
     command: tuple[str, ...]

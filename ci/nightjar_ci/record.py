@@ -5,6 +5,7 @@ In: a `result.json` written by any workload. Out: a validated, frozen `RunRecord
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
@@ -120,8 +121,9 @@ class Environment(_Strict):
     @property
     def facts_key(self) -> str:
         """What compile facts depend on: `jaxlib-0.10.2-cpu-x1`, or with the device kind of an accelerator."""
-        kinds = sorted({kind.lower().replace(" ", "-") for kind in self.devices}) or ["none"]
-        return f"jaxlib-{self.packages.get('jaxlib', 'unknown')}-{'+'.join(kinds)}-x{len(self.devices)}"
+        kinds = sorted({kind.lower() for kind in self.devices}) or ["none"]
+        key = f"jaxlib-{self.packages.get('jaxlib', 'unknown')}-{'+'.join(kinds)}-x{len(self.devices)}"
+        return re.sub(r"[^A-Za-z0-9._+-]+", "-", key)  # it is a file name as well
 
 
 class RunRecord(_Strict):

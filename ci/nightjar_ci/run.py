@@ -7,7 +7,6 @@ Whatever befalls one job, the others go on, and what is already stored stays.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from nightjar_ci.job import Job
 from nightjar_ci.matrix import Matrix, expand
 from nightjar_ci.night import (
     Night,
+    check_result,
     is_night_id,
     job_folder,
     new_night_id,
@@ -32,7 +32,7 @@ from nightjar_ci.night import (
 )
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.progress import NightProgress
-from nightjar_ci.record import Git, read_run
+from nightjar_ci.record import Git
 from nightjar_ci.store import Store
 
 _DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
@@ -61,28 +61,12 @@ def run_job(job: Job, folder: Path, environments: Environments | None = None, on
         outcome = not_started(job, error.message, error.hint, started_at)
     except OSError as error:
         outcome = not_started(job, f"{folder} cannot be written: {error}.", _DISK_HINT, started_at)
-    outcome = check_result(job, outcome, folder)
+    outcome = check_result(outcome, folder)
     try:
         write_json(folder / "outcome.json", outcome)
     except OSError as error:
         lost = f"{job.id}: outcome.json cannot be written: {error}. Hint: {_DISK_HINT}"
         return outcome.model_copy(update={"message": f"{outcome.message}\n{lost}" if outcome.message else lost})
-    return outcome
-
-
-def check_result(job: Job, outcome: Outcome, folder: Path) -> Outcome:
-    """The outcome, `invalid` where the job ended well and yet left no result that can be read."""
-    if not outcome.completed:
-        return outcome
-    try:
-        if job.kind == "profile":
-            _check_profile(folder / "capture" / "profile.json")
-        else:
-            read_run(folder / "result.json")
-    except InputError as error:
-        hint = error.hint or "docs/reference/run-result.md says what a job leaves in {out}"
-        message = f"{job.id}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
-        return outcome.model_copy(update={"state": "invalid", "message": message})
     return outcome
 
 
@@ -112,6 +96,8 @@ def run_night(
     """
     todo = list(expand(matrix) if jobs is None else jobs)
     night = _resumed(folder, matrix) if resume else _started(folder, matrix)
+    planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
+    night = night.model_copy(update={"planned": tuple(planned)})
     done = {outcome.job for outcome in night.jobs if outcome.completed}
     todo = [job for job in todo if job.id not in done]
     environments = Environments() if environments is None else environments
@@ -125,7 +111,8 @@ def run_night(
             night = night.with_outcome(outcome)
             keeper.keep(night, outcome)
             progress.end(outcome)
-        night = night.model_copy(update={"finished_at": now()})
+        if all(night.outcome_of(job_id) for job_id in night.planned):
+            night = night.model_copy(update={"finished_at": now()})
         keeper.finish(night)
     return night
 
@@ -178,6 +165,7 @@ def _started(folder: Path, matrix: Matrix) -> Night:
         started_at=now(),
         finished_at=None,
         git=find_git(),
+        planned=(),
         jobs=(),
     )
     try:
@@ -223,16 +211,3 @@ def find_git() -> Git | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return Git(sha=sha, dirty=bool(status))
-
-
-def _check_profile(path: Path) -> None:
-    """Checks that a profile is there and of the schema that is read here."""
-    try:
-        profile = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file.", "does the command capture into {out}/capture?") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not valid JSON: {error}.") from None
-    found = profile.get("schema") if isinstance(profile, dict) else None
-    if found != "nightjar.profile/1":
-        raise InputError(f"{path}: schema is {found!r}, expected 'nightjar.profile/1'.")

@@ -45,3 +45,7 @@ def main() -> None:
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code if isinstance(error, ProfilingError) else 3) from None
+    except Exception as error:  # a fault of ours or the machine's is 3: Python's own 1 would say "the answer is no"
+        traceback.print_exc()
+        print(f"error: {type(error).__name__}: {error}: this is a fault of nightjar-profiling.", file=sys.stderr)
+        raise SystemExit(3) from None

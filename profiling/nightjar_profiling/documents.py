@@ -10,9 +10,12 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nightjar_profiling.errors import InputError, SchemaError
+
+Kind = TypeVar("Kind")
+_JSON_NAMES: dict[type, str] = {list: "array", dict: "object"}
 
 
 def read_json(path: Path, schema: str) -> dict[str, Any]:
@@ -32,6 +35,17 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     if found != schema:
         raise _wrong_schema(path, found, schema)
     return dict(data)
+
+
+def expect(path: Path, key: str, value: Any, kind: type[Kind]) -> Kind:
+    """The value of a key, which must be of a type.
+
+    Raises:
+        InputError: it is of another one.
+    """
+    if not isinstance(value, kind):
+        raise InputError(f"{path}: {key!r} is {value!r}, expected a JSON {_JSON_NAMES[kind]}.")
+    return value
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

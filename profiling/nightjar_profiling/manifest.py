@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nightjar_profiling.documents import read_json, write_json
+from nightjar_profiling.documents import expect, read_json, write_json
 from nightjar_profiling.errors import InputError
 
 SCHEMA = "nightjar.capture/1"
@@ -53,10 +53,18 @@ def read_manifest(folder: Path) -> Manifest:
     known = {field.name for field in dataclasses.fields(Manifest)}
     for key in sorted(known ^ (data.keys() - {"schema"})):
         raise InputError(f"{path}: {'this key is missing' if key in known else 'unknown key'}: {key!r}.")
-    lists = {key: tuple(data[key]) for key in ("command", "raw", "sources", "user_code", "warnings")}
-    steps = data["steps"] and (int(data["steps"][0]), int(data["steps"][1]))
+    for key in (lists := ("command", "raw", "sources", "user_code", "warnings")):
+        expect(path, key, data[key], list)
+    expect(path, "environment", data["environment"], dict)
+    steps = data["steps"]
+    if steps is not None and (len(expect(path, "steps", steps, list)) != 2 or not all(type(n) is int for n in steps)):
+        raise InputError(f"{path}: 'steps' is {steps!r}, expected two integers or null.")
     return Manifest(
-        backend=data["backend"], exit_code=data["exit_code"], environment=data["environment"], steps=steps, **lists
+        backend=data["backend"],
+        exit_code=data["exit_code"],
+        environment=data["environment"],
+        steps=None if steps is None else (steps[0], steps[1]),
+        **{key: tuple(data[key]) for key in lists},
     )
 
 

@@ -42,7 +42,7 @@ def test_a_job_is_rendered_as_docker_run() -> None:
         *("--user", "1000:100", "--network", "none"),
         *("--mount", "type=bind,source=/nights/n/jobs/demo,target=/out"),
         *("--memory", "8g", "--cpus", "2"),
-        *("--env", "HOME=/tmp", "--env", "NIGHTJAR_OUT=/out"),
+        *("--env", "HOME=/tmp", "--env", "NIGHTJAR_OUT"),
         *("--gpus", "all"),
         *("--entrypoint", "nightjar-models", IMAGE, "train", "gpt_tiny", "--out", "/out"),
     )
@@ -72,6 +72,20 @@ def test_a_job_runs_with_its_folder_as_out_and_knows_its_image(tmp_path: Path, c
     assert (outcome.state, outcome.peak_rss_bytes) == ("completed", None)
     assert (tmp_path / "job" / "result").read_text().split() == [IMAGE, "/out"]
     assert outcome.command[:2] == ("docker", "run")
+
+
+def test_the_value_of_a_variable_reaches_the_job_and_no_log(tmp_path: Path, calls: Path) -> None:
+    outcome = run(tmp_path, "sh", "-c", "echo $TOKEN > $0/token", "{out}", env={"TOKEN": "s3cret"})
+    assert (tmp_path / "job" / "token").read_text() == "s3cret\n"
+    assert "s3cret" not in outcome.model_dump_json() + calls.read_text()
+    assert "TOKEN" in outcome.command
+
+
+def test_a_folder_that_docker_cannot_mount_is_refused(tmp_path: Path, calls: Path) -> None:
+    (tmp_path / "a,readonly").mkdir()
+    outcome = run(tmp_path / "a,readonly", "true")
+    assert outcome.state == "not_started"
+    assert "docker cannot mount a path with a comma" in (outcome.message or "")
 
 
 def test_an_exit_code_comes_through(tmp_path: Path, calls: Path) -> None:

@@ -109,3 +109,7 @@ def test_facts_differ_exactly_if_a_number_differs(counts: dict[str, int]) -> Non
     same = none | {k: t.count for k, t in one.opcodes.items()} == none | {k: t.count for k, t in other.opcodes.items()}
     assert (not changed(one, other, EXACT)) is same
     assert bool(changed(one, other, EXACT)) is bool(changed(other, one, EXACT))
+
+
+def test_a_number_that_is_no_longer_one_is_a_change() -> None:
+    assert changed(facts(), facts(flops=math.nan), EXACT).keys() == {"flops"}

@@ -11,7 +11,7 @@ import pytest
 from nightjar_ci.baselines import make_facts, write_convergence, write_facts
 from nightjar_ci.errors import InputError
 from nightjar_ci.gate import find_exit_code, gate_night, judge_night
-from nightjar_ci.night import Night
+from nightjar_ci.night import Night, read_night, write_night
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import Policies
 from nightjar_ci.record import Facts, RunRecord
@@ -178,3 +178,38 @@ def test_verdicts_are_written_and_remembered(tmp_path: Path, baselines: Path) ->
 def test_a_folder_that_is_no_night_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"night\.json: no such file"):
         judge_night(tmp_path, POLICIES, tmp_path)
+
+
+@pytest.mark.parametrize("text", [None, "", '{"schema": "nightjar.run/1", "job'])
+def test_a_result_that_was_lost_or_cut_since_the_run_is_never_a_yes(
+    tmp_path: Path, baselines: Path, text: str | None
+) -> None:
+    folder = night(tmp_path, [record(seed) for seed in range(3)])
+    for path in folder.glob("jobs/*/result.json"):
+        path.unlink() if text is None else path.write_text(text)
+    verdicts = judge_night(folder, POLICIES, baselines)
+    assert find_exit_code(folder, verdicts) == 3
+    assert any("invalid" in note for note in verdicts.notes)
+
+
+def test_an_unfinished_night_is_never_a_yes(tmp_path: Path, baselines: Path) -> None:
+    folder = night(tmp_path, [record(seed) for seed in range(3)])
+    assert find_exit_code(folder, judge_night(folder, POLICIES, baselines)) == 0
+    write_night(folder, read_night(folder).model_copy(update={"finished_at": None}))
+    verdicts = judge_night(folder, POLICIES, baselines)
+    assert find_exit_code(folder, verdicts) == 3
+    assert any("not finished" in note for note in verdicts.notes)
+
+
+def test_facts_that_are_no_longer_written_have_vanished(tmp_path: Path, baselines: Path) -> None:
+    folder = night(tmp_path, [record(seed).model_copy(update={"facts": ()}) for seed in range(3)])
+    (facts,) = [verdict for verdict in judge_night(folder, POLICIES, baselines).verdicts if verdict.judge == "facts"]
+    assert facts.status == "regressed"
+
+
+def test_a_night_cannot_name_a_job_outside_of_its_folder(tmp_path: Path) -> None:
+    folder = night(tmp_path, [record(0)])
+    path = folder / "night.json"
+    path.write_text(path.read_text().replace(f"{CELL}-s0", "../../elsewhere"))
+    with pytest.raises(InputError, match=r"jobs 1\.job"):
+        judge_night(folder, POLICIES, tmp_path)

@@ -63,3 +63,8 @@ def test_warm_up_values_do_not_count_unless_nothing_would_be_left() -> None:
     sample = Sample(name="step_time", unit="s", better="lower", values=(9.0, 1.0, 2.0), warmup=1)
     assert sample.steady == (1.0, 2.0)
     assert sample.model_copy(update={"warmup": 3}).steady == (9.0, 1.0, 2.0)
+
+
+def test_the_key_of_the_facts_is_a_file_name_whatever_the_device_is_called() -> None:
+    environment = record(0).environment.model_copy(update={"devices": ("../../NVIDIA A/B",)})
+    assert environment.facts_key == "jaxlib-0.10.2-..-..-nvidia-a-b-x1"

@@ -16,13 +16,14 @@ import pytest
 
 from nightjar_ci.environments import Environments
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.matrix import read_matrix
-from nightjar_ci.night import Night, is_night_id, job_folder, new_night_id, read_night, read_results
+from nightjar_ci.matrix import expand, read_matrix
+from nightjar_ci.night import Night, is_night_id, job_folder, new_night_id, read_night, read_results, write_night
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.run import find_unfinished, run_job, run_night
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import Store, open_store
 from tests.ci.jobs import GOOD, RESULT, make_job, python, write_matrix
+from tests.ci.nights import leave_capture
 
 
 @pytest.fixture
@@ -109,8 +110,38 @@ def test_a_profile_is_valid_where_it_left_its_summary(tmp_path: Path) -> None:
         program += "" if text is None else f"(out / 'profile.json').write_text({text!r})"
         return run_job(make_job(*python(program), kind="profile"), tmp_path / "job").state
 
-    assert state('{"schema": "nightjar.profile/1"}') == "completed"
-    assert [state(bad) for bad in (None, '{"schema": "nightjar.profile/2"}', '{"schema":', "[]")] == ["invalid"] * 4
+    leave_capture(tmp_path / "made", "demo")
+    whole = (job_folder(tmp_path / "made", "demo") / "capture" / "profile.json").read_text()
+    assert state(whole) == "completed"
+    assert [
+        state(bad)
+        for bad in (None, '{"schema": "nightjar.profile/1"}', '{"schema": "nightjar.profile/2"}', '{"schema":', "[]")
+    ] == ["invalid"] * 5
+
+
+def test_a_result_of_another_seed_is_no_replicate(tmp_path: Path) -> None:
+    ended = run_job(make_job(*python(GOOD), id="demo-s1", replicate=1), tmp_path / "job")
+    assert ended.state == "invalid"
+    assert "seed is 0, expected 1" in (ended.message or "")
+
+
+def test_a_diverged_training_did_not_complete_whatever_its_exit_code(tmp_path: Path) -> None:
+    diverged = GOOD.replace('"status":"completed"', '"status":"diverged"')
+    assert diverged != GOOD
+    ended = run_job(make_job(*python(diverged)), tmp_path / "job")
+    assert ended.state == "failed"
+    assert "its training diverged" in (ended.message or "")
+
+
+def test_a_night_of_which_only_some_jobs_were_resumed_stays_unfinished(tmp_path: Path) -> None:
+    path = write_matrix(tmp_path / "matrix.toml", {"a": python("raise SystemExit(1)"), "b": python("import time")})
+    matrix = read_matrix(path)
+    jobs = expand(matrix)
+    run_night(matrix, tmp_path / "night", jobs=jobs[:1])
+    night = read_night(tmp_path / "night")
+    write_night(tmp_path / "night", night.model_copy(update={"finished_at": None, "planned": ("a", "b")}))
+    assert run_night(matrix, tmp_path / "night", jobs=jobs[:1], resume=True).finished_at is None
+    assert run_night(matrix, tmp_path / "night", jobs=jobs, resume=True).finished_at is not None
 
 
 def test_an_earlier_result_is_not_taken_for_a_new_one(tmp_path: Path) -> None:

@@ -199,8 +199,9 @@ def test_a_full_disk_is_told_and_what_is_stored_stays(store: Store, tmp_path: Pa
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("nonsense", "NIGHTJAR_DATABASE_URL: no database URL"),
-        ("oracle9://x/y", "NIGHTJAR_DATABASE_URL: no database URL"),
+        ("nonsense", "NIGHTJAR_DATABASE_URL: this is no database URL"),
+        ("postgresql://u:p@h:secret/x@host/d", "NIGHTJAR_DATABASE_URL: this is no database URL"),
+        ("oracle9://x/y", "NIGHTJAR_DATABASE_URL: unknown database"),
         ("sqlite:////proc/none/store.sqlite", "its folder cannot be made"),
         (
             "postgresql://nobody:secret@127.0.0.1:1/x?connect_timeout=2",

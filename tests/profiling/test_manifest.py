@@ -34,9 +34,13 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path, manifest: Manif
         ({"schema": "nightjar.capture/2"}, "upgrade nightjar-profiling"),
         ({"schema": "nightjar.run/1"}, "expected 'nightjar.capture/1'"),
         ({"colour": "red"}, "unknown key: 'colour'"),
+        ({"raw": 5}, "'raw' is 5, expected a JSON array"),
+        ({"environment": []}, "expected a JSON object"),
+        ({"steps": [1]}, "expected two integers or null"),
+        ({"steps": ["a", "b"]}, "expected two integers or null"),
     ],
 )
-def test_a_foreign_manifest_is_refused(tmp_path: Path, change: dict[str, str], message: str) -> None:
+def test_a_foreign_manifest_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
     write_manifest(tmp_path, MANIFEST)
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))

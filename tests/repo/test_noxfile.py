@@ -54,8 +54,17 @@ class _Index:
         (folder / "pip").mkdir()
         (folder / "pip" / "pip-1.0-py3-none-any.whl").write_bytes(self.wheel)
         (folder / "pip" / "index.html").write_text('<a href="pip-1.0-py3-none-any.whl#sha256=0">pip</a>')
-        handler = partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        seen = self.authorizations = list[str | None]()
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                seen.append(self.headers["Authorization"])
+                super().do_GET()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -76,6 +85,14 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Index]:
 def test_pip_is_fetched_where_its_hash_is_the_locked_one(index: _Index) -> None:
     wheel = noxfile.fetch_pip(index.lock(hashlib.sha256(index.wheel).hexdigest()), index.url, None)
     assert wheel.read_bytes() == index.wheel
+
+
+def test_a_password_of_the_index_is_sent_to_it_and_shown_to_nobody(index: _Index) -> None:
+    private = index.url.replace("http://", "http://user:s3cret@")
+    with pytest.raises(SystemExit) as caught:
+        noxfile.fetch_pip(index.lock("1" * 64), private, None)
+    assert "s3cret" not in str(caught.value)
+    assert index.authorizations == ["Basic dXNlcjpzM2NyZXQ="] * 2
 
 
 def test_a_pip_with_another_hash_is_refused(index: _Index) -> None:

@@ -54,8 +54,10 @@ def command(
         from_night = read_settings().state_dir / "baselines" / new_night_id()
         run_night(whole, from_night, jobs=planned)
     assert from_night is not None
-    failed = []
-    for cell in read_cells(from_night, jobs):
+    cells, failed = read_cells(from_night, jobs), []
+    if not cells:
+        raise InputError(f"{from_night}: no training job matches {jobs or '*'!r}.", "nightjar-ci matrix lists job ids")
+    for cell in cells:
         if cell.failed:
             failed.append(f"{cell.cell}: {', '.join(cell.failed)} did not complete")
             continue

@@ -49,7 +49,7 @@ def render_docker_run(
         name: container name, by which it is killed at a timeout.
         folder: the job's folder on this machine, mounted as `/out`.
         user: `uid:gid` that the results will belong to.
-        variables: environment variables inside the container.
+        variables: environment variables inside the container; most are rendered by name alone.
         network: network of the container.
         memory: limit such as `8g`, or None.
         cpus: limit in cores, or None.
@@ -61,10 +61,19 @@ def render_docker_run(
         *("--user", user, "--network", network),
         *("--mount", f"type=bind,source={folder},target={OUT}"),
         *(part for option, value in limits if value is not None for part in (option, value)),
-        *(part for key, value in sorted(variables.items()) for part in ("--env", f"{key}={value}")),
+        *(part for key, value in sorted(variables.items()) for part in ("--env", _render_variable(key, value))),
         *options,
         *("--entrypoint", command[0], image, *command[1:]),
     )
+
+
+def _render_variable(key: str, value: str) -> str:
+    """A variable by name, so that its value is in no log; the docker command's own are given with their value."""
+    return f"{key}={value}" if _is_of_docker(key) else key
+
+
+def _is_of_docker(key: str) -> bool:
+    return key in ("HOME", "PATH") or key.startswith("DOCKER_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +89,11 @@ class DockerExecutor:
         problem = _find_problem(image)
         if problem is not None:
             return not_started(job, *problem, started_at)
+        if "," in str(folder.absolute()):
+            return not_started(job, f"{folder}: docker cannot mount a path with a comma.", None, started_at)
         settings = read_settings()
-        inside, variables = job.rendered(OUT)
+        inside, wanted = job.rendered(OUT)
+        variables = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **wanted}  # the user has no home in the image
         name = f"nightjar-{job.id}-{secrets.token_hex(4)}"
         command = render_docker_run(
             image,
@@ -89,13 +101,14 @@ class DockerExecutor:
             name=name,
             folder=folder.absolute(),
             user=f"{os.getuid()}:{os.getgid()}",
-            variables={"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **variables},  # the user has no home in the image
+            variables=variables,
             network=settings.docker_network,
             options=settings.docker_options,
         )
+        environ = {**os.environ, **{key: value for key, value in variables.items() if not _is_of_docker(key)}}
         started_at = now()
         try:
-            ended = run_process(command, os.environ, folder, job.timeout_s, on_line, on_end=lambda: _kill(name))
+            ended = run_process(command, environ, folder, job.timeout_s, on_line, on_end=lambda: _kill(name))
         except OSError as error:
             return not_started(job, f"docker cannot be run: {error}.", None, started_at, command)
         log = read_tail(folder / STDERR)

@@ -100,7 +100,7 @@ def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> d
             continue
         relative = math.inf if not was or now is None else (now - was) / was
         allowed = next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)
-        if abs(relative) > allowed:
+        if not abs(relative) <= allowed:  # so that NaN is a change as well
             changes[name] = relative
     return changes
 

@@ -17,12 +17,12 @@ from nightjar_ci.baselines import read_convergence
 from nightjar_ci.errors import InputError
 from nightjar_ci.gate import Cells, find_exit_code, group_by_cell, read_pairs
 from nightjar_ci.judges.performance import log_ratio
-from nightjar_ci.night import Night, job_folder, read_night
+from nightjar_ci.night import Night, job_folder, read_night, read_outcomes
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import Policies
+from nightjar_ci.profile import Profile, read_flamegraph, read_profile
 from nightjar_ci.record import RunRecord
 from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure, trend_figure
-from nightjar_ci.report.profile import Profile, read_flamegraph, read_profile
 from nightjar_ci.verdict import NightVerdicts, Verdict, describe_exit
 
 TREND_NIGHTS = 60
@@ -114,7 +114,8 @@ def gather(
     Raises:
         InputError: `night.json` or a baseline cannot be read.
     """
-    night, cells = read_night(folder), group_by_cell(folder)
+    night = read_night(folder).model_copy(update={"jobs": read_outcomes(folder)})
+    cells = group_by_cell(folder)
     pairs = _pair_figures(folder, verdicts)
     exit_code = find_exit_code(folder, verdicts)
     return Contents(

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from nightjar_ci.errors import StoreError
 from nightjar_ci.store.tables import VERSION
 
+_URL_HINT = "sqlite:///FILE or postgresql://USER@HOST/DATABASE, a / in a password written %2F"
 _BUSY_S = 30.0  # longer than any transaction here, by far
 _MIGRATION_LOCK = 6_548_517  # any number, the same for all versions: PostgreSQL's advisory lock of a migration
 
@@ -36,9 +37,10 @@ def open_engine(database_url: str) -> Engine:
         if url.database:
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
         engine = create_engine(url, connect_args={"timeout": _BUSY_S})
-    except (ArgumentError, NoSuchModuleError) as error:
-        hint = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
-        raise StoreError(f"NIGHTJAR_DATABASE_URL: no database URL: {error}.", hint) from None
+    except NoSuchModuleError as error:
+        raise StoreError(f"NIGHTJAR_DATABASE_URL: unknown database: {error}.", _URL_HINT) from None
+    except (ArgumentError, ValueError):  # its text may hold a part of the password
+        raise StoreError("NIGHTJAR_DATABASE_URL: this is no database URL.", _URL_HINT) from None
     except ModuleNotFoundError as error:
         raise StoreError(f"the database needs {error.name}.", "pip install 'nightjar-ci[postgres]'") from None
     except OSError as error:

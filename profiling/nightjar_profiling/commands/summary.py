@@ -9,6 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from nightjar_profiling.errors import InputError
+
+REPORT_AGAIN = "`nightjar-profiling report` makes it again from the raw trace"
+
 
 def summary(
     capture: Annotated[Path, typer.Argument(help="A capture folder.")] = Path("capture"),
@@ -26,6 +30,16 @@ def summary(
     if as_json:
         print(json.dumps(profile))
         return
+    try:
+        text = render_summary(profile, lines, shutil.get_terminal_size().columns)
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{capture / 'profile.json'}: not a whole profile: {error!r}.", REPORT_AGAIN) from None
+    for row in text:
+        print(row)
+
+
+def render_summary(profile: dict[str, Any], lines: int, width: int) -> list[str]:
+    """The lines of the summary: headline, table, warnings."""
     rows = [
         (
             f"{line['self_ns'] / 1e6:.3f}",
@@ -35,11 +49,8 @@ def summary(
         )
         for line in profile["hot_lines"][:lines]
     ]
-    print(headline(profile))
-    for row in render_columns([("ms", "share", "line", "source"), *rows], shutil.get_terminal_size().columns):
-        print(row)
-    for warning in profile["warnings"]:
-        print(f"warning: {warning}")
+    table = render_columns([("ms", "share", "line", "source"), *rows], width)
+    return [headline(profile), *table, *(f"warning: {warning}" for warning in profile["warnings"])]
 
 
 def headline(profile: dict[str, Any]) -> str:
