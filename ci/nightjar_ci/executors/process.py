@@ -80,7 +80,7 @@ def run_process(
         _end_group(process.pid, on_end)
         _reap(process)
         raise
-    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ours = _own_peak()
     peak = _reap(process)
     code = process.returncode
     return Ended(
@@ -150,6 +150,15 @@ def _reap(process: subprocess.Popen[bytes]) -> int:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait for it again
     return usage.ru_maxrss
+
+
+def _own_peak() -> int:
+    """The peak resident set of this program, in the system's unit: getrusage(2) counts that of its parent as well."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def signal_name(number: int) -> str:
