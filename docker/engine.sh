@@ -45,10 +45,19 @@ install_packages() {
   "${apt[@]}" install -y --no-install-recommends "${release[@]}" "${packages[@]}" iptables >>"$LOG" 2>&1
 }
 
+# After a kill, the number in a pid file may be another program's by now, and the daemon would not start.
+remove_stale() { # NAME PIDFILE
+  local pid
+  pid=$(cat "$2" 2>/dev/null) || return 0
+  [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$1" ] || rm -f "$2"
+}
+
 start_daemon() {
   if [ -d /run/systemd/system ]; then
     systemctl start docker
   else
+    remove_stale dockerd /var/run/docker.pid
+    remove_stale containerd /var/run/docker/containerd/containerd.pid
     setsid --fork dockerd >>"$LOG" 2>&1 </dev/null
   fi
 }
