@@ -22,6 +22,7 @@ import urllib.request
 import venv
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".nox" / "tools"
@@ -162,6 +163,7 @@ if __name__ == "__main__":
 # Sessions. This part is read by nox only.
 
 import nox  # noqa: E402
+from nox.command import CommandFailed  # noqa: E402
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -175,14 +177,27 @@ os.environ.update(render_uv_variables(os.environ, read_pip_settings(os.environ, 
 def install(session: nox.Session) -> None:
     """Installs docker/locks/dev.txt and the three packages (editable) into the session's environment, once."""
     inputs = [LOCKS / "dev.txt", *(ROOT / package / "pyproject.toml" for package in PACKAGES)]
+    for path in inputs:
+        if not path.is_file():
+            end(2, f"{path}: no such file.", "`git restore` brings it back")
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
     stamp = Path(session.virtualenv.location) / "nightjar-stamp"
     if stamp.is_file() and stamp.read_text() == wanted:
         return
-    session.install("--require-hashes", "-r", str(LOCKS / "dev.txt"))
     editable = [part for package in PACKAGES for part in ("-e", str(ROOT / package))]
-    session.install("--no-deps", "--no-build-isolation", *editable)
+    try:
+        session.install("--require-hashes", "-r", str(LOCKS / "dev.txt"))
+        session.install("--no-deps", "--no-build-isolation", *editable)
+    except CommandFailed as error:
+        hint = "is a package index reached, and the lock as it was committed?"
+        end(3, f"{LOCKS / 'dev.txt'} could not be installed: {error}; its own message is above.", hint)
     stamp.write_text(wanted)
+
+
+def end(code: int, message: str, hint: str) -> NoReturn:
+    """Ends nox with an exit code: 2 bad input, 3 a tool or machine failed; nox itself would make a 1 of both."""
+    print(f"error: {message}\nHint: {hint}", file=sys.stderr)
+    raise SystemExit(code)
 
 
 def run_command(session: nox.Session, *command: str) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from nox.command import CommandFailed
 
 import noxfile
 
@@ -125,3 +126,34 @@ def test_a_session_ends_with_the_exit_code_of_its_command(code: int, tmp_path: P
     (tmp_path / "noxfile.py").rename(tmp_path / "sessions.py")
     command = [sys.executable, "-m", "nox", "-f", str(tmp_path / "sessions.py"), "-s", "answer"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == code
+
+
+class _Session:
+    """As much of a session as installing needs; every installation fails."""
+
+    class virtualenv:  # noqa: N801 - nox's name
+        location = "/nonexistent"
+
+    def install(self, *_: str) -> None:
+        raise CommandFailed("exit code 1")
+
+
+@pytest.mark.parametrize(("lock", "code", "said"), [(None, 2, "no such file"), ("broken", 3, "could not be installed")])
+def test_a_lock_that_is_missing_or_broken_is_not_an_answer(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lock: str | None,
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(noxfile, "LOCKS", tmp_path)
+    if lock is not None:
+        (tmp_path / "dev.txt").write_text(lock)
+    with pytest.raises(SystemExit) as caught:
+        noxfile.install(_Session())  # type: ignore[arg-type]
+    assert caught.value.code == code
+    message = capsys.readouterr().err
+    assert f"error: {tmp_path / 'dev.txt'}" in message
+    assert said in message
+    assert "Hint: " in message
