@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from nightjar_profiling.apportion import INSTRUCTION, Fusion, apportion_time
 from nightjar_profiling.attribute import DIRECT, INFERRED
 from nightjar_profiling.tables import Tables
 
@@ -86,14 +87,13 @@ class DeviceTime:
         return part_ns / self.total_ns if self.total_ns else 0.0
 
 
-def sum_device_time(tables: Tables) -> DeviceTime:
+def sum_device_time(tables: Tables, fusion: Fusion = "split") -> DeviceTime:
     """Sums the durations of the ops; an op of no known instruction counts as attributed to nothing."""
-    instruction = ["program_id", "instruction"]
     opcodes = tables.instructions.select("program_id", pl.col("name").alias("instruction"), "opcode")
     joined = (
-        tables.ops.join(tables.attribution, on=instruction, how="left")
-        .join(opcodes, on=instruction, how="left")
-        .with_columns(pl.col("how").fill_null("none"), pl.col("opcode").fill_null("no instruction"))
+        apportion_time(tables, by=(), fusion=fusion)
+        .join(opcodes, on=INSTRUCTION, how="left")
+        .with_columns(pl.col("opcode").fill_null("no instruction"))
     )
     frames = joined.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
     return DeviceTime(

@@ -1,15 +1,21 @@
-"""Which Python stack does an instruction's time belong to?
+"""Which Python stacks does an instruction's time belong to?
 
-Pure: in a program and the instructions that ran, out one `Attribution` each. The rules, in this order:
+Pure: in a program and the instructions that ran, out their `Attribution`s. The rules, in this order:
 
 1. `own`: the instruction carries a stack frame in its metadata.
-2. `called`: it calls computations (a fusion, a call); the frame is that of the instruction nearest to their root, which
-   is what the kernel hands out. The whole time goes to that frame: weight 1.
+2. `called`: it calls computations (a fusion, a call, an async start), and those inside carry frames.
 3. `operand`, `user`: it has none (a copy or a broadcast that XLA put in); the frame is that of the nearest instruction,
    by data flow, that has one by rule 1 or 2. Of operands and users at one distance the operand wins. The walk goes
    through tuples and bitcasts and across the border of a computation: a parameter leads to the operands of what calls
-   its computation, a root to its users. This is an inference, and is counted apart.
+   its computation, a root to its users. A collective that XLA combined out of many is shared by its operands, by their
+   bytes. This is an inference, and is counted apart.
 4. `none`: there is no such instruction. Nothing is ever guessed from names.
+
+What is fused has two answers, and both are kept: `root_weight` gives the whole time to the fusion's own frame, or
+where it has none to that of the instruction nearest to its root, which is what the kernel hands out; `weight` splits
+it over the instructions inside that carry frames, by `fusion_cost`. A while, a conditional or a custom call is never
+split: it keeps its line. The cost is linear in the size of the program: every frame flows outward once, from all
+instructions that have one at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +25,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from nightjar_profiling.load.hlo import Program
+from nightjar_profiling.collective_kinds import KINDS
+from nightjar_profiling.fusion_cost import WRAPPERS, split_cost
+from nightjar_profiling.load.hlo import Instruction, Program
 
 How = Literal["own", "called", "operand", "user", "none"]
 DIRECT: tuple[How, ...] = ("own", "called")
@@ -28,12 +36,18 @@ INFERRED: tuple[How, ...] = ("operand", "user")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """A share of an instruction's time that belongs to a frame; the weights of an instruction sum to 1."""
+    """A share of an instruction's time that belongs to a frame.
+
+    Attributes:
+        weight: with fusions split over what was fused; those of an instruction sum to 1.
+        root_weight: with fusions given whole to their root; those of an instruction sum to 1.
+    """
 
     program_id: int
     instruction: str
     frame_id: int | None
     weight: float
+    root_weight: float
     how: How
 
 
@@ -45,26 +59,155 @@ def attribute(program: Program, names: Iterable[str]) -> list[Attribution]:
         names: of the instructions that ran; one that the program lacks is attributed to nothing.
 
     Returns:
-        Exactly one attribution for each name, in the order given.
+        For each name, in the order given, one attribution or more.
     """
-    flow = _Flow(program)
+    frames = _Frames(program)
+    return [one for name in names for one in _attribute_one(program, frames, name)]
+
+
+def _attribute_one(program: Program, frames: _Frames, name: str) -> list[Attribution]:
+    frame_id, how = frames.find(name)
+    shares: dict[tuple[int | None, How], tuple[float, float]] = {(frame_id, how): (1.0, 1.0)}
+    if how in DIRECT:
+        parts = _split(program, name)
+        if parts:
+            shares[frame_id, how] = (0.0, 1.0)
+            for inner, weight in parts.items():
+                _, whole = shares.get((inner, "called"), (0.0, 0.0))
+                shares[inner, "called"] = (weight, whole)
+    elif how == "operand":
+        shares = _share_combined(program, frames, name) or shares
     return [
-        Attribution(program_id=program.program_id, instruction=name, frame_id=frame_id, weight=1.0, how=how)
-        for name in names
-        for frame_id, how in [_find_frame(program, flow, name)]
+        Attribution(
+            program_id=program.program_id,
+            instruction=name,
+            frame_id=frame,
+            weight=weight,
+            root_weight=root_weight,
+            how=kind,
+        )
+        for (frame, kind), (weight, root_weight) in shares.items()
     ]
 
 
-def _find_frame(program: Program, flow: _Flow, name: str) -> tuple[int | None, How]:
-    if name not in program.instructions:
-        return None, "none"
-    own = program.instructions[name].frame_id
-    if own is not None:
-        return own, "own"
-    called = _find_called(program, name)
-    if called is not None:
-        return called, "called"
-    return _find_nearest(program, flow, name)
+def _share_combined(
+    program: Program, frames: _Frames, name: str
+) -> dict[tuple[int | None, How], tuple[float, float]] | None:
+    """Shares of a collective without a frame, which XLA combined out of many: those of its operands, by their bytes."""
+    one = program.instructions[name]
+    if one.opcode.removesuffix("-start") not in KINDS or len(one.operands) < 2:
+        return None
+    sizes: dict[int, int] = defaultdict(int)
+    for operand in one.operands:
+        frame_id, _ = frames.find(operand)
+        if frame_id is not None:
+            sizes[frame_id] += program.instructions[operand].bytes
+    total = sum(sizes.values())
+    return {(frame_id, "operand"): (size / total, size / total) for frame_id, size in sizes.items()} if total else None
+
+
+def _split(program: Program, name: str) -> dict[int, float]:
+    """Shares of the frames inside a fusion, or what wraps one; empty where nothing inside carries a frame."""
+    one = program.instructions[name]
+    if one.opcode not in WRAPPERS or not one.called:
+        return {}
+    costs: dict[int, float] = defaultdict(float)
+    for inner, cost in split_cost(program, name).items():
+        frame_id = program.instructions[inner].frame_id
+        if frame_id is not None:
+            costs[frame_id] += cost
+    total = sum(costs.values())
+    return {frame_id: cost / total for frame_id, cost in costs.items()} if total > 0 else {}
+
+
+class _Frames:
+    """The frame of every instruction of a program, by the rules above, a fusion's whole."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.inside: dict[str, int | None] = {}  # by computation: the frame nearest to its root
+        self.inferred: Mapping[How, dict[str, tuple[int, int]]] | None = None
+
+    def find(self, name: str) -> tuple[int | None, How]:
+        """The frame of an instruction, and how it was found."""
+        if name not in self.program.instructions:
+            return None, "none"
+        own = self.program.instructions[name].frame_id
+        if own is not None:
+            return own, "own"
+        called = self._called(name)
+        if called is not None:
+            return called, "called"
+        if self.inferred is None:
+            flow = _Flow(self.program)
+            self.inferred = {"operand": self._spread(flow.after), "user": self._spread(flow.before)}
+        reached = [(self.inferred[how][name], how) for how in INFERRED if name in self.inferred[how]]
+        if not reached:
+            return None, "none"
+        (_, frame_id), how = min(reached, key=lambda found: found[0][0])
+        return frame_id, how
+
+    def _spread(self, onward: Callable[[str], list[str]]) -> dict[str, tuple[int, int]]:
+        """Distance to, and frame of, the nearest instruction with a frame, breadth first from all of them at once."""
+        found: dict[str, tuple[int, int]] = {}
+        ring: list[tuple[str, int]] = []
+        for name, one in self.program.instructions.items():
+            frame_id = one.frame_id if one.frame_id is not None else self._called(name)
+            if frame_id is not None:
+                found[name] = (0, frame_id)
+                ring.append((name, frame_id))
+        distance = 0
+        while ring:
+            distance += 1
+            following: list[tuple[str, int]] = []
+            for name, frame_id in ring:
+                for other in onward(name):
+                    if other not in found:
+                        found[other] = (distance, frame_id)
+                        following.append((other, frame_id))
+            ring = following
+        return found
+
+    def _called(self, name: str) -> int | None:
+        """The frame nearest to the roots of what an instruction calls."""
+        for computation in self.program.instructions[name].called:
+            if computation not in self.inside:
+                self._look_inside(computation)
+            frame_id = self.inside[computation]
+            if frame_id is not None:
+                return frame_id
+        return None
+
+    def _look_inside(self, computation: str) -> None:
+        """Finds the frame of a computation, those that it calls first; no recursion, which a deep program breaks."""
+        instructions = self.program.instructions
+        waiting = [computation]
+        while waiting:
+            current = waiting[-1]
+            self.inside.setdefault(current, None)  # a circle, as a damaged file may hold, ends here
+            members = (instructions[name] for name in self.program.computations[current])
+            deeper = [c for one in members for c in one.called if c not in self.inside]
+            if deeper:
+                waiting += dict.fromkeys(deeper)
+                continue
+            self.inside[current] = self._nearest_to_root(waiting.pop())
+
+    def _nearest_to_root(self, computation: str) -> int | None:
+        instructions = self.program.instructions
+        ring, seen = [self.program.roots[computation]], {self.program.roots[computation]}
+        while ring:
+            following: list[str] = []
+            for name in ring:
+                one = instructions[name]
+                inner = (self.inside.get(c) for c in one.called)
+                frame_id = one.frame_id if one.frame_id is not None else next((f for f in inner if f is not None), None)
+                if frame_id is not None:
+                    return frame_id
+                fresh = [operand for operand in one.operands if operand not in seen]
+                seen.update(fresh)
+                following += dict.fromkeys(fresh)
+            ring = following
+        return None
 
 
 class _Flow:
@@ -73,70 +216,39 @@ class _Flow:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.users: Mapping[str, list[str]] = defaultdict(list)
+        self.entries: Mapping[str, list[str]] = defaultdict(list)  # from an operand to the parameters that receive it
+        self.givers: Mapping[str, list[str]] = defaultdict(list)  # and back
         self.callers: Mapping[str, list[str]] = defaultdict(list)
+        parameters: Mapping[str, list[Instruction]] = defaultdict(list)
+        for one in program.instructions.values():
+            if one.opcode == "parameter":
+                parameters[one.computation].append(one)
         for one in program.instructions.values():
             for operand in one.operands:
                 self.users[operand].append(one.name)
             for computation in one.called:
                 self.callers[computation].append(one.name)
+                for operand, parameter in _passed(one.operands, parameters[computation]):
+                    self.entries[operand].append(parameter)
+                    self.givers[parameter].append(operand)
 
     def before(self, name: str) -> list[str]:
         """Where the value comes from."""
         one = self.program.instructions[name]
-        if one.opcode != "parameter":
-            return list(one.operands)
-        return [o for caller in self.callers[one.computation] for o in self.program.instructions[caller].operands]
+        return [*one.operands, *self.givers[name], *(self.program.roots[computation] for computation in one.called)]
 
     def after(self, name: str) -> list[str]:
         """Where the value goes to."""
-        one = self.program.instructions[name]
-        leaves = name == self.program.roots.get(one.computation)
-        return self.users[name] + (self.callers[one.computation] if leaves else [])
+        computation = self.program.instructions[name].computation
+        leaves = name == self.program.roots.get(computation)
+        return [*self.users[name], *self.entries[name], *(self.callers[computation] if leaves else [])]
 
 
-def _find_called(program: Program, name: str) -> int | None:
-    """The frame of the instruction nearest to the roots of what an instruction calls."""
-    instructions = program.instructions
-
-    def before(inner: str) -> list[str]:
-        one = instructions[inner]
-        return [*(program.roots[computation] for computation in one.called), *one.operands]
-
-    roots = [program.roots[computation] for computation in instructions[name].called]
-    return _walk(roots, before, lambda inner: instructions[inner].frame_id)
-
-
-def _find_nearest(program: Program, flow: _Flow, name: str) -> tuple[int | None, How]:
-    def frame_of(other: str) -> int | None:
-        own = program.instructions[other].frame_id
-        return own if own is not None else _find_called(program, other)
-
-    # Step by step outward, operands first, so that the nearest wins whichever way it lies.
-    rings: dict[How, list[str]] = {"operand": [name], "user": [name]}
-    directions: dict[How, Callable[[str], list[str]]] = {"operand": flow.before, "user": flow.after}
-    seen: dict[How, set[str]] = {"operand": {name}, "user": {name}}
-    while any(rings.values()):
-        for how in INFERRED:
-            reached = [other for one in rings[how] for other in directions[how](one)]
-            rings[how] = [other for other in dict.fromkeys(reached) if other not in seen[how]]
-            seen[how].update(rings[how])
-            for other in rings[how]:
-                frame_id = frame_of(other)
-                if frame_id is not None:
-                    return frame_id, how
-    return None, "none"
-
-
-def _walk(
-    start: Iterable[str], onward: Callable[[str], list[str]], frame_of: Callable[[str], int | None]
-) -> int | None:
-    """Breadth first from the start to the first instruction that has a frame."""
-    ring, seen = list(dict.fromkeys(start)), set[str]()
-    while ring:
-        for name in ring:
-            frame_id = frame_of(name)
-            if frame_id is not None:
-                return frame_id
-        seen.update(ring)
-        ring = [other for other in dict.fromkeys(o for name in ring for o in onward(name)) if other not in seen]
-    return None
+def _passed(operands: tuple[str, ...], parameters: list[Instruction]) -> list[tuple[str, str]]:
+    """Which operand of a caller becomes which parameter: by number; where there are not as many, each may be any."""
+    if len(operands) == len(parameters):
+        return [
+            (operands[one.parameter_number], one.name) for one in parameters if one.parameter_number < len(operands)
+        ]
+    few = min(len(operands), len(parameters)) <= 2  # a conditional's; else the square of both could be large
+    return [(operand, one.name) for operand in operands for one in parameters] if few else []

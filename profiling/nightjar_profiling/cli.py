@@ -9,6 +9,10 @@ from typing import Annotated
 import typer
 
 from nightjar_profiling.commands.capture import capture
+from nightjar_profiling.commands.diff import diff
+from nightjar_profiling.commands.export import export
+from nightjar_profiling.commands.merge import merge
+from nightjar_profiling.commands.pgle import pgle
 from nightjar_profiling.commands.report import report
 from nightjar_profiling.commands.summary import summary
 from nightjar_profiling.errors import ProfilingError
@@ -23,6 +27,10 @@ app = typer.Typer(
     "Example: nightjar-profiling capture --steps 3:5 -- python train.py",
 )
 app.command()(capture)
+app.command()(diff)
+app.command()(export)
+app.command()(merge)
+app.command()(pgle)
 app.command()(report)
 app.command()(summary)
 

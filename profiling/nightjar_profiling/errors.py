@@ -3,6 +3,7 @@
 ProfilingError              3, a tool or machine failed
 ├── InputError              2, bad usage or file: says the file, the value, what was expected
 │   └── SchemaError         2, a file of a newer or foreign schema
+├── ToolError               3, another program is missing or failed
 ├── CaptureError            3, the program could not be started, or was killed before it left a trace
 └── NotAttributableError    4, nothing was recorded that could be attributed
 """
@@ -39,6 +40,10 @@ class InputError(ProfilingError):
 
 class SchemaError(InputError):
     """A file names a schema that this version does not read."""
+
+
+class ToolError(ProfilingError):
+    """Another program that is needed is missing or failed."""
 
 
 class CaptureError(ProfilingError):

@@ -1,63 +1,76 @@
 """How does a folder with a raw trace become a whole capture?
 
-In: a capture folder with `raw/*.xplane.pb` and a manifest. Out: everything else of it: tables, sources, profile, flame
+In: a capture folder with raw traces and a manifest. Out: everything else of it: tables, sources, profile, flame
 graph, report.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
+import polars as pl
+
 from nightjar_profiling import analyse, flamegraph, report, sources
+from nightjar_profiling.analyses.clocks import estimate_clocks
+from nightjar_profiling.analyses.collectives import make_collectives
+from nightjar_profiling.analyses.overlap import fill_hidden
+from nightjar_profiling.apportion import Fusion
 from nightjar_profiling.attribute import attribute
+from nightjar_profiling.capture.overhead import find_overhead
 from nightjar_profiling.documents import write_json, write_text
-from nightjar_profiling.errors import InputError, NotAttributableError
+from nightjar_profiling.errors import NotAttributableError
+from nightjar_profiling.load.detect import find_kind, find_raw
 from nightjar_profiling.load.hlo import program_rows
-from nightjar_profiling.load.xplane import Trace, merge_traces, op_rows, read_trace
+from nightjar_profiling.load.raw import Raw, merge_raw
 from nightjar_profiling.manifest import Manifest, write_manifest
-from nightjar_profiling.tables import Tables, make_table, write_tables
+from nightjar_profiling.tables import (
+    EVENTS,
+    SCHEMAS,
+    Tables,
+    fill_table,
+    make_table,
+    read_table,
+    scan_table,
+    write_tables,
+)
 from nightjar_profiling.usercode import user_code_test
 
-
-def make_tables(trace: Trace) -> Tables:
-    """All tables of a trace, with the attribution of every instruction that ran."""
-    ran: dict[int, dict[str, None]] = {number: {} for number in trace.programs}
-    for op in trace.ops:
-        if op.program_id in ran and op.instruction is not None:
-            ran[op.program_id][op.instruction] = None
-    rows = [program_rows(program) for program in trace.programs.values()]
-    attributions = [one for number, names in ran.items() for one in attribute(trace.programs[number], names)]
-    ops = op_rows(trace.ops)
-    return Tables(
-        **{
-            name: make_table(name, (row for one in rows for row in one[name]))
-            for name in ("programs", "instructions", "frames")
-        },
-        **{name: make_table(name, ops[name]) for name in ("executions", "ops")},
-        attribution=make_table("attribution", ({s: getattr(one, s) for s in one.__slots__} for one in attributions)),
-    )
+LARGEST_PAGE_OPS = 2_000_000  # a page of them is made within a minute
 
 
-def find_raw(folder: Path) -> list[Path]:
-    """The raw traces of a capture folder, in order of rank.
+def make_tables(raw: Raw) -> Tables:
+    """All tables of a trace, with what follows from them: attribution, collectives, hidden time, clocks."""
+    tables = {name: raw.tables.get(name, make_table(name, ())) for name in SCHEMAS}
+    rows = [program_rows(program) for program in raw.programs.values()]
+    for name in ("programs", "instructions", "frames", "buffers"):
+        if name not in raw.tables:
+            tables[name] = make_table(name, (row for one in rows for row in one[name]))
+    if "collectives" not in raw.tables:
+        tables["collectives"] = make_collectives(tables["ops"], raw.programs)
+    if "clocks" not in raw.tables:
+        tables["clocks"] = estimate_clocks(tables["collectives"])
+    tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])
+    ran = tables["ops"].select("program_id", "instruction").drop_nulls().unique(maintain_order=True)
+    attributions = [
+        one
+        for (number,), names in ran.group_by("program_id", maintain_order=True)
+        if number in raw.programs
+        for one in attribute(raw.programs[number], names["instruction"])
+    ]
+    rows_of_attribution = ({s: getattr(one, s) for s in one.__slots__} for one in attributions)
+    return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
 
-    Raises:
-        InputError: there is none.
-    """
-    found = sorted((folder / "raw").glob("*.xplane.pb"))
-    if not found:
-        raise InputError(f"{folder}: no raw trace: expected raw/*.xplane.pb.", "is the folder a capture?")
-    return found
 
-
-def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool) -> analyse.Profile:
+def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusion = "split") -> analyse.Profile:
     """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank.
 
     Args:
         folder: with the raw traces.
         manifest: as far as it is known; it is written with raw files and sources filled in.
         copy_sources: collect the sources from this machine; else those in the folder are used.
+        fusion: what happens to the time of a fusion.
 
     Raises:
         InputError: a raw trace is damaged.
@@ -65,21 +78,41 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool) -> analyse.P
     """
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
-    trace = merge_traces(read_trace(path, rank) for rank, path in enumerate(raw))
-    if not trace.ops:
+    found = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
+    if "ops" not in found.tables or found.tables["ops"].is_empty():
         raise NotAttributableError(
             f"{folder}: the trace holds no kernel and no thunk: nothing ran on a device while it was on.",
-            "choose steps in which the program computes, with --steps FIRST:LAST",
+            "choose steps in which the program computes, with --steps FIRST:LAST; on CPUs, jaxlib before 0.4.32 runs a "
+            "program as one function and records nothing in it",
         )
-    tables = make_tables(trace)
-    working_folder = manifest.environment.get("cwd")
+    tables = make_tables(found)
     if copy_sources:
         files = tables.frames["file"].unique().to_list()
-        manifest = replace(manifest, sources=tuple(sources.collect(files, working_folder, folder / "sources")))
-    time = analyse.sum_device_time(tables)
+        copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources")
+        manifest = replace(manifest, sources=tuple(copied))
+    write_tables(folder / "tables", tables)
+    warnings = (*manifest.warnings, *found.warnings, *find_overhead(tables, manifest.backend))
+    profile = publish(folder, replace(manifest, warnings=warnings), tables, fusion=fusion)
+    write_manifest(folder, manifest)
+    return profile
+
+
+def publish(
+    folder: Path, manifest: Manifest, tables: Tables, *, shown: Tables | None = None, fusion: Fusion = "split"
+) -> analyse.Profile:
+    """Writes profile, flame graph and report of a capture whose tables are there.
+
+    Args:
+        folder: of the capture, with its sources.
+        manifest: its warnings are shown.
+        tables: all that ran; the ops may be summed by instruction.
+        shown: what the page shows, where that is not all.
+        fusion: what happens to the time of a fusion.
+    """
+    working_folder = manifest.environment.get("cwd")
+    time = analyse.sum_device_time(tables, fusion)
     is_user_code = user_code_test(manifest.user_code)
     stack_of = analyse.read_stacks(tables, is_user_code)
-    warnings = (*manifest.warnings, *trace.warnings)
     profile = analyse.make_profile(
         time,
         stack_of,
@@ -88,12 +121,39 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool) -> analyse.P
         command=manifest.command,
         steps=manifest.steps,
         flamegraph="flamegraph.json",
-        warnings=warnings,
+        warnings=manifest.warnings,
     )
-    figure = flamegraph.render_figure(flamegraph.build_tree(time, stack_of))
-    write_tables(folder / "tables", tables)
     write_json(folder / "profile.json", profile.document())
-    write_json(folder / "flamegraph.json", figure)
-    write_text(folder / "report.html", report.render_report(profile, figure, manifest, tables))
+    write_json(folder / "flamegraph.json", flamegraph.render_figure(flamegraph.build_tree(time, stack_of)))
+    text_of = sources.text_reader(folder / "sources", working_folder)
+    page = report.render_report(profile, manifest, shown or tables, is_user_code, text_of, fusion)
+    write_text(folder / "report.html", page)
+    return profile
+
+
+def publish_merged(folder: Path, manifest: Manifest) -> analyse.Profile:
+    """The same for a capture of many ranks, whose ops may be more than fit into memory.
+
+    The profile counts every op. The page shows the first ranks, as many as have LARGEST_PAGE_OPS ops together.
+
+    Raises:
+        NotAttributableError: no rank ran anything.
+    """
+    ops = scan_table(folder / "tables", "ops")
+    counts = ops.group_by("rank").len().sort("rank").collect().rows()
+    if not counts:
+        raise NotAttributableError(f"{folder}: no rank ran a kernel or thunk while its trace was on.")
+    totals = accumulate(count for _, count in counts)
+    last = max([counts[0][0], *(rank for (rank, _), n in zip(counts, totals, strict=True) if n <= LARGEST_PAGE_OPS)])
+    small = {name: read_table(folder / "tables", name) for name in SCHEMAS if name not in EVENTS}
+    events = {name: scan_table(folder / "tables", name).filter(pl.col("rank") <= last).collect() for name in EVENTS}
+    small["collectives"] = small["collectives"].filter(pl.col("rank") <= last)
+    shown = Tables(**small, **events)
+    by_instruction = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "hidden_ns").sum()).collect()
+    summed = fill_table("ops", by_instruction.height, **by_instruction.to_dict())
+    if last < counts[-1][0]:
+        text = f"The page shows ranks 0 to {last} of {len(counts)}; the shares and the hot lines are of all."
+        manifest = replace(manifest, warnings=(*manifest.warnings, text))
+    profile = publish(folder, manifest, replace(shown, ops=summed), shown=shown)
     write_manifest(folder, manifest)
     return profile

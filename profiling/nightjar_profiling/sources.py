@@ -58,21 +58,29 @@ def collect(files: Iterable[str], working_folder: str | None, folder: Path) -> l
     return copied
 
 
-def reader(folder: Path, working_folder: str | None) -> Callable[[str, int], str | None]:
-    """A function from a file and line to its text, stripped; None where `sources/` does not hold it."""
+def text_reader(folder: Path, working_folder: str | None) -> Callable[[str], str | None]:
+    """A function from a file to its text; None where `sources/` does not hold it."""
     root = folder.resolve()
 
     @cache
-    def lines_of(file: str) -> list[str]:
+    def text_of(file: str) -> str | None:
         place = place_of(file, working_folder)
         path = None if place is None else (root / place).resolve()
         if path is None or not path.is_relative_to(root):  # a link in a folder that somebody else made
-            return []
+            return None
         try:
             with tokenize.open(path) as text:  # minds the encoding that the source declares
-                return text.readlines()
+                return text.read()
         except (OSError, SyntaxError, UnicodeDecodeError):
-            return []
+            return None
+
+    return text_of
+
+
+def reader(folder: Path, working_folder: str | None) -> Callable[[str, int], str | None]:
+    """A function from a file and line to its text, stripped; None where `sources/` does not hold it."""
+    text_of = text_reader(folder, working_folder)
+    lines_of = cache(lambda file: (text_of(file) or "").split("\n"))
 
     def source_of(file: str, line: int) -> str | None:
         lines = lines_of(file)

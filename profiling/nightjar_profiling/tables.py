@@ -26,7 +26,9 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "op_name": pl.String,
         "frame_id": pl.Int64,  # null: no stack of its own
         "bytes": pl.Int64,  # of the output
-        "flops": pl.Float64,  # null: the backend does not tell
+        "flops": pl.Float64,  # of one run; null: cannot be known (a loop's trips, a custom call)
+        "bytes_accessed": pl.Int64,  # of one run, read and written; null: as flops
+        "scheduling_name": pl.String,  # by which XLA looks up measured latencies; null: not recorded
     },
     "frames": {
         "program_id": pl.Int64,
@@ -43,6 +45,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "execution": pl.Int64,
         "start_ns": pl.Int64,
         "duration_ns": pl.Int64,
+        "complete": pl.Boolean,  # false: the trace was cut off inside; null: not known
     },
     "ops": {
         "rank": pl.Int64,
@@ -54,16 +57,82 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "kernel": pl.String,
         "start_ns": pl.Int64,
         "duration_ns": pl.Int64,
-        "hidden_ns": pl.Int64,  # null: not computed
+        "hidden_ns": pl.Int64,  # of communication: the part during which the device also computed; null: not computed
+        "kind": pl.String,  # kernel, thunk, memcpy, memset, graph
+        "thunk": pl.Int64,  # kernels that one thunk run launched share it, within a rank; null: not known
+        "correlation_id": pl.Int64,
+        "graph_node": pl.Int64,
+        "launch_ns": pl.Int64,  # when the host called for it
+        "bytes": pl.Int64,  # of a memcpy or memset
+    },
+    "collectives": {
+        "rank": pl.Int64,
+        "device": pl.Int64,
+        "program_id": pl.Int64,
+        "execution": pl.Int64,
+        "instruction": pl.String,
+        "kind": pl.String,  # all-reduce, all-gather, reduce-scatter, all-to-all, collective-permute, ...
+        "start_ns": pl.Int64,
+        "duration_ns": pl.Int64,
+        "message_bytes": pl.Int64,  # by the conventions of nccl-tests
+        "group_size": pl.Int64,
+        "channel_id": pl.Int64,
+        "algbw_gb_per_s": pl.Float64,
+        "busbw_gb_per_s": pl.Float64,
+        "wait_ns": pl.Int64,  # spent waiting for the last rank; null: ranks are not merged
+    },
+    "compile": {
+        "rank": pl.Int64,
+        "thread": pl.Int64,
+        "range_id": pl.Int64,
+        "parent_id": pl.Int64,  # null: outermost; may lie on another thread (a parallel worker)
+        "name": pl.String,
+        "program": pl.String,  # module name; null: not known
+        "program_id": pl.Int64,
+        "start_ns": pl.Int64,
+        "duration_ns": pl.Int64,
+        "self_ns": pl.Int64,  # duration less that of its children
+    },
+    "ranges": {  # annotations of the host: NVTX, TraceMe
+        "rank": pl.Int64,
+        "thread": pl.Int64,
+        "domain": pl.String,
+        "range_id": pl.Int64,
+        "parent_id": pl.Int64,
+        "name": pl.String,
+        "start_ns": pl.Int64,
+        "duration_ns": pl.Int64,
+        "device_start_ns": pl.Int64,  # projected onto the device: first start of its ops; null: it launched none
+        "device_duration_ns": pl.Int64,
+        "n_ops": pl.Int64,
+        "payload": pl.String,  # JSON of the values attached to it; null: none
+    },
+    "steps": {"rank": pl.Int64, "step": pl.Int64, "start_ns": pl.Int64, "duration_ns": pl.Int64},
+    "buffers": {  # allocations of a program that are live at its peak of memory, from XLA's buffer assignment
+        "program_id": pl.Int64,
+        "instruction": pl.String,
+        "kind": pl.String,  # parameter, constant, output, temp
+        "size_bytes": pl.Int64,
+    },
+    "clocks": {  # what to add to the times of a rank's device to have those of rank 0, device 0
+        "rank": pl.Int64,
+        "device": pl.Int64,
+        "offset_ns": pl.Int64,
+        "residual_ns": pl.Int64,
+        "method": pl.String,
     },
     "attribution": {
         "program_id": pl.Int64,
         "instruction": pl.String,
         "frame_id": pl.Int64,  # null where how is `none`
-        "weight": pl.Float64,
+        "weight": pl.Float64,  # of a fusion: by the cost of its parts; of an instruction they sum to 1
+        "root_weight": pl.Float64,  # the same, a fusion given whole to its root
         "how": pl.String,
     },
 }
+
+EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
+AGAIN = "`nightjar-profiling report` makes it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +144,12 @@ class Tables:
     frames: pl.DataFrame
     executions: pl.DataFrame
     ops: pl.DataFrame
+    collectives: pl.DataFrame
+    compile: pl.DataFrame
+    ranges: pl.DataFrame
+    steps: pl.DataFrame
+    buffers: pl.DataFrame
+    clocks: pl.DataFrame
     attribution: pl.DataFrame
 
     @property
@@ -86,6 +161,21 @@ class Tables:
 def make_table(name: str, rows: Iterable[Row]) -> pl.DataFrame:
     """A frame with the columns of that table; an absent key is null."""
     return pl.DataFrame(list(rows), schema=SCHEMAS[name])
+
+
+def fill_table(name: str, height: int, /, **columns: Any) -> pl.DataFrame:
+    """A frame of whole columns: arrays, series, or one value for all rows; a column that is not given is null."""
+    found = []
+    for column, kind in SCHEMAS[name].items():
+        values = columns.pop(column, None)
+        if values is None or isinstance(values, (int, float, str)):
+            found.append(pl.Series(column, [values], kind).new_from_index(0, height))
+        else:
+            series = pl.Series(column, values)
+            found.append(series if series.dtype == kind else series.cast(kind()))
+    if columns:
+        raise TypeError(f"table {name!r} has no column {', '.join(columns)}")
+    return pl.DataFrame(found)
 
 
 def write_tables(folder: Path, tables: Tables) -> None:
@@ -101,15 +191,34 @@ def read_tables(folder: Path) -> Tables:
     Raises:
         InputError: a table is missing, truncated, or has other columns.
     """
-    return Tables(**{name: _read_table(folder / f"{name}.parquet") for name in SCHEMAS})
+    return Tables(**{name: read_table(folder, name) for name in SCHEMAS})
 
 
-def _read_table(path: Path) -> pl.DataFrame:
+def read_table(folder: Path, name: str) -> pl.DataFrame:
+    """Reads one table.
+
+    Raises:
+        InputError: it is missing, truncated, or has other columns.
+    """
+    path = folder / f"{name}.parquet"
     try:
-        table = pl.read_parquet(path)
+        return scan_table(folder, name).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: cannot be read: {error}.", "`nightjar-profiling report` makes it again") from None
-    expected = SCHEMAS[path.stem]
-    if dict(table.schema) != expected:
-        raise InputError(f"{path}: columns are {dict(table.schema)}, expected {expected}.")
+        raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None
+
+
+def scan_table(folder: Path, name: str) -> pl.LazyFrame:
+    """A table to query: only the columns and row groups that the query needs are read.
+
+    Raises:
+        InputError: it is missing or truncated, or has other columns.
+    """
+    path = folder / f"{name}.parquet"
+    try:
+        table = pl.scan_parquet(path)
+        found = dict(table.collect_schema())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None
+    if found != SCHEMAS[name]:
+        raise InputError(f"{path}: columns are {found}, expected {SCHEMAS[name]}.", AGAIN)
     return table

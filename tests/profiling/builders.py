@@ -72,14 +72,14 @@ class TraceBuilder:
         self.space = xplane_pb2.XSpace()
 
     def plane(self, name: str) -> xplane_pb2.XPlane:
-        found = next((plane for plane in self.space.planes if plane.name == name), None)
-        return found if found is not None else self.space.planes.add(name=name)
+        found = next((plane for plane in self.space.planes if plane.name == name.encode()), None)
+        return found if found is not None else self.space.planes.add(name=name.encode())
 
     def hlo(self, program_id: int, proto: hlo_pb2.HloProto) -> TraceBuilder:
         """Embeds a program."""
         plane = self.plane("/host:metadata")
         event = plane.event_metadata[program_id]
-        event.name = f"{proto.hlo_module.name}({program_id})"
+        event.name = f"{proto.hlo_module.name}({program_id})".encode()
         event.stats.add(metadata_id=self._stat(plane, "Hlo Proto"), bytes_value=proto.SerializeToString())
         return self
 
@@ -88,11 +88,12 @@ class TraceBuilder:
     ) -> TraceBuilder:
         """Adds an event; text stats are references, as the profiler writes them."""
         where = self.plane(plane)
-        lane = next((one for one in where.lines if one.name == line), None)
+        lane = next((one for one in where.lines if one.name == line.encode()), None)
         if lane is None:
-            lane = where.lines.add(name=line, timestamp_ns=1_000_000)
-        number = next((n for n, one in where.event_metadata.items() if one.name == name), len(where.event_metadata) + 1)
-        where.event_metadata[number].name = name
+            lane = where.lines.add(name=line.encode(), id=len(where.lines) + 1, timestamp_ns=1_000_000)
+        known = (n for n, one in where.event_metadata.items() if one.name == name.encode())
+        number = next(known, len(where.event_metadata) + 1)
+        where.event_metadata[number].name = name.encode()
         event = lane.events.add(metadata_id=number, offset_ps=start_ns * 1000, duration_ps=duration_ns * 1000)
         for key, value in stats.items():
             stat = event.stats.add(metadata_id=self._stat(where, key))
@@ -116,8 +117,9 @@ class TraceBuilder:
 
     @staticmethod
     def _stat(plane: xplane_pb2.XPlane, name: str) -> int:
-        number = next((n for n, one in plane.stat_metadata.items() if one.name == name), len(plane.stat_metadata) + 1)
-        plane.stat_metadata[number].name = name
+        known = (n for n, one in plane.stat_metadata.items() if one.name == name.encode())
+        number = next(known, len(plane.stat_metadata) + 1)
+        plane.stat_metadata[number].name = name.encode()
         return number
 
 

@@ -9,15 +9,14 @@ from nightjar_profiling import analyse
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.flamegraph import build_tree, render_figure, visible
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.xplane import Trace, read_trace
+from nightjar_profiling.load.xplane import read_raw
 from nightjar_profiling.tables import Tables, read_tables, write_tables
 from nightjar_profiling.usercode import user_code_test
 from tests.profiling.builders import TraceBuilder, training_trace
 
 
 def tables_of(builder: TraceBuilder, folder: Path) -> Tables:
-    trace: Trace = read_trace(builder.write(folder))
-    return make_tables(trace)
+    return make_tables(read_raw(builder.write(folder)))
 
 
 def profile_of(tables: Tables, *patterns: str) -> analyse.Profile:

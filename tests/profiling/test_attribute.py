@@ -8,13 +8,15 @@ from nightjar_profiling.attribute import Attribution, attribute
 from nightjar_profiling.flamegraph import build_tree
 from nightjar_profiling.ingest import make_tables
 from nightjar_profiling.load.hlo import Program
-from nightjar_profiling.load.xplane import Op, Trace
+from nightjar_profiling.load.raw import Raw
+from nightjar_profiling.tables import make_table
 from nightjar_profiling.usercode import user_code_test
 from tests.profiling.builders import TRAINING, Hlo, program
 
 
 def one(found: Program, name: str) -> tuple[int | None, str]:
-    (attribution,) = attribute(found, [name])
+    """The frame that gets the whole time, and how it was found."""
+    (attribution,) = [share for share in attribute(found, [name]) if share.root_weight]
     return attribution.frame_id, attribution.how
 
 
@@ -91,21 +93,11 @@ def test_no_nanosecond_is_lost_or_counted_twice(found: Program, data: st.DataObj
     known = st.one_of(instruction, st.just((None, None)), st.just((99, "other.1")))
     runs = data.draw(st.lists(st.tuples(known, st.integers(0, 10**12)), max_size=20))
     ops = [
-        Op(
-            rank=0,
-            device=0,
-            program_id=program_id,
-            run_id=1,
-            instruction=name,
-            stream="s",
-            kernel="k",
-            start_ns=n,
-            duration_ns=ns,
-        )
+        {"rank": 0, "device": 0, "program_id": program_id, "instruction": name, "start_ns": n, "duration_ns": ns}
         for n, ((program_id, name), ns) in enumerate(runs)
     ]
     raw_ns = sum(ns for _, ns in runs)
-    tables = make_tables(Trace(ops=tuple(ops), programs={found.program_id: found}, warnings=()))
+    tables = make_tables(Raw(tables={"ops": make_table("ops", ops)}, programs={found.program_id: found}))
     time = sum_device_time(tables)
     assert time.total_ns == raw_ns
     assert sum(time.by_how.values()) == raw_ns
@@ -121,3 +113,44 @@ def test_every_instruction_gets_one_whole_attribution(found: Program) -> None:
     assert [a.instruction for a in attributions] == list(found.instructions)
     assert {a.weight for a in attributions} == {1.0}
     assert all((a.frame_id is None) == (a.how == "none") for a in attributions)
+
+
+def test_a_split_fusion_gives_time_to_every_line_that_was_fused() -> None:
+    fused = [Hlo("parameter.1"), Hlo("sine.1", frame=1, operands=("parameter.1",)), Hlo("add.1", 2, ("sine.1",))]
+    found = attribute(program({"fused": fused, "entry": [Hlo("fusion.1", calls=("fused",))]}), ["fusion.1"])
+    weights = {share.frame_id: share.weight for share in found}
+    assert sum(weights.values()) == 1
+    assert weights[1] > weights[2] > 0  # a sine costs more than an addition; both touch memory once
+
+
+def test_a_while_is_never_split() -> None:
+    body = [Hlo("parameter.1"), Hlo("sine.1", frame=1, operands=("parameter.1",))]
+    found = program({"body": body, "entry": [Hlo("while.1", frame=2, calls=("body",))]})
+    (share,) = attribute(found, ["while.1"])
+    assert (share.frame_id, share.weight, share.root_weight) == (2, 1.0, 1.0)
+
+
+def test_a_conditional_and_a_custom_call_keep_their_line_whatever_they_call() -> None:
+    found = program(
+        {
+            "then": [Hlo("dot.1", frame=3)],
+            "else": [Hlo("add.1", frame=1)],
+            "compare": [Hlo("lt.1", frame=1)],
+            "entry": [
+                Hlo("conditional.1", frame=2, calls=("then", "else")),
+                Hlo("custom-call.1", frame=2, calls=("compare",)),
+            ],
+        }
+    )
+    for name in ("conditional.1", "custom-call.1"):
+        (one,) = attribute(found, [name])
+        assert (one.frame_id, one.weight, one.root_weight, one.how) == (2, 1.0, 1.0, "own")
+    assert [one.frame_id for one in attribute(found, ["dot.1", "add.1"])] == [3, 1]  # each branch its own
+
+
+def test_a_module_of_100k_instructions_without_frames_is_attributed_in_linear_steps() -> None:
+    chain = [Hlo("parameter.0", frame=1)]
+    chain += [Hlo(f"copy.{n}", operands=(chain[-1].name if n == 1 else f"copy.{n - 1}",)) for n in range(1, 30_000)]
+    found = program({"entry": chain})
+    shares = attribute(found, found.instructions)
+    assert {(share.frame_id, share.how) for share in shares[1:]} == {(1, "operand")}

@@ -133,6 +133,34 @@ def test_a_trace_that_does_not_start_leaves_the_program_alone(run_command: Run, 
     assert done.returncode == 3
 
 
+OLD_PROFILER = """
+from types import SimpleNamespace
+del ProfileOptions
+def start_trace(log_dir): raise RuntimeError("records every call of Python")
+def stop_trace(): raise RuntimeError("no trace")
+class Session:
+    def __init__(self, options): print("start", options.python_tracer_level, flush=True)
+    def stop(self): print("stop", flush=True); return b"trace"
+    def export(self, trace, folder):
+        assert trace == b"trace"
+        made = pathlib.Path(folder, "plugins", "profile", "now")
+        made.mkdir(parents=True)
+        shutil.copyfile(os.environ["FAKE_TRACE"], made / "host.xplane.pb")
+xla_client = SimpleNamespace(profiler=SimpleNamespace(ProfileOptions=SimpleNamespace, ProfilerSession=Session))
+"""
+
+
+def test_a_jax_whose_trace_takes_no_options_is_traced_with_the_options_of_jaxlib(
+    run_command: Run, variables: dict[str, str], fake_jax: Path
+) -> None:
+    with (fake_jax / "jax" / "profiler.py").open("a", encoding="utf-8") as file:
+        file.write(OLD_PROFILER)
+    done = run_command("capture", "--steps", "1:2", "--", sys.executable, "-c", STEPS, **variables)
+    one = ["enter", "exit"]
+    assert done.stdout.split()[:-1] == [*one, "start", "0", *one, *one, "stop", *one, *one]
+    assert done.returncode == 0
+
+
 def test_a_program_without_jax_meets_no_jax_and_its_own_sitecustomize(run_command: Run, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.ran = 'mine'\n")

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.hlo import count_bytes, program_rows, read_program
+from nightjar_profiling.load.hlo import program_rows, read_program
+from nightjar_profiling.load.shapes import count_bytes
 from nightjar_profiling.protos import hlo_pb2
 from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
 
@@ -67,3 +68,38 @@ def test_a_program_without_frames_has_instructions_without_stacks() -> None:
     proto.hlo_module.ClearField("stack_frame_index")
     found = read_program(proto.SerializeToString(), 1, "test")
     assert {one.frame_id for one in found.instructions.values()} == {None}
+
+
+def test_a_program_with_only_a_line_for_each_instruction_has_stacks_of_one_frame() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.ClearField("stack_frame_index")
+    for computation in proto.hlo_module.computations:
+        for one in computation.instructions:
+            if one.opcode in ("dot", "add"):
+                one.metadata.source_file, one.metadata.source_line = "/home/me/old.py", 7
+    found = read_program(proto.SerializeToString(), 1, "test")
+    (frame,) = found.frames.values()
+    assert (frame.file, frame.line, frame.parent_id) == ("/home/me/old.py", 7, None)
+    assert {one.name for one in found.instructions.values() if one.frame_id == frame.frame_id} == {"dot.1", "add.1"}
+
+
+def test_a_line_beside_a_stack_gives_way_to_the_stack() -> None:
+    proto = hlo_proto(TRAINING)
+    dot = proto.hlo_module.computations[1].instructions[1]
+    dot.metadata.source_file, dot.metadata.source_line = "/home/me/old.py", 7
+    assert read_program(proto.SerializeToString(), 1, "test").instructions["dot.1"].frame_id == 3
+
+
+def test_stacks_that_run_in_circles_or_into_nothing_end() -> None:
+    proto = hlo_proto(TRAINING)
+    frames = proto.hlo_module.stack_frame_index.stack_frames
+    frames[0].parent_frame_id, frames[3].parent_frame_id = 3, 99
+    found = read_program(proto.SerializeToString(), 1, "test").frames
+    for frame in found.values():
+        seen = []
+        here: int | None = frame.frame_id
+        while here is not None:
+            seen.append(here)
+            here = found[here].parent_id
+        assert len(seen) == len(set(seen))
+    assert found[4].parent_id is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling.errors import InputError, SchemaError
-from nightjar_profiling.manifest import Manifest, prepare_folder, read_manifest, write_manifest
+from nightjar_profiling.manifest import MARK, Manifest, prepare_folder, read_manifest, write_manifest
 
 MANIFEST = Manifest(
     backend="jax",
@@ -72,4 +72,4 @@ def test_an_earlier_capture_makes_way(tmp_path: Path) -> None:
     (tmp_path / "raw" / "old.xplane.pb").write_text("")
     (tmp_path / "mine.txt").write_text("stays")
     prepare_folder(tmp_path)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine.txt", "raw"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [MARK, "mine.txt", "raw"]

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
+from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.analyses.clocks import estimate_clocks
+from nightjar_profiling.analyses.overlap import summarise_overlap
 from nightjar_profiling.ingest import ingest
 from nightjar_profiling.manifest import read_manifest, write_manifest
-from nightjar_profiling.report import duration, embed_json, percent, title_of
+from nightjar_profiling.report.contents import page_document
+from nightjar_profiling.report.pack import unpack
+from nightjar_profiling.report.render import duration, percent, title_of
+from nightjar_profiling.tables import Tables
 from tests.profiling.builders import TraceBuilder, training_trace
 from tests.profiling.conftest import Run
+from tests.profiling.tabled import collective, op, tables
 from tests.profiling.test_manifest import MANIFEST
 
 SOURCE = "import jax\n\n\nloss = f(x) < y </script><b>bold</b>\n"
@@ -44,21 +53,46 @@ def test_the_report_is_one_page_that_fetches_nothing(tmp_path: Path) -> None:
     elements = Elements()
     elements.feed((make_capture(tmp_path, training_trace()) / "report.html").read_text())
     tags = {tag for tag, _ in elements.found}
-    assert {"table", "script", "style"} <= tags
+    assert {"nav", "script", "style"} <= tags
     assert tags.isdisjoint({"link", "img", "iframe"})
     assert [attributes for _, attributes in elements.found if "src" in attributes or "href" in attributes] == []
 
 
-def test_a_hot_line_is_shown_with_its_source_escaped(tmp_path: Path) -> None:
+def embedded(page: str) -> dict[str, Any]:
+    """The data that the page holds."""
+    return unpack(page.partition('id="packed">')[2].partition("</script>")[0])
+
+
+def test_a_page_holds_the_sources_and_what_a_source_says_ends_no_script(tmp_path: Path) -> None:
     page = (make_capture(tmp_path, training_trace()) / "report.html").read_text()
-    assert "<code>loss = f(x) &lt; y &lt;/script&gt;&lt;b&gt;bold&lt;/b&gt;</code>" in page
-    assert 'title="/home/me/train.py:4"' in page
+    assert embedded(page)["sources"] == {"/home/me/train.py": SOURCE}
+    assert len(re.findall("</script", page)) == 2
+    assert "bold" not in page
+
+
+def test_warnings_and_commands_are_shown_as_text(tmp_path: Path) -> None:
+    trace = training_trace()
+    trace.space.warnings.append(b"<img src=x>")
+    page = (make_capture(tmp_path, trace) / "report.html").read_text()
+    assert "&lt;img src=x&gt;" in page
+    assert "<img" not in page
+
+
+def test_the_times_on_the_page_are_those_of_the_ops(tmp_path: Path) -> None:
+    data = embedded((make_capture(tmp_path, training_trace()) / "report.html").read_text())
+    assert data["total_ns"] == 100
+    assert sum(data["shares"]["split"]["direct_ns"]) == sum(data["shares"]["root"]["direct_ns"]) == 92
+    assert sum(data["shares"]["split"]["inferred_ns"]) == 8
+    assert data["timeline"]["duration"].tolist() == [60, 30, 8, 2]
+    assert data["instructions"]["name"] == ["dot.1", "fusion.1", "copy.1", "add.1"]
+    assert sum(data["instructions"]["total_ns"]) == 100
 
 
 def test_a_trace_without_hlo_makes_a_report_that_says_so(tmp_path: Path) -> None:
     page = (make_capture(tmp_path, TraceBuilder().thunk("dot.1", 0, 60)) / "report.html").read_text()
     assert "no HLO for 1 of the programs" in page
-    assert "No time is attributed to a line." in page
+    assert embedded(page)["instructions"]["name"] == ["dot.1"]
+    assert "<b>100 %</b> no stack" in page
 
 
 def test_report_makes_a_capture_anew_with_other_user_code(run_command: Run, tmp_path: Path) -> None:
@@ -80,8 +114,9 @@ def test_report_adopts_a_raw_trace(run_command: Run, tmp_path: Path) -> None:
 def test_summary_prints_the_shares_and_the_lines(run_command: Run, tmp_path: Path) -> None:
     make_capture(tmp_path / "capture", training_trace())
     lines = run_command("summary").stdout.splitlines()
-    assert lines[0].startswith("0.000 ms of device time in steps 1 to 2: 100.0% in your code, 92.0% direct, 8.0% inf")
-    assert lines[2].split()[:3] == ["0.000", "100.0%", "train.py:4"]
+    assert lines[0] == "0.000 ms of device time in steps 1 to 2, 4 ops on 1 device"
+    assert lines[1] == "100.0% in your code, 92.0% direct, 8.0% inferred, 0.0% without a stack"
+    assert lines[-1].split()[:3] == ["0.000", "100.0%", "train.py:4"]
 
 
 @pytest.mark.parametrize(
@@ -134,20 +169,44 @@ def test_formats() -> None:
     assert percent(0.0) == "0.0 %"
     assert duration(1_500) == "1.500 µs"
     assert title_of(("/venv/bin/python3", "-m", "pkg.train", "--lr", "1")) == "pkg.train --lr 1"
-    assert "</script>" not in embed_json({"a": "</script>"})
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
-def test_a_browser_draws_the_flame_graph_and_the_hot_lines(tmp_path: Path) -> None:
-    page = make_capture(tmp_path / "c", training_trace()) / "report.html"
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
-    options += ["--disable-background-networking", "--disable-component-update", "--virtual-time-budget=8000"]
-    command = ["chromium", *options, f"--user-data-dir={tmp_path / 'chromium'}", "--dump-dom", page.as_uri()]
-    drawn = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    body = drawn.partition('id="flame-graph"')[2].partition("<h2>Categories")[0]
-    assert len(re.findall(r'<g class="slice[ "]', body)) == 4
-    assert "Linear.__call__" in body
-    lines = drawn.partition('id="hot-lines"')[2].partition("</table>")[0]
-    assert "train.py:4" in lines
-    assert "100 %" in lines
+def two_ranks(skew_ns: int) -> Tables:
+    """The same three ops on two ranks, the second with another clock."""
+    ops = [
+        op(name, 100 * n + start + skew_ns * rank, took, rank=rank, execution=n)
+        for n in range(3)
+        for rank in (0, 1)
+        for name, start, took in (("dot.1", 0, 30), ("all-reduce.1", 20, 20), ("gemm.1", 60, 10))
+    ]
+    reduced = [
+        collective("all-reduce.1", row["start_ns"], 20, rank=row["rank"], execution=row["execution"])
+        for row in ops
+        if row["instruction"] == "all-reduce.1"
+    ]
+    found = tables(ops=ops, collectives=reduced)
+    return replace(found, clocks=estimate_clocks(found.collectives))
+
+
+def document(found: Tables) -> dict[str, Any]:
+    return page_document(found, lambda _: True, lambda _: None, "split", None)
+
+
+def test_the_timeline_shows_the_ops_of_all_ranks_on_one_clock() -> None:
+    timeline = document(two_ranks(skew_ns=5000))["timeline"]
+    by_rank = np.split(timeline["start"], 2)
+    assert by_rank[0].tolist() == by_rank[1].tolist()
+
+
+def test_exposed_communication_and_categories_on_the_page_are_those_of_the_analyses() -> None:
+    found = two_ranks(skew_ns=0)
+    data = document(found)
+    exposed = data["timeline"]["exposed"]
+    assert exposed["start"].tolist() == [30, 130, 230] * 2
+    assert exposed["duration"].sum() == summarise_overlap(found)["exposed_ns"].sum() == 60
+    times: Counter[str] = Counter()
+    for category, ns in zip(data["instructions"]["category"], data["instructions"]["total_ns"], strict=True):
+        times[category] += ns
+    assert times == dict(summarise_categories(found).select("category", "device_ns").iter_rows())
+    colours = {data["groups"][group] for group in data["instructions"]["group"]}
+    assert colours == {"communication", "other"}

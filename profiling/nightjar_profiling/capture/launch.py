@@ -19,7 +19,7 @@ from typing import Any
 from nightjar_profiling.errors import InputError
 
 HOOK = Path(__file__).parent / "hook"
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 STACK_VARIABLES = {
     "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS": "1",
     "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "-1",  # no limit
@@ -40,20 +40,26 @@ class Notes:
     traced: tuple[int, int] | None
     process_index: int | None
     environment: dict[str, Any]
+    dumped_to: Path | None = None  # the user's own folder for what XLA dumps
+    dumped_since_ns: int = 0
 
 
-def render_environment(environ: Mapping[str, str], raw: Path, steps: tuple[int, int] | None) -> dict[str, str]:
+def render_environment(
+    environ: Mapping[str, str], raw: Path, steps: tuple[int, int] | None, backend: str = "jax"
+) -> dict[str, str]:
     """The environment of the traced program: the user's own, with stacks kept and the hook first on PYTHONPATH.
 
     Args:
         environ: the user's environment; a variable that is set there stays as it is.
         raw: absolute folder for the trace and the notes.
         steps: first and last step, or None.
+        backend: jax or nsys.
     """
     earlier = environ.get("PYTHONPATH")
     hook = {
         "PYTHONPATH": f"{HOOK}{os.pathsep}{earlier}" if earlier else str(HOOK),
         "NIGHTJAR_CAPTURE_RAW": str(raw),
+        "NIGHTJAR_CAPTURE_BACKEND": backend,
         "NIGHTJAR_CAPTURE_STEPS": "" if steps is None else f"{steps[0]}:{steps[1]}",
     }
     return {**STACK_VARIABLES, **environ, **hook}
@@ -81,16 +87,12 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     child: subprocess.Popen[bytes] | None = None
 
     def forward(number: int, frame: FrameType | None) -> None:
-        if child is not None:
+        if child is not None and not (number == signal.SIGINT and in_foreground()):
             child.send_signal(number)
 
-    def wait_on(number: int, frame: FrameType | None) -> None:
-        """An interrupt of the terminal reaches the program as well: its end is ours."""
-
-    handlers = dict.fromkeys(FORWARDED, forward) | {signal.SIGINT: wait_on}
     earlier = {
-        number: signal.signal(number, handler)
-        for number, handler in handlers.items()
+        number: signal.signal(number, forward)
+        for number in FORWARDED
         if signal.getsignal(number) is not signal.SIG_IGN  # under nohup the program shall ignore it as well
     }
     try:
@@ -102,6 +104,18 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def in_foreground() -> bool:
+    """Whether a Ctrl-C at the terminal reaches this process and its child by itself."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
 
 
 def read_notes(raw: Path) -> list[Notes]:
@@ -120,6 +134,8 @@ def read_notes(raw: Path) -> list[Notes]:
                 seen=_pair(data["seen"]),
                 traced=_pair(data["traced"]),
                 process_index=data.get("process_index"),
+                dumped_to=Path(data["dumped_to"]) if "dumped_to" in data else None,
+                dumped_since_ns=data.get("dumped_since_ns", 0),
                 environment={key: data[key] for key in ("cwd", "python", "devices", "versions") if key in data},
             )
         )

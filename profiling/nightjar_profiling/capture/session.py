@@ -6,28 +6,45 @@ says why there is nothing to attribute.
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from nightjar_profiling.capture.launch import NOTED_VARIABLES, Notes, find_lost_stacks
 from nightjar_profiling.errors import CaptureError, NotAttributableError, ProfilingError
 from nightjar_profiling.manifest import Manifest
 
+CLOCK_STEP_NS = 20_000_000  # file systems stamp files by a clock that ticks every 4 to 10 ms
+
 
 def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
-    """Gives the traces their rank's name, in order of process index, and takes the notes away.
+    """Gives the traces and the dumped programs their rank's name, in order of process index; takes the notes away.
 
     Returns:
-        The traces, by rank.
+        The traces, by rank; under nsys its one report of all processes.
     """
     traces: list[Path] = []
+    dumps: list[Path] = []
     for one in notes:
-        trace = raw / f"{one.pid}.xplane.pb"
+        trace, dump = raw / f"{one.pid}.xplane.pb", raw / f"{one.pid}.dump"
         if trace.is_file():
             traces.append(trace.rename(raw / f"rank{len(traces):04}.xplane.pb"))
+        if one.dumped_to is not None and one.dumped_to.is_dir():
+            copy_dump(one.dumped_to, one.dumped_since_ns, dump)
+        if dump.is_dir():
+            dumps.append(dump.rename(raw / f"rank{len(dumps):04}.dump"))
         (raw / f"{one.pid}.json").unlink(missing_ok=True)
-    return traces
+    return [*traces, *sorted(raw.glob("*.nsys-rep"))]
+
+
+def copy_dump(theirs: Path, since_ns: int, ours: Path) -> None:
+    """Copies the optimized programs that were dumped since a moment into the user's own folder; it stays as it is."""
+    for path in sorted(theirs.glob("*after_optimizations.hlo.pb*")):
+        if path.stat().st_mtime_ns >= since_ns - CLOCK_STEP_NS:
+            ours.mkdir(exist_ok=True)
+            shutil.copyfile(path, ours / path.name)
 
 
 def describe_capture(
@@ -37,9 +54,12 @@ def describe_capture(
     user_code: Sequence[str],
     exit_code: int,
     notes: Sequence[Notes],
+    backend: Literal["jax", "nsys"] = "jax",
+    rank: int | None = None,
 ) -> Manifest:
     """The manifest of a capture, as far as the run tells it."""
     flags = {name: value for name, value in sorted(environ.items()) if name.startswith(NOTED_VARIABLES)}
+    place = {} if rank is None else {"rank": rank}
     traced = next((one for one in notes if one.state == "done"), None)
     warnings = [f"process {one.pid}: {one.error}." for one in notes if one.error is not None]
     if exit_code != 0:
@@ -49,11 +69,11 @@ def describe_capture(
             f"Steps {steps[0]} to {steps[1]} were asked for, {traced.traced[0]} to {traced.traced[1]} traced."
         )
     return Manifest(
-        backend="jax",
+        backend=backend,
         command=tuple(command),
         exit_code=exit_code,
         steps=(traced.traced if traced is not None and traced.traced is not None else steps) if steps else None,
-        environment={**(traced.environment if traced is not None else {}), "flags": flags},
+        environment={**(traced.environment if traced is not None else {}), **place, "flags": flags},
         raw=(),
         sources=(),
         user_code=tuple(user_code),

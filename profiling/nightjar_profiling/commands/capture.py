@@ -6,27 +6,23 @@ import os
 import re
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from nightjar_profiling.capture.backends import Backend
 from nightjar_profiling.commands.report import check_attributed, show
 from nightjar_profiling.errors import CaptureError, InputError, ProfilingError
-
-
-class Backend(StrEnum):
-    """Which profiler records the program."""
-
-    AUTO = "auto"
-    JAX = "jax"
 
 
 def capture(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program, unchanged, after `--`.")],
     backend: Annotated[
-        Backend, typer.Option(help="Profiler: jax is JAX's own, on CPU, GPU and TPU; auto takes the best there is.")
+        Backend,
+        typer.Option(
+            help="nsys is Nsight Systems; jax is JAX's own, on CPU, GPU and TPU; auto: nsys if there is a GPU."
+        ),
     ] = Backend.AUTO,
     steps: Annotated[
         str | None,
@@ -37,7 +33,11 @@ def capture(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Capture folder. Default: $NIGHTJAR_OUT/capture, else ./capture.")
+        Path | None,
+        typer.Option(
+            help="Capture folder; each rank of a multi-process job has a folder in it. "
+            "Default: $NIGHTJAR_OUT/capture, else ./capture."
+        ),
     ] = None,
     user_code: Annotated[
         list[str] | None,
@@ -55,37 +55,53 @@ def capture(
 
     Example: nightjar-profiling capture --steps 3:5 -- python train.py
     """
-    from nightjar_profiling.capture import launch, session
-    from nightjar_profiling.manifest import prepare_folder, write_manifest
+    from nightjar_profiling.capture import backends, launch, session
+    from nightjar_profiling.capture.ranks import find_rank, rank_folder
+    from nightjar_profiling.manifest import finish_folder, prepare_folder, write_manifest
+    from nightjar_profiling.nsight import find_nsys
 
     wanted = parse_steps(steps)
-    folder = (out or Path(os.environ.get("NIGHTJAR_OUT", ".")) / "capture").absolute()
+    rank = find_rank(os.environ)
+    folder = rank_folder((out or Path(os.environ.get("NIGHTJAR_OUT", ".")) / "capture").absolute(), rank)
+    choice = backends.choose_backend(backend, find_nsys(os.environ), backends.has_gpu())
     prepare_folder(folder)
     raw = folder / "raw"
-    environment = launch.render_environment(os.environ, raw, wanted)
+    environment = launch.render_environment(os.environ, raw, wanted, choice.backend.value)
+    started = list(command)
+    if choice.program is not None:
+        started = backends.render_nsys(choice.program, raw / "rank0000", wanted, command)
     what = "the whole run" if wanted is None else f"steps {wanted[0]} to {wanted[1]}"
-    print(f"nightjar-profiling: tracing {what} of: {shlex.join(command)}", file=sys.stderr, flush=True)
-    exit_code = launch.run(command, environment)
+    say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")
+    exit_code = launch.run(started, environment)
     notes = launch.read_notes(raw)
     traces = session.settle_raw(raw, notes)
-    manifest = session.describe_capture(command, os.environ, wanted, user_code or [], exit_code, notes)
+    name: Literal["jax", "nsys"] = "jax" if choice.program is None else "nsys"
+    manifest = session.describe_capture(
+        command, os.environ, wanted, user_code or [], exit_code, notes, backend=name, rank=rank
+    )
     write_manifest(folder, manifest)
     try:
         if not traces:
             raise session.explain_nothing(command, wanted, exit_code, notes)
-        print("nightjar-profiling: attributing the trace to Python lines", file=sys.stderr, flush=True)
+        say("attributing the trace to Python lines")
         from nightjar_profiling.ingest import ingest  # heavy: not before the program has run
 
         profile = ingest(folder, manifest, copy_sources=True)
     except ProfilingError as error:
         if exit_code <= 0:
             raise
-        print(f"nightjar-profiling: {error}", file=sys.stderr)  # the program's own failure is the answer
+        say(str(error))  # the program's own failure is the answer
         raise typer.Exit(exit_code) from None
+    finish_folder(folder)
     show(profile, folder, as_json=as_json)
     if exit_code:
         raise typer.Exit(exit_code if exit_code > 0 else CaptureError.exit_code)
     check_attributed(profile)
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
 
 
 def parse_steps(text: str | None) -> tuple[int, int] | None:

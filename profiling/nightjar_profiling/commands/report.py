@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +18,15 @@ if TYPE_CHECKING:
     from nightjar_profiling.analyse import Profile
 
 
+class FusionPolicy(StrEnum):
+    """Whose the time of a fusion is."""
+
+    SPLIT = "split"
+    ROOT = "root"
+
+
 def report(
-    capture: Annotated[Path, typer.Argument(help="A capture folder, or a raw trace (*.xplane.pb).")],
+    capture: Annotated[Path, typer.Argument(help="A capture folder, or a raw trace.")],
     out: Annotated[
         Path | None, typer.Option(help="For a raw trace: the capture folder to make. Default: ./capture.")
     ] = None,
@@ -26,6 +34,9 @@ def report(
         list[str] | None,
         typer.Option(metavar="GLOB", help="As in capture; replaces the patterns that the capture holds."),
     ] = None,
+    fusion: Annotated[
+        FusionPolicy, typer.Option(help="Split a fusion's time over its parts by cost, or give it whole to its root.")
+    ] = FusionPolicy.SPLIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
     """Makes tables, profile and report again from the raw trace of a capture, and prints the report's path.
@@ -33,17 +44,20 @@ def report(
     Example: nightjar-profiling report capture --user-code my_models
     """
     from nightjar_profiling.ingest import ingest
-    from nightjar_profiling.manifest import read_manifest
+    from nightjar_profiling.load.detect import is_raw
+    from nightjar_profiling.manifest import check_writable, finish_folder, read_manifest
 
-    if not capture.is_dir():
+    if is_raw(capture):
         folder = adopt(capture, out or Path("capture"), user_code or [])
-        profile = ingest(folder, read_manifest(folder), copy_sources=True)
+        profile = ingest(folder, read_manifest(folder), copy_sources=True, fusion=fusion.value)
     elif out is None:
         folder, manifest = capture, read_manifest(capture)
+        check_writable(folder)
         manifest = manifest if user_code is None else replace(manifest, user_code=tuple(user_code))
-        profile = ingest(folder, manifest, copy_sources=False)
+        profile = ingest(folder, manifest, copy_sources=False, fusion=fusion.value)
     else:
         raise InputError("--out: only for a raw trace: a capture folder keeps its report inside.")
+    finish_folder(folder)
     show(profile, folder, as_json=as_json)
     check_attributed(profile)
 
@@ -74,24 +88,27 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Path:
     Raises:
         InputError: there is no such trace, it is damaged, or the folder holds something else.
     """
-    from nightjar_profiling.load.xplane import read_trace
+    from nightjar_profiling.load.detect import find_kind
     from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
 
-    if not trace.is_file():
-        raise InputError(f"{trace}: no such file or folder.", "expected a capture folder or a *.xplane.pb file")
-    read_trace(trace)
+    kind = find_kind(trace)
+    kind.read(trace)
     if trace.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
     prepare_folder(folder)
-    shutil.copyfile(trace, folder / "raw" / "rank0000.xplane.pb")
+    raw = folder / "raw" / f"rank0000{kind.suffix}"
+    shutil.copytree(trace, raw) if trace.is_dir() else shutil.copyfile(trace, raw)
+    dump = trace.with_name(f"{trace.name.removesuffix(kind.suffix)}.dump")  # the HLO of a report of nsys
+    if dump.is_dir():
+        shutil.copytree(dump, folder / "raw" / "rank0000.dump")
     warning = f"Made from {trace.name}: sources are as this machine has them now, and may differ from what ran."
     manifest = Manifest(
-        backend="jax",
+        backend=kind.backend,
         command=(),
         exit_code=None,
         steps=None,
         environment={},
-        raw=("raw/rank0000.xplane.pb",),
+        raw=(f"raw/{raw.name}",),
         sources=(),
         user_code=tuple(user_code),
         warnings=(warning,),

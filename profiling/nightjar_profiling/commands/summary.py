@@ -1,74 +1,66 @@
-"""`nightjar-profiling summary`: the shares and the hottest lines of a capture, in the terminal."""
+"""`nightjar-profiling summary`: what a person wants to know first of a capture, in the terminal."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nightjar_profiling.errors import InputError
 
+if TYPE_CHECKING:
+    from nightjar_profiling.overview import Overview
+
 REPORT_AGAIN = "`nightjar-profiling report` makes it again from the raw trace"
+PIPED_WIDTH = 160
 
 
 def summary(
     capture: Annotated[Path, typer.Argument(help="A capture folder.")] = Path("capture"),
     lines: Annotated[int, typer.Option(min=1, help="How many lines to show.")] = 15,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print profile and overview as one line of JSON.")] = False,
 ) -> None:
-    """Prints where the device time goes: the shares and the hottest Python lines.
+    """Prints where the device time goes: what is explained, idle time, programs, categories, the hottest Python lines.
 
     Example: nightjar-profiling summary capture --lines 5
     """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
     from nightjar_profiling.analyse import SCHEMA
     from nightjar_profiling.documents import read_json
+    from nightjar_profiling.manifest import check_finished
+    from nightjar_profiling.terminal import render_summary
 
+    check_finished(capture)
     profile = read_json(capture / "profile.json", SCHEMA)
+    overview = read_overview(capture)
     if as_json:
-        print(json.dumps(profile))
+        print(json.dumps({**profile, "overview": None if overview is None else asdict(overview)}))
         return
+    console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, soft_wrap=False)
     try:
-        text = render_summary(profile, lines, shutil.get_terminal_size().columns)
+        parts = list(render_summary(profile, overview, lines, bar=console.is_terminal))
+        with console.capture() as captured:
+            for part in parts:
+                console.print(*(["", part] if isinstance(part, Table) else [part]), sep="\n")
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"{capture / 'profile.json'}: not a whole profile: {error!r}.", REPORT_AGAIN) from None
-    for row in text:
-        print(row)
+    print("\n".join(row.rstrip() for row in captured.get().splitlines()))
 
 
-def render_summary(profile: dict[str, Any], lines: int, width: int) -> list[str]:
-    """The lines of the summary: headline, table, warnings."""
-    rows = [
-        (
-            f"{line['self_ns'] / 1e6:.3f}",
-            f"{line['fraction']:.1%}",
-            f"{Path(line['file']).name}:{line['line']}",
-            line["source"] or "",
-        )
-        for line in profile["hot_lines"][:lines]
-    ]
-    table = render_columns([("ms", "share", "line", "source"), *rows], width)
-    return [headline(profile), *table, *(f"warning: {warning}" for warning in profile["warnings"])]
+def read_overview(capture: Path) -> Overview | None:
+    """The overview of a capture's tables; None where it has none, since a profile alone is worth showing.
 
-
-def headline(profile: dict[str, Any]) -> str:
-    """One line: device time, and what of it is explained."""
-    steps = "" if profile["steps"] is None else f" in steps {profile['steps'][0]} to {profile['steps'][1]}"
-    return (
-        f"{profile['device_time_ns'] / 1e6:.3f} ms of device time{steps}: {profile['user_fraction']:.1%} in your code, "
-        f"{profile['direct_fraction']:.1%} direct, {profile['inferred_fraction']:.1%} inferred, "
-        f"{profile['unattributed_fraction']:.1%} without a stack"
-    )
-
-
-def render_columns(rows: list[tuple[str, str, str, str]], width: int) -> list[str]:
-    """Aligned text, the first two columns to the right, each line cut at the width.
-
-    >>> render_columns([("ms", "share", "line", "source"), ("12.5", "9.0%", "a.py:3", "x = y @ z")], 24)
-    ['  ms  share  line    so…', '12.5   9.0%  a.py:3  x …']
+    Raises:
+        InputError: a table is damaged.
     """
-    first, second, third = (max(len(row[number]) for row in rows) for number in range(3))
-    lines = [f"{a:>{first}}  {b:>{second}}  {c:<{third}}  {d}" for a, b, c, d in rows]
-    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+    from nightjar_profiling.overview import make_overview
+    from nightjar_profiling.tables import read_tables
+
+    return make_overview(read_tables(capture / "tables")) if (capture / "tables").is_dir() else None

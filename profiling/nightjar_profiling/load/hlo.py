@@ -1,7 +1,8 @@
 """Which instructions has a compiled program, how do they depend on each other, and which Python stack has each?
 
 In: a serialized HloProto. Out: a `Program`, plain data, and its rows for the tables. Traces embed the module as it was
-after all optimizations; `metadata.stack_frame_id` is the only link to Python (`source_file` is set on no instruction).
+after all optimizations. The link to Python is `metadata.stack_frame_id`, or, where the compiler wrote only one line for
+each instruction (older XLA, other frontends), `source_file` and `source_line`: a stack of one frame.
 
 Source: openxla/xla:xla/service/hlo.proto, openxla/xla:xla/xla_data.proto
 """
@@ -10,42 +11,57 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from nightjar_profiling.errors import InputError
+from nightjar_profiling.load.hlo_cost import Cost, count_costs
+from nightjar_profiling.load.hlo_groups import read_group_size
+from nightjar_profiling.load.hlo_memory import Buffer, read_peak
+from nightjar_profiling.load.shapes import count_bytes, count_elements, on_host
 from nightjar_profiling.protos import hlo_pb2
 
 Value = TypeVar("Value")
 
-# Bits of a PrimitiveType, by its number in xla_data.proto. Tuples are summed; tokens and opaque values take no bytes.
-ELEMENT_BITS = {
-    **dict.fromkeys((30, 31), 1),
-    **dict.fromkeys((26, 27), 2),
-    **dict.fromkeys((21, 22, 32), 4),
-    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33), 8),
-    **dict.fromkeys((3, 7, 10, 16), 16),
-    **dict.fromkeys((4, 8, 11), 32),
-    **dict.fromkeys((5, 9, 12, 15), 64),
-    18: 128,
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """One HLO instruction; operands and called computations are given by name."""
+    """One HLO instruction; operands and called computations are given by name.
+
+    Attributes:
+        kind: of a fusion: kLoop, kInput, kOutput, kCustom; else empty.
+        elements: of the result.
+        bytes: of the result.
+        flops: floating point operations, as `hlo_cost` counts them; None where they cannot be known.
+        transcendentals: evaluations of exp, tanh and the like, which `flops` leaves out.
+        bytes_accessed: read and written; None where it cannot be known.
+        on_host: the result lies in the memory of the host.
+        group_size: devices in a group of a collective; None where the instruction does not say, or is none.
+        channel_id: of a collective; None where it has none.
+        scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty where not recorded.
+        parameter_number: of a parameter, the operand of the caller that it receives.
+    """
 
     name: str
     opcode: str
-    kind: str  # of a fusion: kLoop, kInput, kOutput, kCustom; else empty
+    kind: str
     computation: str
     op_name: str
     frame_id: int | None
     bytes: int
     operands: tuple[str, ...]
     called: tuple[str, ...]
+    elements: int = 0
+    flops: float | None = None
+    transcendentals: float = 0.0
+    bytes_accessed: int | None = None
+    on_host: bool = False
+    group_size: int | None = None
+    channel_id: int | None = None
+    scheduling_name: str = ""
+    parameter_number: int = 0
 
     @property
     def category(self) -> str:
@@ -73,6 +89,7 @@ class Program:
         computations: names of the instructions of each computation, operands before users.
         roots: name of the root instruction of each computation.
         frames: by id.
+        buffers: live at the peak of memory; empty where XLA's buffer assignment is not recorded.
     """
 
     program_id: int
@@ -82,6 +99,7 @@ class Program:
     computations: dict[str, tuple[str, ...]]
     roots: dict[str, str]
     frames: dict[int, Frame]
+    buffers: tuple[Buffer, ...] = ()
 
     def below(self, instruction: str) -> Iterator[str]:
         """All instructions of the computations that an instruction calls, at any depth."""
@@ -116,9 +134,13 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
     names = {one.id: one.name for computation in module.computations for one in computation.instructions}
     called = {computation.id: computation.name for computation in module.computations}
     frames = _read_frames(module.stack_frame_index, where)
+    lines = _add_lines(module, frames)
+    costs = count_costs(module)
     try:
         instructions = {
-            one.name: _read_instruction(one, computation.name, names, called, frames)
+            one.name: _read_instruction(
+                one, computation.name, names, called, _frame_of(one, frames, lines), costs[one.id]
+            )
             for computation in module.computations
             for one in computation.instructions
         }
@@ -135,11 +157,12 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
         computations={c.name: tuple(one.name for one in c.instructions) for c in module.computations},
         roots=roots,
         frames=frames,
+        buffers=read_peak(proto),
     )
 
 
 def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a program in the tables `programs`, `instructions` and `frames`."""
+    """The rows of a program in the tables `programs`, `instructions`, `frames` and `buffers`."""
     key = {"program_id": program.program_id}
     return {
         "programs": [{**key, "name": program.name, "fingerprint": program.fingerprint}],
@@ -152,6 +175,9 @@ def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
                 "op_name": one.op_name,
                 "frame_id": one.frame_id,
                 "bytes": one.bytes,
+                "flops": one.flops,
+                "bytes_accessed": one.bytes_accessed,
+                "scheduling_name": one.scheduling_name or None,
             }
             for one in program.instructions.values()
         ],
@@ -166,6 +192,10 @@ def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
             }
             for frame in program.frames.values()
         ],
+        "buffers": [
+            {**key, "instruction": one.instruction, "kind": one.kind, "size_bytes": one.size_bytes}
+            for one in program.buffers
+        ],
     }
 
 
@@ -174,30 +204,29 @@ def _read_instruction(
     computation: str,
     names: dict[int, str],
     called: dict[int, str],
-    frames: dict[int, Frame],
+    frame_id: int | None,
+    cost: Cost,
 ) -> Instruction:
-    frame_id = one.metadata.stack_frame_id
     return Instruction(
         name=one.name,
         opcode=one.opcode,
         kind=one.fusion_kind,
         computation=computation,
         op_name=one.metadata.op_name,
-        frame_id=frame_id if frame_id in frames else None,
+        frame_id=frame_id,
         bytes=count_bytes(one.shape),
         operands=tuple(names[number] for number in one.operand_ids),
         called=tuple(called[number] for number in one.called_computation_ids),
+        elements=count_elements(one.shape),
+        flops=cost.flops,
+        transcendentals=cost.transcendentals,
+        bytes_accessed=cost.bytes_accessed,
+        on_host=on_host(one.shape),
+        group_size=read_group_size(one),
+        channel_id=one.channel_id if one.channel_id > 0 else None,
+        scheduling_name=one.metadata.scheduling_name,
+        parameter_number=one.parameter_number,
     )
-
-
-def count_bytes(shape: hlo_pb2.Shape) -> int:
-    """Bytes of a dense array of that shape, or of all arrays of a tuple."""
-    if shape.tuple_shapes:
-        return sum(count_bytes(part) for part in shape.tuple_shapes)
-    bits = ELEMENT_BITS.get(shape.element_type, 0)
-    for size in shape.dimensions:
-        bits *= max(size, 0)
-    return (bits + 7) // 8
 
 
 def _read_frames(index: hlo_pb2.StackFrameIndex, where: str) -> dict[int, Frame]:
@@ -214,7 +243,43 @@ def _read_frames(index: hlo_pb2.StackFrameIndex, where: str) -> dict[int, Frame]
             )
     except IndexError:
         raise InputError(f"{where}: a stack frame refers to a file, function or line that is not there.") from None
+    return _without_circles(frames)
+
+
+def _without_circles(frames: dict[int, Frame]) -> dict[int, Frame]:
+    """Cuts each stack where it would come back to a frame of its own, or goes on to one that is absent."""
+    sound: set[int] = set()
+    for number in frames:
+        path: dict[int, None] = {}
+        here: int | None = number
+        while here is not None and here not in sound:
+            path[here] = None
+            parent = frames[here].parent_id
+            if parent is not None and (parent not in frames or parent in path):
+                frames[here] = replace(frames[here], parent_id=None)
+                break
+            here = parent
+        sound.update(path)
     return frames
+
+
+def _add_lines(module: hlo_pb2.HloModule, frames: dict[int, Frame]) -> dict[tuple[str, int], int]:
+    """Adds a frame for each line that instructions without a stack name; returns their ids."""
+    found: dict[tuple[str, int], int] = {}
+    for computation in module.computations:
+        for one in computation.instructions:
+            line = (one.metadata.source_file, one.metadata.source_line)
+            if line[0] and one.metadata.stack_frame_id not in frames and line not in found:
+                found[line] = len(frames) + len(found) + 1
+    for (file, number), frame_id in found.items():
+        frames[frame_id] = Frame(frame_id=frame_id, parent_id=None, file=file, line=number, function="")
+    return found
+
+
+def _frame_of(one: hlo_pb2.HloInstruction, frames: dict[int, Frame], lines: dict[tuple[str, int], int]) -> int | None:
+    own = one.metadata.stack_frame_id
+    line = (one.metadata.source_file, one.metadata.source_line)
+    return own if 0 < own <= len(frames) - len(lines) else lines.get(line)
 
 
 def _at(values: Sequence[Value], number: int) -> Value:

@@ -1,262 +1,122 @@
 """Which kernels and thunks ran, when, for how long, and which compiled programs did they belong to?
 
-In: an XSpace protobuf, as `jax.profiler` writes it (`*.xplane.pb`). Out: a `Trace`: rows of `ops` and `executions`, and
-the programs whose HLO the trace embeds.
+In: an XSpace protobuf, as `jax.profiler` writes it (`*.xplane.pb`). Out: a `Raw`: the tables `ops`, `executions`,
+`ranges` and `steps`, and the programs whose HLO the trace embeds, or that XLA dumped beside it: for
+`host.xplane.pb` into `host.dump` (`XLA_FLAGS="--xla_dump_to=host.dump --xla_dump_hlo_as_proto"`).
 
 On a GPU an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; the launches on the host plane are not
-counted. On a CPU an op is a thunk event of `/host:CPU`, on whichever thread. A thunk that runs on after its event has
-ended (asynchronous) ends where the event `end: <op>` begins whose `_c` is the thunk's `_p`. A thunk that contains
-others (while, call, conditional) is left out, so that no time counts twice.
+counted. On a TPU it is an event of a line of XLA ops. Where no device has any, it is a thunk of `/host:CPU`. An op that
+contains others (while, call, conditional) is left out, so that no time counts twice.
 
-Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, xla/backends/cpu/runtime/thunk_executor.cc
+Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/profiler/utils/xplane_schema.cc
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from google.protobuf.message import DecodeError
+import polars as pl
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.load.hlo import Program, read_program
-from nightjar_profiling.protos import xplane_pb2
+from nightjar_profiling.load.hlo_dump import read_dump_folder
+from nightjar_profiling.load.raw import Raw
+from nightjar_profiling.load.wire import WireError
+from nightjar_profiling.load.xplane_device import DEVICE, read_gpu, read_tpu
+from nightjar_profiling.load.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
+from nightjar_profiling.load.xplane_ops import Ops, find_containers, tabulate
+from nightjar_profiling.load.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
+from nightjar_profiling.load.xplane_values import as_int64
 
-DEVICE_PLANE = re.compile(r"/device:GPU:(\d+)")
-PROGRAM_EVENT = re.compile(r".*\((\d+)\)")
-Stats = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Op:
-    """One run of a kernel or thunk; `run_id` ties together what one launch of a program ran."""
-
-    rank: int
-    device: int
-    program_id: int | None
-    run_id: int | None
-    instruction: str | None
-    stream: str
-    kernel: str
-    start_ns: int
-    duration_ns: int
-
-    @property
-    def end_ns(self) -> int:
-        """When it ended."""
-        return self.start_ns + self.duration_ns
+PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """What one or more raw traces hold."""
-
-    ops: tuple[Op, ...]
-    programs: dict[int, Program]
-    warnings: tuple[str, ...]
-
-
-def read_trace(path: Path, rank: int = 0) -> Trace:
+def read_raw(path: Path, rank: int = 0) -> Raw:
     """Reads a `*.xplane.pb` file.
 
     Raises:
         InputError: missing, empty, truncated, or not an XSpace.
     """
-    space = xplane_pb2.XSpace()
-    try:
-        space.ParseFromString(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    except DecodeError as error:
-        hint = "the file is truncated or is something else: capture again"
-        raise InputError(f"{path}: not an XSpace protobuf: {error}.", hint) from None
-    if not space.planes:
-        hint = "the file is empty or something else: was the program killed, or the disk full?"
-        raise InputError(f"{path}: holds no plane ({path.stat().st_size} bytes), expected a profiler's trace.", hint)
+    space = read_space(path)
     programs = {program.program_id: program for program in _read_programs(space, path)}
-    ops = [op for plane in space.planes for op in _read_device(plane, rank)]
-    if not ops:
-        ops = [op for plane in space.planes if plane.name == "/host:CPU" for op in _read_thunks(plane, rank)]
-        ops = drop_containers(ops, programs)
-    warnings = [f"{path.name}: the profiler says: {text}" for text in (*space.errors, *space.warnings)]
-    return Trace(ops=tuple(ops), programs=programs, warnings=(*warnings, *_missing(path, ops, programs)))
+    programs = {**_read_dumped(path, programs), **programs}
+    try:
+        hosts = [decode(plane, STATS) for plane in space.planes if plane.name.startswith("/host:")]
+        parts = [tabulate(ops, rank) for ops in _read_devices(space, read_launches(hosts))]
+        if not any(part["ops"].height for part in parts):
+            thunks = [read_thunks(host) for host in hosts if host.plane.name == "/host:CPU"]
+            parts = [tabulate(ops.take(~find_containers(ops, programs)), rank) for ops in thunks]
+        tables = tabulate_ranges(hosts, rank)
+    except WireError as error:
+        raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
+    tables |= {name: pl.concat([part[name] for part in parts]) for name in ("ops", "executions") if parts}
+    warnings = [f"{path.name}: the profiler says: {text}" for text in space.notes]
+    warnings += [*_missing(path, tables, programs), *_mismatched(path, tables, programs)]
+    return Raw(tables=tables, programs=programs, warnings=tuple(warnings))
 
 
-def merge_traces(traces: Iterable[Trace]) -> Trace:
-    """One trace of several ranks; a program of another rank that has a taken id but differs gets a free id."""
-    programs: dict[int, Program] = {}
-    ops: list[Op] = []
-    warnings: list[str] = []
-    for trace in traces:
-        moved: dict[int, int] = {}
-        for number, program in trace.programs.items():
-            taken = programs.get(number)
-            if taken is not None and taken.fingerprint != program.fingerprint:
-                moved[number] = max(*programs, *trace.programs) + 1
-                program = replace(program, program_id=moved[number])
-            programs.setdefault(program.program_id, program)
-        ops += [
-            replace(op, program_id=moved.get(op.program_id, op.program_id)) if op.program_id is not None else op
-            for op in trace.ops
-        ]
-        warnings += trace.warnings
-    return Trace(ops=tuple(ops), programs=programs, warnings=tuple(warnings))
+def _read_devices(space: Space, launches: Launches) -> Iterator[Ops]:
+    """The ops of each device, in order of its number."""
+    found: list[tuple[int, str, Plane]] = []
+    for plane in space.planes:
+        if (name := DEVICE.fullmatch(plane.name)) is not None:
+            found.append((int(name[2]), name[1], plane))
+    for device, kind, plane in sorted(found, key=lambda one: one[:2]):
+        yield read_gpu(plane, device, launches) if kind == "GPU" else read_tpu(plane, device)
 
 
-def drop_containers(ops: Iterable[Op], programs: dict[int, Program]) -> list[Op]:
-    """Leaves out the ops that contain others.
-
-    With HLO, an op is a container when an instruction of a computation that it calls ran as an op of its own. Without,
-    when it encloses another op of the same program on the same thread.
-    """
-    ops = list(ops)
-    ran: dict[int | None, set[str | None]] = defaultdict(set)
-    for op in ops:
-        ran[op.program_id].add(op.instruction)
-    containers = {
-        (program.program_id, name)
-        for program in programs.values()
-        for name in ran[program.program_id] & program.instructions.keys()
-        if name is not None and not ran[program.program_id].isdisjoint(program.below(name))
-    }
-    enclosing = _find_enclosing([op for op in ops if op.program_id not in programs])
-    return [op for op in ops if (op.program_id, op.instruction) not in containers and id(op) not in enclosing]
-
-
-def op_rows(ops: Iterable[Op]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of ops in the tables `ops` and `executions`; an execution is what shares a run id on a device."""
-    runs: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-    spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
-    rows = []
-    for op in sorted(ops, key=lambda op: (op.rank, op.device, op.start_ns)):
-        execution = None
-        if op.program_id is not None and op.run_id is not None:
-            numbers = runs[op.rank, op.device, op.program_id]
-            execution = numbers.setdefault(op.run_id, len(numbers))
-            key = (op.rank, op.device, op.program_id, execution)
-            start_ns, end_ns = spans.get(key, (op.start_ns, op.end_ns))
-            spans[key] = (start_ns, max(end_ns, op.end_ns))
-        rows.append(
-            {
-                "rank": op.rank,
-                "device": op.device,
-                "program_id": op.program_id,
-                "execution": execution,
-                "instruction": op.instruction,
-                "stream": op.stream,
-                "kernel": op.kernel,
-                "start_ns": op.start_ns,
-                "duration_ns": op.duration_ns,
-            }
-        )
-    names = ("rank", "device", "program_id", "execution")
-    executions = [
-        {**dict(zip(names, key, strict=True)), "start_ns": start_ns, "duration_ns": end_ns - start_ns}
-        for key, (start_ns, end_ns) in spans.items()
-    ]
-    return {"ops": rows, "executions": executions}
-
-
-def _read_programs(space: xplane_pb2.XSpace, path: Path) -> Iterator[Program]:
+def _read_programs(space: Space, path: Path) -> Iterator[Program]:
     for plane in space.planes:
         if plane.name != "/host:metadata":
             continue
-        for event in plane.event_metadata.values():
-            found = PROGRAM_EVENT.fullmatch(event.name)
+        for event in plane.meta.event_metadata.values():
+            name = text_of(event.name)
+            found = PROGRAM_EVENT.fullmatch(name)
             proto = next(
-                (s.bytes_value for s in event.stats if plane.stat_metadata[s.metadata_id].name == "Hlo Proto"), b""
+                (s.bytes_value for s in event.stats if plane.stat_names.get(s.metadata_id) == "Hlo Proto"), b""
             )
             if found is not None and proto:
-                yield read_program(proto, int(found[1]), f"{path}: HLO of {event.name}")
+                yield read_program(proto, as_int64(int(found[1])), f"{path}: HLO of {name}")
 
 
-def _read_device(plane: xplane_pb2.XPlane, rank: int) -> Iterator[Op]:
-    found = DEVICE_PLANE.fullmatch(plane.name)
-    if found is None:
-        return
-    for line in plane.lines:
-        if line.name.startswith("Stream #"):
-            for event, stats in _events(plane, line):
-                yield _op(plane, line, event, stats, rank, int(found[1]))
+def _read_dumped(path: Path, embedded: Mapping[int, Program]) -> dict[int, Program]:
+    """The programs that the trace does not embed, from what XLA dumped beside it."""
+    found = read_dump_folder(path.parent / f"{path.name.removesuffix('.xplane.pb')}.dump")
+    return {n: read_program(one.data, n, one.where) for n, one in found.items() if n not in embedded}
 
 
-def _read_thunks(plane: xplane_pb2.XPlane, rank: int) -> Iterator[Op]:
-    thunks: list[tuple[Op, int | None]] = []
-    ends: dict[int, int] = {}
-    for line in plane.lines:
-        for event, stats in _events(plane, line):
-            if "hlo_op" in stats:
-                op = _op(plane, line, event, stats, rank, int(stats.get("device_ordinal", 0)))
-                thunks.append((op, stats.get("_p")))
-            elif "_c" in stats and plane.event_metadata[event.metadata_id].name.startswith("end: "):
-                ends[stats["_c"]] = line.timestamp_ns + event.offset_ps // 1000
-    for op, produced in thunks:
-        end_ns = ends.get(produced, 0) if produced is not None else 0
-        yield replace(op, duration_ns=end_ns - op.start_ns) if end_ns > op.end_ns else op
-
-
-def _events(plane: xplane_pb2.XPlane, line: xplane_pb2.XLine) -> Iterator[tuple[xplane_pb2.XEvent, Stats]]:
-    """The events of a line with their stats by name."""
-    names = {number: stat.name for number, stat in plane.stat_metadata.items()}
-    for event in line.events:
-        stats = {}
-        for stat in event.stats:
-            kind = stat.WhichOneof("value")
-            value = names.get(stat.ref_value, "") if kind == "ref_value" else kind and getattr(stat, kind)
-            stats[names.get(stat.metadata_id, "")] = value
-        yield event, stats
-
-
-def _op(
-    plane: xplane_pb2.XPlane,
-    line: xplane_pb2.XLine,
-    event: xplane_pb2.XEvent,
-    stats: Stats,
-    rank: int,
-    device: int,
-) -> Op:
-    known = "hlo_op" in stats and "program_id" in stats
-    run_id = stats.get("run_id")
-    return Op(
-        rank=rank,
-        device=device,
-        program_id=int(stats["program_id"]) if known else None,
-        run_id=None if run_id is None else int(run_id),
-        instruction=str(stats["hlo_op"]) if known else None,
-        stream=line.name,
-        kernel=plane.event_metadata[event.metadata_id].name,
-        start_ns=line.timestamp_ns + event.offset_ps // 1000,
-        duration_ns=event.duration_ps // 1000,
-    )
-
-
-def _find_enclosing(ops: list[Op]) -> set[int]:
-    """Ids (of the objects) of the ops that enclose another of the same program on the same thread."""
-    found: set[int] = set()
-    threads: dict[tuple[int | None, str], list[Op]] = defaultdict(list)
-    for op in ops:
-        threads[op.program_id, op.stream].append(op)
-    for thread in threads.values():
-        open_ops: list[Op] = []
-        for op in sorted(thread, key=lambda one: (one.start_ns, -one.duration_ns)):
-            while open_ops and open_ops[-1].end_ns < op.end_ns:
-                open_ops.pop()
-            if open_ops:
-                found.add(id(open_ops[-1]))
-            open_ops.append(op)
-    return found
-
-
-def _missing(path: Path, ops: list[Op], programs: dict[int, Program]) -> list[str]:
-    unknown = {op.program_id for op in ops if op.program_id is not None} - programs.keys()
-    if not unknown:
+def _mismatched(path: Path, tables: dict[str, pl.DataFrame], programs: Mapping[int, Program]) -> list[str]:
+    """Instructions that ran, but which the HLO of their program lacks: it is of another build."""
+    if "ops" not in tables:
         return []
-    ns = sum(op.duration_ns for op in ops if op.program_id in unknown)
+    ran = tables["ops"].group_by("program_id", "instruction").agg(pl.col("duration_ns").sum()).drop_nulls()
+    lost = [
+        (number, name, ns)
+        for number, name, ns in ran.sort("duration_ns", descending=True).iter_rows()
+        if number in programs and name not in programs[number].instructions
+    ]
+    if not lost:
+        return []
     return [
-        f"{path.name}: no HLO for {len(unknown)} of the programs that ran ({ns / 1e6:.3f} ms): "
-        "their ops cannot be attributed to Python."
+        f"{path.name}: {len(lost)} instructions that ran ({sum(ns for *_, ns in lost) / 1e6:.3f} ms) are not in the "
+        f"HLO of their program, such as {lost[0][1]!r} of {programs[lost[0][0]].name!r}: is it of another run?"
+    ]
+
+
+def _missing(path: Path, tables: dict[str, pl.DataFrame], programs: dict[int, Program]) -> list[str]:
+    if "ops" not in tables:
+        return []
+    unknown = (
+        tables["ops"]
+        .group_by("program_id")
+        .agg(pl.col("duration_ns").sum())
+        .filter(pl.col("program_id").is_not_null() & ~pl.col("program_id").is_in(list(programs)))
+    )
+    if unknown.is_empty():
+        return []
+    return [
+        f"{path.name}: no HLO for {unknown.height} of the programs that ran "
+        f"({int(unknown['duration_ns'].sum()) / 1e6:.3f} ms): their ops cannot be attributed to Python."
     ]

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#nightjar_profiling/protos/hlo.proto\x12\x0cnightjar.hlo\"7\n\x08HloProto\x12+\n\nhlo_module\x18\x01 \x01(\x0b\x32\x17.nightjar.hlo.HloModule\"\xf0\x01\n\tHloModule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0c\x63omputations\x18\x03 \x03(\x0b\x32\x1c.nightjar.hlo.HloComputation\x12\n\n\x02id\x18\x05 \x01(\x03\x12\x1c\n\x14\x65ntry_computation_id\x18\x06 \x01(\x03\x12\x38\n\x11stack_frame_index\x18\x11 \x01(\x0b\x32\x1d.nightjar.hlo.StackFrameIndex\x12=\n\x13\x66rontend_attributes\x18\x13 \x01(\x0b\x32 .nightjar.hlo.FrontendAttributes\"x\n\x12\x46rontendAttributes\x12\x36\n\x03map\x18\x01 \x03(\x0b\x32).nightjar.hlo.FrontendAttributes.MapEntry\x1a*\n\x08MapEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"o\n\x0eHloComputation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0cinstructions\x18\x02 \x03(\x0b\x32\x1c.nightjar.hlo.HloInstruction\x12\n\n\x02id\x18\x05 \x01(\x03\x12\x0f\n\x07root_id\x18\x06 \x01(\x03\"\xf0\x01\n\x0eHloInstruction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06opcode\x18\x02 \x01(\t\x12\"\n\x05shape\x18\x03 \x01(\x0b\x32\x13.nightjar.hlo.Shape\x12*\n\x08metadata\x18\x07 \x01(\x0b\x32\x18.nightjar.hlo.OpMetadata\x12\x13\n\x0b\x66usion_kind\x18\x0b \x01(\t\x12\x1a\n\x12\x63ustom_call_target\x18\x1c \x01(\t\x12\n\n\x02id\x18# \x01(\x03\x12\x13\n\x0boperand_ids\x18$ \x03(\x03\x12\x1e\n\x16\x63\x61lled_computation_ids\x18& \x03(\x03\"p\n\nOpMetadata\x12\x0f\n\x07op_type\x18\x01 \x01(\t\x12\x0f\n\x07op_name\x18\x02 \x01(\t\x12\x13\n\x0bsource_file\x18\x03 \x01(\t\x12\x13\n\x0bsource_line\x18\x04 \x01(\x05\x12\x16\n\x0estack_frame_id\x18\x0f \x01(\x05\"\\\n\x05Shape\x12\x14\n\x0c\x65lement_type\x18\x02 \x01(\x05\x12\x12\n\ndimensions\x18\x03 \x03(\x03\x12)\n\x0ctuple_shapes\x18\x04 \x03(\x0b\x32\x13.nightjar.hlo.Shape\"\xd0\x02\n\x0fStackFrameIndex\x12\x12\n\nfile_names\x18\x01 \x03(\t\x12\x16\n\x0e\x66unction_names\x18\x02 \x03(\t\x12\x42\n\x0e\x66ile_locations\x18\x03 \x03(\x0b\x32*.nightjar.hlo.StackFrameIndex.FileLocation\x12>\n\x0cstack_frames\x18\x04 \x03(\x0b\x32(.nightjar.hlo.StackFrameIndex.StackFrame\x1aL\n\x0c\x46ileLocation\x12\x14\n\x0c\x66ile_name_id\x18\x01 \x01(\x05\x12\x18\n\x10\x66unction_name_id\x18\x02 \x01(\x05\x12\x0c\n\x04line\x18\x03 \x01(\x05\x1a?\n\nStackFrame\x12\x18\n\x10\x66ile_location_id\x18\x01 \x01(\x05\x12\x17\n\x0fparent_frame_id\x18\x02 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#nightjar_profiling/protos/hlo.proto\x12\x0cnightjar.hlo\"r\n\x08HloProto\x12+\n\nhlo_module\x18\x01 \x01(\x0b\x32\x17.nightjar.hlo.HloModule\x12\x39\n\x11\x62uffer_assignment\x18\x03 \x01(\x0b\x32\x1e.nightjar.hlo.BufferAssignment\"\xf0\x01\n\tHloModule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0c\x63omputations\x18\x03 \x03(\x0b\x32\x1c.nightjar.hlo.HloComputation\x12\n\n\x02id\x18\x05 \x01(\x03\x12\x1c\n\x14\x65ntry_computation_id\x18\x06 \x01(\x03\x12\x38\n\x11stack_frame_index\x18\x11 \x01(\x0b\x32\x1d.nightjar.hlo.StackFrameIndex\x12=\n\x13\x66rontend_attributes\x18\x13 \x01(\x0b\x32 .nightjar.hlo.FrontendAttributes\"x\n\x12\x46rontendAttributes\x12\x36\n\x03map\x18\x01 \x03(\x0b\x32).nightjar.hlo.FrontendAttributes.MapEntry\x1a*\n\x08MapEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"o\n\x0eHloComputation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0cinstructions\x18\x02 \x03(\x0b\x32\x1c.nightjar.hlo.HloInstruction\x12\n\n\x02id\x18\x05 \x01(\x03\x12\x0f\n\x07root_id\x18\x06 \x01(\x03\"\x9e\x05\n\x0eHloInstruction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06opcode\x18\x02 \x01(\t\x12\"\n\x05shape\x18\x03 \x01(\x0b\x32\x13.nightjar.hlo.Shape\x12*\n\x08metadata\x18\x07 \x01(\x0b\x32\x18.nightjar.hlo.OpMetadata\x12\x18\n\x10parameter_number\x18\t \x01(\x03\x12\x13\n\x0b\x66usion_kind\x18\x0b \x01(\t\x12\x13\n\x0btuple_index\x18\r \x01(\x03\x12P\n\x1d\x63onvolution_dimension_numbers\x18\x10 \x01(\x0b\x32).nightjar.hlo.ConvolutionDimensionNumbers\x12\x12\n\nchannel_id\x18\x1a \x01(\x03\x12\x1a\n\x12\x63ustom_call_target\x18\x1c \x01(\t\x12@\n\x15\x64ot_dimension_numbers\x18\x1e \x01(\x0b\x32!.nightjar.hlo.DotDimensionNumbers\x12\n\n\x02id\x18# \x01(\x03\x12\x13\n\x0boperand_ids\x18$ \x03(\x03\x12\x1e\n\x16\x63\x61lled_computation_ids\x18& \x03(\x03\x12\x16\n\x0e\x62\x61\x63kend_config\x18+ \x01(\x0c\x12\x32\n\x0ereplica_groups\x18\x31 \x03(\x0b\x32\x1a.nightjar.hlo.ReplicaGroup\x12\x42\n\x16\x63ollective_device_list\x18W \x01(\x0b\x32\".nightjar.hlo.CollectiveDeviceList\x12\x45\n\x1cmesh_axes_replica_group_list\x18] \x01(\x0b\x32\x1f.nightjar.hlo.MeshReplicaGroups\"9\n\x13\x44otDimensionNumbers\x12\"\n\x1alhs_contracting_dimensions\x18\x01 \x03(\x03\"F\n\x1b\x43onvolutionDimensionNumbers\x12\'\n\x1fkernel_output_feature_dimension\x18\x04 \x01(\x03\"#\n\x0cReplicaGroup\x12\x13\n\x0breplica_ids\x18\x01 \x03(\x03\"\xd7\x01\n\x14\x43ollectiveDeviceList\x12\x32\n\x0ereplica_groups\x18\x01 \x03(\x0b\x32\x1a.nightjar.hlo.ReplicaGroup\x12H\n\x17iota_replica_group_list\x18\x02 \x01(\x0b\x32\'.nightjar.hlo.CollectiveDeviceList.Iota\x1a\x41\n\x04Iota\x12\x1a\n\x12num_replica_groups\x18\x01 \x01(\x03\x12\x1d\n\x15num_devices_per_group\x18\x02 \x01(\x03\"\xed\x02\n\x11MeshReplicaGroups\x12\x32\n\x04mesh\x18\x01 \x01(\x0b\x32$.nightjar.hlo.MeshReplicaGroups.Mesh\x12\x35\n\x04\x61xes\x18\x02 \x03(\x0b\x32\'.nightjar.hlo.MeshReplicaGroups.AxisRef\x1a\"\n\x04\x41xis\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x1a:\n\x04Mesh\x12\x32\n\x04\x61xes\x18\x01 \x03(\x0b\x32$.nightjar.hlo.MeshReplicaGroups.Axis\x1a)\n\x07SubAxis\x12\x10\n\x08pre_size\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x1a\x62\n\x07\x41xisRef\x12\x17\n\x0fmesh_axis_index\x18\x01 \x01(\x03\x12>\n\rsub_axis_info\x18\x02 \x01(\x0b\x32\'.nightjar.hlo.MeshReplicaGroups.SubAxis\"\x89\x01\n\nOpMetadata\x12\x0f\n\x07op_type\x18\x01 \x01(\t\x12\x0f\n\x07op_name\x18\x02 \x01(\t\x12\x13\n\x0bsource_file\x18\x03 \x01(\t\x12\x13\n\x0bsource_line\x18\x04 \x01(\x05\x12\x16\n\x0estack_frame_id\x18\x0f \x01(\x05\x12\x17\n\x0fscheduling_name\x18\x10 \x01(\t\"\x82\x01\n\x05Shape\x12\x14\n\x0c\x65lement_type\x18\x02 \x01(\x05\x12\x12\n\ndimensions\x18\x03 \x03(\x03\x12)\n\x0ctuple_shapes\x18\x04 \x03(\x0b\x32\x13.nightjar.hlo.Shape\x12$\n\x06layout\x18\x05 \x01(\x0b\x32\x14.nightjar.hlo.Layout\"\x1e\n\x06Layout\x12\x14\n\x0cmemory_space\x18\x08 \x01(\x03\"\xbc\x01\n\x10\x42ufferAssignment\x12\x34\n\x0flogical_buffers\x18\x01 \x03(\x0b\x32\x1b.nightjar.hlo.LogicalBuffer\x12:\n\x12\x62uffer_allocations\x18\x03 \x03(\x0b\x32\x1e.nightjar.hlo.BufferAllocation\x12\x36\n\x15heap_simulator_traces\x18\x04 \x03(\x0b\x32\x17.nightjar.hlo.HeapTrace\"\xb6\x01\n\rLogicalBuffer\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x38\n\ndefined_at\x18\x03 \x01(\x0b\x32$.nightjar.hlo.LogicalBuffer.Location\x1aQ\n\x08Location\x12\x18\n\x10instruction_name\x18\x02 \x01(\t\x12\x13\n\x0bshape_index\x18\x03 \x03(\x03\x12\x16\n\x0einstruction_id\x18\x04 \x01(\x03\"\xc9\x02\n\x10\x42ufferAllocation\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x17\n\x0fis_thread_local\x18\x03 \x01(\x08\x12&\n\x1eis_entry_computation_parameter\x18\x05 \x01(\x08\x12\x18\n\x10parameter_number\x18\x06 \x01(\x03\x12\x16\n\x0emaybe_live_out\x18\x07 \x01(\x08\x12\x39\n\x08\x61ssigned\x18\t \x03(\x0b\x32\'.nightjar.hlo.BufferAllocation.Assigned\x12\x10\n\x08is_tuple\x18\x0b \x01(\x08\x12\x13\n\x0bis_constant\x18\x0c \x01(\x08\x1a\x43\n\x08\x41ssigned\x12\x19\n\x11logical_buffer_id\x18\x01 \x01(\x03\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\"\xa6\x01\n\tHeapTrace\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.nightjar.hlo.HeapTrace.Event\x12\x1f\n\x17\x62uffer_allocation_index\x18\x03 \x01(\x03\x1aI\n\x05\x45vent\x12\x0c\n\x04kind\x18\x01 \x01(\x05\x12\x11\n\tbuffer_id\x18\x02 \x01(\x03\x12\x1f\n\x17share_with_canonical_id\x18\x05 \x01(\x03\"\xd0\x02\n\x0fStackFrameIndex\x12\x12\n\nfile_names\x18\x01 \x03(\t\x12\x16\n\x0e\x66unction_names\x18\x02 \x03(\t\x12\x42\n\x0e\x66ile_locations\x18\x03 \x03(\x0b\x32*.nightjar.hlo.StackFrameIndex.FileLocation\x12>\n\x0cstack_frames\x18\x04 \x03(\x0b\x32(.nightjar.hlo.StackFrameIndex.StackFrame\x1aL\n\x0c\x46ileLocation\x12\x14\n\x0c\x66ile_name_id\x18\x01 \x01(\x05\x12\x18\n\x10\x66unction_name_id\x18\x02 \x01(\x05\x12\x0c\n\x04line\x18\x03 \x01(\x05\x1a?\n\nStackFrame\x12\x18\n\x10\x66ile_location_id\x18\x01 \x01(\x05\x12\x17\n\x0fparent_frame_id\x18\x02 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,25 +34,61 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FRONTENDATTRIBUTES_MAPENTRY']._loaded_options = None
   _globals['_FRONTENDATTRIBUTES_MAPENTRY']._serialized_options = b'8\001'
   _globals['_HLOPROTO']._serialized_start=53
-  _globals['_HLOPROTO']._serialized_end=108
-  _globals['_HLOMODULE']._serialized_start=111
-  _globals['_HLOMODULE']._serialized_end=351
-  _globals['_FRONTENDATTRIBUTES']._serialized_start=353
-  _globals['_FRONTENDATTRIBUTES']._serialized_end=473
-  _globals['_FRONTENDATTRIBUTES_MAPENTRY']._serialized_start=431
-  _globals['_FRONTENDATTRIBUTES_MAPENTRY']._serialized_end=473
-  _globals['_HLOCOMPUTATION']._serialized_start=475
-  _globals['_HLOCOMPUTATION']._serialized_end=586
-  _globals['_HLOINSTRUCTION']._serialized_start=589
-  _globals['_HLOINSTRUCTION']._serialized_end=829
-  _globals['_OPMETADATA']._serialized_start=831
-  _globals['_OPMETADATA']._serialized_end=943
-  _globals['_SHAPE']._serialized_start=945
-  _globals['_SHAPE']._serialized_end=1037
-  _globals['_STACKFRAMEINDEX']._serialized_start=1040
-  _globals['_STACKFRAMEINDEX']._serialized_end=1376
-  _globals['_STACKFRAMEINDEX_FILELOCATION']._serialized_start=1235
-  _globals['_STACKFRAMEINDEX_FILELOCATION']._serialized_end=1311
-  _globals['_STACKFRAMEINDEX_STACKFRAME']._serialized_start=1313
-  _globals['_STACKFRAMEINDEX_STACKFRAME']._serialized_end=1376
+  _globals['_HLOPROTO']._serialized_end=167
+  _globals['_HLOMODULE']._serialized_start=170
+  _globals['_HLOMODULE']._serialized_end=410
+  _globals['_FRONTENDATTRIBUTES']._serialized_start=412
+  _globals['_FRONTENDATTRIBUTES']._serialized_end=532
+  _globals['_FRONTENDATTRIBUTES_MAPENTRY']._serialized_start=490
+  _globals['_FRONTENDATTRIBUTES_MAPENTRY']._serialized_end=532
+  _globals['_HLOCOMPUTATION']._serialized_start=534
+  _globals['_HLOCOMPUTATION']._serialized_end=645
+  _globals['_HLOINSTRUCTION']._serialized_start=648
+  _globals['_HLOINSTRUCTION']._serialized_end=1318
+  _globals['_DOTDIMENSIONNUMBERS']._serialized_start=1320
+  _globals['_DOTDIMENSIONNUMBERS']._serialized_end=1377
+  _globals['_CONVOLUTIONDIMENSIONNUMBERS']._serialized_start=1379
+  _globals['_CONVOLUTIONDIMENSIONNUMBERS']._serialized_end=1449
+  _globals['_REPLICAGROUP']._serialized_start=1451
+  _globals['_REPLICAGROUP']._serialized_end=1486
+  _globals['_COLLECTIVEDEVICELIST']._serialized_start=1489
+  _globals['_COLLECTIVEDEVICELIST']._serialized_end=1704
+  _globals['_COLLECTIVEDEVICELIST_IOTA']._serialized_start=1639
+  _globals['_COLLECTIVEDEVICELIST_IOTA']._serialized_end=1704
+  _globals['_MESHREPLICAGROUPS']._serialized_start=1707
+  _globals['_MESHREPLICAGROUPS']._serialized_end=2072
+  _globals['_MESHREPLICAGROUPS_AXIS']._serialized_start=1835
+  _globals['_MESHREPLICAGROUPS_AXIS']._serialized_end=1869
+  _globals['_MESHREPLICAGROUPS_MESH']._serialized_start=1871
+  _globals['_MESHREPLICAGROUPS_MESH']._serialized_end=1929
+  _globals['_MESHREPLICAGROUPS_SUBAXIS']._serialized_start=1931
+  _globals['_MESHREPLICAGROUPS_SUBAXIS']._serialized_end=1972
+  _globals['_MESHREPLICAGROUPS_AXISREF']._serialized_start=1974
+  _globals['_MESHREPLICAGROUPS_AXISREF']._serialized_end=2072
+  _globals['_OPMETADATA']._serialized_start=2075
+  _globals['_OPMETADATA']._serialized_end=2212
+  _globals['_SHAPE']._serialized_start=2215
+  _globals['_SHAPE']._serialized_end=2345
+  _globals['_LAYOUT']._serialized_start=2347
+  _globals['_LAYOUT']._serialized_end=2377
+  _globals['_BUFFERASSIGNMENT']._serialized_start=2380
+  _globals['_BUFFERASSIGNMENT']._serialized_end=2568
+  _globals['_LOGICALBUFFER']._serialized_start=2571
+  _globals['_LOGICALBUFFER']._serialized_end=2753
+  _globals['_LOGICALBUFFER_LOCATION']._serialized_start=2672
+  _globals['_LOGICALBUFFER_LOCATION']._serialized_end=2753
+  _globals['_BUFFERALLOCATION']._serialized_start=2756
+  _globals['_BUFFERALLOCATION']._serialized_end=3085
+  _globals['_BUFFERALLOCATION_ASSIGNED']._serialized_start=3018
+  _globals['_BUFFERALLOCATION_ASSIGNED']._serialized_end=3085
+  _globals['_HEAPTRACE']._serialized_start=3088
+  _globals['_HEAPTRACE']._serialized_end=3254
+  _globals['_HEAPTRACE_EVENT']._serialized_start=3181
+  _globals['_HEAPTRACE_EVENT']._serialized_end=3254
+  _globals['_STACKFRAMEINDEX']._serialized_start=3257
+  _globals['_STACKFRAMEINDEX']._serialized_end=3593
+  _globals['_STACKFRAMEINDEX_FILELOCATION']._serialized_start=3452
+  _globals['_STACKFRAMEINDEX_FILELOCATION']._serialized_end=3528
+  _globals['_STACKFRAMEINDEX_STACKFRAME']._serialized_start=3530
+  _globals['_STACKFRAMEINDEX_STACKFRAME']._serialized_end=3593
 # @@protoc_insertion_point(module_scope)

@@ -13,10 +13,10 @@ class XSpace(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     HOSTNAMES_FIELD_NUMBER: _ClassVar[int]
     planes: _containers.RepeatedCompositeFieldContainer[XPlane]
-    errors: _containers.RepeatedScalarFieldContainer[str]
-    warnings: _containers.RepeatedScalarFieldContainer[str]
-    hostnames: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, planes: _Optional[_Iterable[_Union[XPlane, _Mapping]]] = ..., errors: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., hostnames: _Optional[_Iterable[str]] = ...) -> None: ...
+    errors: _containers.RepeatedScalarFieldContainer[bytes]
+    warnings: _containers.RepeatedScalarFieldContainer[bytes]
+    hostnames: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, planes: _Optional[_Iterable[_Union[XPlane, _Mapping]]] = ..., errors: _Optional[_Iterable[bytes]] = ..., warnings: _Optional[_Iterable[bytes]] = ..., hostnames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class XPlane(_message.Message):
     __slots__ = ("name", "lines", "event_metadata", "stat_metadata")
@@ -38,11 +38,11 @@ class XPlane(_message.Message):
     LINES_FIELD_NUMBER: _ClassVar[int]
     EVENT_METADATA_FIELD_NUMBER: _ClassVar[int]
     STAT_METADATA_FIELD_NUMBER: _ClassVar[int]
-    name: str
+    name: bytes
     lines: _containers.RepeatedCompositeFieldContainer[XLine]
     event_metadata: _containers.MessageMap[int, XEventMetadata]
     stat_metadata: _containers.MessageMap[int, XStatMetadata]
-    def __init__(self, name: _Optional[str] = ..., lines: _Optional[_Iterable[_Union[XLine, _Mapping]]] = ..., event_metadata: _Optional[_Mapping[int, XEventMetadata]] = ..., stat_metadata: _Optional[_Mapping[int, XStatMetadata]] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., lines: _Optional[_Iterable[_Union[XLine, _Mapping]]] = ..., event_metadata: _Optional[_Mapping[int, XEventMetadata]] = ..., stat_metadata: _Optional[_Mapping[int, XStatMetadata]] = ...) -> None: ...
 
 class XLine(_message.Message):
     __slots__ = ("id", "name", "timestamp_ns", "events")
@@ -51,10 +51,10 @@ class XLine(_message.Message):
     TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     id: int
-    name: str
+    name: bytes
     timestamp_ns: int
     events: _containers.RepeatedCompositeFieldContainer[XEvent]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., timestamp_ns: _Optional[int] = ..., events: _Optional[_Iterable[_Union[XEvent, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[bytes] = ..., timestamp_ns: _Optional[int] = ..., events: _Optional[_Iterable[_Union[XEvent, _Mapping]]] = ...) -> None: ...
 
 class XEvent(_message.Message):
     __slots__ = ("metadata_id", "offset_ps", "duration_ps", "stats")
@@ -81,25 +81,27 @@ class XStat(_message.Message):
     double_value: float
     uint64_value: int
     int64_value: int
-    str_value: str
+    str_value: bytes
     bytes_value: bytes
     ref_value: int
-    def __init__(self, metadata_id: _Optional[int] = ..., double_value: _Optional[float] = ..., uint64_value: _Optional[int] = ..., int64_value: _Optional[int] = ..., str_value: _Optional[str] = ..., bytes_value: _Optional[bytes] = ..., ref_value: _Optional[int] = ...) -> None: ...
+    def __init__(self, metadata_id: _Optional[int] = ..., double_value: _Optional[float] = ..., uint64_value: _Optional[int] = ..., int64_value: _Optional[int] = ..., str_value: _Optional[bytes] = ..., bytes_value: _Optional[bytes] = ..., ref_value: _Optional[int] = ...) -> None: ...
 
 class XEventMetadata(_message.Message):
-    __slots__ = ("id", "name", "stats")
+    __slots__ = ("id", "name", "display_name", "stats")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
     id: int
-    name: str
+    name: bytes
+    display_name: bytes
     stats: _containers.RepeatedCompositeFieldContainer[XStat]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., stats: _Optional[_Iterable[_Union[XStat, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[bytes] = ..., display_name: _Optional[bytes] = ..., stats: _Optional[_Iterable[_Union[XStat, _Mapping]]] = ...) -> None: ...
 
 class XStatMetadata(_message.Message):
     __slots__ = ("id", "name")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     id: int
-    name: str
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+    name: bytes
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...

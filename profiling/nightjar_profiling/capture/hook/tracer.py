@@ -5,6 +5,9 @@ ends it is left and the device is idle. Without: from the moment that the progra
 until the program ends. Each process leaves `<pid>.xplane.pb` and `<pid>.json`, which says what happened, in the folder
 that $NIGHTJAR_CAPTURE_RAW names. Nothing that fails here reaches the program. Standard library only.
 
+Under Nsight Systems there is no trace of JAX's: the first step calls `cuProfilerStart` and the last `cuProfilerStop`,
+for which nsys waits, and XLA dumps its programs to `<pid>.dump`, since nsys knows only their names.
+
 Source: jax-ml/jax:jax/_src/profiler.py, jax/_src/xla_bridge.py
 """
 
@@ -12,11 +15,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import json
 import os
+import re
 import shutil
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,6 +46,7 @@ class Tracer:
         self.pid = os.getpid()
         self.state = "waiting"  # then tracing, then done
         self.annotation: str | None = None  # name of the annotation that started the trace
+        self.session: Any = None  # jaxlib's, of a JAX whose own trace takes no options
         self.lock = threading.RLock()
         self.notes: dict[str, Any] = {"pid": self.pid, "state": self.state, "error": None, "seen": None, "traced": None}
         self.write_notes()
@@ -54,10 +62,7 @@ class Tracer:
                 self.stop
             )  # again, and late: exit handlers run last first, and JAX's take the backends away
             try:
-                options = self.profiler.ProfileOptions()
-                options.python_tracer_level = 0
-                options.host_tracer_level = 1  # the lowest at which CPU thunks are recorded
-                self.start_trace(str(self.scratch), profiler_options=options)
+                self.begin()
             except Exception as error:
                 self.finish(f"the trace did not start: {error}")
             self.write_notes()
@@ -70,13 +75,33 @@ class Tracer:
             try:
                 wait_for_devices()
                 self.describe()
-                self.stop_trace()
-                for found in self.scratch.glob("**/*.xplane.pb"):
-                    found.replace(self.folder / f"{self.pid}.xplane.pb")
-                shutil.rmtree(self.scratch, ignore_errors=True)
+                self.end()
                 self.finish(reason)
             except Exception as error:
                 self.finish(f"the trace did not end: {error}")
+
+    def begin(self) -> None:
+        """Starts JAX's profiler; a JAX whose `start_trace` takes no options yet has those of jaxlib's own session."""
+        public = hasattr(self.profiler, "ProfileOptions")
+        source = self.profiler if public else sys.modules[self.start_trace.__module__].xla_client.profiler
+        options = source.ProfileOptions()
+        options.python_tracer_level = 0
+        options.host_tracer_level = 1 if public else 2  # the lowest at which CPU thunks are recorded
+        if public:
+            self.start_trace(str(self.scratch), profiler_options=options)
+        else:
+            sys.modules["jax"].devices()  # a session that starts before the backends misses what TPUs do
+            self.session = source.ProfilerSession(options)
+
+    def end(self) -> None:
+        """Stops JAX's profiler, and gives the trace its name."""
+        if self.session is None:
+            self.stop_trace()
+        else:
+            self.session.export(self.session.stop(), str(self.scratch))
+        for found in self.scratch.glob("**/*.xplane.pb"):
+            found.replace(self.folder / f"{self.pid}.xplane.pb")
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def enter_step(self, name: str, number: int) -> None:
         """A step annotation is about to begin."""
@@ -102,6 +127,11 @@ class Tracer:
         if os.getpid() == self.pid:
             self.stop()
             self.write_notes()
+
+    def disarm(self) -> None:
+        """Leaves nothing to do at the program's end."""
+        atexit.unregister(self.stop)
+        atexit.unregister(self.at_exit)
 
     def finish(self, error: str | None) -> None:
         """No more tracing in this process."""
@@ -132,6 +162,46 @@ class Tracer:
         return self.folder / f".{self.pid}"
 
 
+class NsysTracer(Tracer):
+    """The same for a program that runs under nsys, which itself writes the report."""
+
+    def begin(self) -> None:
+        """With steps, tells nsys to collect from now on; without, it has since the start."""
+        if self.steps is not None:
+            call_driver("cuProfilerStart")
+
+    def end(self) -> None:
+        """Tells nsys that the last step is over."""
+        if self.steps is not None:
+            call_driver("cuProfilerStop")
+
+
+def call_driver(name: str) -> None:
+    """Calls a function of the CUDA driver that takes nothing."""
+    code = getattr(ctypes.CDLL("libcuda.so.1"), name)()
+    if code:
+        raise OSError(f"{name} gave CUDA error {code}")
+
+
+def dump_programs(tracer: Tracer) -> None:
+    """Has XLA dump what it compiles; what the user's flags say of it wins, since it stands behind.
+
+    Where the user has a folder for dumps, they stay there as they would have been, protobufs come beside them, and the
+    notes say where: the command that started this program copies them.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    theirs = re.findall(r"--xla_dump_to=(\S+)", flags)
+    if theirs:
+        text = "" if "--xla_dump_hlo_as_" in flags else " --xla_dump_hlo_as_text"  # what XLA does by itself
+        ours = f"--xla_dump_hlo_as_proto{text}"
+        tracer.notes["dumped_to"] = str(Path(theirs[-1]).absolute())
+        tracer.notes["dumped_since_ns"] = time.time_ns()
+        tracer.write_notes()
+    else:
+        ours = f"--xla_dump_to={tracer.folder / str(tracer.pid)}.dump --xla_dump_hlo_as_proto"
+    os.environ["XLA_FLAGS"] = f"{ours} {flags}".strip()
+
+
 def wait_for_devices() -> None:
     """Blocks until everything that the program has dispatched is computed, without a computation of its own."""
     jax = sys.modules["jax"]
@@ -149,11 +219,16 @@ def arm(profiler: ModuleType) -> None:
     """
     first, colon, last = os.environ.get("NIGHTJAR_CAPTURE_STEPS", "").partition(":")
     steps = (int(first), int(last)) if colon else None
-    tracer = Tracer(profiler, Path(os.environ["NIGHTJAR_CAPTURE_RAW"]), steps)
+    raw = Path(os.environ["NIGHTJAR_CAPTURE_RAW"])
+    under_nsys = os.environ.get("NIGHTJAR_CAPTURE_BACKEND") == "nsys"
+    tracer = (NsysTracer if under_nsys else Tracer)(profiler, raw, steps)
     profiler.StepTraceAnnotation = listening_annotation(profiler.StepTraceAnnotation, tracer)  # type: ignore[attr-defined]
-    give_way_to_own_traces(tracer)
+    if under_nsys:
+        on_backends(before=lambda: dump_programs(tracer))
+    else:
+        give_way_to_own_traces(tracer)
     if steps is None:
-        start_with_backends(tracer)
+        on_backends(after=tracer.start)
 
 
 def listening_annotation(original: type, tracer: Tracer) -> type:
@@ -194,14 +269,21 @@ def give_way_to_own_traces(tracer: Tracer) -> None:
         setattr(module, "start_trace", start_trace)  # noqa: B010 - a foreign module
 
 
-def start_with_backends(tracer: Tracer) -> None:
-    """Starts the trace once the program itself has made the backends: before, it may still configure them."""
+def nothing() -> None:
+    """What happens by default."""
+
+
+def on_backends(before: Callable[[], None] = nothing, after: Callable[[], None] = nothing) -> None:
+    """Does something as the program itself first makes the backends: until then, it may still configure them."""
     bridge = sys.modules["jax._src.xla_bridge"]
     original = bridge.backends
+    waiting = [before]
 
     def backends() -> Any:
+        while waiting:
+            waiting.pop()()
         found = original()
-        tracer.start()
+        after()
         return found
 
     bridge.backends = backends  # type: ignore[attr-defined]

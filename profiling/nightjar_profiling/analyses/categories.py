@@ -1,0 +1,100 @@
+"""What kind of work does the device time go to?
+
+In: ops and instructions. Out: device time by category, in a person's words rather than by opcode. The category of an
+op is that of its instruction; communication comes before all else, whatever wraps it. What a fusion does cannot be
+told from its kind: it counts as matrix product or convolution where its flops are mostly theirs, which is when it
+does more than `PRODUCT_FLOPS_PER_ELEMENT` for each element that it makes. Of an op without an instruction only the
+kernel's name is known: it is a matrix product where that says so, and else stays without a category.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nightjar_profiling.analyses.overlap import mark_communication
+from nightjar_profiling.tables import Tables
+
+PRODUCT_FLOPS_PER_ELEMENT = 64.0  # a reduction or a chain of 60 elementwise operations does less
+PRODUCTS = r"gemm|matmul|\$lt\$|cudnn.*conv|onednn"
+PRODUCT_KERNELS = r"(?i)gemm|cutlass|cublas|matmul"
+MOVES = [
+    "copy",
+    "copy-start",
+    "copy-done",
+    "transpose",
+    "bitcast-convert",
+    "reshape",
+    "broadcast",
+    "concatenate",
+    "pad",
+]
+INDEXED = ["gather", "scatter", "slice", "dynamic-slice", "dynamic-update-slice", "sort", "iota"]
+CONTROL = ["while", "conditional", "call"]
+GROUPS = {  # what a drawing tells apart by colour
+    "matrix products": ("matrix product", "convolution"),
+    "fusions": ("fusion",),
+    "communication": ("communication",),
+    "data movement": ("data movement", "memory copy", "indexing"),
+    "other": (),
+}
+
+
+def categorise() -> pl.Expr:
+    """The category of an op, from the columns that `summarise_work` brings together."""
+    opcode = pl.col("opcode")
+    bare = opcode.str.split(":").list.first()
+    flops_per_element = pl.col("flops") / pl.max_horizontal(pl.col("output_bytes") / 4, 1)
+    return (
+        pl.when("communicates").then(pl.lit("communication"))
+        .when(pl.col("kind").is_in(["memcpy", "memset"])).then(pl.lit("memory copy"))
+        .when(opcode.is_null() & pl.col("kernel").str.contains(PRODUCT_KERNELS)).then(pl.lit("matrix product"))
+        .when(opcode.is_null()).then(pl.lit("no instruction"))
+        .when(bare == "convolution").then(pl.lit("convolution"))
+        .when(bare == "dot").then(pl.lit("matrix product"))
+        .when((bare == "custom-call") & pl.col("instruction").str.contains(PRODUCTS)).then(pl.lit("matrix product"))
+        .when(bare == "custom-call").then(pl.lit("custom call"))
+        .when((bare == "fusion") & (flops_per_element > PRODUCT_FLOPS_PER_ELEMENT)).then(pl.lit("matrix product"))
+        .when(bare == "fusion").then(pl.lit("fusion"))
+        .when(bare.is_in(["reduce", "reduce-window"])).then(pl.lit("reduction"))
+        .when(bare.is_in(MOVES)).then(pl.lit("data movement"))
+        .when(bare.is_in(INDEXED)).then(pl.lit("indexing"))
+        .when(bare.is_in(CONTROL)).then(pl.lit("control flow"))
+        .otherwise(pl.lit("elementwise"))
+    )  # fmt: skip
+
+
+def summarise_work(tables: Tables) -> pl.DataFrame:
+    """Device time by instruction, kernel and category.
+
+    Returns:
+        Columns: `program_id`, `instruction`, `kernel`, `category`, `count` (of ops), `device_ns`.
+    """
+    known = tables.instructions.select(
+        "program_id", "opcode", "flops", instruction=pl.col("name"), output_bytes=pl.col("bytes")
+    ).unique(["program_id", "instruction"])
+    key = ["program_id", "instruction", "kernel"]
+    return (
+        tables.ops.select(*key, "kind", "duration_ns", mark_communication(tables.ops, tables.collectives))
+        .group_by(*key, "kind", "communicates")
+        .agg(count=pl.len().cast(pl.Int64), device_ns=pl.col("duration_ns").sum())
+        .join(known, on=key[:2], how="left")
+        .with_columns(category=categorise())
+        .group_by(*key, "category")
+        .agg(pl.col("count").sum(), pl.col("device_ns").sum())
+    )
+
+
+def summarise_categories(tables: Tables) -> pl.DataFrame:
+    """Device time by category, largest first.
+
+    Returns:
+        Columns: `category`, `count` (of ops), `device_ns`, `fraction`.
+    """
+    total = pl.col("device_ns").sum()
+    return (
+        summarise_work(tables)
+        .group_by("category")
+        .agg(pl.col("count").sum(), pl.col("device_ns").sum())
+        .with_columns(fraction=pl.when(total > 0).then(pl.col("device_ns") / total))
+        .sort("device_ns", "category", descending=[True, False])
+    )

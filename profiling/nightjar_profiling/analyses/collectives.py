@@ -1,0 +1,123 @@
+"""How fast is each collective, and how long does it wait for the slowest rank?
+
+In: the ops of all ranks and the programs. Out: the table `collectives`, one row per run on a device; and its summary by
+kind and size. Kernels that one thunk launched are one run. `wait_ns` needs no common clock: a collective ends on all
+ranks at about the same time, so that the rank for which it was shortest came last, and what it took longer on the
+others was waiting for that rank. It is null where a single rank was traced, and where an instruction runs in several
+groups side by side.
+
+Source: NVIDIA/nccl-tests:doc/PERFORMANCE.md; NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/analysis.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from nightjar_profiling.analyses.together import RUN, TOGETHER, number_runs
+from nightjar_profiling.collective_kinds import find_collectives
+from nightjar_profiling.load.hlo import Program
+from nightjar_profiling.tables import SCHEMAS, Tables, make_table
+
+INSTRUCTION = ["program_id", "instruction"]
+
+
+def make_collectives(ops: pl.DataFrame, programs: Mapping[int, Program]) -> pl.DataFrame:
+    """The table `collectives`.
+
+    Args:
+        ops: of all ranks.
+        programs: by program id; ops of others cannot be told to be collectives.
+    """
+    known = [
+        {
+            "program_id": number,
+            "instruction": name,
+            "kind": one.kind,
+            "message_bytes": one.message_bytes,
+            "group_size": one.group_size,
+            "channel_id": one.channel_id,
+            "size_factor": one.size_factor,
+            "bus_factor": one.bus_factor,
+        }
+        for number, program in programs.items()
+        for name, one in find_collectives(program).items()
+    ]
+    if not known:
+        return make_table("collectives", ())
+    factors = {"size_factor": pl.Float64, "bus_factor": pl.Float64}
+    names = ["program_id", "instruction", "kind", "message_bytes", "group_size", "channel_id"]
+    schema = {name: SCHEMAS["collectives"][name] for name in names} | factors
+    described = pl.DataFrame(known, schema=schema)
+    runs = (
+        ops.drop("bytes", "kind")
+        .with_row_index("row")
+        .join(described, on=INSTRUCTION, how="inner")
+        .with_columns(run=pl.coalesce(pl.col("thunk").cast(pl.Int64), -1 - pl.col("row").cast(pl.Int64)))
+        .group_by([*RUN, "run"], maintain_order=True)
+        .agg(
+            pl.col("start_ns").min(),
+            duration_ns=(pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min(),
+            **{name: pl.col(name).first() for name in ("kind", *names[3:], *factors)},
+        )
+        .sort("rank", "device", "start_ns")
+    )
+    return with_waits(_with_bandwidths(runs)).select(list(SCHEMAS["collectives"]))
+
+
+def _with_bandwidths(runs: pl.DataFrame) -> pl.DataFrame:
+    """Bytes by nanoseconds are GB/s (10^9 bytes)."""
+    took = pl.when(pl.col("duration_ns") > 0).then("duration_ns")
+    algorithm = pl.col("size_factor") * pl.col("message_bytes") / took
+    return runs.with_columns(algbw_gb_per_s=algorithm, busbw_gb_per_s=algorithm * pl.col("bus_factor"))
+
+
+def with_waits(runs: pl.DataFrame) -> pl.DataFrame:
+    """Fills `wait_ns`; null where a collective was traced on one device, or ran in several groups at once."""
+    took = pl.col("duration_ns")
+    wait = pl.when("shared").then(took - took.min().over(TOGETHER))
+    return number_runs(runs).with_columns(wait_ns=wait.cast(pl.Int64)).drop("occurrence", "shared")
+
+
+def summarise_collectives(tables: Tables) -> pl.DataFrame:
+    """Collectives by kind, message size and group.
+
+    Returns:
+        Columns: `kind`, `message_bytes`, `group_size`, `count` (collectives, each once however many devices ran it),
+        `duration_ns`, `hidden_ns`, `exposed_ns` (sums over devices), `wait_ns` (null: one device), `busbw_gb_per_s`
+        and `busbw_error_gb_per_s`: mean over the collectives, and its standard error, of the bandwidth on the device
+        that came last, whose time holds no waiting. Largest exposed time first.
+    """
+    size = ["kind", "message_bytes", "group_size"]
+    runs = number_runs(tables.collectives)
+    hidden = tables.ops.filter(pl.col("hidden_ns").is_not_null()).group_by(INSTRUCTION).agg(pl.col("hidden_ns").sum())
+    kinds = runs.select(*INSTRUCTION, *size).unique()
+    hidden_of = kinds.join(hidden, on=INSTRUCTION, how="left", nulls_equal=True)
+    fastest = runs.group_by([*size, *TOGETHER]).agg(
+        pl.col("busbw_gb_per_s").max(), pl.col("duration_ns", "wait_ns").sum()
+    )
+    single = runs["wait_ns"].null_count() == runs.height
+    return (
+        fastest.group_by(size)
+        .agg(
+            count=pl.len().cast(pl.Int64),
+            duration_ns=pl.col("duration_ns").sum(),
+            wait_ns=pl.lit(None, pl.Int64) if single else pl.col("wait_ns").sum(),
+            busbw_error_gb_per_s=pl.col("busbw_gb_per_s").std() / pl.len().sqrt(),
+            busbw_gb_per_s=pl.col("busbw_gb_per_s").mean(),
+        )
+        .join(hidden_of.group_by(size).agg(pl.col("hidden_ns").sum()), on=size, how="left", nulls_equal=True)
+        .with_columns(exposed_ns=pl.col("duration_ns") - pl.col("hidden_ns"))
+        .select(
+            *size,
+            "count",
+            "duration_ns",
+            "hidden_ns",
+            "exposed_ns",
+            "wait_ns",
+            "busbw_gb_per_s",
+            "busbw_error_gb_per_s",
+        )
+        .sort("exposed_ns", "kind", "message_bytes", descending=[True, False, False])
+    )

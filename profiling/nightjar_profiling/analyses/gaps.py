@@ -1,0 +1,121 @@
+"""When was a device idle, and was it the host that kept it waiting?
+
+In: ops. Out: the stretches of time between a device's first and last op in which nothing ran on it, and how long ops
+waited between their launch and their start. A gap is the host's (`launch`) where the op that ends it was launched
+after the gap began: the device had nothing to do. Where it was launched before, the gap lies in the device's own queue
+(`queue`): a dependency between streams, or the time of a launch itself. Without launch times the cause is null.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nightjar_profiling.analyses.intervals import merge_intervals
+from nightjar_profiling.tables import Tables
+
+DEVICE = ["rank", "device"]
+BUSY = {"rank": pl.Int64, "device": pl.Int64, "span_ns": pl.Int64, "busy_ns": pl.Int64}
+GAPS = {
+    "rank": pl.Int64,
+    "device": pl.Int64,
+    "start_ns": pl.Int64,
+    "duration_ns": pl.Int64,
+    "cause": pl.String,
+    "program_id": pl.Int64,
+    "instruction": pl.String,
+    "kernel": pl.String,
+}
+
+
+def find_gaps(tables: Tables, shortest_ns: int = 0) -> pl.DataFrame:
+    """The idle stretches of every device.
+
+    Args:
+        tables: of a capture.
+        shortest_ns: gaps shorter than this are left out.
+
+    Returns:
+        Columns: `rank`, `device`, `start_ns`, `duration_ns`, `cause` (`launch`, `queue` or null), and `program_id`,
+        `instruction` and `kernel` of the op that ends the gap. Longest first.
+    """
+    found = [pl.DataFrame(schema={"row": pl.UInt32, "gap_start_ns": pl.Int64, "gap_ns": pl.Int64})]
+    spans = tables.ops.select(*DEVICE, "start_ns", "duration_ns").with_row_index("row")
+    for _, ops in spans.group_by(DEVICE):
+        ops = ops.sort("start_ns")
+        starts = ops["start_ns"].to_numpy()
+        cover = merge_intervals(starts, starts + ops["duration_ns"].to_numpy())
+        gap_starts, gap_ends = cover.ends[:-1], cover.starts[1:]
+        keep = (gap_ends - gap_starts) >= max(shortest_ns, 1)
+        found.append(
+            pl.DataFrame(
+                {
+                    "row": ops["row"].gather(np.searchsorted(starts, gap_ends[keep], side="left")),
+                    "gap_start_ns": gap_starts[keep],
+                    "gap_ns": (gap_ends - gap_starts)[keep],
+                }
+            )
+        )
+    gaps = pl.concat(found)
+    late = pl.when(pl.col("launch_ns") >= pl.col("gap_start_ns")).then(pl.lit("launch"))
+    ending = tables.ops.select(*DEVICE, "launch_ns", "program_id", "instruction", "kernel")
+    return (
+        pl.concat([ending[gaps["row"]], gaps], how="horizontal")
+        .with_columns(cause=late.when(pl.col("launch_ns").is_not_null()).then(pl.lit("queue")))
+        .rename({"gap_start_ns": "start_ns", "gap_ns": "duration_ns"})
+        .select(list(GAPS))
+        .sort("duration_ns", "rank", "device", "start_ns", descending=[True, False, False, False])
+    )
+
+
+def measure_busy(ops: pl.DataFrame) -> pl.DataFrame:
+    """How long every device was busy, from its first op to its last.
+
+    Returns:
+        Columns: `rank`, `device`, `span_ns`, `busy_ns` (time in which anything ran).
+    """
+    rows = []
+    for (rank, device), spans in ops.select(*DEVICE, "start_ns", "duration_ns").group_by(DEVICE):
+        starts = spans["start_ns"].to_numpy()
+        cover = merge_intervals(starts, starts + spans["duration_ns"].to_numpy())
+        rows.append((rank, device, int(cover.ends[-1] - cover.starts[0]), cover.total_ns))
+    return pl.DataFrame(rows, schema=BUSY, orient="row").sort(DEVICE)
+
+
+def summarise_devices(tables: Tables) -> pl.DataFrame:
+    """How busy every device was, from its first op to its last.
+
+    Returns:
+        Columns: `rank`, `device`, `span_ns`, `busy_ns` (time in which anything ran), `idle_ns`, `busy_fraction` (null
+        for an empty span), `launch_gap_ns` and `queue_gap_ns` (parts of `idle_ns`; null without launch times), and
+        `launch_latency_ns_p50`, `_p90`, `_max`: from an op's launch to its start, null without launch times.
+    """
+    waited = pl.col("start_ns") - pl.col("launch_ns")
+    latency = tables.ops.group_by(DEVICE).agg(
+        launch_latency_ns_p50=waited.median(),
+        launch_latency_ns_p90=waited.quantile(0.9),
+        launch_latency_ns_max=waited.max(),
+    )
+    known = tables.ops.group_by(DEVICE).agg(known=pl.col("launch_ns").is_not_null().any())
+    causes = (
+        find_gaps(tables)
+        .group_by(DEVICE)
+        .agg(
+            launch_gap_ns=pl.col("duration_ns").filter(pl.col("cause") == "launch").sum(),
+            queue_gap_ns=pl.col("duration_ns").filter(pl.col("cause") == "queue").sum(),
+        )
+    )
+    gaps = ("launch_gap_ns", "queue_gap_ns")
+    return (
+        measure_busy(tables.ops)
+        .join(causes, on=DEVICE, how="left")
+        .join(known, on=DEVICE, how="left")
+        .join(latency, on=DEVICE, how="left")
+        .with_columns(
+            *(pl.when("known").then(pl.col(name).fill_null(0)).alias(name) for name in gaps),
+            idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
+            busy_fraction=pl.when(pl.col("span_ns") > 0).then(pl.col("busy_ns") / pl.col("span_ns")),
+        )
+        .select(*BUSY, "idle_ns", "busy_fraction", *gaps, pl.col("^launch_latency_.*$"))
+        .sort(DEVICE)
+    )

@@ -1,0 +1,100 @@
+"""How long does each program take, and each step?
+
+In: executions, ops and steps. Out: one row per program, with the spread over its executions; and one per step and rank.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nightjar_profiling.analyses.warmup import keep_steady
+from nightjar_profiling.tables import Tables
+
+RUN = ["rank", "device", "program_id", "execution"]
+
+
+def sum_executions(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
+    """Device time of every execution.
+
+    Returns:
+        Columns: `rank`, `device`, `program_id`, `execution`, `start_ns`, `duration_ns` (from start to end, with gaps),
+        `device_ns` (sum over its ops), `n_ops`, `exposed_ns` (communication that nothing hides).
+    """
+    communication = pl.col("hidden_ns").is_not_null()
+    exposed = (pl.col("duration_ns") - pl.col("hidden_ns")).filter(communication).sum()
+    sums = tables.ops.group_by(RUN).agg(
+        device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=exposed
+    )
+    runs = keep_steady(tables, tables.executions) if steady else tables.executions
+    zero = ("device_ns", "n_ops", "exposed_ns")
+    return (
+        runs.join(sums, on=RUN, how="left")
+        .with_columns(pl.col(zero).fill_null(0))
+        .select(*RUN, "start_ns", "duration_ns", *zero)
+        .sort("rank", "device", "start_ns")
+    )
+
+
+def summarise_programs(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
+    """Programs, largest device time first.
+
+    Returns:
+        Columns: `program_id`, `name`, `executions` (over all devices), `n_ops` (mean), `device_ns` (sum),
+        `device_fraction`, `duration_ns_mean`, `duration_ns_std` (null for one execution), `exposed_ns` (sum).
+    """
+    runs = sum_executions(tables, steady=steady)
+    total = pl.col("device_ns").sum()
+    return (
+        runs.group_by("program_id")
+        .agg(
+            executions=pl.len().cast(pl.Int64),
+            n_ops=pl.col("n_ops").mean(),
+            device_ns=pl.col("device_ns").sum(),
+            duration_ns_mean=pl.col("duration_ns").mean(),
+            duration_ns_std=pl.col("duration_ns").std(),
+            exposed_ns=pl.col("exposed_ns").sum(),
+        )
+        .join(tables.programs.select("program_id", "name").unique("program_id"), on="program_id", how="left")
+        .with_columns(device_fraction=pl.when(total > 0).then(pl.col("device_ns") / total))
+        .select(
+            *("program_id", "name", "executions", "n_ops", "device_ns", "device_fraction"),
+            *("duration_ns_mean", "duration_ns_std", "exposed_ns"),
+        )
+        .sort("device_ns", "program_id", descending=[True, False])
+    )
+
+
+def assign_steps(tables: Tables) -> pl.DataFrame:
+    """The ops with a column `step`: the one during which the host launched them, or else they started; null outside."""
+    steps = tables.steps.select("rank", "step", begin_ns="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    called = tables.ops.with_row_index("row").with_columns(called_ns=pl.coalesce("launch_ns", "start_ns"))
+    inside = pl.when(pl.col("called_ns") < pl.col("end_ns")).then("step")
+    return (
+        called.sort("called_ns")
+        .join_asof(steps.sort("begin_ns"), left_on="called_ns", right_on="begin_ns", by="rank", check_sortedness=False)
+        .with_columns(step=inside)
+        .sort("row")
+        .drop("row", "called_ns", "begin_ns", "end_ns")
+    )
+
+
+def summarise_steps(tables: Tables) -> pl.DataFrame:
+    """Steps of every rank; empty where the program marked none.
+
+    Returns:
+        Columns: `rank`, `step`, `duration_ns` (on the host), `device_ns` (sum over its ops), `n_ops`, `exposed_ns`.
+    """
+    exposed = (pl.col("duration_ns") - pl.col("hidden_ns")).filter(pl.col("hidden_ns").is_not_null()).sum()
+    sums = (
+        assign_steps(tables)
+        .filter(pl.col("step").is_not_null())
+        .group_by("rank", "step")
+        .agg(device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=exposed)
+    )
+    zero = ("device_ns", "n_ops", "exposed_ns")
+    return (
+        tables.steps.select("rank", "step", "duration_ns")
+        .join(sums, on=["rank", "step"], how="left")
+        .with_columns(pl.col(zero).fill_null(0))
+        .sort("rank", "step")
+    )

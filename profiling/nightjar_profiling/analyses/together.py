@@ -1,0 +1,23 @@
+"""Which rows of `collectives` are one collective, run by several devices together?
+
+In: the table. Out: its rows, numbered. The n-th run of an instruction in an execution of a program is one collective on
+all devices, as far as they form one group: where an instruction runs in several groups side by side (data parallelism
+beside tensor parallelism, the pairs of a permute), the table does not tell who belongs to which, and more devices run
+it than a group has. Nothing can be said of waiting there.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+RUN = ["rank", "device", "program_id", "execution", "instruction"]
+TOGETHER = ["program_id", "execution", "instruction", "occurrence"]
+
+
+def number_runs(collectives: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `occurrence`, and `shared`: whether several devices ran it, all of them in one group."""
+    devices = pl.len().over(TOGETHER)
+    one_group = pl.col("group_size").is_null() | (devices <= pl.col("group_size"))
+    return collectives.with_columns(occurrence=pl.int_range(pl.len()).over(RUN)).with_columns(
+        shared=(devices > 1) & one_group
+    )

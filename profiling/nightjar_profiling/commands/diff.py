@@ -1,0 +1,200 @@
+"""`nightjar-profiling diff`: what changed between two captures, and whether it is more than chance."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nightjar_profiling.commands.report import FusionPolicy
+from nightjar_profiling.errors import InputError, NotAttributableError
+
+if TYPE_CHECKING:
+    from nightjar_profiling.analyses.diff import Change, Diff, Side
+
+SCHEMA = "nightjar.diff/1"
+
+
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A capture folder: before.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="A capture folder: after.")],
+    fail_above: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Judge the device time of a step: exit code 1 where B is surely slower by more than this, such as 5%, "
+            "4 where the executions are too few or too noisy to tell.",
+        ),
+    ] = None,
+    fusion: Annotated[
+        FusionPolicy, typer.Option(help="Split a fusion's time over its parts by cost, or give it whole to its root.")
+    ] = FusionPolicy.SPLIT,
+    rows: Annotated[int, typer.Option(min=1, help="How many lines, instructions and programs to show.")] = 10,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write what changed as one self-contained page.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one line of JSON.")] = False,
+) -> None:
+    """Ranks what takes more or less device time in B than in A: by program, Python line and instruction.
+
+    Times are per execution of the main program, in steady state, with a 95 % interval over its executions. The exit
+    code is 0 whatever changed, unless --fail-above judges it.
+
+    Example: nightjar-profiling diff before/capture after/capture --fail-above 5%
+    """
+    from nightjar_profiling.analyses.diff import compare
+
+    limit = None if fail_above is None else parse_percent(fail_above)
+    found = compare(read_side(before), read_side(after), fusion.value)
+    for warning in found.warnings:
+        print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)
+    if html is not None:
+        write_page(found, before, after, html)
+    if as_json:
+        print(json.dumps(render_document(found, before, after)))
+    else:
+        for line in render_diff(found, rows, shutil.get_terminal_size((160, 24)).columns):
+            print(line)
+    if limit is not None:
+        judge(found.total, limit)
+
+
+def write_page(found: Diff, before: Path, after: Path, path: Path) -> None:
+    """Writes the page, and names it on stderr.
+
+    Raises:
+        InputError: the path is a folder.
+    """
+    from nightjar_profiling.documents import write_text
+    from nightjar_profiling.report.difference import render_difference
+
+    if path.is_dir():
+        raise InputError(f"--html: {path} is a folder, expected a file.", f"did you mean {path / 'diff.html'}?")
+    write_text(path, render_difference(found, str(before), str(after)))
+    print(f"nightjar-profiling: wrote {path.absolute()}", file=sys.stderr)
+
+
+def parse_percent(text: str) -> float:
+    """`5%` or `5` as a fraction.
+
+    Raises:
+        InputError: no number, or below 0.
+
+    >>> parse_percent("5%")
+    0.05
+    """
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise InputError(f"--fail-above: {text!r}: expected a percentage of 0 or more, such as 5%.")
+    return value / 100
+
+
+def judge(total: Change, limit: float) -> None:
+    """Ends with 1 where the step is surely slower than the limit allows.
+
+    Raises:
+        NotAttributableError: the interval holds the limit, or there is none.
+    """
+    if not total.before_ns or total.low_ns is None or total.high_ns is None:
+        raise NotAttributableError(
+            "--fail-above: too few executions on one side to tell.", "capture more steps, with --steps FIRST:LAST"
+        )
+    low, high = total.low_ns / total.before_ns, total.high_ns / total.before_ns
+    print(f"nightjar-profiling: B takes {low:+.1%} to {high:+.1%} more device time a step", file=sys.stderr)
+    if low > limit:
+        raise typer.Exit(1)
+    if high > limit:
+        raise NotAttributableError(
+            f"--fail-above: {limit:.1%} lies within {low:+.1%} to {high:+.1%}: too noisy to tell.",
+            "capture more steps, or on a quieter machine",
+        )
+
+
+def read_side(folder: Path) -> Side:
+    """A capture as `compare` takes it.
+
+    Raises:
+        InputError: no capture, or a damaged one.
+    """
+    from nightjar_profiling import sources
+    from nightjar_profiling.analyses.diff import Side
+    from nightjar_profiling.manifest import read_manifest
+    from nightjar_profiling.tables import read_tables
+    from nightjar_profiling.usercode import user_code_test
+
+    manifest = read_manifest(folder)
+    return Side(
+        tables=read_tables(folder / "tables"),
+        is_user_code=user_code_test(manifest.user_code),
+        source_of=sources.reader(folder / "sources", manifest.environment.get("cwd")),
+    )
+
+
+def render_document(found: Diff, before: Path, after: Path) -> dict[str, Any]:
+    """`nightjar.diff/1` (docs/profiling.md)."""
+
+    def plain(change: Change) -> dict[str, Any]:
+        return {**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction, "certain": change.certain}
+
+    lists = {name: [plain(one) for one in getattr(found, name)] for name in ("programs", "lines", "instructions")}
+    return {
+        "schema": SCHEMA,
+        "before": str(before),
+        "after": str(after),
+        "executions": list(found.executions),
+        "total": plain(found.total),
+        **lists,
+        "warnings": list(found.warnings),
+    }
+
+
+def render_diff(found: Diff, rows: int, width: int) -> list[str]:
+    """The text for a terminal: the whole, then a table of programs, of lines and of instructions."""
+    total, (first, second) = found.total, found.executions
+    text = [
+        f"{_ms(total.before_ns)} ms of device time a step before ({first} executions), {_ms(total.after_ns)} ms after "
+        f"({second}): {_percent(total)}, {_interval(total)}"
+    ]
+    for title, changes in (("programs", found.programs), ("lines", found.lines), ("instructions", found.instructions)):
+        shown = [one for one in changes if one.delta_ns][:rows]
+        if shown:
+            text += ["", f"{title}, ms a step", *_table(shown, width)]
+    return text
+
+
+def _table(changes: list[Change], width: int) -> list[str]:
+    cells = [("before", "after", "change", "95 % interval", "")]
+    cells += [(_ms(one.before_ns), _ms(one.after_ns), _percent(one), _interval(one), _title(one)) for one in changes]
+    widths = [max(len(row[number]) for row in cells) for number in range(4)]
+    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=False)) + f"  {row[4]}" for row in cells]
+    return [line.rstrip() if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+
+
+def _title(change: Change) -> str:
+    if change.function is None:
+        return change.name
+    return f"{Path(change.name).name}  {change.source or change.function}"
+
+
+def _ms(ns: float | None) -> str:
+    return "-" if ns is None else f"{ns / 1e6:.3f}"
+
+
+def _percent(change: Change) -> str:
+    if change.before_ns is None or change.after_ns is None:
+        return "appeared" if change.before_ns is None else "vanished"
+    return "same" if not change.delta_ns else "new" if change.fraction is None else f"{change.fraction:+.1%}"
+
+
+def _interval(change: Change) -> str:
+    if change.low_ns is None or change.high_ns is None:
+        return "unknown"
+    return f"{change.low_ns / 1e6:+.3f} to {change.high_ns / 1e6:+.3f} ms" + ("" if change.certain else " (chance)")

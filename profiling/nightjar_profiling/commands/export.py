@@ -1,0 +1,78 @@
+"""`nightjar-profiling export`: a capture as a file for another tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightjar_profiling.commands.report import FusionPolicy
+from nightjar_profiling.errors import InputError
+
+if TYPE_CHECKING:
+    from nightjar_profiling.tables import Tables
+
+
+class Format(StrEnum):
+    """Formats of other tools."""
+
+    PERFETTO = "perfetto"
+    SPEEDSCOPE = "speedscope"
+    FOLDED = "folded"
+    PPROF = "pprof"
+
+
+FILES: dict[Format, str] = {
+    Format.PERFETTO: "perfetto.json.gz",
+    Format.SPEEDSCOPE: "speedscope.json",
+    Format.FOLDED: "stacks.folded",
+    Format.PPROF: "profile.pb.gz",
+}
+
+
+def export(
+    capture: Annotated[Path, typer.Argument(help="A capture folder.")],
+    to: Annotated[Format, typer.Option(help="Format: of ui.perfetto.dev, speedscope, flamegraph.pl or pprof.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Default: in CAPTURE/exports: perfetto.json.gz, speedscope.json, stacks.folded or profile.pb.gz.",
+        ),
+    ] = None,
+    fusion: Annotated[
+        FusionPolicy, typer.Option(help="Split a fusion's time over its parts by cost, or give it whole to its root.")
+    ] = FusionPolicy.SPLIT,
+) -> None:
+    """Writes a capture as a file for another tool, and prints the file's path.
+
+    Device time in the file is that of the capture, to the nanosecond.
+
+    Example: nightjar-profiling export capture --to perfetto
+    """
+    from nightjar_profiling.documents import write_bytes
+    from nightjar_profiling.manifest import read_manifest
+    from nightjar_profiling.tables import read_tables
+
+    if out is not None and out.is_dir():
+        raise InputError(f"--out: {out} is a folder, expected a file.", f"did you mean {out / FILES[to]}?")
+    read_manifest(capture)
+    path = out or capture / "exports" / FILES[to]
+    write_bytes(path, find_renderer(to)(read_tables(capture / "tables"), fusion.value))
+    print(path.absolute())
+
+
+def find_renderer(to: Format) -> Callable[[Tables, str], bytes]:
+    """The function that makes a file of a format."""
+    from nightjar_profiling.export import folded, perfetto, pprof, speedscope
+
+    renderers: dict[Format, Callable[..., bytes]] = {
+        Format.PERFETTO: perfetto.render_perfetto,
+        Format.SPEEDSCOPE: speedscope.render_speedscope,
+        Format.FOLDED: folded.render_folded,
+        Format.PPROF: pprof.render_pprof,
+    }
+    return renderers[to]

@@ -1,0 +1,44 @@
+"""`nightjar-profiling merge`: one capture of the captures of many ranks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def merge(
+    folders: Annotated[list[Path], typer.Argument(metavar="RANK_FOLDER...", help="Capture folders, one per rank.")],
+    out: Annotated[Path, typer.Option(help="The capture folder to make.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
+) -> None:
+    """Makes one capture of many: programs matched, clocks aligned by common collectives, waits of collectives known.
+
+    Ranks are counted in the order of the numbers in which the folders' names end, else in the order given.
+
+    Example: nightjar-profiling merge run/rank* --out run/all
+    """
+    from nightjar_profiling import merge as merging
+    from nightjar_profiling.errors import InputError
+    from nightjar_profiling.ingest import publish_merged
+    from nightjar_profiling.manifest import finish_folder, prepare_folder
+
+    merging.check_folders(folders)
+    if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        raise InputError(f"--out {out}: lies in a capture that is read.", "name another folder")
+    ordered = merging.order_folders(folders)
+    prepare_folder(out)
+    print(f"nightjar-profiling: merging {len(ordered)} captures", file=sys.stderr, flush=True)
+    warnings = merging.merge_tables(ordered, out / "tables")
+    for folder in ordered:
+        if (folder / "sources").is_dir():
+            shutil.copytree(folder / "sources", out / "sources", dirs_exist_ok=True)
+    profile = publish_merged(out, merging.merge_manifests(ordered, warnings))
+    finish_folder(out)
+    for warning in profile.warnings:
+        print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)
+    print(json.dumps(profile.document()) if as_json else (out / "report.html").absolute(), flush=True)

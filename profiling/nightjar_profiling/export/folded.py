@@ -1,0 +1,36 @@
+"""Folded stacks, one line each: `outermost;...;innermost;instruction nanoseconds`, as flamegraph.pl and inferno read.
+
+In: tables. Out: text. A semicolon inside a name becomes a comma, a line break a space.
+
+Source: https://github.com/brendangregg/FlameGraph (stackcollapse*.pl)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import PurePath
+
+from nightjar_profiling.apportion import Fusion
+from nightjar_profiling.export.samples import find_samples
+from nightjar_profiling.stacks import Site
+from nightjar_profiling.tables import Tables
+
+FORBIDDEN = str.maketrans({";": ",", "\n": " ", "\r": " "})
+
+
+def render_folded(tables: Tables, fusion: Fusion = "split") -> bytes:
+    """The file; devices are summed."""
+    times = Counter[str]()
+    for sample in find_samples(tables, fusion):
+        times[";".join([*map(site_label, sample.path), sample.instruction.translate(FORBIDDEN)])] += sample.duration_ns
+    return "".join(f"{stack} {ns}\n" for stack, ns in times.items() if ns).encode("utf-8", "replace")
+
+
+def site_label(site: Site) -> str:
+    """`function (file.py:3)`.
+
+    >>> site_label(("/home/me/a;b.py", 3, "loss"))
+    'loss (a,b.py:3)'
+    """
+    file, line, function = site
+    return (f"{function} ({PurePath(file).name}:{line})" if file else function).translate(FORBIDDEN)

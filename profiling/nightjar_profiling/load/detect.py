@@ -1,0 +1,102 @@
+"""Which reader reads a file?
+
+In: the path of a raw trace. Out: its `Kind`, found by name and first bytes, and what the kind's reader makes of it.
+A reader is imported only when a file of its kind is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, cast
+
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.load.raw import Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of raw trace.
+
+    Attributes:
+        name: as messages call it.
+        backend: which profiler writes it.
+        suffix: how the name of such a file ends; raw traces in a capture are called `rank0000<suffix>`.
+        reader: `module:function` that takes a path and the rank of the file, and returns a `Raw`.
+    """
+
+    name: str
+    backend: Literal["jax", "nsys"]
+    suffix: str
+    reader: str
+
+    def read(self, path: Path, rank: int = 0) -> Raw:
+        """Reads a file of this kind.
+
+        Raises:
+            InputError: missing, truncated, or not what its name says.
+        """
+        module, _, function = self.reader.partition(":")
+        return cast(Callable[[Path, int], Raw], getattr(import_module(module), function))(path, rank)
+
+
+READERS = "nightjar_profiling.load"
+XPLANE = Kind(name="XPlane", backend="jax", suffix=".xplane.pb", reader=f"{READERS}.xplane:read_raw")
+ARCHIVE = Kind(name="nsys-jax archive", backend="nsys", suffix=".zip", reader=f"{READERS}.nsys_jax:read_raw")
+SQLITE = Kind(name="nsys SQLite", backend="nsys", suffix=".sqlite", reader=f"{READERS}.nsys_export:read_sqlite")
+PARQUET = Kind(
+    name="nsys Parquet", backend="nsys", suffix="_pqtdir", reader=f"{READERS}.nsys_export:read_parquet_folder"
+)
+REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys_rep:read_raw")
+KINDS = (XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
+MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
+
+
+def find_kind(path: Path) -> Kind:
+    """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane.
+
+    Raises:
+        InputError: no such file, or a folder that is no raw trace.
+    """
+    found = _find_kind(path)
+    if found is not None:
+        return found
+    expected = ", ".join(f"*{kind.suffix}" for kind in KINDS)
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder.", f"expected a capture folder or a raw trace: {expected}")
+    raise InputError(f"{path}: a folder that is neither a capture nor a raw trace.", f"expected one of {expected}")
+
+
+def is_raw(path: Path) -> bool:
+    """Whether a path is taken for a raw trace, and not for a capture folder."""
+    return not path.is_dir() or (_find_kind(path) is not None and not (path / "manifest.json").is_file())
+
+
+def _find_kind(path: Path) -> Kind | None:
+    for kind in KINDS:
+        if path.name.endswith(kind.suffix):
+            return kind
+    if path.is_dir():
+        if (path / "nvtx_gpu_proj_trace").is_dir():
+            return ARCHIVE
+        return PARQUET if any(path.glob("*.parquet")) else None
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        start = file.read(16)
+    return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), XPLANE)
+
+
+def find_raw(folder: Path) -> list[Path]:
+    """The raw traces of a capture folder, in order of rank.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = sorted(path for path in folder.glob("raw/*") if path.name.endswith(tuple(kind.suffix for kind in KINDS)))
+    if not found:
+        expected = ", ".join(f"raw/*{kind.suffix}" for kind in KINDS)
+        raise InputError(f"{folder}: no raw trace: expected {expected}.", "is the folder a capture?")
+    return found

@@ -1,0 +1,87 @@
+"""What does a program communicate, without decoding all of it?
+
+In: a serialized HloProto. Out: a `Program` with the instructions alone that communicate, their operands and what wraps
+them, which is all that `collective_kinds` asks for. Of a program of 60k instructions it takes a tenth of the
+time of the whole.
+
+Source: openxla/xla:xla/service/hlo.proto
+"""
+
+from __future__ import annotations
+
+from nightjar_profiling.load.hlo import Instruction, Program
+from nightjar_profiling.load.hlo_groups import read_group_size
+from nightjar_profiling.load.shapes import count_bytes, on_host
+from nightjar_profiling.protos import hlo_pb2
+
+SENDS = ("all-", "collective-", "reduce-scatter", "ragged-all-to-all", "send", "recv")
+SLICES = ("dynamic-slice", "dynamic-update-slice")  # between the memories of host and device
+
+
+def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> Program:
+    """The communicating part of a program; the bytes are known to be an HloProto."""
+    proto = hlo_pb2.HloProto()
+    proto.ParseFromString(data)
+    module = proto.hlo_module
+    by_id = {one.id: one for computation in module.computations for one in computation.instructions}
+    home = {computation.id: computation.name for computation in module.computations}
+    callers: dict[int, list[tuple[int, hlo_pb2.HloInstruction]]] = {}
+    wanted: list[tuple[int, hlo_pb2.HloInstruction]] = []
+    for computation in module.computations:
+        for one in computation.instructions:
+            opcode = one.opcode
+            if opcode.startswith(SENDS) or (opcode in SLICES and _touches_host(one, by_id)):
+                wanted.append((computation.id, one))
+            for called in one.called_computation_ids if opcode in ("fusion", "async-start", "call") else ():
+                callers.setdefault(called, []).append((computation.id, one))
+    kept: dict[int, tuple[int, hlo_pb2.HloInstruction]] = {}
+    while wanted:
+        number, one = wanted.pop()
+        if one.id not in kept:
+            kept[one.id] = (number, one)
+            wanted += callers.get(number, ())
+    instructions = {}
+    inside: dict[str, list[str]] = {name: [] for name in home.values()}
+    for number, one in kept.values():
+        for other in (one, *(by_id[operand] for operand in one.operand_ids if operand in by_id)):
+            if other.name not in instructions:
+                instructions[other.name] = _decode(other, home[number], by_id, home, whole=other is one)
+        instructions[one.name] = _decode(one, home[number], by_id, home, whole=True)
+        inside[home[number]].append(one.name)
+    return Program(
+        program_id=program_id,
+        name=module.name,
+        fingerprint=fingerprint,
+        instructions=instructions,
+        computations={name: tuple(found) for name, found in inside.items()},
+        roots={},
+        frames={},
+    )
+
+
+def _touches_host(one: hlo_pb2.HloInstruction, by_id: dict[int, hlo_pb2.HloInstruction]) -> bool:
+    return on_host(one.shape) or any(on_host(by_id[number].shape) for number in one.operand_ids if number in by_id)
+
+
+def _decode(
+    one: hlo_pb2.HloInstruction,
+    computation: str,
+    by_id: dict[int, hlo_pb2.HloInstruction],
+    home: dict[int, str],
+    *,
+    whole: bool,
+) -> Instruction:
+    return Instruction(
+        name=one.name,
+        opcode=one.opcode,
+        kind=one.fusion_kind,
+        computation=computation,
+        op_name=one.metadata.op_name,
+        frame_id=None,
+        bytes=count_bytes(one.shape),
+        operands=tuple(by_id[number].name for number in one.operand_ids if number in by_id) if whole else (),
+        called=tuple(home[number] for number in one.called_computation_ids if number in home) if whole else (),
+        on_host=on_host(one.shape),
+        group_size=read_group_size(one),
+        channel_id=one.channel_id or None,
+    )

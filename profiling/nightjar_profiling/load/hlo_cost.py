@@ -1,0 +1,201 @@
+"""How many floating point operations does an HLO instruction do, and how many bytes does it read and write?
+
+In: a module's protobuf. Out: a `Cost` for each instruction. The counting follows XLA's own: one flop for each element
+of an elementwise operation on floating point numbers, a multiply and an add for each step of a contraction,
+transcendental functions apart; a fusion and a call cost what they call, but move only their own operands and result.
+What cannot be known is None: a loop whose trip count the module does not state, a custom call that is no matrix
+product.
+
+Bytes are those of operands and result. Where only a part of an operand is looked at (slice, dynamic-slice, gather) or
+written (dynamic-update-slice, scatter), only that part counts, inside a fusion too.
+
+Source: openxla/xla:xla/service/hlo_cost_analysis.cc
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from math import prod
+
+from nightjar_profiling.load.shapes import count_bytes, count_elements, is_float
+from nightjar_profiling.protos import hlo_pb2
+
+# One flop per element of the result, where the first operand is floating point.
+ELEMENTWISE = frozenset(
+    (
+        *("abs", "add", "and", "ceil", "clamp", "compare", "divide", "floor", "is-finite", "maximum", "minimum"),
+        *("multiply", "negate", "not", "or", "remainder", "round-nearest-afz", "round-nearest-even", "select", "sign"),
+        *("subtract", "xor"),
+    )
+)
+TRANSCENDENTAL = frozenset(
+    (
+        *("atan2", "cbrt", "cosine", "erf", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic"),
+        *("power", "rsqrt", "sine", "sqrt", "tan", "tanh"),
+    )
+)
+PARTIAL_READS = frozenset(("slice", "dynamic-slice", "gather"))
+FREE = frozenset(
+    (
+        *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"),
+        "opt-barrier",
+    )
+)
+CALLS = frozenset(("fusion", "call", "async-start", "map"))
+UNKNOWN = frozenset(("while", "conditional", "custom-call", "cholesky", "triangular-solve", "fft"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Work of one run of an instruction.
+
+    Attributes:
+        flops: floating point operations; None where they cannot be known.
+        transcendentals: evaluations of exp, tanh and the like, which `flops` leaves out.
+        bytes_accessed: read and written; None where it cannot be known.
+    """
+
+    flops: float | None
+    transcendentals: float
+    bytes_accessed: int | None
+
+
+def count_costs(module: hlo_pb2.HloModule) -> dict[int, Cost]:
+    """The cost of every instruction, by its id. Linear in the size of the module."""
+    return _Counter(module).count()
+
+
+class _Counter:
+    """Counts computation by computation, those that are called first."""
+
+    def __init__(self, module: hlo_pb2.HloModule) -> None:
+        self.instructions = {one.id: one for c in module.computations for one in c.instructions}
+        self.computations = {c.id: c for c in module.computations}
+        self.costs: dict[int, Cost] = {}
+        self.totals: dict[int, tuple[float | None, float]] = {}
+
+    def count(self) -> dict[int, Cost]:
+        # XLA writes a computation after those it calls; what a damaged file has in another order is not known yet then.
+        for number, computation in self.computations.items():
+            flops: float | None = 0.0
+            transcendentals = 0.0
+            for one in computation.instructions:
+                cost = self.costs[one.id] = self._count(one)
+                flops = None if flops is None or cost.flops is None else flops + cost.flops
+                transcendentals += cost.transcendentals
+            self.totals[number] = flops, transcendentals
+        return self.costs
+
+    def _count(self, one: hlo_pb2.HloInstruction) -> Cost:
+        if one.opcode in FREE:
+            return Cost(0.0, 0.0, 0)
+        flops, transcendentals = self._work(one)
+        return Cost(flops, transcendentals, self._bytes(one))
+
+    def _work(self, one: hlo_pb2.HloInstruction) -> tuple[float | None, float]:
+        elements = count_elements(one.shape)
+        if one.opcode in CALLS:
+            parts = [self.totals.get(number, (None, 0.0)) for number in one.called_computation_ids]
+            flops = [part[0] for part in parts]
+            known = None if None in flops else sum(one for one in flops if one is not None)
+            repeats = elements if one.opcode == "map" else 1
+            return None if known is None else known * repeats, sum(part[1] for part in parts) * repeats
+        if one.opcode in ("dot", "convolution", "custom-call"):
+            return self._product_flops(one), 0.0
+        if one.opcode in UNKNOWN:
+            return None, 0.0
+        if one.opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter"):
+            return self._reduction(one, elements)
+        if one.opcode == "reduce-window":
+            return None, 0.0
+        float_input = is_float(self._operand(one, 0).shape) if one.operand_ids else is_float(one.shape)
+        counts = one.opcode in ELEMENTWISE and float_input
+        return float(elements) if counts else 0.0, float(elements) if one.opcode in TRANSCENDENTAL else 0.0
+
+    def _reduction(self, one: hlo_pb2.HloInstruction, elements: int) -> tuple[float | None, float]:
+        flops, transcendentals = (
+            self.totals.get(one.called_computation_ids[0], (None, 0.0)) if (one.called_computation_ids) else (None, 0.0)
+        )
+        if one.opcode == "reduce":
+            arrays = max(len(one.operand_ids) // 2, 1)
+            steps = max(count_elements(self._operand(one, 0).shape) - elements // arrays, 0)
+        else:
+            steps = elements
+        return None if flops is None else flops * steps, transcendentals * steps
+
+    def _product_flops(self, one: hlo_pb2.HloInstruction) -> float | None:
+        if len(one.operand_ids) < 2:
+            return None
+        left, right = (self._operand(one, number).shape for number in (0, 1))
+        result = one.shape.tuple_shapes[0] if one.shape.tuple_shapes else one.shape
+        contracting = list(one.dot_dimension_numbers.lhs_contracting_dimensions)
+        if one.opcode == "custom-call":
+            contracting = _gemm_contraction(one)
+            if not contracting:
+                return None
+        if one.opcode == "convolution":
+            dimension = one.convolution_dimension_numbers.kernel_output_feature_dimension
+            features = right.dimensions[dimension] if dimension < len(right.dimensions) else 0
+            return 2.0 * count_elements(result) * count_elements(right) / features if features else None
+        if any(dimension >= len(left.dimensions) for dimension in contracting):
+            return None
+        return 2.0 * count_elements(result) * prod(left.dimensions[dimension] for dimension in contracting)
+
+    def _bytes(self, one: hlo_pb2.HloInstruction) -> int | None:
+        if one.opcode in ("while", "conditional", "call", "async-start", "async-done") or one.opcode.endswith("-done"):
+            return None
+        computation = self.computations.get(one.called_computation_ids[0]) if one.called_computation_ids else None
+        if one.opcode == "fusion" and computation is not None:
+            return self._fusion_bytes(one, computation)
+        operands = [count_bytes(self._operand(one, number).shape) for number in range(len(one.operand_ids))]
+        if one.opcode in PARTIAL_READS:
+            return 2 * count_bytes(one.shape) + sum(operands[1:])
+        if one.opcode in ("dynamic-update-slice", "scatter") and len(operands) > 1:
+            update = operands[1] if one.opcode == "dynamic-update-slice" else operands[-1]
+            return 2 * update + sum(operands[2:] if one.opcode == "dynamic-update-slice" else operands[1:-1])
+        return count_bytes(one.shape) + sum(operands)
+
+    def _fusion_bytes(self, one: hlo_pb2.HloInstruction, body: hlo_pb2.HloComputation) -> int:
+        users: dict[int, list[hlo_pb2.HloInstruction]] = defaultdict(list)
+        for inner in body.instructions:
+            for operand in inner.operand_ids:
+                users[operand].append(inner)
+        return sum(
+            read_bytes(inner, users[inner.id]) for inner in body.instructions if inner.opcode == "parameter"
+        ) + self.written_bytes(body)
+
+    def written_bytes(self, body: hlo_pb2.HloComputation) -> int:
+        """Bytes of a fusion's result that it really writes."""
+        root = self.instructions.get(body.root_id)
+        roots = [] if root is None else [root]
+        if root is not None and root.opcode == "tuple":
+            roots = [self.instructions[number] for number in root.operand_ids]
+        return sum(
+            count_bytes(self._operand(one, 1).shape) if one.opcode == "dynamic-update-slice" else count_bytes(one.shape)
+            for one in roots
+        )
+
+    def _operand(self, one: hlo_pb2.HloInstruction, number: int) -> hlo_pb2.HloInstruction:
+        return self.instructions.get(one.operand_ids[number], hlo_pb2.HloInstruction())
+
+
+def read_bytes(parameter: hlo_pb2.HloInstruction, users: list[hlo_pb2.HloInstruction]) -> int:
+    """Bytes of a fusion's parameter that its users really read."""
+    if users and all(user.opcode in PARTIAL_READS and user.operand_ids[0] == parameter.id for user in users):
+        return sum(count_bytes(user.shape) for user in users)
+    in_place = [u for u in users if u.opcode == "dynamic-update-slice" and u.operand_ids[0] == parameter.id]
+    return 0 if users and len(in_place) == len(users) else count_bytes(parameter.shape)
+
+
+def _gemm_contraction(one: hlo_pb2.HloInstruction) -> list[int]:
+    """The contracting dimensions of a matrix product by cuBLAS, from its backend configuration."""
+    if not one.custom_call_target.startswith("__cublas$"):
+        return []
+    try:
+        config = json.loads(one.backend_config)
+        found = config["gemm_backend_config"]["dot_dimension_numbers"]["lhs_contracting_dimensions"]
+        return [int(number) for number in found]
+    except (ValueError, LookupError, TypeError):
+        return []

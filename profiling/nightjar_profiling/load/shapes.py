@@ -1,0 +1,55 @@
+"""How many elements and bytes has an HLO shape?
+
+In: a Shape message. Out: numbers. A dynamic dimension counts with its bound.
+
+Source: openxla/xla:xla/xla_data.proto (PrimitiveType, ShapeProto, LayoutProto)
+"""
+
+from __future__ import annotations
+
+from nightjar_profiling.protos import hlo_pb2
+
+# Bits of a PrimitiveType, by its number in xla_data.proto. Tuples are summed; tokens and opaque values take no bytes.
+ELEMENT_BITS = {
+    **dict.fromkeys((30, 31), 1),
+    **dict.fromkeys((26, 27), 2),
+    **dict.fromkeys((21, 22, 32), 4),
+    **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33), 8),
+    **dict.fromkeys((3, 7, 10, 16), 16),
+    **dict.fromkeys((4, 8, 11), 32),
+    **dict.fromkeys((5, 9, 12, 15), 64),
+    18: 128,
+}
+FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33))
+HOST_MEMORY = 5
+
+
+def count_elements(shape: hlo_pb2.Shape) -> int:
+    """Elements of an array, or of all arrays of a tuple."""
+    if shape.tuple_shapes:
+        return sum(count_elements(part) for part in shape.tuple_shapes)
+    if shape.element_type not in ELEMENT_BITS:
+        return 0
+    elements = 1
+    for size in shape.dimensions:
+        elements *= max(size, 0)
+    return elements
+
+
+def count_bytes(shape: hlo_pb2.Shape) -> int:
+    """Bytes of a dense array, or of all arrays of a tuple."""
+    if shape.tuple_shapes:
+        return sum(count_bytes(part) for part in shape.tuple_shapes)
+    return (count_elements(shape) * ELEMENT_BITS.get(shape.element_type, 0) + 7) // 8
+
+
+def is_float(shape: hlo_pb2.Shape) -> bool:
+    """Whether the elements, or those of a tuple's first array, are real or complex numbers."""
+    while shape.tuple_shapes:
+        shape = shape.tuple_shapes[0]
+    return shape.element_type in FLOATS
+
+
+def on_host(shape: hlo_pb2.Shape) -> bool:
+    """Whether the array lies in the memory of the host."""
+    return shape.layout.memory_space == HOST_MEMORY

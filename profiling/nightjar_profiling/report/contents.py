@@ -1,0 +1,157 @@
+"""What does the page of a capture hold? From tables to plain data that `pack` can embed.
+
+In: tables, manifest, the test for user code, a way to read a source file. Out: one document: frames and sites, stacks
+with their time, instructions that ran, ops in lanes, sections of further tables, sources. The page works out
+everything else (flame graph, hot lines, time beside the source, what is visible of the timeline), so that it can also
+work it out anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nightjar_profiling.analyses.categories import GROUPS, summarise_work
+from nightjar_profiling.analyses.clocks import align
+from nightjar_profiling.apportion import INSTRUCTION, WEIGHTS, Fusion, apportion_time
+from nightjar_profiling.attribute import INFERRED
+from nightjar_profiling.report.sections import find_sections
+from nightjar_profiling.report.timeline import timeline_data
+from nightjar_profiling.stacks import NO_STACK, StackTree, build_stacks
+from nightjar_profiling.tables import Tables
+
+LARGEST_SOURCES = 12 * 1024 * 1024  # characters of source text in one page; they shrink to about a fifth
+
+
+def page_document(
+    tables: Tables,
+    is_user_code: Callable[[str], bool],
+    source_of: Callable[[str], str | None],
+    fusion: Fusion,
+    device_kind: str | None,
+) -> dict[str, Any]:
+    """Everything that the page shows below its head."""
+    tree = build_stacks(tables)
+    shares: dict[Fusion, pl.DataFrame] = {fusion: apportion_time(tables, by=(), fusion=fusion) for fusion in WEIGHTS}
+    instructions = instruction_data(tables, shares["root"], tree)
+    stacks = {fusion: stack_data(found, tree) for fusion, found in shares.items()}
+    files = list(dict.fromkeys(file for file, _, _ in tree.places))
+    functions = list(dict.fromkeys(function for _, _, function in tree.places))
+    file_numbers = {file: number for number, file in enumerate(files)}
+    function_numbers = {function: number for number, function in enumerate(functions)}
+    return {
+        "total_ns": tables.device_time_ns,
+        "fusion": fusion,
+        "files": files,
+        "user": [is_user_code(file) for file in files],
+        "functions": functions,
+        "sites": {
+            "file": int32(file_numbers[file] for file, _, _ in tree.places),
+            "line": int32(line for _, line, _ in tree.places),
+            "function": int32(function_numbers[function] for _, _, function in tree.places),
+        },
+        "frames": {"parent": int32(tree.parents), "site": int32(tree.sites)},
+        "shares": stacks,
+        "programs": [row["name"] for row in programs_of(tables)],
+        "instructions": instructions,
+        "groups": list(GROUPS),
+        "timeline": timeline_data(align(tables), instructions["keys"]),
+        "sections": find_sections(tables, instructions["lines"], device_kind),
+        "sources": read_sources(files, source_of, stacks["split"], tree, is_user_code),
+    } | {"instructions": {key: value for key, value in instructions.items() if key not in ("keys", "lines")}}
+
+
+def int32(values: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """A column of small integers; null is -1."""
+    return np.fromiter((-1 if value is None else value for value in values), dtype=np.int32)
+
+
+def programs_of(tables: Tables) -> list[dict[str, Any]]:
+    """The programs, in the order in which `instructions.program` counts them."""
+    return list(tables.programs.sort("program_id").iter_rows(named=True))
+
+
+def stack_data(shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:
+    """Time by stack: the node, and its direct and inferred nanoseconds. What has no stack is node -1."""
+    direct, inferred = Counter[int](), Counter[int]()
+    for program_id, frame_id, how, ns in (
+        shares.group_by("program_id", "frame_id", "how").agg(pl.col("duration_ns").sum()).iter_rows()
+    ):
+        (inferred if how in INFERRED else direct)[tree.node_of(program_id, frame_id)] += ns
+    nodes = sorted(direct.keys() | inferred.keys())
+    return {
+        "frame": int32(nodes),
+        "direct_ns": np.array([direct[node] for node in nodes], dtype=np.float64),
+        "inferred_ns": np.array([inferred[node] for node in nodes], dtype=np.float64),
+    }
+
+
+def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:
+    """The instructions that ran, largest first, each with the stack that most of its time belongs to.
+
+    An op of no instruction is counted under the name of its kernel.
+    """
+    kernel = pl.when(pl.col("instruction").is_null()).then("kernel").alias("kernel")
+    keys = pl.struct(*INSTRUCTION, kernel)
+    ran = tables.ops.group_by(keys.alias("key")).agg(
+        pl.col("duration_ns").sum().alias("total_ns"), pl.len().alias("count"), pl.col("hidden_ns").sum()
+    )
+    known = tables.instructions.select(
+        "program_id", pl.col("name").alias("instruction"), "opcode", "op_name", "bytes", "flops"
+    )
+    work = summarise_work(tables).with_columns(kernel).sort("device_ns", "category", descending=[True, False])
+    work = work.unique([*INSTRUCTION, "kernel"], keep="first").select(*INSTRUCTION, "kernel", "category")
+    main = (
+        shares.sort("duration_ns", descending=True)
+        .unique(subset=INSTRUCTION, keep="first", maintain_order=True)
+        .select(*INSTRUCTION, "frame_id", "how")
+    )
+    rows = (
+        ran.unnest("key")
+        .join(known, on=INSTRUCTION, how="left")
+        .join(main, on=INSTRUCTION, how="left")
+        .join(work, on=[*INSTRUCTION, "kernel"], how="left", nulls_equal=True)
+        .sort("total_ns", "instruction", "kernel", descending=[True, False, False], nulls_last=True)
+    )
+    numbers = {row["program_id"]: number for number, row in enumerate(programs_of(tables))}
+    groups = {category: number for number, names in enumerate(GROUPS.values()) for category in names}
+    found = list(rows.iter_rows(named=True))
+    frames = [tree.node_of(row["program_id"], row["frame_id"]) for row in found]
+    return {
+        "keys": {(row["program_id"], row["instruction"], row["kernel"]): n for n, row in enumerate(found)},
+        "lines": {(row["program_id"], row["instruction"]): frame for row, frame in zip(found, frames, strict=True)},
+        "name": [row["instruction"] or row["kernel"] or "?" for row in found],
+        "opcode": [row["opcode"] or "no instruction" for row in found],
+        "op_name": [row["op_name"] or "" for row in found],
+        "category": [row["category"] for row in found],
+        "group": int32(groups.get(row["category"], len(GROUPS) - 1) for row in found),
+        "program": int32(numbers.get(row["program_id"], -1) for row in found),
+        "frame": int32(frames),
+        "how": [row["how"] or "none" for row in found],
+        "count": int32(row["count"] for row in found),
+        "total_ns": np.array([row["total_ns"] for row in found], dtype=np.float64),
+        "bytes": np.array([-1 if row["bytes"] is None else row["bytes"] for row in found], dtype=np.float64),
+    }
+
+
+def read_sources(
+    files: list[str],
+    source_of: Callable[[str], str | None],
+    stacks: dict[str, Any],
+    tree: StackTree,
+    is_user_code: Callable[[str], bool],
+) -> dict[str, str]:
+    """The text of the files on stacks with time, the user's own first, until the page is full."""
+    nodes = {tree.places[site][0] for node in stacks["frame"].tolist() if node != NO_STACK for site in tree.path(node)}
+    found: dict[str, str] = {}
+    room = LARGEST_SOURCES
+    for file in sorted((file for file in files if file in nodes), key=lambda one: not is_user_code(one)):
+        text = source_of(file)
+        if text is not None and len(text) <= room:
+            found[file] = text
+            room -= len(text)
+    return found

@@ -1,0 +1,103 @@
+// How is the timeline used? Wheel zooms, drag pans, keys do both; a click shows the op and its Python stack.
+
+function timelineView(data, app) {
+  const canvas = element("canvas", { tabindex: "0", role: "application", "aria-label": "Timeline: W and S zoom, A and D pan, arrow keys go from op to op" });
+  const tip = element("div", { class: "tip" });
+  const detail = element("div", { class: "detail" }, element("span", { class: "soft", text: "Click an op to see its Python stack." }));
+  const stack = element("ol", { class: "stack", hidden: "" });
+  const view = new TimelineCanvas(data, canvas);
+  const { timeline, instructions } = data;
+  let grip = null;
+
+  function choose(i) {
+    view.chosen = i;
+    view.draw();
+    if (i < 0) return;
+    canvas.dataset.chosen = i;
+    const one = timeline.instruction[i], facts = [duration(timeline.duration[i]), `at ${duration(timeline.start[i])}`];
+    if (timeline.merged[i] > 1) facts.unshift(`${count(timeline.merged[i])} short ops drawn as one; the longest is`);
+    if (timeline.hidden[i] >= 0) facts.push(`${duration(timeline.hidden[i])} of it hidden by compute`);
+    const program = instructions.program[one] >= 0 ? data.programs[instructions.program[one]] : "no program";
+    detail.replaceChildren(
+      element("b", { class: "mono", text: instructions.name[one] }), element("span", { text: facts.join(" · ") }),
+      element("span", { class: "soft", text: `${instructions.opcode[one]} (${instructions.category[one]}) in ${program}` }),
+      element("span", { class: "soft", text: `all ${count(instructions.count[one])} runs: ${duration(instructions.total_ns[one])}` }),
+      element("span", { class: "soft mono", text: instructions.op_name[one] }));
+    const frame = instructions.frame[one];
+    stack.hidden = frame === NO_STACK;
+    if (frame !== NO_STACK) stack.replaceChildren(...data.path(frame).reverse().map((each) => element("li", { class: data.isUser(each) ? "" : "library" },
+      app.lineLink(each, `${baseName(data.fileOf(each))}:${data.lineOf(each)}`), element("span", { text: data.functionOf(each) }))));
+  }
+
+  function hover(event) {
+    const i = view.find(event.offsetX, event.offsetY);
+    tip.style.display = i < 0 || grip ? "none" : "block";
+    if (i < 0) return;
+    const one = timeline.instruction[i];
+    tip.textContent = timeline.merged[i] > 1 ? `${count(timeline.merged[i])} short ops` : `${instructions.name[one]} · ${duration(timeline.duration[i])}`;
+    tip.style.left = `${Math.min(event.offsetX + 12, Math.max(0, view.width - 320))}px`;
+    tip.style.top = `${event.offsetY + 16}px`;
+  }
+
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) view.pan(event.deltaX || event.deltaY);
+    else if (event.offsetX < view.label) view.scroll(event.deltaY);
+    else view.zoom(Math.exp(event.deltaY * 0.0018), event.offsetX);
+    hover(event);
+  }, { passive: false });
+  canvas.addEventListener("pointerdown", (event) => {
+    grip = { x: event.offsetX, y: event.offsetY, moved: false, from: view.from, overview: event.offsetY < OVERVIEW };
+    if (event.isTrusted) canvas.setPointerCapture(event.pointerId);
+    if (grip.overview) center(event.offsetX);
+  });
+  const center = (x) => {
+    const at = ((x - view.label) / (view.width - view.label)) * view.end, half = (view.to - view.from) / 2;
+    view.show(at - half, at + half);
+  };
+  canvas.addEventListener("pointermove", (event) => {
+    if (!grip) { hover(event); return; }
+    if (grip.overview) { center(event.offsetX); return; }
+    if (Math.abs(event.offsetX - grip.x) + Math.abs(event.offsetY - grip.y) > 3) grip.moved = true;
+    if (grip.moved) { view.pan(grip.x - event.offsetX); view.scroll(grip.y - event.offsetY); grip.x = event.offsetX; grip.y = event.offsetY; }
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    if (grip && !grip.moved && !grip.overview) choose(view.find(event.offsetX, event.offsetY));
+    grip = null;
+  });
+  canvas.addEventListener("pointerleave", () => { tip.style.display = "none"; });
+  canvas.addEventListener("dblclick", (event) => {
+    const i = view.find(event.offsetX, event.offsetY);
+    if (i >= 0) view.show(timeline.start[i] - timeline.duration[i], timeline.start[i] + 2 * timeline.duration[i]);
+  });
+  canvas.addEventListener("keydown", (event) => {
+    const step = (view.width - view.label) / 6, middle = view.label + (view.width - view.label) / 2;
+    const act = {
+      w: () => view.zoom(0.7, middle), s: () => view.zoom(1 / 0.7, middle), a: () => view.pan(-step), d: () => view.pan(step),
+      ArrowUp: () => view.scroll(-LANE), ArrowDown: () => view.scroll(LANE), Escape: () => view.show(0, view.end),
+      ArrowRight: () => follow(1), ArrowLeft: () => follow(-1),
+    }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
+  });
+  // To the next op of the lane, which is brought into view.
+  function follow(step) {
+    const row = view.rows.find((one) => one.kind === "lane" && view.chosen >= one.first && view.chosen < one.last) ?? view.rows.find((one) => one.kind === "lane");
+    if (!row) return;
+    const i = view.chosen < 0 ? row.first : Math.max(row.first, Math.min(row.last - 1, view.chosen + step));
+    const half = (view.to - view.from) / 2;
+    if (timeline.start[i] < view.from || timeline.start[i] > view.to) view.show(timeline.start[i] - half, timeline.start[i] + half);
+    choose(i);
+  }
+
+  const used = new Set([...timeline.instruction].map((one) => instructions.group[one]));
+  const keys = data.groups.flatMap((text, n) => (used.has(n) ? [element("li", {}, element("i", { style: `background: var(--${GROUPS[n]})` }), text)] : []));
+  if (timeline.exposed.start.length) keys.push(element("li", {}, element("i", { style: "background: var(--exposed)" }), "communication while nothing computes"));
+  const merged = timeline.start.length < timeline.n_ops ? `${count(timeline.n_ops)} ops in ${count(timeline.start.length)} blocks: the shortest are drawn together` : `${count(timeline.n_ops)} ops`;
+  const reset = element("button", { type: "button", class: "plain", text: "Whole trace", onclick: () => view.show(0, view.end) });
+  new ResizeObserver(() => view.resize()).observe(canvas);
+  addEventListener("resize", () => view.resize());
+  const help = element("span", { class: "status" }, ...["W", "S"].map((text) => element("kbd", { text })), " zoom ", ...["A", "D"].map((text) => element("kbd", { text })), " pan ", ...["←", "→"].map((text) => element("kbd", { text })), " next op");
+  return element("div", { class: "view" },
+    element("div", { class: "bar" }, element("ul", { class: "keys" }, ...keys), element("span", { class: "grow" }), element("span", { class: "status", text: merged }), help, reset),
+    element("div", { class: "panel" }, element("div", { class: "timeline" }, canvas, tip), detail, stack));
+}

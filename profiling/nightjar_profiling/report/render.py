@@ -1,0 +1,125 @@
+"""How is a profile shown on one page? Plain data in, one self-contained HTML text out; light and dark, no network."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from nightjar_profiling.analyse import Profile
+from nightjar_profiling.apportion import Fusion
+from nightjar_profiling.manifest import Manifest
+from nightjar_profiling.report.contents import page_document
+from nightjar_profiling.report.pack import pack
+from nightjar_profiling.tables import Tables
+
+SCRIPTS = ("data", "format", "table", "lines", "flame", "timeline", "timeline_view", "main")
+
+
+def render_report(
+    profile: Profile,
+    manifest: Manifest,
+    tables: Tables,
+    is_user_code: Callable[[str], bool],
+    source_of: Callable[[str], str | None],
+    fusion: Fusion = "split",
+) -> str:
+    """The page.
+
+    Args:
+        profile: its shares and warnings.
+        manifest: where it comes from.
+        tables: all else.
+        is_user_code: tells the user's own files.
+        source_of: the text of a source file, or None.
+        fusion: what the page shows at first of a fusion; it can change over.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nightjar_profiling.report", "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = files("nightjar_profiling.report") / "page"
+    script = "\n".join((page / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
+    kind = next(iter(manifest.environment.get("devices", [])), None)
+    document = page_document(tables, is_user_code, source_of, fusion, kind)
+    return environment.get_template("page.html.j2").render(
+        head_data(profile, manifest, tables),
+        style=Markup((page / "style.css").read_text("utf-8")),
+        script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),
+        packed=Markup(pack(document)),
+    )
+
+
+def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str, Any]:
+    """What the head of the page says, formatted."""
+    fractions = {
+        "direct": profile.direct_fraction,
+        "inferred": profile.inferred_fraction,
+        "none": profile.unattributed_fraction,
+    }
+    return {
+        "title": title_of(profile.command),
+        "command": shlex.join(profile.command),
+        "device_time": duration(profile.device_time_ns),
+        "steps": "" if profile.steps is None else f"steps {profile.steps[0]} to {profile.steps[1]}",
+        "user_share": percent(profile.user_fraction),
+        "shares": {name: percent(value) for name, value in fractions.items()},
+        "widths": {name: round(100 * value, 3) for name, value in fractions.items()},
+        "ops": f"{tables.ops.height:,}",
+        "n_instructions": f"{tables.attribution.n_unique(['program_id', 'instruction']):,}",
+        "n_programs": f"{tables.programs.height:,}",
+        "n_devices": f"{tables.ops.select('rank', 'device').n_unique():,}",
+        "n_ranks": f"{tables.ops['rank'].n_unique():,}",
+        "warnings": profile.warnings,
+        "environment": describe(manifest),
+        "flags": manifest.environment.get("flags", {}),
+    }
+
+
+def title_of(command: tuple[str, ...]) -> str:
+    """A short name for a program: its last path component and what follows, without a leading Python."""
+    words = [PurePath(word).name or word for word in command]
+    while words and (words[0].startswith("python") or words[0] == "-m"):
+        words = words[1:]
+    return " ".join(words[:3]) or "raw trace"
+
+
+def percent(fraction: float) -> str:
+    """One decimal; what rounds to a whole 100 % but is less says so.
+
+    >>> percent(0.1234), percent(1.0), percent(0.99999)
+    ('12.3 %', '100 %', '>99.9 %')
+    """
+    if fraction == 1.0:
+        return "100 %"
+    return ">99.9 %" if fraction > 0.9995 else f"{100 * fraction:.1f} %"
+
+
+def duration(ns: int) -> str:
+    """Nanoseconds in a unit that people read.
+
+    >>> duration(1_234_567), duration(890), duration(2_500_000_000)
+    ('1.235 ms', '0.890 µs', '2.500 s')
+    """
+    for unit, size in (("s", 1e9), ("ms", 1e6)):
+        if ns >= size:
+            return f"{ns / size:.3f} {unit}"
+    return f"{ns / 1e3:.3f} µs"
+
+
+def describe(manifest: Manifest) -> list[str]:
+    """Where the profile was captured, in a few words each."""
+    environment = manifest.environment
+    versions = [f"{name} {version}" for name, version in sorted(environment.get("versions", {}).items())]
+    devices = environment.get("devices", [])
+    kinds = [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
+    parts = [*kinds, f"{manifest.backend} profiler", *versions]
+    return [*parts, f"Python {environment['python']}"] if "python" in environment else parts

@@ -1,0 +1,267 @@
+"""Which further tables does the page have? One function per table: from the capture's tables to a section, or None.
+
+A section is plain data: an id, a title, one sentence that says what a row is, and columns with a kind each, which
+says how the page formats, aligns and sorts them: `text`, `index` (a number that names), `int`, `ns`, `bytes`,
+`fraction`, `rate` (decimal number), `line` (the number of a stack's node: shown as the user's line in it, and leads
+to its source). The first column that is a number is what the table is sorted by at first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import polars as pl
+
+from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.analyses.compile_time import summarise_compile
+from nightjar_profiling.analyses.gaps import summarise_devices
+from nightjar_profiling.analyses.memory import attribute_buffers
+from nightjar_profiling.analyses.overlap import summarise_overlap
+from nightjar_profiling.analyses.roofline import find_peak, measure_roofline
+from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
+from nightjar_profiling.analyses.stragglers import find_stragglers
+from nightjar_profiling.stacks import NO_STACK
+from nightjar_profiling.tables import Tables
+
+Kind = Literal["text", "index", "int", "ns", "bytes", "fraction", "rate", "line"]
+Lines = Mapping[tuple[int | None, str | None], int]
+"""Stack node of an instruction, by program id and name."""
+Section = dict[str, Any]
+MOST_RANGES = 5_000
+
+
+def find_sections(tables: Tables, lines: Lines, device_kind: str | None) -> list[Section]:
+    """The sections for which the capture has data; the device kind, as JAX names it, tells the peak of the roofline."""
+    found = [
+        categories(tables),
+        opcodes(tables),
+        programs(tables),
+        steps(tables),
+        devices(tables),
+        collectives(tables, lines),
+        stragglers(tables),
+        roofline(tables, lines, device_kind),
+        compile_time(tables),
+        memory(tables, lines),
+        ranges(tables),
+    ]
+    return [section for section in found if section is not None and section["columns"][0]["values"]]
+
+
+def make_section(name: str, title: str, note: str, frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> Section:
+    """A section with a column of the frame for each kind, in that order; one without a single value is left out."""
+    columns = [
+        {"name": column.replace("_", " "), "kind": kind, "values": _values(frame[column], kind)}
+        for number, (column, kind) in enumerate(kinds.items())
+        if number == 0 or frame[column].null_count() < frame.height
+    ]
+    return {"id": name, "title": title, "note": note, "columns": columns}
+
+
+def _values(column: pl.Series, kind: Kind) -> list[Any]:
+    return column.cast(pl.String).fill_null("").to_list() if kind == "text" else column.to_list()
+
+
+def with_line(table: pl.DataFrame, lines: Lines) -> pl.DataFrame:
+    """The table with the stack node of each row's instruction."""
+    nodes = [lines.get(key, NO_STACK) for key in table.select("program_id", "instruction").iter_rows()]
+    return table.with_columns(line=pl.Series(nodes, dtype=pl.Int64))
+
+
+def categories(tables: Tables) -> Section:
+    """Device time by what kind of work it is."""
+    frame = summarise_categories(tables).rename({"device_ns": "time", "count": "ops", "fraction": "share"})
+    note = "Device time by kind of work. A fusion counts as matrix product where its flops are mostly a product's."
+    kinds: dict[str, Kind] = {"category": "text", "time": "ns", "share": "fraction", "ops": "int"}
+    return make_section("categories", "Categories", note, frame, kinds)
+
+
+def opcodes(tables: Tables) -> Section:
+    """Device time by HLO opcode."""
+    known = tables.instructions.select("program_id", pl.col("name").alias("instruction"), "opcode")
+    frame = (
+        tables.ops.join(known, on=["program_id", "instruction"], how="left")
+        .group_by(pl.col("opcode").fill_null("no instruction"))
+        .agg(pl.col("duration_ns").sum().alias("time"), pl.len().alias("ops"))
+        .with_columns(
+            share=pl.col("time") / max(tables.device_time_ns, 1),
+            mean=(pl.col("time") / pl.col("ops")).round().cast(pl.Int64),
+        )
+        .sort("time", descending=True)
+    )
+    kinds: dict[str, Kind] = {"opcode": "text", "time": "ns", "share": "fraction", "ops": "int", "mean": "ns"}
+    return make_section("opcodes", "Opcodes", "Device time by HLO opcode; of a fusion, by its kind.", frame, kinds)
+
+
+def programs(tables: Tables) -> Section:
+    """Device time by compiled program, with its executions."""
+    frame = summarise_programs(tables).select(
+        pl.col("name").fill_null("no program").alias("program"),
+        pl.col("device_ns").alias("device time"),
+        pl.col("device_fraction").alias("share"),
+        "executions",
+        pl.col("duration_ns_mean").alias("mean"),
+        pl.col("duration_ns_std").alias("deviation"),
+        pl.col("exposed_ns").alias("exposed"),
+        pl.col("n_ops").alias("ops each"),
+    )
+    note = (
+        "One row per compiled program. An execution lasts from its first op to the end of its last; "
+        "exposed is communication while the device computed nothing."
+    )
+    kinds: dict[str, Kind] = {
+        "program": "text", "device time": "ns", "share": "fraction", "executions": "int", "mean": "ns",
+        "deviation": "ns", "exposed": "ns", "ops each": "int",
+    }  # fmt: skip
+    return make_section("programs", "Programs", note, frame, kinds)
+
+
+def steps(tables: Tables) -> Section:
+    """Steps of the training loop, as the host marked them."""
+    frame = summarise_steps(tables).rename(
+        {"duration_ns": "host time", "device_ns": "device time", "exposed_ns": "exposed", "n_ops": "ops"}
+    )
+    note = "Steps as the host marked them, with the ops that it launched in each; it may run ahead of the device."
+    kinds: dict[str, Kind] = {
+        "rank": "index", "step": "index", "device time": "ns", "host time": "ns", "exposed": "ns", "ops": "int",
+    }  # fmt: skip
+    return make_section("steps", "Steps", note, frame.sort("rank", "step"), kinds)
+
+
+def devices(tables: Tables) -> Section:
+    """How busy each device was, and what its communication cost."""
+    frame = (
+        summarise_devices(tables)
+        .join(summarise_overlap(tables), on=["rank", "device"], how="left", maintain_order="left")
+        .select(
+            "rank", "device",
+            pl.col("idle_ns").alias("idle"),
+            (1 - pl.col("busy_fraction")).alias("idle share"),
+            pl.col("launch_gap_ns").alias("for the host"),
+            pl.col("queue_gap_ns").alias("in queue"),
+            pl.col("launch_latency_ns_p50").alias("launch median"),
+            pl.col("communication_ns").alias("communication"),
+            pl.col("exposed_ns").alias("exposed"),
+            pl.col("hidden_fraction").alias("hidden share"),
+        )
+    )  # fmt: skip
+    note = (
+        "Idle: nothing ran between the device's first op and its last, waiting for the host or in its own queue "
+        "(empty where the trace holds no launches). Exposed: communication while it computed nothing."
+    )
+    kinds: dict[str, Kind] = {
+        "rank": "index", "device": "index", "idle": "ns", "idle share": "fraction", "for the host": "ns",
+        "in queue": "ns", "launch median": "ns", "communication": "ns", "exposed": "ns", "hidden share": "fraction",
+    }  # fmt: skip
+    return make_section("devices", "Devices", note, frame, kinds)
+
+
+def collectives(tables: Tables, lines: Lines) -> Section:
+    """Collectives by instruction: size, bandwidths, waiting."""
+    grouped = (
+        tables.collectives.group_by("program_id", "instruction", "kind", "message_bytes", "group_size")
+        .agg(
+            pl.col("duration_ns").sum().alias("time"),
+            pl.len().alias("runs"),
+            pl.col("algbw_gb_per_s").mean().alias("algorithm GB/s"),
+            pl.col("busbw_gb_per_s").mean().alias("bus GB/s"),
+            pl.col("wait_ns").sum().alias("waiting"),
+        )
+        .rename({"message_bytes": "message", "group_size": "devices"})
+        .sort("time", "instruction", descending=[True, False])
+    )
+    note = (
+        "Collectives by instruction; message size and bandwidths by the conventions of nccl-tests, bandwidths as "
+        "means. Waiting: for the last device to come."
+    )
+    kinds: dict[str, Kind] = {
+        "instruction": "text", "time": "ns", "waiting": "ns", "runs": "int", "kind": "text", "message": "bytes",
+        "devices": "int", "algorithm GB/s": "rate", "bus GB/s": "rate", "line": "line",
+    }  # fmt: skip
+    return make_section("collectives", "Collectives", note, with_line(grouped, lines), kinds)
+
+
+def stragglers(tables: Tables) -> Section:
+    """Which device the others wait for."""
+    frame = find_stragglers(tables).rename(
+        {"last_fraction": "comes last", "late_ns": "median delay", "caused_wait_ns": "others waited"}
+    )
+    note = (
+        "How late each device comes to the collectives. Stable: the share of executions in which it caused the most "
+        "waiting; a device that is late by chance is not stable."
+    )
+    frame = frame.rename({"stability": "stable"})
+    kinds: dict[str, Kind] = {
+        "rank": "index", "device": "index", "others waited": "ns", "comes last": "fraction", "median delay": "ns",
+        "stable": "fraction", "collectives": "int",
+    }  # fmt: skip
+    return make_section("stragglers", "Stragglers", note, frame, kinds)
+
+
+def roofline(tables: Tables, lines: Lines, device_kind: str | None) -> Section:
+    """How near each instruction comes to what the device can do."""
+    peak = find_peak(device_kind)
+    rates = measure_roofline(tables, peak).filter(pl.col("flops_per_s").is_not_null())
+    frame = with_line(rates, lines).select(
+        "instruction",
+        pl.col("device_ns").alias("time"),
+        (pl.col("flops_per_s") / 1e9).alias("GFLOP/s"),
+        (pl.col("bytes_per_s") / 1e9).alias("GB/s"),
+        pl.col("flops_per_byte").alias("flops/byte"),
+        pl.col("roofline_fraction").alias("of the roofline"),
+        "bound",
+        "line",
+    )
+    note = "Rates by XLA's count of flops and bytes, which leaves out transcendental functions. "
+    note += (
+        f"The peak is that of {peak.name} ({peak.source})." if peak is not None else "The device's peak is not known."
+    )
+    kinds: dict[str, Kind] = {
+        "instruction": "text", "time": "ns", "GFLOP/s": "rate", "GB/s": "rate", "flops/byte": "rate",
+        "of the roofline": "fraction", "bound": "text", "line": "line",
+    }  # fmt: skip
+    return make_section("roofline", "Roofline", note, frame, kinds)
+
+
+def compile_time(tables: Tables) -> Section:
+    """Compile time by phase."""
+    frame = summarise_compile(tables).rename({"wall_ns": "waited", "fraction": "share"})
+    note = "What one waited for the compiler, by phase; work on parallel threads counts for the time that it took."
+    kinds: dict[str, Kind] = {"name": "text", "waited": "ns", "share": "fraction", "count": "int"}
+    return make_section("compile", "Compile", note, frame, kinds)
+
+
+def memory(tables: Tables, lines: Lines) -> Section:
+    """Buffers that are live at the peak of each program."""
+    names = tables.programs.select("program_id", pl.col("name").alias("program"))
+    buffers = attribute_buffers(tables).join(names, on="program_id", how="left", maintain_order="left")
+    frame = with_line(buffers, lines).select(
+        pl.coalesce("instruction", "op_name").fill_null("not named").alias("buffer"),
+        pl.col("size_bytes").alias("size"), "kind", "program", "line", pl.col("op_name").alias("traced as"),
+    )  # fmt: skip
+    note = "Allocations that are live at the peak of each program's memory, from XLA's buffer assignment."
+    kinds: dict[str, Kind] = {
+        "buffer": "text", "size": "bytes", "kind": "text", "program": "text", "line": "line", "traced as": "text",
+    }  # fmt: skip
+    return make_section("memory", "Memory", note, frame, kinds)
+
+
+def ranges(tables: Tables) -> Section:
+    """Annotations of the host by name, with the device time that they launched."""
+    frame = (
+        tables.ranges.group_by(pl.col("domain").fill_null(""), "name")
+        .agg(
+            pl.col("device_duration_ns").sum().alias("device time"),
+            pl.col("duration_ns").sum().alias("host time"),
+            pl.len().alias("count"),
+            pl.col("n_ops").sum().alias("ops"),
+        )
+        .sort("device time", "host time", "name", descending=[True, True, False], nulls_last=True)
+        .head(MOST_RANGES)
+    )
+    note = f"Ranges that the host annotated (NVTX, TraceMe), by name; the {MOST_RANGES:,} with most device time."
+    kinds: dict[str, Kind] = {
+        "name": "text", "device time": "ns", "host time": "ns", "count": "int", "ops": "int", "domain": "text",
+    }  # fmt: skip
+    return make_section("ranges", "Ranges", note, frame, kinds)

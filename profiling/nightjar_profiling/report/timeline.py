@@ -1,0 +1,107 @@
+"""What does the page's timeline draw? From ops to columns of numbers, in lanes by rank, device and stream.
+
+In: the ops, on one clock. Out: lanes with a label each, and the ops of all lanes one after another: start, duration,
+instruction and how many ops a block stands for; and when each device communicated while it computed nothing. Beyond
+LARGEST_BLOCKS ops the shortest are drawn together, those of a lane that begin within the same slice of time as one
+block; the page says so. Nothing else is computed from the blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nightjar_profiling.analyses.overlap import find_exposed
+from nightjar_profiling.lanes import LANE, split_overlaps
+from nightjar_profiling.tables import Tables
+
+MOST_EXPOSED = 50_000  # stretches of exposed communication; beyond, the shortest are left out
+LARGEST_BLOCKS = 200_000  # a page of 5 MB, drawn within a frame
+SLICES = 20_000  # of the whole time; several per pixel of a screen
+
+
+def timeline_data(tables: Tables, numbers: dict[tuple[int | None, str | None, str | None], int]) -> dict[str, Any]:
+    """Lanes and blocks.
+
+    Args:
+        tables: of the capture.
+        numbers: of the instructions, by program id, name and (for an op without one) kernel.
+    """
+    key = {"program_id": [], "instruction": [], "kernel": [], "number": []}  # type: dict[str, list[Any]]
+    for (program_id, instruction, kernel), number in numbers.items():
+        for name, value in zip(key, (program_id, instruction, kernel, number), strict=True):
+            key[name].append(value)
+    types = {"program_id": pl.Int64, "instruction": pl.String, "kernel": pl.String, "number": pl.Int32}
+    origin_ns = tables.ops["start_ns"].min() or 0
+    ops = (
+        tables.ops.select(
+            *LANE[:3],
+            "program_id",
+            "instruction",
+            pl.when(pl.col("instruction").is_null()).then("kernel").alias("kernel"),
+            (pl.col("start_ns") - origin_ns).alias("start"),
+            pl.col("duration_ns").alias("duration"),
+            pl.col("hidden_ns").fill_null(-1).alias("hidden"),
+        )
+        .join(pl.DataFrame(key, schema=types), on=["program_id", "instruction", "kernel"], how="left", nulls_equal=True)
+        .sort(*LANE[:3], "start", "duration", descending=[False] * 4 + [True], nulls_last=True)
+    )
+    blocks = merge_short(split_overlaps(ops), LARGEST_BLOCKS)
+    lanes = blocks.group_by(LANE, maintain_order=True).agg(pl.len().alias("count"))
+    exposed = find_exposed(tables).top_k(MOST_EXPOSED, by="duration_ns").sort("rank", "device", "start_ns")
+    return {
+        "exposed": {
+            "rank": exposed["rank"].cast(pl.Int32).to_numpy(),
+            "device": exposed["device"].cast(pl.Int32).to_numpy(),
+            "start": (exposed["start_ns"] - origin_ns).cast(pl.Float64).to_numpy(),
+            "duration": exposed["duration_ns"].cast(pl.Float64).to_numpy(),
+        },
+        "lanes": [
+            {"rank": rank, "device": device, "stream": stream or "", "sub": sub, "count": count}
+            for rank, device, stream, sub, count in lanes.iter_rows()
+        ],
+        "start": blocks["start"].cast(pl.Float64).to_numpy(),
+        "duration": blocks["duration"].cast(pl.Float64).to_numpy(),
+        "hidden": blocks["hidden"].cast(pl.Float64).to_numpy(),
+        "instruction": blocks["number"].fill_null(-1).to_numpy(),
+        "merged": blocks["merged"].cast(pl.Int32).to_numpy(),
+        "n_ops": tables.ops.height,
+    }
+
+
+def merge_short(ops: pl.DataFrame, largest: int) -> pl.DataFrame:
+    """At most about `largest` blocks: the longest ops stay, the rest become one block per lane and slice of time."""
+    single = ops.with_columns(merged=pl.lit(1, dtype=pl.UInt32))
+    if ops.height <= largest:
+        return single
+    span = int((ops["start"] + ops["duration"]).max() or 1)  # type: ignore[arg-type]
+    n_lanes = ops.select(pl.struct(LANE).n_unique()).item()
+    slices = max(1, min(SLICES, largest // (2 * n_lanes)))
+    kept = max(0, largest - slices * n_lanes)
+    longest = np.zeros(ops.height, dtype=bool)
+    longest[np.argsort(-ops["duration"].to_numpy(), kind="stable")[:kept]] = True
+    short = (
+        single.filter(~longest)
+        .group_by(*LANE, pl.col("start") * slices // span, maintain_order=True)
+        .agg(
+            pl.col("start").min().alias("begin"),
+            (pl.col("start") + pl.col("duration")).max().alias("end"),
+            pl.lit(-1, dtype=pl.Int64).alias("hidden"),
+            pl.col("number").sort_by("duration").last(),
+            pl.len().alias("merged"),
+        )
+        .select(
+            *LANE,
+            start="begin",
+            duration=pl.col("end") - pl.col("begin"),
+            hidden="hidden",
+            number="number",
+            merged="merged",
+        )
+    )
+    wanted = [*LANE, "start", "duration", "hidden", "number", "merged"]
+    return pl.concat([single.filter(longest).select(wanted), short.select(wanted)]).sort(
+        *LANE, "start", nulls_last=True
+    )

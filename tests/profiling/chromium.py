@@ -1,0 +1,23 @@
+"""A headless Chromium that opens the pages of captures."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from tests import browser
+
+
+class Page(browser.Page):
+    """A page that says when it is ready."""
+
+    def open(self, path: Path, fragment: str = "") -> None:
+        """Opens a file and waits until the page says that it is ready."""
+        self.navigate("about:blank")
+        self.navigate(f"{path.resolve().as_uri()}{fragment}")
+        self.wait("location.protocol === 'file:' && document.documentElement?.dataset.ready")
+
+
+def open_browser(profile: Path) -> AbstractContextManager[Page]:
+    """A browser with one such page; its files lie in the folder `profile`."""
+    return browser.open_browser(profile, Page)

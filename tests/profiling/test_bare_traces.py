@@ -1,0 +1,85 @@
+"""Traces that lack something, from the raw file to every output: nothing crashes, and what is missing is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nightjar_profiling.commands.export import FILES
+from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto, training_trace
+from tests.profiling.conftest import Run
+
+pytestmark = pytest.mark.slow
+
+NOTHING_EXPLAINED = 4
+
+
+def without_hlo() -> TraceBuilder:
+    return TraceBuilder().thunk("dot.1", 0, 60).thunk("add.1", 60, 5)
+
+
+def of_a_tiny_program() -> TraceBuilder:
+    """A program of one instruction, which took no time."""
+    return TraceBuilder().hlo(7, hlo_proto({"entry": [Hlo("parameter.0", frame=2)]})).thunk("parameter.0", 0, 0)
+
+
+def of_no_program() -> TraceBuilder:
+    """Ops of a program that the trace does not hold, beside one that it holds."""
+    return TraceBuilder().hlo(7, hlo_proto(TRAINING)).thunk("dot.9", 0, 60, program_id=9)
+
+
+def only_communication() -> TraceBuilder:
+    reducing = {"sum": [Hlo("add.2", frame=3)], "entry": [Hlo("all-reduce.1", frame=2, calls=("sum",))]}
+    return TraceBuilder().hlo(7, hlo_proto(reducing)).thunk("all-reduce.1", 0, 60)
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (training_trace, 0),  # one device, no communication, no steps
+        (without_hlo, NOTHING_EXPLAINED),
+        (of_a_tiny_program, 0),
+        (of_no_program, NOTHING_EXPLAINED),
+        (only_communication, 0),
+    ],
+)
+def test_a_bare_trace_passes_through_every_command(
+    make: Callable[[], TraceBuilder], code: int, tmp_path: Path, run_command: Run
+) -> None:
+    trace = make().write(tmp_path, "host.xplane.pb")
+    for name in "ab":
+        done = run_command("report", trace, "--out", name)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert (tmp_path / name / "report.html").stat().st_size > 10_000
+    summary = run_command("summary", "a", "--json")
+    assert summary.returncode == 0, summary.stderr
+    profile = json.loads(summary.stdout)
+    shares = [profile[f"{kind}_fraction"] for kind in ("direct", "inferred", "unattributed")]
+    assert sum(shares) in (pytest.approx(1), 0)
+    assert run_command("summary", "a").returncode == 0
+    for to, file in FILES.items():
+        exported = run_command("export", "a", "--to", to.value)
+        assert exported.returncode == 0, exported.stderr
+        assert (tmp_path / "a" / "exports" / file).is_file()
+    compared = run_command("diff", "a", "b", "--html", "diff.html")
+    assert compared.returncode == 0, compared.stderr
+    assert "nothing can be compared" in compared.stderr or "fewer than two executions" in compared.stderr
+    assert (tmp_path / "diff.html").is_file()
+    merged = run_command("merge", "a", "b", "--out", "all")
+    assert merged.returncode == 0, merged.stderr
+
+
+def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_path: Path, run_command: Run) -> None:
+    trace = TraceBuilder().hlo(7, hlo_proto(TRAINING)).write(tmp_path, "host.xplane.pb")
+    done = run_command("report", trace, "--out", "a")
+    assert done.returncode == NOTHING_EXPLAINED
+    assert "holds no kernel and no thunk" in done.stderr
+    for command in (("summary", "a"), ("export", "a", "--to", "folded"), ("diff", "a", "a"), ("report", "a")):
+        failed = run_command(*command)
+        assert failed.returncode in (2, NOTHING_EXPLAINED), command
+        assert "Traceback" not in failed.stderr
+        assert "Hint:" in failed.stderr

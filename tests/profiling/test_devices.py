@@ -1,0 +1,151 @@
+"""Gaps, steps, programs, warm-up, categories: what the ops of a device tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.analyses.gaps import find_gaps, summarise_devices
+from nightjar_profiling.analyses.steps import assign_steps, sum_executions, summarise_programs, summarise_steps
+from nightjar_profiling.analyses.warmup import find_steady
+from tests.profiling.tabled import RUN, collective, op, tables
+
+
+def execution(number: int, start_ns: int = 0, duration_ns: int = 10, **more: Any) -> dict[str, Any]:
+    return {**RUN, "execution": number, "start_ns": start_ns, "duration_ns": duration_ns, **more}
+
+
+def test_a_gap_is_the_hosts_where_nothing_was_launched_before_it_began() -> None:
+    ops = [op("a", 0, 10, launch_ns=0), op("b", 30, 10, launch_ns=25), op("c", 45, 5, launch_ns=26)]
+    gaps = find_gaps(tables(ops=ops))
+    assert gaps.select("start_ns", "duration_ns", "cause", "instruction").rows() == [
+        *[(10, 20, "launch", "b"), (40, 5, "queue", "c")]
+    ]
+    (row,) = summarise_devices(tables(ops=ops)).rows(named=True)
+    assert (row["span_ns"], row["busy_ns"], row["idle_ns"]) == (50, 25, 25)
+    assert (row["launch_gap_ns"], row["queue_gap_ns"]) == (20, 5)
+    assert (row["launch_latency_ns_p50"], row["launch_latency_ns_max"]) == (5, 19)
+
+
+def test_without_launch_times_the_cause_of_a_gap_is_not_guessed() -> None:
+    found = tables(ops=[op("a", 0, 10), op("b", 30, 10)])
+    assert find_gaps(found)["cause"].to_list() == [None]
+    (row,) = summarise_devices(found).rows(named=True)
+    assert (row["launch_gap_ns"], row["queue_gap_ns"], row["launch_latency_ns_p50"]) == (None, None, None)
+
+
+def test_streams_that_run_side_by_side_leave_no_gap() -> None:
+    ops = [op("a", 0, 100), op("b", 10, 5, stream="t"), op("c", 90, 30, stream="t")]
+    assert find_gaps(tables(ops=ops)).is_empty()
+
+
+def test_short_gaps_are_left_out_on_demand() -> None:
+    ops = [op("a", 0, 1), op("b", 4, 1), op("c", 15, 1)]
+    assert find_gaps(tables(ops=ops), shortest_ns=5)["duration_ns"].to_list() == [10]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=20))
+def test_busy_and_idle_time_make_up_the_span(spans: list[tuple[int, int]]) -> None:
+    found = tables(ops=[op("a", start, took) for start, took in spans])
+    (row,) = summarise_devices(found).rows(named=True)
+    assert row["busy_ns"] == len({t for start, took in spans for t in range(start, start + took)})
+    assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
+    assert find_gaps(found)["duration_ns"].sum() == row["idle_ns"]
+
+
+def test_an_op_belongs_to_the_step_that_launched_it() -> None:
+    steps = [{"rank": 0, "step": n, "start_ns": 100 * n, "duration_ns": 90} for n in (1, 2)]
+    ops = [
+        op("a", 195, 4, launch_ns=150),  # runs after its step has ended on the host
+        op("b", 250, 3, launch_ns=210),
+        op("c", 195, 2, launch_ns=195),  # between steps
+        op("d", 120, 1),
+    ]
+    assert assign_steps(tables(ops=ops, steps=steps))["step"].to_list() == [1, 2, None, 1]
+    found = summarise_steps(tables(ops=ops, steps=steps))
+    assert found.select("step", "duration_ns", "device_ns", "n_ops").rows() == [(1, 90, 5, 2), (2, 90, 3, 1)]
+
+
+def test_a_program_without_marked_steps_has_none() -> None:
+    assert summarise_steps(tables(ops=[op("a", 0, 1)])).is_empty()
+
+
+def test_programs_are_ranked_by_device_time() -> None:
+    found = tables(
+        programs=[{"program_id": 1, "name": "jit_a"}, {"program_id": 2, "name": "jit_b"}],
+        executions=[execution(0, 0, 12), execution(1, 20, 14), execution(0, 50, 100, program_id=2)],
+        ops=[op("x", 0, 5), op("x", 20, 7, execution=1), op("y", 50, 100, program_id=2)],
+    )
+    rows = summarise_programs(found).rows(named=True)
+    assert [(row["name"], row["device_ns"], row["executions"]) for row in rows] == [("jit_b", 100, 1), ("jit_a", 12, 2)]
+    assert rows[1]["duration_ns_mean"] == 13
+    assert rows[1]["duration_ns_std"] == pytest.approx(2**0.5)
+    assert rows[0]["duration_ns_std"] is None
+
+
+def test_an_execution_without_ops_took_no_device_time() -> None:
+    assert sum_executions(tables(executions=[execution(0)]))["device_ns"].to_list() == [0]
+
+
+def test_the_first_execution_of_a_program_that_was_compiled_is_warm_up() -> None:
+    compiled = [{"rank": 0, "program_id": 1, "range_id": 1, "start_ns": 0, "duration_ns": 1}]
+    runs = [execution(n) for n in range(4)] + [execution(n, program_id=2) for n in range(2)]
+    steady = find_steady(tables(executions=runs, compile=compiled))
+    assert steady.select("program_id", "execution").rows() == [(1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]
+    reduced = [collective("all-reduce.1", 0, 1)]
+    steady = find_steady(tables(executions=runs, compile=compiled, collectives=reduced))
+    assert steady.select("program_id", "execution").rows() == [(1, 2), (1, 3), (2, 1)]
+
+
+def test_where_nothing_would_be_left_all_is_kept() -> None:
+    reduced = [collective("all-reduce.1", 0, 1)]
+    assert find_steady(tables(executions=[execution(0)], collectives=reduced)).height == 1
+
+
+def test_a_program_without_hlo_among_others_with_is_a_trial_of_the_autotuner() -> None:
+    programs = [
+        {"program_id": 1, "name": "jit_step", "fingerprint": "f"},
+        {"program_id": 2, "name": "gemm_fusion_dot.4", "fingerprint": ""},
+    ]
+    runs = [execution(0), execution(0, program_id=2)]
+    assert find_steady(tables(programs=programs, executions=runs))["program_id"].to_list() == [1]
+    assert find_steady(tables(programs=programs[1:], executions=runs[1:])).height == 1  # a trace without any HLO
+
+
+def test_an_execution_cut_off_by_the_end_of_the_trace_is_not_steady() -> None:
+    runs = [execution(0, complete=True), execution(1, complete=False)]
+    assert find_steady(tables(executions=runs))["execution"].to_list() == [0]
+
+
+def test_categories_name_the_work_and_lose_no_time() -> None:
+    instructions = [
+        {"program_id": 1, "name": "dot.1", "opcode": "dot"},
+        {"program_id": 1, "name": "fusion.1", "opcode": "fusion:kLoop", "bytes": 400, "flops": 100.0},
+        {"program_id": 1, "name": "fusion.2", "opcode": "fusion:kOutput", "bytes": 400, "flops": 100.0 * 256},
+        {"program_id": 1, "name": "gemm.1", "opcode": "custom-call"},
+        {"program_id": 1, "name": "all-reduce.1", "opcode": "all-reduce"},
+        {"program_id": 1, "name": "transpose.1", "opcode": "transpose"},
+    ]
+    names = ["dot.1", "fusion.1", "fusion.2", "gemm.1", "all-reduce.1", "transpose.1", None]
+    ops = [op(name, 0, 10**n) for n, name in enumerate(names)]
+    found = summarise_categories(
+        tables(ops=ops, instructions=instructions, collectives=[collective("all-reduce.1", 0, 1)])
+    )
+    assert dict(found.select("category", "device_ns").iter_rows()) == {
+        "matrix product": 1 + 100 + 1000,
+        "fusion": 10,
+        "communication": 10_000,
+        "data movement": 100_000,
+        "no instruction": 1_000_000,
+    }
+    assert found["fraction"].sum() == pytest.approx(1)
+
+
+def test_nothing_crashes_on_an_empty_capture() -> None:
+    empty = tables()
+    for analysis in (find_gaps, summarise_devices, summarise_programs, summarise_steps, summarise_categories):
+        assert analysis(empty).is_empty()
