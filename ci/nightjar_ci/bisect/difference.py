@@ -1,0 +1,88 @@
+"""What changed between the last rung before the culprit and the culprit? Packages with their changelogs, or commits.
+
+In: two rungs, and the folders they were made in. Out: lines for people. Links come from what the packages say about
+themselves (`Project-URL` of their metadata).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from pydantic import BaseModel, ConfigDict
+
+from nightjar_ci.bisect.ladders.commits import git
+from nightjar_ci.bisect.ladders.rung import Rung
+from nightjar_ci.errors import NightjarError
+
+_CHANGELOG = re.compile(r"change|release|history|what.?s.?new|news", re.IGNORECASE)
+_SOURCE = re.compile(r"source|repository|code|github|home", re.IGNORECASE)
+_MOST_LINES = 40
+
+
+class Change(BaseModel):
+    """A package, or a commit, that is different.
+
+    Attributes:
+        name: package, or short commit and subject.
+        old, new: version; None where it is not there.
+        links: addresses of its changelog, or of its sources.
+        details: such as the files that a commit touched.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    old: str | None = None
+    new: str | None = None
+    links: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+
+
+def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
+    """The packages whose version differs.
+
+    Args:
+        before, after: the rungs.
+        prefix: environment of the later one, whose metadata are read; None where there is none.
+    """
+    links = {} if prefix is None else read_links(prefix)
+    names = sorted({*before.pins, *after.pins})
+    return [
+        Change(name=name, old=before.pins.get(name), new=after.pins.get(name), links=links.get(name, ()))
+        for name in names
+        if before.pins.get(name) != after.pins.get(name)
+    ]
+
+
+def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
+    """The changelog of each package of an environment, or else its sources, where it names them."""
+    folders = [str(path) for path in prefix.glob("lib/python*/site-packages")]
+    found: dict[str, tuple[str, ...]] = {}
+    for one in importlib.metadata.distributions(path=folders):
+        urls = [text.partition(",") for text in one.metadata.get_all("Project-URL") or []]
+        labelled = [(label.strip(), url.strip()) for label, _, url in urls if url.strip().startswith("http")]
+        labelled += [("home", home) for home in one.metadata.get_all("Home-page") or []]
+        wanted = [url for label, url in labelled if _CHANGELOG.search(label)]
+        wanted = wanted or [url for label, url in labelled if _SOURCE.search(label)]
+        found[canonicalize_name(one.metadata["Name"])] = tuple(dict.fromkeys(wanted))[:2]
+    return found
+
+
+def describe_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:
+    """The commits that lie between two rungs, the latest first, with what they touched."""
+    try:
+        text = git(repository, "log", "--first-parent", "--format=%H", f"{before.source}..{after.source}")
+        return [_describe_commit(repository, sha) for sha in text.split()[:_MOST_LINES]]
+    except NightjarError:
+        return [Change(name=after.name)]
+
+
+def _describe_commit(repository: Path, sha: str) -> Change:
+    head = git(repository, "show", "--no-patch", "--format=%h %s%x00%an, %cs", sha).strip()
+    name, _, who = head.partition("\0")
+    stat = git(repository, "show", "--stat=100", "--first-parent", "--format=", sha).strip("\n").splitlines()
+    more = [f"... {len(stat) - _MOST_LINES} lines more"] if len(stat) > _MOST_LINES else []
+    return Change(name=name, details=(who, *(line.strip() for line in stat[:_MOST_LINES]), *more))

@@ -1,0 +1,144 @@
+"""What does a bisection see, and what does it answer? Plain data: settings, one observation, the conclusion.
+
+Rungs are counted from 0, the known good end, to N - 1, the known bad one. The culprit is the first bad rung.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nightjar_ci.errors import InputError
+
+Outcome = Literal["good", "bad", "cannot_tell"]
+Kind = Literal[
+    "culprit",
+    "two_changes",
+    "drift",
+    "no_change",
+    "good_end_is_bad",
+    "bad_end_is_good",
+    "budget_out",
+    "unbuildable",
+]
+
+# Share of the doubt asked for at which the search stops: so that an exit code that errs in 20 % of runs, more than the
+# prior expects, is still right 99 times in 100; values tell more about their noise than yes and no do.
+CAUTION_OF_EXIT_CODE, CAUTION_OF_METRIC = 0.4, 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """How sure to be and how much to spend.
+
+    Attributes:
+        confidence: stop when one culprit has this probability.
+        deterministic: the test never errs; each rung is run once.
+        metric: which values are better, for a test that prints a number; None for an exit code.
+        max_tests: give up after so many tests, those that could not tell included.
+        max_builds: touch at most so many rungs.
+        max_end_tests: after so many runs of each end, on average, go on, or say that they do not differ.
+    """
+
+    confidence: float = 0.99
+    deterministic: bool = False
+    metric: Literal["lower", "higher"] | None = None
+    max_tests: int = 400
+    max_builds: int = 10_000
+    max_end_tests: int = 30
+
+    @property
+    def sure(self) -> float:
+        """Posterior at which the search stops.
+
+        A little less doubt than was asked for: a posterior is right as often as it says on average over its prior of
+        noise, and a little less often where tests err more than that prior expects.
+        """
+        caution = CAUTION_OF_EXIT_CODE if self.metric is None else CAUTION_OF_METRIC
+        return 1 - caution * (1 - self.confidence)
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.confidence < 1:
+            raise InputError(f"confidence: {self.confidence} is not in [0.5, 1).", "0.99 is the default")
+        if self.metric not in (None, "lower", "higher"):
+            raise InputError(f"metric: '{self.metric}' is neither 'lower' nor 'higher'.", "say which values are better")
+        for name in ("max_tests", "max_builds", "max_end_tests"):
+            if getattr(self, name) < 2:
+                raise InputError(f"{name}: {getattr(self, name)} is less than 2.", "both ends are tested first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One test of one rung.
+
+    Attributes:
+        rung: which one.
+        outcome: by exit code; None with a metric. `cannot_tell` where the rung could not be built or run.
+        value: the metric; None or not finite says that there was none, which is `cannot_tell`.
+
+    >>> Observation(rung=3, value=float("nan")).tells(metric=True)
+    False
+    """
+
+    rung: int
+    outcome: Outcome | None = None
+    value: float | None = None
+
+    def tells(self, metric: bool) -> bool:
+        """Whether it says anything about good or bad."""
+        if self.outcome == "cannot_tell":
+            return False
+        return self.value is not None and math.isfinite(self.value) if metric else self.outcome is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What a side of the change looks like: mean of the metric, or rate of failures, with a 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """How a bisection ended.
+
+    Attributes:
+        kind: what was found.
+        message: one sentence for a person.
+        culprits: first and last rung that the (first) change may be at; equal unless rungs between cannot be built.
+        second: the same for the second of two changes.
+        probability: of what is concluded; the largest of any culprit where the budget ran out.
+        good, bad: level on either side; None where unknown.
+        middle: level between two changes.
+        effect: bad minus good; relative to good where the metric is judged on the log scale.
+        effect_is_relative: whether it is.
+        tests: observations, those that could not tell included.
+        builds: rungs touched.
+        skipped: rungs that could not be built or run.
+    """
+
+    kind: Kind
+    message: str
+    culprits: tuple[int, int] | None = None
+    second: tuple[int, int] | None = None
+    probability: float = 0.0
+    good: Level | None = None
+    bad: Level | None = None
+    middle: Level | None = None
+    effect: float | None = None
+    effect_is_relative: bool = False
+    tests: int = 0
+    builds: int = 0
+    skipped: tuple[int, ...] = field(default=())
+
+    @property
+    def culprit(self) -> int | None:
+        """The first bad rung where it is known exactly.
+
+        >>> Conclusion(kind="culprit", message="", culprits=(4, 4)).culprit
+        4
+        """
+        return self.culprits[0] if self.culprits and self.culprits[0] == self.culprits[1] else None

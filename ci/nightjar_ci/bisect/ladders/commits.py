@@ -1,0 +1,144 @@
+"""Which commits lie between two commits of a repository? Those of the first parent, as they were merged.
+
+In: a repository and its two ends. Out: a ladder; where the culprit is a merge, the ladder of the branch that it merged,
+from where the branch began to its tip. A tip that passes although its merge fails says that the two sides do not go
+together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from nightjar_ci.bisect.ladders.http import hide_passwords
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.images.process import run_captured
+
+_FORMAT = "%H%x00%h%x00%cI%x00%P%x00%s"
+
+
+def open_repository(text: str, cache: Path) -> Path:
+    """The folder of a repository: a folder as it is, an address as a clone that is kept and brought up to date.
+
+    Raises:
+        InputError: the folder is no repository.
+        NightjarError: git is missing, or the address cannot be cloned.
+    """
+    if re.match(r"\w+://|[\w.-]+@[\w.-]+:", text):
+        return _clone(text, cache)
+    folder = Path(text).absolute()
+    try:
+        return Path(git(folder, "rev-parse", "--show-toplevel").strip())
+    except NightjarError:
+        raise InputError(f"{text}: no git repository.", "name a folder of one, or the address of one") from None
+
+
+def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
+    """The commits after one commit up to another, along first parents; the old end is the first rung.
+
+    Raises:
+        InputError: a commit is not there, or the old one is no ancestor of the new one.
+    """
+    first, last = find_commit(repository, old), find_commit(repository, new)
+    if first == last:
+        raise InputError(f"{old!r} and {new!r} are the same commit.", "there is nothing to bisect")
+    if not is_ancestor(repository, first, last):
+        base = git(repository, "merge-base", first, last).strip()[:12]
+        raise InputError(f"{old!r} is no ancestor of {new!r}.", f"bisect from where they parted, {base}, to either")
+    rungs = [read_commit(repository, first), *_between(repository, first, last)]
+    notes = [] if first in _parents(repository, rungs[1].source) else [f"{old} is on a branch that was merged later."]
+    return Ladder(rungs=tuple(rungs), notes=tuple(notes))
+
+
+def make_branch_ladder(repository: Path, merge: str) -> Ladder | None:
+    """The commits that a merge brought in, from where their branch began; None where it is no merge of one branch."""
+    parents = _parents(repository, merge)
+    if len(parents) != 2:
+        return None
+    began = git(repository, "merge-base", *parents).strip()
+    rungs = [read_commit(repository, began), *_between(repository, parents[0], parents[1])]
+    return Ladder(rungs=tuple(rungs), notes=(f"the branch that {merge[:12]} merged",)) if len(rungs) > 2 else None
+
+
+def is_ancestor(repository: Path, first: str, last: str) -> bool:
+    """Whether one commit is in the history of another."""
+    return git(repository, "rev-list", "--count", "--max-count=1", first, f"^{last}").strip() == "0"
+
+
+def find_commit(repository: Path, revision: str) -> str:
+    """The full name of a commit.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
+    except NightjarError:
+        raise InputError(f"{revision!r} is no commit of {repository}.", "git fetch, or mind the spelling") from None
+
+
+def read_commit(repository: Path, sha: str) -> Rung:
+    """A commit as a rung."""
+    return _rung(git(repository, "show", "--no-patch", f"--format={_FORMAT}", sha))
+
+
+def add_worktree(repository: Path, sha: str, folder: Path) -> None:
+    """Checks a commit out into a folder of its own; one that is there and whole is used again.
+
+    Raises:
+        NightjarError: git cannot do it.
+    """
+    if folder.is_dir():
+        try:
+            if git(folder, "rev-parse", "HEAD").strip() == sha and git(folder, "rev-parse", "--show-toplevel").strip():
+                git(folder, "checkout", "--quiet", "--force", "--detach", sha)
+                return
+        except NightjarError:
+            pass  # half made: made anew
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    git(repository, "worktree", "prune")
+    git(repository, "worktree", "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
+
+
+def remove_worktree(repository: Path, folder: Path) -> None:
+    """Removes a worktree."""
+    git(repository, "worktree", "remove", "--force", "--force", str(folder))
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints in a folder.
+
+    Raises:
+        NightjarError: it failed.
+    """
+    return run_captured(["git", "-C", str(folder), *arguments])
+
+
+def _clone(address: str, cache: Path) -> Path:
+    folder = cache / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}.git"
+    try:
+        if (folder / "HEAD").is_file():
+            git(folder, "fetch", "--quiet", "--prune", "--tags", "origin", "+refs/heads/*:refs/heads/*")
+            return folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        run_captured(["git", "clone", "--quiet", "--bare", "--filter=blob:none", "--", address, str(folder)])
+    except NightjarError as error:
+        raise NightjarError(hide_passwords(error.message), "is the repository reached?") from None
+    return folder
+
+
+def _between(repository: Path, first: str, last: str) -> list[Rung]:
+    text = git(repository, "log", "--first-parent", "--reverse", f"--format={_FORMAT}", f"{first}..{last}")
+    return [_rung(line) for line in text.splitlines()]
+
+
+def _parents(repository: Path, sha: str) -> list[str]:
+    return git(repository, "show", "--no-patch", "--format=%P", sha).split()
+
+
+def _rung(line: str) -> Rung:
+    sha, short, when, parents, subject = line.rstrip("\n").split("\0")
+    note = "merge" if " " in parents else None
+    return Rung(kind="commit", name=f"{short} {subject}".strip(), source=sha, when=when, note=note)

@@ -1,0 +1,79 @@
+"""How is a page of an index or a registry fetched? One GET, with the password of the address sent and never shown."""
+
+from __future__ import annotations
+
+import base64
+import re
+import urllib.error
+import urllib.request
+from email.message import Message
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+TIMEOUT_S = 60.0
+MOST_BYTES = 256 * 2**20  # the largest page of a package index is some 10 MB; an answer without end is cut off
+
+
+class HttpError(Exception):
+    """A page could not be fetched: its message names no password; `status` is 0 where there was no answer."""
+
+    def __init__(self, message: str, status: int, headers: Message | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+def get(url: str, *, accept: str, authorization: str | None = None) -> tuple[bytes, str]:
+    """The body of a page, and its content type.
+
+    Raises:
+        HttpError: no answer, or one that is no success.
+    """
+    body, headers = request(url, accept=accept, authorization=authorization)
+    return body, headers.get_content_type()
+
+
+def request(url: str, *, accept: str, authorization: str | None = None, method: str = "GET") -> tuple[bytes, Message]:
+    """The body of a page, and its headers; a user and password in the address are sent as basic authorization.
+
+    Raises:
+        HttpError: no answer, or one that is no success.
+    """
+    bare, found = split_credentials(url)
+    if urlsplit(bare).scheme not in ("http", "https"):
+        raise HttpError(f"{bare!r} is no http or https address", 0)
+    headers = {"Accept": accept, "User-Agent": "nightjar-ci"}
+    if (authorization := authorization or found) is not None:
+        headers["Authorization"] = authorization
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(bare, headers=headers, method=method), timeout=TIMEOUT_S
+        ) as answer:
+            return answer.read(MOST_BYTES), answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            raise HttpError(f"{bare} answers {error.code} {error.reason}", error.code, error.headers) from None
+    except (OSError, ValueError) as error:
+        raise HttpError(f"{bare} cannot be reached: {getattr(error, 'reason', error)}", 0) from None
+
+
+def split_credentials(url: str) -> tuple[str, str | None]:
+    """An address without user and password, and these as an `Authorization` header.
+
+    >>> split_credentials("https://user:s3cret@mirror.example/simple")
+    ('https://mirror.example/simple', 'Basic dXNlcjpzM2NyZXQ=')
+    """
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, None
+    token = base64.b64encode(unquote(user).encode()).decode("ascii")
+    return urlunsplit(parts._replace(netloc=host)), f"Basic {token}"
+
+
+def hide_passwords(text: str) -> str:
+    """A text without the user and password of any address in it.
+
+    >>> hide_passwords("at https://user:s3cret@host/simple/")
+    'at https://***@host/simple/'
+    """
+    return re.sub(r"(\w+://)[^/\s@]+@", r"\1***@", text)

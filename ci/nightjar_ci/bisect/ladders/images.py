@@ -1,0 +1,140 @@
+"""Which nightly images lie between two dates? Those of a registry's tags, or of a nightly index.
+
+In: a repository whose tags end in a date (`jax-2026-11-20`), or a `nightjar.images/1` document. Out: a ladder of images
+by digest; nights whose image is the same are one rung.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nightjar_ci.bisect.ladders.http import HttpError, get
+from nightjar_ci.bisect.ladders.registry import Repository
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.documents import read_document
+from nightjar_ci.errors import InputError, NightjarError
+
+IMAGES_SCHEMA = "nightjar.images/1"
+_DATED = re.compile(r"(?:(?P<name>.+?)[-_.])?(?P<date>\d{4}-\d{2}-\d{2})")
+SIDE_BY_SIDE = 4
+
+
+class Night(BaseModel):
+    """The image of one night: reference by digest, and the version of every package in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    reference: str
+    packages: dict[str, str] = {}
+
+
+class NightlyIndex(BaseModel):
+    """All nightly images: `nightjar.images/1`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_: Annotated[Literal["nightjar.images/1"], Field(alias="schema")]
+    images: tuple[Night, ...]
+
+
+def make_image_ladder(source: str, old: str, new: str, on_line: Callable[[str], None]) -> Ladder:
+    """The images of the nights from one date to another.
+
+    Args:
+        source: `REPOSITORY`, `REPOSITORY:NAME` for tags `NAME-YYYY-MM-DD`, or the file or address of a nightly index.
+        old, new: dates, or whole tags, of the ends.
+        on_line: called with one line of progress for each step.
+
+    Raises:
+        InputError: an end is not there, or it is not clear which tags are meant.
+        NightjarError: the registry is not reached.
+    """
+    for end in (old, new):
+        if _date(end) is None:
+            raise InputError(f"{end!r} is no date, expected YYYY-MM-DD.", "nightly images are named by their date")
+    first, last = sorted(str(_date(end)) for end in (old, new))
+    on_line(f"asking {source} for images from {first} to {last}")
+    nights = _of_index(source) if source.endswith(".json") else _of_registry(source, first, last)
+    found = [night for night in nights if first <= night.date <= last]
+    _check_one_name(source, {night.name for night in found})
+    dates = {night.date for night in found}
+    for end in (first, last):
+        if end not in dates:
+            raise InputError(f"{source} has no image of {end}.", f"it has {_listed(dates)}")
+    return merge_nights(found)
+
+
+def merge_nights(nights: Iterable[Night]) -> Ladder:
+    """A rung for every image that differs from that of the night before.
+
+    Raises:
+        InputError: they are all the same.
+    """
+    rungs: list[Rung] = []
+    notes: list[str] = []
+    for night in sorted(nights, key=lambda night: night.date):
+        if rungs and rungs[-1].source == night.reference:
+            notes.append(f"{night.date} is the image of {rungs[-1].name}.")
+            continue
+        rungs.append(
+            Rung(kind="image", name=night.date, source=night.reference, when=night.date, pins=dict(night.packages))
+        )
+    if len(rungs) < 2:
+        raise InputError("the good and the bad end are the same image.", "there is nothing to bisect")
+    return Ladder(rungs=tuple(rungs), notes=tuple(notes))
+
+
+def _of_registry(source: str, first: str, last: str) -> list[Night]:
+    name, colon, wanted = source.rpartition(":")
+    if not colon or "/" in wanted:
+        name, wanted = source, ""
+    repository = Repository(name)
+    tags = {}
+    for tag in repository.tags():
+        found = _DATED.fullmatch(tag)
+        if found and first <= found["date"] <= last and (not wanted or found["name"] == wanted):
+            tags[tag] = found
+    _check_one_name(source, {found["name"] or "" for found in tags.values()})
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        digests = list(pool.map(repository.digest, tags))
+    return [
+        Night(name=found["name"] or "", date=found["date"], reference=f"{name}@{digest}")
+        for found, digest in zip(tags.values(), digests, strict=True)
+    ]
+
+
+def _of_index(source: str) -> list[Night]:
+    if not source.startswith(("http://", "https://")):
+        return list(read_document(Path(source), NightlyIndex, IMAGES_SCHEMA).images)
+    try:
+        body, _ = get(source, accept="application/json")
+        return list(NightlyIndex.model_validate(json.loads(body)).images)
+    except HttpError as error:
+        raise NightjarError(f"{error}.") from None
+    except (ValidationError, ValueError) as error:
+        raise InputError(f"{source}: no {IMAGES_SCHEMA}: {str(error).splitlines()[0]}.") from None
+
+
+def _check_one_name(source: str, names: set[str]) -> None:
+    if len(names) > 1:
+        several = ", ".join(sorted(names)[:8])
+        raise InputError(f"{source} has several images of a date: {several}.", f"name one: {source}:NAME")
+
+
+def _date(text: str) -> str | None:
+    found = _DATED.fullmatch(text)
+    return found["date"] if found else None
+
+
+def _listed(dates: Iterable[str]) -> str:
+    ordered = sorted(dates)
+    return f"those from {ordered[0]} to {ordered[-1]}, {len(ordered)} of them" if ordered else "none in that time"

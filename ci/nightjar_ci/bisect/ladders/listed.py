@@ -1,0 +1,49 @@
+"""Which rungs does a list name? One per line, the old end first; `#` starts a comment.
+
+In: a file written by a person or a program. Out: a ladder, whose rungs a user's command makes ready, or whose names the
+test itself takes (`{rung}`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.errors import InputError
+
+
+def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
+    """The rungs of a list between two of them, both included.
+
+    Args:
+        path: the list.
+        old, new: names of the ends; the first and the last where None.
+
+    Raises:
+        InputError: the list cannot be read, names a rung twice, or lacks an end.
+    """
+    try:
+        lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    names = [line for line in lines if line]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{path}: {twice!r} is there twice, expected each rung once.")
+    for end in (old, new):
+        if end is not None and end not in names:
+            raise InputError(f"{path}: there is no rung {end!r}.", "an end is one line of the list")
+    chosen = names[0 if old is None else names.index(old) : len(names) if new is None else names.index(new) + 1]
+    if len(chosen) < 2:
+        raise InputError(f"{path}: {len(chosen)} rungs between the ends, expected two or more.")
+    return Ladder(rungs=tuple(Rung(kind="listed", name=name, source=name) for name in chosen))
+
+
+def position(path: Path, name: str) -> int:
+    """Where a rung is in a list; -1 where it is not."""
+    try:
+        lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    names = [line for line in lines if line]
+    return names.index(name) if name in names else -1

@@ -1,0 +1,199 @@
+"""Which environments lie between two sets of package versions? Every state of the merged timeline that uv can install.
+
+In: versions at either end, and what else is to be in every environment. Out: a ladder of full locks. Whatever the
+packages on the ladder do not force stays as it is at the old end, so that a rung differs from its neighbour by one
+release and what that needs. A state that uv's resolver refuses is left out with uv's reason; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from nightjar_ci.bisect.ladders.http import hide_passwords
+from nightjar_ci.bisect.ladders.package_index import read_releases
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung, requirement
+from nightjar_ci.bisect.ladders.timeline import Release, Step, merge_timelines
+from nightjar_ci.errors import EnvironmentFailedError, InputError
+from nightjar_ci.uv_environment import FOLLOWS_JAX, run_uv
+
+SIDE_BY_SIDE = 4  # resolvers at a time: they wait for the index more than they compute
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What is in every environment of a ladder, besides the packages that move.
+
+    Attributes:
+        wanted: requirements, resolved as of each rung's date where `dated`.
+        pins: packages that stay as they are.
+        folders: packages installed from a folder: name to folder and editable.
+        python: interpreter or version as uv understands it; this one where None.
+        dated: the resolver sees no file that came later than a day after the rung's release.
+    """
+
+    wanted: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    python: str | None = None
+    dated: bool = True
+
+
+def make_package_ladder(
+    old: Mapping[str, str], new: Mapping[str, str], base: Base, index_url: str, on_line: Callable[[str], None]
+) -> Ladder:
+    """The ladder between two sets of versions.
+
+    Args:
+        old, new: version of each package, canonical names, the old end and the new one.
+        base: what else is in every environment.
+        index_url: the simple index that is asked for releases.
+        on_line: called with one line of progress for each step.
+
+    Raises:
+        InputError: nothing differs, or a package is in no index.
+        EnvironmentFailedError: an end cannot be installed.
+    """
+    differing = [name for name in old if name in new and old[name] != new[name]]
+    if not differing:
+        raise InputError("the good and the bad end hold the same versions.", "there is nothing to bisect")
+    on_line(f"asking the index for releases of {', '.join(differing)}")
+    known = {name: _releases(name, new[name], index_url) for name in differing}
+    steps = merge_timelines(old, new, known)
+    first = _old_end(old, known)
+    on_line(f"resolving {len(steps) + 1} environments")
+    start = _resolve(first, base, {})
+    prefer = {name: version for name, version in start.items() if not _moves(name, differing)}
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        found = list(pool.map(lambda step: _try_resolve(step, base, prefer), steps))
+    if isinstance(found[-1], EnvironmentFailedError):
+        raise found[-1]
+    rungs = [_rung(first, start, differing)]
+    notes = []
+    for step, pins in zip(steps, found, strict=True):
+        if isinstance(pins, EnvironmentFailedError):
+            notes.append(f"{_name(step, differing)} cannot be installed: {_reason(pins)}")
+        else:
+            rungs.append(_rung(step, pins, differing))
+    return Ladder(rungs=tuple(rungs), notes=tuple(notes), folders=dict(base.folders))
+
+
+def resolve(
+    lines: Sequence[str], *, python: str | None, prefer: Mapping[str, str], before: datetime | None
+) -> dict[str, str]:
+    """All packages of an environment that meets requirements, by uv's resolver.
+
+    Args:
+        lines: requirements.
+        python: interpreter or version; this one where None.
+        prefer: versions to keep where the requirements allow it.
+        before: files that came later are not seen.
+
+    Returns:
+        Canonical name to version, or to `@ address`.
+
+    Raises:
+        EnvironmentFailedError: there is no such environment.
+    """
+    with tempfile.TemporaryDirectory(prefix="nightjar-resolve-") as folder:
+        output = Path(folder, "lock.txt")
+        output.write_text("".join(f"{requirement(*pin)}\n" for pin in sorted(prefer.items())), encoding="utf-8")
+        asked = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
+        asked += ["--python", python or sys.executable, "--output-file", str(output), "-"]
+        asked += [] if before is None else ["--exclude-newer", before.isoformat()]
+        run_uv(",".join(lines), *asked, stdin="\n".join(lines) + "\n")
+        return parse_lock(output.read_text(encoding="utf-8"))
+
+
+def parse_lock(text: str) -> dict[str, str]:
+    """The pins of a requirements file: canonical name to version, or to `@ address`; options and hashes are left out.
+
+    >>> parse_lock("Jax==0.5.0 \\\\\\n    --hash=sha256:00\\n# via x\\nfoo @ https://host/foo.whl\\n")
+    {'jax': '0.5.0', 'foo': '@ https://host/foo.whl'}
+    """
+    pins: dict[str, str] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        line = re.split(r"\s--hash|\s#|^#|^-|\s;", line.strip())[0].strip()
+        if not line:
+            continue
+        found = Requirement(line)
+        exact = [one.version for one in found.specifier if one.operator in ("==", "===")]
+        if found.url is not None:
+            pins[canonicalize_name(found.name)] = f"@ {found.url}"
+        elif exact:
+            pins[canonicalize_name(found.name)] = exact[0]
+    return pins
+
+
+def _releases(name: str, new: str, index_url: str) -> list[Release]:
+    return [] if new.startswith("@") else read_releases(name, index_url)
+
+
+def _old_end(old: Mapping[str, str], known: Mapping[str, Sequence[Release]]) -> Step:
+    """The state before the first step, as old as the youngest of its releases."""
+    found = [one for name, releases in known.items() for one in releases if one.version == old[name]]
+    times = [one.uploaded for one in found if one.uploaded is not None]
+    latest = Release(version=old[next(iter(known))], uploaded=max(times, default=None))
+    return Step(package=next(iter(known)), release=latest, pins=dict(old))
+
+
+def _try_resolve(step: Step, base: Base, prefer: Mapping[str, str]) -> dict[str, str] | EnvironmentFailedError:
+    try:
+        return _resolve(step, base, prefer)
+    except EnvironmentFailedError as error:
+        return error
+
+
+def _resolve(step: Step, base: Base, prefer: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a state; jaxlib and the plugins are of jax's own version where nobody asked otherwise."""
+    follows = "jax" in step.pins and "jaxlib" not in step.pins
+    constant = {name: version for name, version in base.pins.items() if name not in step.pins}
+    followers = [name for name in constant if follows and FOLLOWS_JAX.fullmatch(name)]
+    lines = [requirement(*pin) for pin in step.pins.items()] + list(base.wanted)
+    lines += [requirement(*pin) for pin in constant.items() if pin[0] not in followers]
+    before = step.release.uploaded + timedelta(days=1) if base.dated and step.release.uploaded else None
+    if follows:
+        twins = [requirement(name, step.pins["jax"]) for name in dict.fromkeys(["jaxlib", *followers])]
+        try:
+            return resolve([*lines, *twins], python=base.python, prefer=prefer, before=before)
+        except EnvironmentFailedError:
+            pass  # a release of jax alone: its resolver knows which jaxlib goes with it
+    return resolve(lines, python=base.python, prefer=prefer, before=before)
+
+
+def _moves(name: str, differing: Sequence[str]) -> bool:
+    return name in differing or ("jax" in differing and FOLLOWS_JAX.fullmatch(name) is not None)
+
+
+def _rung(step: Step, pins: dict[str, str], differing: Sequence[str]) -> Rung:
+    when = step.release.uploaded
+    return Rung(
+        kind="packages",
+        name=_name(step, differing),
+        when=None if when is None else when.isoformat(timespec="minutes"),
+        pins=pins,
+        note="yanked" if step.release.yanked else None,
+    )
+
+
+def _name(step: Step, differing: Sequence[str]) -> str:
+    """`jax 0.4.33`, or the versions of all packages on the ladder."""
+    return ", ".join(f"{name} {step.pins[name]}" for name in differing)
+
+
+def _reason(error: EnvironmentFailedError) -> str:
+    """What uv said, on one line."""
+    said = error.message.partition(":\n")[2] or error.message
+    text = hide_passwords(" ".join(line.strip(" │├╰─▶") for line in said.splitlines())).strip()
+    text = text.partition("cause: ")[2] or text
+    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."

@@ -1,0 +1,76 @@
+"""What is a ladder? Rungs in order from the old end to the new one, each with all that is needed to make it again.
+
+Rungs are plain data and are kept in `bisection.json`, so that an interrupted bisection asks no index, registry or
+repository again, and climbs the same ladder tomorrow.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+RungKind = Literal["packages", "image", "commit", "listed"]
+
+
+class Rung(BaseModel):
+    """One thing to test.
+
+    Attributes:
+        kind: how it is made ready.
+        name: what people call it; unique on its ladder.
+        source: image reference, commit, or entry of a list; empty for packages.
+        when: when it was released or committed, ISO 8601, where known.
+        pins: version of every package in it, where known.
+        note: what else there is to know, such as `yanked`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: RungKind
+    name: str
+    source: str = ""
+    when: str | None = None
+    pins: dict[str, str] = {}
+    note: str | None = None
+
+    @property
+    def lock(self) -> tuple[str, ...]:
+        """Its packages as requirements.
+
+        >>> Rung(kind="packages", name="a 1", pins={"a": "1", "b": "@ https://host/b.whl"}).lock
+        ('a==1', 'b @ https://host/b.whl')
+        """
+        return tuple(requirement(name, version) for name, version in sorted(self.pins.items()))
+
+
+class Ladder(BaseModel):
+    """Rungs, the old end first.
+
+    Attributes:
+        rungs: at least two.
+        notes: what was left out, and why; one line each.
+        folders: packages installed from a folder of this machine into every rung: name to folder and editable.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rungs: tuple[Rung, ...]
+    notes: tuple[str, ...] = ()
+    folders: dict[str, tuple[str, bool]] = {}
+
+
+def requirement(name: str, version: str) -> str:
+    """A pin as a requirement; a version that starts with `@` is an address."""
+    return f"{name} {version}" if version.startswith("@") else f"{name}=={version}"
+
+
+def file_name(index: int, name: str) -> str:
+    """A rung's name as a file name: the index keeps it unique, whatever its characters and however long it is.
+
+    >>> file_name(3, "jax 0.4.33"), file_name(4, "../../etc; rm -rf")
+    ('r0003-jax-0.4.33', 'r0004-etc-rm-rf')
+    """
+    safe = re.sub(r"[^A-Za-z0-9._]+|[.]{2,}", "-", name).strip("-._")[:48].rstrip("-._")
+    return f"r{index:04d}-{safe}" if safe else f"r{index:04d}"

@@ -1,0 +1,109 @@
+"""Through which states did several packages go from one set of versions to another? One merged timeline. Pure.
+
+In: the versions at either end, and the releases of each package. Out: the states in order, each with the one package
+that moved. Steps are ordered by release date, and a package's own steps by version: where the dates of any package are
+unknown, by version order, spread evenly. A package that only an address names, or that goes back to an older version,
+moves in one step at the end, for no release says when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from packaging.version import InvalidVersion, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One version of a package in an index.
+
+    Attributes:
+        version: as the index spells it.
+        uploaded: when its first file came, where the index says so (PEP 700).
+        yanked: whether all of its files are yanked.
+    """
+
+    version: str
+    uploaded: datetime | None = None
+    yanked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One package moves.
+
+    Attributes:
+        package: which one.
+        release: where to.
+        pins: the state after it: version of each package on the ladder.
+    """
+
+    package: str
+    release: Release
+    pins: Mapping[str, str]
+
+
+def merge_timelines(
+    old: Mapping[str, str], new: Mapping[str, str], releases: Mapping[str, Sequence[Release]]
+) -> list[Step]:
+    """The steps from the old end (which is no step) to the new one.
+
+    Args:
+        old, new: version of each package; a package that only one of them has is left to the resolver.
+        releases: of the packages that differ.
+    """
+    moves: list[tuple[float, int, str, Release]] = []
+    differing = [name for name in old if name in new and old[name] != new[name]]
+    between = {name: releases_between(old[name], new[name], releases.get(name, ())) for name in differing}
+    dated = all(one.uploaded is not None for found in between.values() if not _is_jump(found) for one in found)
+    for name, found in between.items():
+        latest = float("-inf")
+        for index, release in enumerate(found):
+            if _is_jump(found):
+                when = float("inf")
+            else:
+                when = release.uploaded.timestamp() if dated and release.uploaded else (index + 1) / len(found)
+            latest = max(latest, when)  # a release that came late cannot come before the one it follows
+            moves.append((latest, differing.index(name), name, release))
+    state = dict(old)
+    steps = []
+    for _, _, name, release in sorted(moves, key=lambda move: move[:2]):
+        state[name] = release.version
+        steps.append(Step(package=name, release=release, pins=dict(state)))
+    return steps
+
+
+def releases_between(old: str, new: str, releases: Sequence[Release]) -> list[Release]:
+    """The releases after the old version up to the new one, in version order; pre-releases only between such.
+
+    >>> known = [Release(version=v) for v in ("1.0", "1.10", "1.9", "1.11rc1", "1.11")]
+    >>> [one.version for one in releases_between("1.0", "1.11", known)]
+    ['1.9', '1.10', '1.11']
+    """
+    end = next((one for one in releases if one.version == new), Release(version=new))
+    try:
+        low, high = Version(old), Version(new)
+    except InvalidVersion:
+        return [end]
+    if high < low:
+        return [Release(version=new)]
+    wanted = low.is_prerelease or high.is_prerelease
+    found = {}
+    for one in releases:
+        version = _parse(one.version)
+        if version is not None and low < version < high and (wanted or not version.is_prerelease):
+            found[version] = one
+    return [*(found[version] for version in sorted(found)), end]
+
+
+def _is_jump(found: Sequence[Release]) -> bool:
+    return len(found) == 1 and found[0].uploaded is None
+
+
+def _parse(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None

@@ -1,0 +1,153 @@
+"""How likely is a result on a good rung, and on a bad one, when neither level is known? A grid over what is unknown.
+
+In: results. Out: their log-likelihood on a grid of `scales` x `levels`, and a prior for the good and for the bad side.
+A level is a failure rate (exit codes: one scale) or a location of the metric (scales: standard deviation of a run).
+Bad is always the higher level: metrics are turned round where higher is better, and are logs where all are positive.
+
+Source: the density of a metric is a contaminated normal (Huber, Robust Statistics, 1981, 1.1), here with the tail of
+Student's t with two degrees of freedom, so that no single value, however wild, decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Array = NDArray[np.float64]
+
+# Failure rates of a test: fine near 0 and 1, where one result more or less matters.
+RATES = np.array([0.002, 0.01, 0.025, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.36, 0.43, 0.5])
+RATES = np.concatenate([RATES, 1 - RATES[-2::-1]])
+# How a test errs, and the prior probability of each way. A rate of errors itself is Beta(1/2, 3/2), which favours few.
+NEVER, ALIKE, ON_GOOD, ON_BAD, ANYHOW = 0.05, 0.35, 0.2, 0.2, 0.2
+LEAST_RATE = 0.1  # smallest change of a failure rate, and
+LEAST_SHIFT = 0.75  # of a metric in standard deviations, that is looked for: less takes hundreds of tests to see
+TAIL = 0.04  # share of runs that something disturbed
+TAIL_WIDTH = 3.0  # of the disturbed runs, in standard deviations
+LEVELS = 48
+SCALES = 6
+OUTCOMES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A grid of what a side may be.
+
+    Attributes:
+        levels: shape (levels,), ascending.
+        scales: shape (scales,).
+        pairs: prior probability of a good and a bad level; shape (scales or 1, levels, levels).
+        log_scale: log prior of the scale; shape (scales,).
+        least_change: how far the bad level is above the good one at least; shape (scales,).
+        outcomes: probability of each possible result, for planning; shape (outcomes, scales, levels).
+    """
+
+    levels: Array
+    scales: Array
+    pairs: Array
+    log_scale: Array
+    least_change: Array
+    outcomes: Array
+
+
+def rate_noise(deterministic: bool) -> Noise:
+    """The grid for exit codes."""
+    levels = np.array([1e-9, 1 - 1e-9]) if deterministic else RATES
+    pairs = np.array([[0.0, 1.0], [0.0, 0.0]]) if deterministic else rate_pairs(levels)
+    outcomes = np.stack([1 - levels, levels])[:, None, :]
+    return Noise(levels, np.ones(1), pairs[None], np.zeros(1), np.array([LEAST_RATE]), outcomes)
+
+
+def rate_pairs(levels: Array) -> Array:
+    """Prior probability of a failure rate on good rungs and one on bad rungs; shape (levels, levels)."""
+    edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
+    errors = np.diff(special.betainc(0.5, 1.5, edges))
+    none = np.zeros_like(levels)
+    none[0] = 1.0
+    good = np.stack([none, errors, none, errors])
+    bad = np.stack([none, none, errors, errors])[:, ::-1]
+    pairs = np.einsum("w,wg,wb->gb", [NEVER, ON_GOOD, ON_BAD, ANYHOW], good, bad) + ALIKE * np.diag(errors)[:, ::-1]
+    pairs *= levels[None, :] - levels[:, None] >= LEAST_RATE - 1e-12
+    return np.asarray(pairs / pairs.sum())
+
+
+def rate_log_likelihood(noise: Noise, failed: Array) -> Array:
+    """Of results that are 1.0 where the test failed; shape (results, 1, levels)."""
+    return np.where(failed[:, None, None] > 0, np.log(noise.levels), np.log1p(-noise.levels))
+
+
+def density(values: Array, levels: Array, scales: Array) -> Array:
+    """The metric's density; shape (values, scales, levels)."""
+    z = (values[:, None, None] - levels) / scales[:, None]
+    square = z * z
+    core = np.exp(-0.5 * square) / math.sqrt(2 * math.pi)
+    tail = (1 + square / (2 * TAIL_WIDTH**2)) ** -1.5 / (2 * math.sqrt(2) * TAIL_WIDTH)
+    return np.asarray(((1 - TAIL) * core + TAIL * tail) / scales[:, None])
+
+
+def metric_log_likelihood(noise: Noise, values: Array) -> Array:
+    """Of metrics on the scale of `Scale.apply`; shape (values, scales, levels)."""
+    return np.asarray(np.log(density(values, noise.levels, noise.scales)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How a metric is turned into a number of which more is worse."""
+
+    better: Literal["lower", "higher"]
+    log: bool
+
+    def apply(self, values: Array) -> Array:
+        """The values as the search sees them."""
+        turned = np.log(values) if self.log else values
+        return np.asarray(-turned if self.better == "higher" else turned)
+
+    def undo(self, value: float) -> float:
+        """A level in the unit of the metric."""
+        turned = -value if self.better == "higher" else value
+        return math.exp(turned) if self.log else turned
+
+
+def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:
+    """The grid for a metric, laid over what has been seen.
+
+    Args:
+        rungs: values (of `Scale.apply`) of each tested rung, the first of the good end, the last of the bad one.
+        deterministic: values do not vary; the scale is then what the grid can resolve.
+    """
+    medians = np.array([np.median(values) for values in rungs])
+    good, bad = medians[0], medians[-1]
+    gap = abs(bad - good)
+    spread, freedom = within_spread(rungs)
+    tiny = 1e-9 * max(abs(good), abs(bad)) + 1e-30
+    reach = max(gap, 4 * spread, tiny)
+    low = max(min(medians.min(), min(good, bad)), min(good, bad) - reach) - 3 * spread - 0.1 * reach
+    high = min(max(medians.max(), max(good, bad)), max(good, bad) + reach) + 3 * spread + 0.1 * reach
+    levels = np.linspace(low, high, LEVELS)
+    step = levels[1] - levels[0]
+    widest = max(3 * spread, 0.35 * gap if freedom < 3 else 0.0, 2 * step)
+    scales = np.array([step]) if deterministic else np.geomspace(max(step, spread / 3), widest, SCALES)
+    pairs = (levels[None, :] - levels[:, None] >= LEAST_SHIFT * scales[:, None, None]).astype(np.float64)
+    pairs /= LEVELS**2  # not their sum: a change needs room between the levels
+    centres = np.linspace(low - 2 * scales[-1], high + 2 * scales[-1], OUTCOMES)
+    outcomes = density(centres, levels, np.maximum(scales, (centres[1] - centres[0]) / 2))
+    outcomes /= outcomes.sum(axis=0)
+    return Noise(levels, scales, pairs, np.full(len(scales), -math.log(len(scales))), LEAST_SHIFT * scales, outcomes)
+
+
+def within_spread(rungs: Sequence[Array]) -> tuple[float, int]:
+    """Robust standard deviation of repeated runs of one rung, and its degrees of freedom."""
+    repeated = [values - np.median(values) for values in rungs if len(values) > 1]
+    if not repeated:
+        return 0.0, 0
+    residuals = np.concatenate(repeated)
+    freedom = len(residuals) - len(repeated)
+    cut = 3 * 1.4826 * np.median(np.abs(residuals)) * math.sqrt(len(residuals) / freedom)
+    clipped = np.clip(residuals, -cut, cut) if cut > 0 else residuals
+    return math.sqrt(float(np.sum(clipped**2)) / freedom), freedom

@@ -1,0 +1,61 @@
+"""Which command runs the test on one rung again, by hand? One line for a shell, that needs nothing of the bisection.
+
+In: a rung and the question. Out: text to copy and paste. Packages are named one by one, so that the line works on
+another machine as well; `uv` makes the environment.
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from pathlib import Path
+
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.state import Question
+
+
+def render_reproduction(
+    rung: Rung, ladder: Ladder, question: Question, *, place: Path, python: str | None, repository: Path | None
+) -> str:
+    """The command line.
+
+    Args:
+        rung: what to test.
+        ladder: the ladder that it is on.
+        question: the test.
+        place: the rung's folder.
+        python: interpreter or version; that of this process where None.
+        repository: of commits.
+    """
+    command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
+    command = [part.replace("{folder}", str(place)).replace("{out}", "/tmp") for part in command]
+    if rung.kind == "packages":
+        return shlex.join([*_uv_run(rung, ladder, python), "--", *command])
+    if rung.kind == "image":
+        mount = '--mount type=bind,source="$PWD",target=/work,readonly --workdir /work'
+        inside = shlex.join(["--entrypoint", command[0], rung.source, *command[1:]])
+        return f"docker run --rm --network none {mount} {inside}"
+    prepare = [part.replace("{rung}", rung.source or rung.name) for part in question.prepare]
+    prepare = [part.replace("{folder}", str(place)) for part in prepare]
+    told = ["env", f"NIGHTJAR_RUNG={rung.source or rung.name}", f"NIGHTJAR_RUNG_FOLDER={place}"]
+    lines = [shlex.join([*told, *command])]
+    if prepare:
+        lines.insert(0, shlex.join([*told, *prepare]))
+    if rung.kind == "commit":
+        assert repository is not None, "a commit is of a repository"
+        tree = f"/tmp/nightjar-{rung.source[:12]}"
+        if question.install:
+            lines[-1] = shlex.join(["uv", "run", "--no-project", "--with", tree, "--", *told, *command])
+        git = ["git", "-C", str(repository), "worktree", "add", "--force", "--detach", tree, rung.source]
+        lines = [shlex.join(git), f"cd {tree}", *lines]
+        return f"({' && '.join(lines)})"
+    return " && ".join(lines)
+
+
+def _uv_run(rung: Rung, ladder: Ladder, python: str | None) -> list[str]:
+    asked = ["uv", "run", "--no-project", "--isolated", "--python", python or platform.python_version()]
+    for line in rung.lock:
+        asked += ["--with", line]
+    for folder, editable in ladder.folders.values():
+        asked += ["--with-editable" if editable else "--with", folder]
+    return asked

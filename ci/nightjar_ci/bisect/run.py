@@ -1,0 +1,282 @@
+"""How does a bisection go from its question to its answer? One ladder after the other, each probe kept.
+
+In: a `Plan`. Out: an `Answer`, also written to `answer.json` and `report.html` in the bisection's folder. Where the
+culprit is a merge, the branch that it merged is bisected next, with what is left of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nightjar_ci.bisect.difference import Change, describe_commits, diff_pins
+from nightjar_ci.bisect.evidence import Conclusion, SearchSettings
+from nightjar_ci.bisect.explain import explain
+from nightjar_ci.bisect.finding import (
+    Answer,
+    Side,
+    culprit_names,
+    describe_effect,
+    make_places,
+    second_names,
+    title,
+    told,
+)
+from nightjar_ci.bisect.ladders.commits import make_branch_ladder
+from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.oracle import Oracle
+from nightjar_ci.bisect.reproduce import render_reproduction
+from nightjar_ci.bisect.search import Search
+from nightjar_ci.bisect.state import (
+    Bisection,
+    Find,
+    Probe,
+    Question,
+    Stage,
+    locked,
+    read_bisection,
+    read_probes,
+    write_bisection,
+)
+from nightjar_ci.bisect.worker import Worker
+from nightjar_ci.bisect.workshop import OnLine, Workshop
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.night import now
+from nightjar_ci.policy import PerformancePolicy
+from nightjar_ci.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that a bisection needs.
+
+    Attributes:
+        question: what is asked.
+        find: whether the old end is good (a regression) or bad (a fix).
+        make_ladder: makes the first ladder; not called where the bisection is resumed.
+        oracle: makes an answer of what a test left.
+        search: how sure to be, and the budget; `metric` is the better direction for people, whatever is looked for.
+        paired: each probe runs the good end as well.
+        pairs: instead, each probe runs pairs of the rung and the good end until the performance judge can tell.
+        compares: the oracle compares with a result of the good end.
+        workers: probes that run side by side.
+        python: interpreter of environments; this one where None.
+        repository: of commits.
+        metric: what the metric is called, for people.
+        explain: both sides of the culprit are captured and compared.
+    """
+
+    question: Question
+    find: Find
+    make_ladder: Callable[[], Ladder]
+    oracle: Oracle
+    search: SearchSettings
+    paired: bool = False
+    pairs: PerformancePolicy | None = None
+    compares: bool = False
+    workers: int = 1
+    python: str | None = None
+    repository: Path | None = None
+    metric: str | None = None
+    explain: bool = False
+
+    @property
+    def settings(self) -> SearchSettings:
+        """The search's settings: for a fix, the change looked for is one to the better."""
+        if self.find == "regression" or self.search.metric is None:
+            return self.search
+        return replace(self.search, metric="higher" if self.search.metric == "lower" else "lower")
+
+
+def run_bisection(
+    plan: Plan, folder: Path, settings: Settings, on_line: OnLine, on_probe: Callable[[Probe], None]
+) -> Answer:
+    """Runs a bisection to its answer, or goes on with one that was interrupted.
+
+    Args:
+        plan: what to do.
+        folder: of the bisection.
+        settings: where environments are kept.
+        on_line: called with one line of progress.
+        on_probe: called with each probe that has ended now.
+
+    Raises:
+        InputError: the ladder cannot be made, or another process runs this bisection.
+        NightjarError: a tool failed, or the record cannot be written.
+    """
+    with locked(folder):
+        bisection = read_bisection(folder)
+        if bisection is None:
+            stages = (Stage(ladder=plan.make_ladder()),)
+            bisection = Bisection(
+                id=plan.question.id, find=plan.find, question=plan.question, created_at=now(), stages=stages
+            )
+            write_bisection(folder, bisection)
+        probes = read_probes(folder)
+        if probes:
+            on_line(f"going on after {len(probes)} probes in {folder}")
+        workshop = Workshop(folder, plan.question, settings, plan.python, plan.repository)
+        number = 0
+        while True:
+            worker = _worker(plan, bisection, number, probes, folder, workshop, on_line, on_probe)
+            conclusion = worker.run()
+            probes = [*(probe for probe in probes if probe.stage != number), *worker.probes]
+            deeper = _next_stage(plan, bisection, number, conclusion, len(probes))
+            if deeper is None:
+                break
+            if number + 1 == len(bisection.stages):
+                bisection = bisection.model_copy(update={"stages": (*bisection.stages, deeper)})
+                write_bisection(folder, bisection)
+            number += 1
+            on_line(f"the culprit is a merge: bisecting its branch, {len(deeper.ladder.rungs)} commits")
+        answer = make_answer(plan, bisection, number, worker, conclusion, probes)
+        if plan.explain and conclusion.culprits is not None:
+            texts = _explain(plan, worker, conclusion, folder, on_line)
+            answer = answer.model_copy(update={"explained": texts})
+        workshop.clear()
+        return answer
+
+
+def _worker(
+    plan: Plan,
+    bisection: Bisection,
+    number: int,
+    probes: Sequence[Probe],
+    folder: Path,
+    workshop: Workshop,
+    on_line: OnLine,
+    on_probe: Callable[[Probe], None],
+) -> Worker:
+    """What runs one stage; the budget of tests is that of the whole bisection."""
+    ladder = bisection.stages[number].ladder
+    before = sum(probe.stage < number for probe in probes)
+    limits = replace(plan.settings, max_tests=max(2, plan.settings.max_tests - before))
+    return Worker(
+        folder=folder,
+        stage=number,
+        ladder=ladder,
+        search=Search(len(ladder.rungs), limits),
+        oracle=plan.oracle,
+        workshop=workshop,
+        find=bisection.find,
+        on_line=on_line,
+        on_probe=on_probe,
+        paired=plan.paired,
+        pairs=plan.pairs,
+        compares=plan.compares,
+        workers=plan.workers,
+        probes=[probe for probe in probes if probe.stage == number],
+    )
+
+
+def _next_stage(plan: Plan, bisection: Bisection, number: int, conclusion: Conclusion, tests: int) -> Stage | None:
+    """The branch of a culprit that is a merge, where there is budget left for it."""
+    if number + 1 < len(bisection.stages):
+        return bisection.stages[number + 1]
+    if conclusion.kind != "culprit" or conclusion.culprit is None or plan.repository is None:
+        return None
+    rung = bisection.stages[number].ladder.rungs[conclusion.culprit]
+    if rung.kind != "commit" or tests + 2 > plan.settings.max_tests:
+        return None
+    ladder = make_branch_ladder(plan.repository, rung.source)
+    return None if ladder is None else Stage(ladder=ladder, inside=rung.name)
+
+
+def make_answer(
+    plan: Plan, bisection: Bisection, number: int, worker: Worker, conclusion: Conclusion, probes: Sequence[Probe]
+) -> Answer:
+    """The answer of the last stage; where its branch as a whole is good, the merge itself is the culprit."""
+    stage = bisection.stages[number]
+    if stage.inside is not None and conclusion.kind != "culprit":
+        above = bisection.stages[number - 1]
+        said = f"{conclusion.message} So it is the merge itself: its two sides do not go together."
+        notes = (
+            (*above.ladder.notes, said)
+            if conclusion.kind == "bad_end_is_good"
+            else (*above.ladder.notes, conclusion.message)
+        )
+        stage = above.model_copy(update={"ladder": above.ladder.model_copy(update={"notes": notes})})
+        number -= 1
+        earlier = [probe for probe in probes if probe.stage == number]
+        search = Search(len(stage.ladder.rungs), plan.settings)
+        for probe in earlier:
+            search.add(probe.observation)
+        found = search.conclusion()
+        assert found is not None, "the stage above had concluded"
+        conclusion, worker = found, replace(worker, ladder=stage.ladder, stage=number, search=search, probes=earlier)
+    rungs = stage.ladder.rungs
+    before, after, changes = _sides(plan, bisection.find, worker, conclusion.culprits)
+    second = _sides(plan, bisection.find, worker, conclusion.second)
+    return Answer(
+        id=bisection.id,
+        find=bisection.find,
+        kind=conclusion.kind,
+        title=title(conclusion, rungs, bisection.find, stage.inside),
+        message=told(conclusion, bisection.find),
+        culprits=tuple(culprit_names(conclusion, rungs)),
+        second=tuple(second_names(conclusion, rungs)),
+        probability=conclusion.probability,
+        effect=describe_effect(conclusion),
+        inside=stage.inside,
+        changes=tuple(changes),
+        before=before,
+        after=after,
+        second_changes=tuple(second[2]),
+        second_before=second[0],
+        second_after=second[1],
+        places=make_places(rungs, worker.probes, list(worker.search.posterior()), bisection.find),
+        probes=tuple(worker.probes),
+        command=bisection.question.command,
+        metric=plan.metric,
+        tests=len(probes),
+        builds=sum(probe.build_s > 0 for probe in probes),
+        duration_s=sum(probe.build_s + probe.test_s for probe in probes),
+        notes=stage.ladder.notes,
+    )
+
+
+def _explain(plan: Plan, worker: Worker, conclusion: Conclusion, folder: Path, on_line: OnLine) -> tuple[str, ...]:
+    """Captures of both sides of the culprit, compared."""
+    if plan.question.executor != "local" or conclusion.culprits is None:
+        return ("Both sides can be explained where tests run on this machine (the executor 'local') only.",)
+    workshop, ladder, stage = worker.workshop, worker.ladder, worker.stage
+    sides = []
+    for index in (conclusion.culprits[0] - 1, conclusion.culprits[1]):
+        rung = ladder.rungs[index]
+        try:
+            environment = workshop.make(ladder, index, stage, on_line)
+        except EnvironmentFailedError as error:
+            return (f"{rung.name} could not be made ready again: {error.message}",)
+        command = workshop.command(rung, workshop.place(rung, index, stage), plan.question.command)
+        sides.append((rung.name, environment, command))
+    return explain(sides, folder / "explain", 3 * plan.question.timeout_s, on_line)
+
+
+def _sides(
+    plan: Plan, find: Find, worker: Worker, culprits: tuple[int, int] | None
+) -> tuple[Side | None, Side | None, list[Change]]:
+    """Both sides of a culprit, and what is different between them."""
+    if culprits is None:
+        return None, None, []
+    rungs = worker.ladder.rungs
+    first, last = culprits[0] - 1, culprits[1]
+    workshop = worker.workshop
+    old, new = (
+        Side(
+            name=rungs[index].name,
+            answers="good" if (index == first) == (find == "regression") else "bad",
+            reproduce=render_reproduction(
+                rungs[index],
+                worker.ladder,
+                workshop.question,
+                place=workshop.place(rungs[index], index, worker.stage),
+                python=plan.python,
+                repository=plan.repository,
+            ),
+        )
+        for index in (first, last)
+    )
+    if plan.repository is not None and rungs[last].kind == "commit":
+        return old, new, describe_commits(plan.repository, rungs[first], rungs[last])
+    return old, new, diff_pins(rungs[first], rungs[last], workshop.prefix(worker.ladder, last))

@@ -1,0 +1,214 @@
+"""What has a bisection done so far? Its folder: `bisection.json` (the question and the ladder) and `probes.jsonl`.
+
+A question has one folder, named by what it asks, so that the same command goes on where it was interrupted. Every probe
+is one line, written and flushed before the search sees it; a line that a kill tore is left out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nightjar_ci.bisect.evidence import Observation, Outcome
+from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.documents import read_document, write_json
+from nightjar_ci.errors import InputError, NightjarError
+
+BISECTION_SCHEMA = "nightjar.bisection/1"
+Find = Literal["regression", "fix"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Question(_Strict):
+    """What is asked, whole: two bisections that ask the same share their probes.
+
+    Attributes:
+        ladder: how the ladder was made: its kind, packages, repository, ends.
+        command: the test.
+        oracle: how its end is read.
+        files: SHA-256 of each file of the working directory that the command names.
+        environment: what a rung does not say: the current environment, or requirements.
+        executor: where tests run.
+        timeout_s: wall time of one test.
+        prepare: command that prepares a rung.
+        install: whether a commit is installed.
+    """
+
+    ladder: dict[str, str]
+    command: tuple[str, ...]
+    oracle: dict[str, str]
+    files: dict[str, str]
+    environment: str
+    executor: str
+    timeout_s: float
+    prepare: tuple[str, ...] = ()
+    install: bool = False
+
+    @property
+    def id(self) -> str:
+        """A folder name: readable, and unique to the question."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        program = next((Path(part).stem for part in self.command[1:] if not part.startswith("-")), self.command[0])
+        name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{program}-{self.ladder.get('what', '')}").strip("-")[:48].strip("-")
+        return f"{name or 'bisection'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+class Probe(_Strict):
+    """One test of one rung: a line of `probes.jsonl`.
+
+    Attributes:
+        stage: which ladder: 0 for the first, 1 for the branch of a culprit that is a merge, and so on.
+        rung, name: where on it.
+        outcome, value: what the search is told.
+        why: why it cannot tell, or what made it bad.
+        state, exit_code, signal: how the process ended.
+        build_s: time that making the rung ready took; 0 where it was there already.
+        test_s: wall time of the test.
+        folder: where its logs are, relative to the bisection's folder.
+    """
+
+    stage: int
+    rung: int
+    name: str
+    outcome: Outcome | None
+    value: float | None
+    why: str | None = None
+    state: str
+    exit_code: int | None = None
+    signal: str | None = None
+    started_at: str
+    build_s: Annotated[float, Field(ge=0)]
+    test_s: Annotated[float, Field(ge=0)]
+    folder: str
+
+    @property
+    def observation(self) -> Observation:
+        """As the search takes it."""
+        return Observation(rung=self.rung, outcome=self.outcome, value=self.value)
+
+
+class Stage(_Strict):
+    """One ladder of a bisection."""
+
+    ladder: Ladder
+    inside: str | None = None
+
+
+class Bisection(_Strict):
+    """`bisection.json`."""
+
+    schema_: Annotated[Literal["nightjar.bisection/1"], Field(alias="schema")] = "nightjar.bisection/1"
+    id: str
+    find: Find
+    question: Question
+    created_at: str
+    stages: tuple[Stage, ...]
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+def read_bisection(folder: Path) -> Bisection | None:
+    """The bisection in a folder, or None where there is none yet.
+
+    Raises:
+        InputError: `bisection.json` is broken.
+    """
+    path = folder / "bisection.json"
+    return read_document(path, Bisection, BISECTION_SCHEMA) if path.exists() else None
+
+
+def write_bisection(folder: Path, bisection: Bisection) -> None:
+    """Writes `bisection.json`, whole or not at all."""
+    write_json(folder / "bisection.json", bisection)
+
+
+def read_probes(folder: Path) -> list[Probe]:
+    """The probes in the order in which they ended; a last line that was torn by a kill is left out.
+
+    Raises:
+        InputError: a line that is not the last is broken.
+    """
+    path = folder / "probes.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
+        return []
+    probes = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            probes.append(Probe.model_validate_json(line))
+        except ValidationError as error:
+            if any(lines[number:]):
+                raise InputError(f"{path}: line {number} is broken: {error.errors()[0]['msg']}.") from None
+    return probes
+
+
+def append_probe(folder: Path, probe: Probe) -> None:
+    """Adds a line to `probes.jsonl`, on the disk when this returns.
+
+    Raises:
+        NightjarError: it cannot be written.
+    """
+    path = folder / "probes.jsonl"
+    try:
+        with path.open("r+b" if path.exists() else "w+b") as file:
+            contents = file.read()
+            file.seek(contents.rfind(b"\n") + 1)  # over what a kill tore
+            file.truncate()
+            file.write(probe.model_dump_json().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NightjarError(f"{path}: cannot be written: {error}.", "is the disk full?") from None
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_files(command: Sequence[str], folder: Path) -> dict[str, str]:
+    """SHA-256 of each file that a command names, so that an edited test is another question."""
+    found = {}
+    for part in command:
+        path = folder / part
+        if part and not part.startswith("-") and path.is_file() and path.stat().st_size < 2**26:
+            found[part] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds a bisection's folder; the lock dies with its process.
+
+    Raises:
+        InputError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another process runs this bisection.", "wait for it, or end it") from None
+        yield
+
+
+def set_aside(folder: Path) -> None:
+    """Moves a bisection out of the way, so that its question is asked anew."""
+    if folder.exists():
+        number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.old*"))
+        folder.rename(folder.with_name(f"{folder.name}.old{number}"))

@@ -1,0 +1,209 @@
+"""`nightjar-ci bisect`: finds which rung of a ladder made a test fail or a metric worse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightjar_ci.errors import InputError
+
+if TYPE_CHECKING:
+    from nightjar_ci.bisect.follow import Follower
+    from nightjar_ci.bisect.run import Plan
+    from nightjar_ci.bisect.workshop import OnLine
+    from nightjar_ci.settings import Settings
+
+
+class Better(StrEnum):
+    """Which values of a metric are better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+Test = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The test, after `--`.")]
+End = Annotated[list[str] | None, typer.Option(metavar="END", help="VERSION, NAME==VERSION, date, commit or rung.")]
+
+
+def command(
+    test: Test = None,
+    good: End = None,
+    bad: End = None,
+    package: Annotated[
+        list[str] | None, typer.Option(help="Ladder of releases of this package; repeat for more.")
+    ] = None,
+    with_: Annotated[list[str] | None, typer.Option("--with", help="Also in every environment.")] = None,
+    good_lock: Annotated[Path | None, typer.Option(help="Ladder from the pins of this file ...")] = None,
+    bad_lock: Annotated[Path | None, typer.Option(help="... to the pins of this one.")] = None,
+    images: Annotated[
+        str | None, typer.Option(help="Ladder of nightly images: REPOSITORY[:NAME], or a nightly index (.json).")
+    ] = None,
+    repo: Annotated[str | None, typer.Option(help="Ladder of commits: folder or address of a git repository.")] = None,
+    rungs: Annotated[Path | None, typer.Option(help="Ladder of your own: a file with one rung per line.")] = None,
+    prepare: Annotated[
+        str | None, typer.Option(help="Command that prepares a commit or listed rung; {rung} and {folder} are filled.")
+    ] = None,
+    install: Annotated[bool, typer.Option("--install", help="Install each commit into the current packages.")] = False,
+    environment: Annotated[str, typer.Option(help="What commits and listed rungs are tested in.")] = "current",
+    python: Annotated[str | None, typer.Option(help="Python of environments, such as 3.12; default: this one.")] = None,
+    any_date: Annotated[
+        bool, typer.Option("--any-date", help="Other packages may be newer than the rung's release.")
+    ] = False,
+    metric: Annotated[
+        str | None, typer.Option(help="Judge by this sample or curve of result.json, or NAME=VALUE on stdout.")
+    ] = None,
+    metric_regex: Annotated[str | None, typer.Option(help="Judge by the group of the last match on stdout.")] = None,
+    better: Annotated[Better, typer.Option(help="Which values are better.")] = Better.LOWER,
+    judge: Annotated[
+        str | None, typer.Option(help="Judge as the gate does: facts, convergence or performance.")
+    ] = None,
+    policies: Annotated[
+        Path | None, typer.Option(help="The judge's numbers; default: ci/policies.toml where it exists.")
+    ] = None,
+    baselines: Annotated[Path, typer.Option(help="Folder of committed baselines, for --cell.")] = Path("ci/baselines"),
+    cell: Annotated[str, typer.Option(help="Cell whose policies and baseline the judge uses.")] = "",
+    rtol: Annotated[
+        float | None, typer.Option(help="Instead: curves must equal the good end's within this tolerance.")
+    ] = None,
+    paired: Annotated[bool, typer.Option("--paired", help="Measure each rung beside the good end.")] = False,
+    bad_too: Annotated[
+        list[str] | None, typer.Option(help="Count as bad, not as cannot tell: crash, timeout or import.")
+    ] = None,
+    verdict: Annotated[
+        Path | None,
+        typer.Option(help="Start from a night's verdicts.json; the argument is then the series that regressed."),
+    ] = None,
+    executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Probes side by side; default: 1, for exit codes the cores."),
+    ] = None,
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Wall time of one test, seconds.")] = 600.0,
+    confidence: Annotated[float, typer.Option(help="Stop when the culprit has this probability.")] = 0.99,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="The test never errs.")] = False,
+    max_tests: Annotated[int, typer.Option(min=2, help="Budget of tests, of all ladders together.")] = 400,
+    explain: Annotated[bool, typer.Option("--explain", help="Profile both sides of the culprit and compare.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier probes of the same question.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the ladder and the expected work.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.answer/1.")] = False,
+) -> None:
+    """Find which release, image or commit changed a test, under noise.
+
+    The order of the ends says what is looked for: a regression, or (good is the newer one) a fix. An interrupted
+    bisection goes on with the same command. Exit codes: 0 found; 2 bad usage; 3 a tool failed; 4 cannot tell, or
+    nothing to be found.
+
+    Example: nightjar-ci bisect --package jax --good 0.4.31 --bad 0.5.0 --metric us_per_step -- python scan_3x3.py
+    """
+    from nightjar_ci.bisect.ask import Asked, make_plan
+    from nightjar_ci.bisect.follow import Follower
+    from nightjar_ci.settings import read_settings
+
+    settings = read_settings()
+    asked = Asked(
+        command=tuple(test or ()),
+        good=tuple(good or ()),
+        bad=tuple(bad or ()),
+        package=tuple(package or ()),
+        wanted=tuple(with_ or ()),
+        good_lock=good_lock,
+        bad_lock=bad_lock,
+        images=images,
+        repository=repo,
+        rungs=rungs,
+        prepare=prepare,
+        install=install,
+        environment=environment,
+        python=python,
+        dated=not any_date,
+        metric=metric,
+        metric_regex=metric_regex,
+        better="lower" if better is Better.LOWER else "higher",
+        judge=judge,
+        policies=policies,
+        baselines=baselines,
+        cell=cell,
+        rtol=rtol,
+        paired=paired,
+        bad_too=tuple(bad_too or ()),
+        executor=executor,
+        workers=workers,
+        timeout_s=timeout_s,
+        confidence=confidence,
+        deterministic=deterministic,
+        max_tests=max_tests,
+    )
+    follower = Follower()
+    if verdict is not None:
+        from nightjar_ci.bisect.from_verdict import ask_from_verdict
+
+        if len(asked.command) != 1:
+            raise InputError(
+                "--verdict wants one argument, the series that regressed.", "CELL/NAME, as the report says"
+            )
+        asked = ask_from_verdict(asked, verdict, asked.command[0])
+    plan = replace(make_plan(asked, settings, follower.say), explain=explain)
+    folder = settings.bisections_dir / plan.question.id
+    if dry_run:
+        _print_plan(plan, folder, settings, follower.say, as_json)
+        return
+    _run(plan, folder, settings, follower, fresh=fresh, as_json=as_json)
+
+
+def _run(plan: Plan, folder: Path, settings: Settings, follower: Follower, *, fresh: bool, as_json: bool) -> None:
+    """Bisects, and prints the answer."""
+    from nightjar_ci.bisect.report import print_answer, to_json, write_answer
+    from nightjar_ci.bisect.run import run_bisection
+    from nightjar_ci.bisect.state import set_aside
+
+    if fresh:
+        set_aside(folder)
+    with follower:
+        answer = run_bisection(plan, folder, settings, follower.say, follower.on_probe)
+        page = write_answer(answer, folder)
+    if as_json:
+        typer.echo(to_json(answer))
+    else:
+        from rich.console import Console
+
+        print_answer(answer, Console(highlight=False))
+        typer.echo(page)
+    raise typer.Exit(answer.exit_code)
+
+
+def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_json: bool) -> None:
+    """Prints the ladder and the expected work."""
+    import json
+
+    from nightjar_ci.bisect.estimate import estimate
+    from nightjar_ci.bisect.state import read_bisection
+    from nightjar_ci.bisect.worker import GUESSED_BUILD_S, GUESSED_TEST_S
+    from nightjar_ci.bisect.workshop import Workshop
+    from nightjar_ci.report.html import show_duration
+
+    known = read_bisection(folder)
+    ladder = plan.make_ladder() if known is None else known.stages[0].ladder
+    workshop = Workshop(folder, plan.question, settings, plan.python, plan.repository)
+    ready = [workshop.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
+    build_s = GUESSED_BUILD_S[ladder.rungs[0].kind]
+    work = estimate(len(ladder.rungs), plan.settings, build_s, GUESSED_TEST_S, ready.__getitem__)
+    if as_json:
+        expected = {"builds": work.builds, "tests": work.tests, "duration_s": work.duration_s}
+        plain = {"folder": str(folder), "find": plan.find, "expected": expected, **ladder.model_dump(mode="json")}
+        typer.echo(json.dumps(plain, indent=1))
+        return
+    for index, rung in enumerate(ladder.rungs):
+        marks = [text for text in (rung.note, "ready" if ready[index] else None) if text]
+        typer.echo(
+            f"{index:4d}  {(rung.when or '')[:10]:10}  {rung.name}" + (f" ({', '.join(marks)})" if marks else "")
+        )
+    for note in ladder.notes:
+        typer.echo(f"      left out: {note}")
+    typer.echo(
+        f"Looking for a {plan.find} on {len(ladder.rungs)} rungs: about {work.builds:.0f} builds and {work.tests:.0f} "
+        f"tests, {show_duration(work.duration_s)} at {build_s:g} s a build and {GUESSED_TEST_S:g} s a test."
+    )

@@ -1,0 +1,74 @@
+"""Does the bisection name the right rung, and at what cost, compared with others on the same simulated ladders?
+
+`nox -s bench_bisect` (all cells, ten minutes on two cores), `-- --quick` (few trials, one minute), `-- --seed 7`.
+Every search is a seeded simulation; the seed that the algorithm was tuned on is not the default one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Sequence
+from multiprocessing import Pool
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from tests.bench.bisect.tables import make_tables
+from tests.bench.bisect.trials import Outcome, run_cell
+from tests.bench.bisect.worlds import Cell
+from tests.bench.table import finish, print_rows
+
+SIZES = (64, 256, 1024)
+TRIALS, QUICK_TRIALS = 250, 12
+
+
+def make_cells() -> list[Cell]:
+    """All cells of the bench."""
+    cells = []
+    for n in SIZES:
+        for kind, name in (("exit", "exit code"), ("metric", "metric")):
+            for error in (0.0, 0.05, 0.2):
+                cells.append(Cell(name=f"{name} {error:.0%}, N={n}", n=n, kind=kind, error=error))  # type: ignore[arg-type]
+        cells.append(Cell(name=f"flaky 10%, N={n}", n=n, kind="flaky", error=0.1))
+        cells.append(Cell(name=f"5% unbuildable, exit code 5%, N={n}", n=n, kind="exit", error=0.05, unbuildable=0.05))
+        cells.append(Cell(name=f"5% unbuildable, metric 5%, N={n}", n=n, kind="metric", error=0.05, unbuildable=0.05))
+        cells.append(Cell(name=f"two regressions, metric 0%, N={n}", n=n, kind="two", error=0.0))
+        cells.append(Cell(name=f"two regressions, metric 5%, N={n}", n=n, kind="two", error=0.05))
+        cells.append(Cell(name=f"three packages, exit code 0%, N={n}", n=n, kind="packages", error=0.0))
+        cells.append(Cell(name=f"three packages, exit code 5%, N={n}", n=n, kind="packages", error=0.05))
+    return cells
+
+
+def run_trial(job: tuple[Cell, int]) -> tuple[Cell, dict[str, Outcome]]:
+    """One ladder."""
+    return job[0], run_cell(*job)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the bench and prints its tables."""
+    parser = argparse.ArgumentParser(prog="bench_bisect", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_TRIALS} trials a cell instead of {TRIALS}")
+    parser.add_argument("--trials", type=int, help="trials a cell")
+    parser.add_argument("--only", default="", help="cells whose name contains this")
+    parser.add_argument("--seed", type=int, default=2026)
+    options = parser.parse_args(arguments)
+    trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
+    cells = [cell for cell in make_cells() if options.only in cell.name]
+    jobs = [(cell, options.seed * 1_000_000 + trial) for trial in range(trials) for cell in reversed(cells)]
+    results: dict[Cell, list[dict[str, Outcome]]] = {cell: [] for cell in cells}
+    with Pool(os.cpu_count()) as pool:
+        for done, (cell, outcomes) in enumerate(pool.imap_unordered(run_trial, jobs, chunksize=8), start=1):
+            results[cell].append(outcomes)
+            if done % math.ceil(len(jobs) / 10) == 0:
+                print(f"{done} of {len(jobs)} ladders", file=sys.stderr, flush=True)
+    rows = []
+    for title, table in make_tables(results):
+        print_rows(title, table)
+        rows += table
+    return finish("bench_bisect", rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Which goals were reached? In: the outcomes of all trials. Out: tables of rows, each with its goal and a rival."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tests.bench.bisect.trials import DEAR, GIT, OURS, SURE, TRIAGE, VOTES, Outcome
+from tests.bench.bisect.worlds import Cell
+from tests.bench.table import Row
+
+Results = dict[Cell, list[dict[str, Outcome]]]
+
+
+def wilson(right: int, trials: int, z: float = 1.96) -> tuple[float, float]:
+    """95 % interval of a share.
+
+    >>> low, high = wilson(400, 400)
+    >>> round(low, 3), round(high, 3)
+    (0.99, 1.0)
+    """
+    p = right / trials
+    centre = (p + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
+    return centre - half, min(centre + half, 1.0)
+
+
+def share(outcomes: Sequence[dict[str, Outcome]], name: str, what: Callable[[Outcome], bool]) -> float:
+    """In percent; nan where that algorithm was not run."""
+    found = [what(outcome[name]) for outcome in outcomes if name in outcome]
+    return 100 * float(np.mean(found)) if found else math.nan
+
+
+def mean(outcomes: Sequence[dict[str, Outcome]], name: str, what: Callable[[Outcome], int]) -> float:
+    """Mean cost; nan where that algorithm was not run."""
+    found = [what(outcome[name]) for outcome in outcomes if name in outcome]
+    return float(np.mean(found)) if found else math.nan
+
+
+def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
+    """All tables, with titles."""
+    single = {cell: found for cell, found in results.items() if cell.kind != "two"}
+    two = {cell: found for cell, found in results.items() if cell.kind == "two"}
+    return [
+        ("Correct culprits, tests dominate; Wilson interval of ours", correct(single, OURS)),
+        ("Correct culprits, builds dominate (a build costs 20 tests)", correct(single, DEAR)),
+        ("Tests, where tests dominate (mean)", tests(single)),
+        ("Builds, where builds dominate (mean)", builds(single)),
+        ("Goals of their own", special(single)),
+        ("Two regressions in one range, both found and said to be two", correct(two, OURS)),
+        ("The rivals: correct and gave up (no goals)", rivals(results)),
+    ]
+
+
+def correct(results: Results, name: str) -> list[Row]:
+    """Right answers per cell."""
+    rows = []
+    for cell, found in results.items():
+        right = sum(outcome[name].right for outcome in found)
+        low, high = (100 * bound for bound in wilson(right, len(found)))
+        rival = TRIAGE if cell.kind in ("packages", "two") else GIT
+        rows.append(
+            Row(
+                name=f"{cell.name} [{low:.1f}, {high:.1f}]",
+                ours=100 * right / len(found),
+                goal=99.0,
+                better="higher",
+                unit="%",
+                rival=rival,
+                rival_value=share(found, rival, lambda outcome: outcome.right),
+            )
+        )
+    return rows
+
+
+def tests(results: Results) -> list[Row]:
+    """Mean tests; the goal is git_bayesect's number in the same run."""
+    rows = []
+    for cell, found in results.items():
+        git = mean(found, GIT, lambda outcome: outcome.tests)
+        compared = not math.isnan(git)
+        rows.append(
+            Row(
+                name=cell.name,
+                ours=mean(found, OURS, lambda outcome: outcome.tests),
+                goal=git if compared else None,
+                unit="tests",
+                rival=GIT if compared else TRIAGE,
+                rival_value=git if compared else mean(found, TRIAGE, lambda outcome: outcome.tests),
+            )
+        )
+    return rows
+
+
+def builds(results: Results) -> list[Row]:
+    """Mean builds where a build costs as much as many tests."""
+    return [
+        Row(
+            name=f"{cell.name} (95 % of searches: {np.quantile([o[DEAR].builds for o in found], 0.95):.0f})",
+            ours=mean(found, DEAR, lambda outcome: outcome.builds),
+            goal=math.ceil(math.log2(cell.n)) + 3,
+            unit="builds",
+            rival=TRIAGE if cell.kind == "packages" else GIT,
+            rival_value=mean(found, TRIAGE if cell.kind == "packages" else GIT, lambda outcome: outcome.builds),
+        )
+        for cell, found in results.items()
+    ]
+
+
+def special(results: Results) -> list[Row]:
+    """Goals that hold for some cells or for all together."""
+    rows = []
+    for cell, found in results.items():
+        if SURE in found[0] and cell.kind == "exit":
+            worst = max(outcome[SURE].tests for outcome in found)
+            rows.append(
+                Row(name=f"deterministic, most tests, N={cell.n}", ours=worst, goal=math.ceil(math.log2(cell.n)) + 2)
+            )
+            rows.append(
+                Row(
+                    name=f"deterministic, correct, N={cell.n}",
+                    ours=share(found, SURE, lambda outcome: outcome.right),
+                    goal=100.0,
+                    better="higher",
+                    unit="%",
+                )
+            )
+        if cell.kind == "metric" and cell.error == 0.2 and cell.n == 1024:
+            rows.append(
+                Row(name=f"{cell.name}: tests, builds dear", ours=mean(found, DEAR, lambda o: o.tests), goal=80.0)
+            )
+            rows.append(
+                Row(name=f"{cell.name}: builds, builds dear", ours=mean(found, DEAR, lambda o: o.builds), goal=13.0)
+            )
+    every = [outcome[name] for found in results.values() for outcome in found for name in (OURS, DEAR)]
+    rows.append(
+        Row(name="aborts, all cells", ours=100 * float(np.mean([o.aborted for o in every])), goal=1.0, unit="%")
+    )
+    noisy = [
+        outcome[name]
+        for cell, found in results.items()
+        if cell.error > 0
+        for outcome in found
+        for name in (OURS, DEAR)
+        if outcome[name].kind == "culprit"
+    ]
+    right = 100 * float(np.mean([o.right for o in noisy]))
+    low, high = (100 * bound for bound in wilson(sum(o.right for o in noisy), len(noisy)))
+    name = f"stated 0.99 is right, cells with noise [{low:.2f}, {high:.2f}]"
+    rows.append(Row(name=name, ours=right, goal=98.5, better="higher", unit="%"))
+    rows.append(Row(name="the same, not too seldom stated", ours=right, goal=99.9, unit="%"))
+    large = [outcome[OURS] for cell, found in results.items() if cell.n == 1024 for outcome in found]
+    rows.append(
+        Row(
+            name="CPU time of a decision, N=1024",
+            ours=1000 * sum(o.seconds for o in large) / sum(o.tests for o in large),
+            goal=10.0,
+            unit="ms",
+        )
+    )
+    return rows
+
+
+def rivals(results: Results) -> list[Row]:
+    """What became of the others."""
+    rows = []
+    for cell, found in results.items():
+        for name in (TRIAGE, GIT, VOTES):
+            if name not in found[0]:
+                continue
+            aborted = share(found, name, lambda outcome: outcome.aborted)
+            spent = mean(found, name, lambda outcome: outcome.tests), mean(found, name, lambda outcome: outcome.builds)
+            rows.append(
+                Row(
+                    name=f"{cell.name}: ours, correct",
+                    ours=share(found, OURS, lambda outcome: outcome.right),
+                    better="higher",
+                    unit="%",
+                    rival=f"{name} (gave up {aborted:.0f} %, {spent[0]:.0f} tests, {spent[1]:.0f} builds)",
+                    rival_value=share(found, name, lambda outcome: outcome.right),
+                )
+            )
+    return rows

@@ -1,0 +1,100 @@
+"""How did each algorithm do on one simulated ladder? In: a cell and a seed. Out: an outcome per algorithm."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from nightjar_ci.bisect.evidence import Conclusion, Observation, SearchSettings
+from nightjar_ci.bisect.search import Search
+from tests.bench.bisect.packages import PackageWorld
+from tests.bench.bisect.rivals import run_git_bayesect, run_triage, run_triage_on_packages, run_votes
+from tests.bench.bisect.worlds import Cell, World
+
+BUILD_COST = 20.0  # of a build where builds dominate, in tests
+OURS, DEAR, SURE = "nightjar", "nightjar, builds dear", "nightjar, deterministic"
+GIT, TRIAGE, VOTES = "git_bayesect 1.2", "triage", "votes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one search.
+
+    Attributes:
+        right: whether the true culprit (or both) was named.
+        aborted: whether it ended without naming one.
+        tests, builds: spent.
+        kind: of our conclusion.
+        seconds: of CPU, ours only.
+    """
+
+    right: bool
+    aborted: bool
+    tests: int
+    builds: int
+    kind: str = ""
+    seconds: float = 0.0
+
+
+def run_cell(cell: Cell, seed: int) -> dict[str, Outcome]:
+    """Every algorithm that the cell is for, each on its own copy of the ladder."""
+    outcomes = {OURS: run_ours(cell, seed, 0.0), DEAR: run_ours(cell, seed, BUILD_COST)}
+    if cell.error == 0 and not cell.is_metric and not cell.unbuildable:
+        outcomes[SURE] = run_ours(cell, seed, 0.0, deterministic=True)
+    if cell.kind == "packages":
+        packages = PackageWorld(cell, seed)
+        right = run_triage_on_packages(packages)
+        builds = len(packages.installed)
+        outcomes[TRIAGE] = Outcome(right=bool(right), aborted=right is None, tests=packages.tests, builds=builds)
+        return outcomes
+    world = World(cell, seed)
+    outcomes[TRIAGE] = judge(world, run_triage(world))
+    if cell.kind != "two":
+        world = World(cell, seed)
+        outcomes[GIT] = judge(world, run_git_bayesect(world, SearchSettings().confidence))
+        world = World(cell, seed)
+        outcomes[VOTES] = judge(world, run_votes(world))
+    return outcomes
+
+
+def judge(world: World, named: tuple[int, int] | None) -> Outcome:
+    """The outcome of a rival; where rungs are broken, any of those that cannot be told from the culprit will do."""
+    right = False
+    if named is not None:
+        first, last = named
+        culprit = world.culprits[0]
+        right = bool(world.broken[min(first, culprit) : max(last, culprit)].all())
+    return Outcome(right=right, aborted=named is None, tests=world.tests, builds=len(world.built))
+
+
+def run_ours(cell: Cell, seed: int, build_cost: float, deterministic: bool = False) -> Outcome:
+    """Our search at its default confidence."""
+    world = PackageWorld(cell, seed) if cell.kind == "packages" else World(cell, seed)
+    settings = SearchSettings(metric="lower" if cell.is_metric else None, deterministic=deterministic)
+    search = Search(cell.n, settings)
+    start = time.process_time()
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0 + (0.0 if rung in world.built else build_cost))
+        value = world.run(rung)
+        if value is None or cell.is_metric:
+            search.add(Observation(rung=rung, value=value))
+        else:
+            search.add(Observation(rung=rung, outcome="bad" if value else "good"))
+    return Outcome(
+        right=is_right(world, conclusion),
+        aborted=conclusion.kind not in ("culprit", "two_changes"),
+        tests=conclusion.tests,
+        builds=conclusion.builds,
+        kind=conclusion.kind,
+        seconds=time.process_time() - start,
+    )
+
+
+def is_right(world: World, conclusion: Conclusion) -> bool:
+    """Whether all culprits are named, and no rung that could have been tested is left in doubt."""
+    named = [place for place in (conclusion.culprits, conclusion.second) if place is not None]
+    expected = "two_changes" if len(world.culprits) == 2 else "culprit"
+    return conclusion.kind == expected and all(
+        first <= culprit <= last and bool(world.broken[first:last].all())
+        for (first, last), culprit in zip(named, world.culprits, strict=True)
+    )

@@ -1,0 +1,77 @@
+"""What is left of a bisection that was killed, and does it go on?"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.bisect.state import read_probes
+from tests.ci.test_bisect_command import answer, program, rungs, state
+
+__all__ = ["state"]
+
+SLOW = """
+import pathlib, subprocess, time
+child = subprocess.Popen(["sleep", "600"])
+pathlib.Path(sys.argv[1], "pids").write_text(f"{os.getpid()} {child.pid}")
+time.sleep(600 if os.path.exists("hang") else 0.2)
+sys.exit(n >= 13)
+"""
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def find_pids(state: Path) -> list[int]:
+    return [int(pid) for path in state.glob("bisections/*/probes/*/pids") for pid in path.read_text().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_bisection_leaves_no_test_running_and_the_same_command_goes_on(
+    workers: int, number: signal.Signals, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--rungs", str(rungs(tmp_path)), "--workers", str(workers), *program(tmp_path, SLOW), "{out}"]
+    command = [sys.executable, "-m", "nightjar_ci", "bisect", *arguments]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert wait_for(lambda: any(len(read_probes(p.parent)) >= 3 for p in state.glob("*/*/probes.jsonl")))
+    (tmp_path / "hang").touch()
+    assert wait_for(lambda: sum(map(lives, find_pids(state))) >= 2 * workers)
+    time.sleep(0.2)
+    running = [pid for pid in find_pids(state) if lives(pid)]
+    first.send_signal(number)
+    first.wait()
+    assert wait_for(lambda: not any(map(lives, running))), running
+    (tmp_path / "hang").unlink()
+    folder = next(state.glob("bisections/*"))
+    before = read_probes(folder)
+    assert len(before) >= 3
+    with (folder / "probes.jsonl").open("a") as file:
+        file.write('{"stage": 0, "rung"')  # torn
+    found = answer(*arguments)
+    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
+    assert "going on after" in found["stderr"]
+    after = read_probes(folder)
+    assert after[: len(before)] == before
+    assert answer(*arguments)["tests"] == len(after)
+    assert len(read_probes(folder)) == len(after)
+    assert not any(map(lives, find_pids(state)))
