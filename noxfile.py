@@ -284,3 +284,40 @@ def lock(session: nox.Session) -> None:
     """Resolve docker/locks anew from the packages' dependencies (`-- --upgrade` takes the newest versions)."""
     install(session)
     run_command(session, "nightjar-ci", "images", "lock", *session.posargs)
+
+
+def bench(session: nox.Session, name: str) -> None:
+    """Installs the rivals that `tests/bench/<name>/rivals.txt` pins and runs `tests/bench/<name>`."""
+    install(session)
+    rivals = ROOT / "tests" / "bench" / name / "rivals.txt"
+    if rivals.is_file():
+        session.install("-r", str(rivals))
+    os.environ["PYTHONPATH"] = str(ROOT)
+    run_command(session, "python", "-m", f"tests.bench.{name}", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Feed damaged bytes to the readers of traces: `-- --target xplane|hlo --seconds 300`."""
+    install(session)
+    session.install("-r", str(ROOT / "tests" / "fuzz" / "requirements.txt"))
+    os.environ["PYTHONPATH"] = str(ROOT)
+    run_command(session, "python", "-m", "tests.fuzz", *session.posargs)
+
+
+@nox.session
+def bench_profiling(session: nox.Session) -> None:
+    """Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed."""
+    bench(session, "profiling")
+
+
+@nox.session
+def bench_gate(session: nox.Session) -> None:
+    """Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults."""
+    bench(session, "gate")
+
+
+@nox.session
+def bench_bisect(session: nox.Session) -> None:
+    """Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration."""
+    bench(session, "bisect")

@@ -6,18 +6,22 @@ In: a matrix, policies, seeds. Out: the jobs to run; and, from the night folder 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 
 from nightjar_ci.baselines import LEAST_SEEDS
 from nightjar_ci.errors import InputError
 from nightjar_ci.job import Job
 from nightjar_ci.matrix import Matrix, expand, with_seeds
-from nightjar_ci.night import job_folder, read_results
+from nightjar_ci.night import read_results
+from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import Policies
 from nightjar_ci.record import RunRecord
+
+_REPLICA = "-reordered"  # ends the id of a job that runs with `replica_args`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +31,14 @@ class CellRuns:
     Attributes:
         command: of its first job, with `{out}` for its folder.
         records: results of the jobs that completed.
+        replicas: the same of the jobs that ran once more with their sums in another order.
         failed: ids of the others.
     """
 
     cell: str
     command: tuple[str, ...]
     records: tuple[RunRecord, ...]
+    replicas: tuple[RunRecord, ...]
     failed: tuple[str, ...]
 
 
@@ -53,6 +59,8 @@ def plan_runs(
 ) -> tuple[Job, ...]:
     """The jobs to run: each training cell with all seeds, or with the first where only its facts are wanted.
 
+    Where a convergence policy has `replica_args`, each seed runs once more with them.
+
     Raises:
         InputError: no job matches, or too few seeds for an envelope.
     """
@@ -68,7 +76,16 @@ def plan_runs(
     firsts: dict[str, Job] = {}
     for job in jobs:
         firsts.setdefault(job.cell, job)
-    return tuple(job for job in jobs if job in curves or firsts[job.cell] is job)
+    chosen = [job for job in jobs if job in curves or firsts[job.cell] is job]
+    return tuple(one for job in chosen for one in (job, *(_replica(job, policies) if job in curves else ())))
+
+
+def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
+    """The job once more with its sums in another order, where a policy says how."""
+    entries = (entry for entry in policies.convergence if fnmatchcase(job.cell, entry.jobs) and entry.replica_args)
+    return tuple(
+        replace(job, id=job.id + _REPLICA, command=(*job.command, *entry.replica_args)) for entry in islice(entries, 1)
+    )
 
 
 def needs_curves(cell: CellRuns, policies: Policies) -> bool:
@@ -82,17 +99,23 @@ def read_cells(folder: Path, pattern: str | None = None) -> list[CellRuns]:
     Raises:
         InputError: `night.json` cannot be read.
     """
-    cells: dict[str, list[tuple[str, tuple[str, ...], RunRecord | None]]] = {}
-    for outcome, record in read_results(folder):
+    return gather_cells(read_results(folder), pattern)
+
+
+def gather_cells(results: Iterable[tuple[Outcome, RunRecord | None]], pattern: str | None = None) -> list[CellRuns]:
+    """The training runs among outcomes with their results, by cell."""
+    cells: dict[str, list[tuple[str, tuple[str, ...], RunRecord | None]]] = {}  # job, command, result
+    for outcome, record in results:
         matches = pattern is None or fnmatchcase(outcome.job, pattern) or fnmatchcase(outcome.cell, pattern)
         if outcome.kind == "train" and matches:
-            command = _without_folder(outcome.command, job_folder(folder, outcome.job))
+            command = _without_folder(outcome.command, outcome.job)
             cells.setdefault(outcome.cell, []).append((outcome.job, command, record if outcome.completed else None))
     return [
         CellRuns(
             cell=cell,
-            command=runs[0][1],
-            records=tuple(record for _, _, record in runs if record is not None),
+            command=next((command for job, command, _ in runs if not job.endswith(_REPLICA)), runs[0][1]),
+            records=tuple(r for job, _, r in runs if r is not None and not job.endswith(_REPLICA)),
+            replicas=tuple(r for job, _, r in runs if r is not None and job.endswith(_REPLICA)),
             failed=tuple(job for job, _, record in runs if record is None),
         )
         for cell, runs in cells.items()
@@ -103,7 +126,11 @@ def _is_equal_to_another(cell: str, policies: Policies) -> bool:
     return any(fnmatchcase(cell, entry.jobs) and entry.same_as is not None for entry in policies.convergence)
 
 
-def _without_folder(command: Sequence[str], folder: Path) -> tuple[str, ...]:
-    """The command without the machine's paths."""
-    paths = (str(folder.resolve()), str(folder))
-    return tuple(next((part.replace(path, "{out}") for path in paths if path in part), part) for part in command)
+def _without_folder(command: Sequence[str], job: str) -> tuple[str, ...]:
+    """The command without the machine's path to the job's folder.
+
+    >>> _without_folder(("train", "--out=/home/me/nights/1/jobs/gpt-s0/train"), "gpt-s0")
+    ('train', '--out={out}/train')
+    """
+    folder = re.compile(rf"[^=]*/jobs/{re.escape(job)}(?=/|$)")
+    return tuple(folder.sub("{out}", part) for part in command)

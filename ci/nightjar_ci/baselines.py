@@ -28,13 +28,18 @@ class _Strict(BaseModel):
 
 
 class BaselineCurve(_Strict):
-    """One curve of every seed; all seeds have the same steps."""
+    """One curve of every seed; all seeds have the same steps.
+
+    Attributes:
+        replicas: the same by seed, trained with its sums in another order; empty where none were made.
+    """
 
     name: str
     unit: str
     better: Better
     steps: tuple[int, ...]
     seeds: dict[int, tuple[float, ...]]
+    replicas: dict[int, tuple[float, ...]] = {}
 
 
 class ConvergenceBaseline(_Strict):
@@ -100,18 +105,27 @@ def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
     return read_document(path, FactsBaseline, FACTS_SCHEMA) if path.exists() else None
 
 
-def make_convergence(cell: str, command: Sequence[str], records: Sequence[RunRecord]) -> ConvergenceBaseline:
+def make_convergence(
+    cell: str, command: Sequence[str], records: Sequence[RunRecord], replicas: Sequence[RunRecord] = ()
+) -> ConvergenceBaseline:
     """Makes the baseline of a cell's curves from completed runs of different seeds.
+
+    Args:
+        cell: id of the cell.
+        command: of its first job.
+        records: its results, one a seed.
+        replicas: results of seeds that were trained once more, with their sums in another order.
 
     Raises:
         InputError: fewer than ten seeds, a run that diverged, or runs of different steps, environments or data.
     """
     by_seed = {record.seed: record for record in records}
+    again = {record.seed: record for record in replicas}
     if len(by_seed) < LEAST_SEEDS:
         hint = "an envelope needs ten: add --seeds 0:10, or --facts-only for the compile facts alone"
         raise InputError(f"{cell}: {len(by_seed)} different seeds, expected at least {LEAST_SEEDS}.", hint)
     first = by_seed[min(by_seed)]
-    for record in by_seed.values():
+    for record in (*by_seed.values(), *again.values()):
         if record.status != "completed":
             raise InputError(f"{cell}: seed {record.seed} {record.status}: a baseline needs runs that completed.")
         if record.environment.facts_key != first.environment.facts_key or data_digest(record) != data_digest(first):
@@ -123,7 +137,7 @@ def make_convergence(cell: str, command: Sequence[str], records: Sequence[RunRec
         config=first.config,
         environment=first.environment,
         data_digest=data_digest(first),
-        curves=tuple(_gather(cell, curve.name, by_seed) for curve in first.curves),
+        curves=tuple(_gather(cell, curve.name, by_seed, again) for curve in first.curves),
     )
 
 
@@ -142,6 +156,14 @@ def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
     return FactsBaseline(cell=cell, made_at=first.started_at, environment=first.environment, facts=first.facts)
 
 
+def replace_program(known: FactsBaseline | None, new: FactsBaseline, program: str) -> FactsBaseline:
+    """The new baseline with the programs of the known one, all but one."""
+    if known is None:
+        return new
+    kept = tuple(facts for facts in known.facts if facts.program != program)
+    return new.model_copy(update={"facts": (*kept, *(facts for facts in new.facts if facts.program == program))})
+
+
 def write_convergence(folder: Path, baseline: ConvergenceBaseline) -> Path:
     """Writes a cell's curves and returns the path."""
     path = convergence_path(folder, baseline.cell)
@@ -157,7 +179,13 @@ def write_facts(folder: Path, baseline: FactsBaseline) -> Path:
 
 
 def write_baselines(
-    folder: Path, cell: str, command: Sequence[str], records: Sequence[RunRecord], *, facts_only: bool
+    folder: Path,
+    cell: str,
+    command: Sequence[str],
+    records: Sequence[RunRecord],
+    replicas: Sequence[RunRecord] = (),
+    *,
+    facts_only: bool,
 ) -> list[Path]:
     """Makes and writes what can be a baseline of a cell; nothing is written where a part of it is refused.
 
@@ -166,12 +194,13 @@ def write_baselines(
         cell: id of the cell.
         command: the command of its first job, with `{out}` for its folder.
         records: its completed results.
+        replicas: its completed results with their sums in another order.
         facts_only: leave the curves out.
 
     Raises:
         InputError: too few seeds, or runs that disagree.
     """
-    curves = None if facts_only else make_convergence(cell, command, records)
+    curves = None if facts_only else make_convergence(cell, command, records, replicas)
     facts = make_facts(cell, records)
     paths = [] if curves is None else [write_convergence(folder, curves)]
     return [*paths, write_facts(folder, facts)] if facts.facts else paths
@@ -192,12 +221,23 @@ def _lines(value: Any, indent: str) -> str:
     return json.dumps(value)
 
 
-def _gather(cell: str, name: str, by_seed: dict[int, RunRecord]) -> BaselineCurve:
-    curves = {seed: record.curve(name) for seed, record in sorted(by_seed.items())}
-    found = {seed: curve for seed, curve in curves.items() if curve is not None}
-    first = next(iter(found.values()))
-    for seed in curves:
-        if seed not in found or found[seed].steps != first.steps:
-            raise InputError(f"{cell}: curve {name!r} of seed {seed} has other steps than that of the first seed.")
-    values = {s: tuple(float(f"{v:.{SIGNIFICANT_DIGITS}g}") for v in c.values) for s, c in found.items()}
-    return BaselineCurve(name=name, unit=first.unit, better=first.better, steps=first.steps, seeds=values)
+def _gather(cell: str, name: str, by_seed: dict[int, RunRecord], again: dict[int, RunRecord]) -> BaselineCurve:
+    first = next(curve for record in by_seed.values() if (curve := record.curve(name)) is not None)
+
+    def values(records: dict[int, RunRecord]) -> dict[int, tuple[float, ...]]:
+        found = {}
+        for seed, record in sorted(records.items()):
+            curve = record.curve(name)
+            if curve is None or curve.steps != first.steps:
+                raise InputError(f"{cell}: curve {name!r} of seed {seed} has other steps than that of the first seed.")
+            found[seed] = tuple(float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in curve.values)
+        return found
+
+    return BaselineCurve(
+        name=name,
+        unit=first.unit,
+        better=first.better,
+        steps=first.steps,
+        seeds=values(by_seed),
+        replicas=values(again),
+    )

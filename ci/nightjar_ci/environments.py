@@ -29,6 +29,7 @@ class PreparedEnvironment:
         bin_dir: folder of its commands, first on `PATH` of a job; None in an image.
         variables: environment variables to set.
         image: reference of the image, else None.
+        folder: working directory of its commands; the caller's where None. An image sees it, read-only, as `/work`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class PreparedEnvironment:
     bin_dir: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     image: str | None = None
+    folder: Path | None = None
 
     def entered(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment variables of a process in this environment, started from one with `environ`."""

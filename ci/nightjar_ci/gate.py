@@ -1,7 +1,8 @@
 """Is a night good? Hands each series to its judge and gathers the verdicts.
 
 In: a night folder, policies, a folder of baselines, the store. Out: `NightVerdicts`, worst first, with a line for
-whatever was not judged. Nothing is run here: the pairs of a paired comparison are read from `ab/`.
+whatever was not judged. Judges err, so the verdicts of a night are weighed together. Nothing is run here: the pairs of
+a paired comparison are read from `ab/`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nightjar_ci.baselines import read_convergence, read_facts
+from nightjar_ci.histories import COMMAND, Memory, Remembering, judge_histories, remember
 from nightjar_ci.judges.convergence import judge_convergence
+from nightjar_ci.judges.discovery import adjust_for_night
 from nightjar_ci.judges.equality import judge_equality
 from nightjar_ci.judges.facts import KnownFacts, judge_facts
 from nightjar_ci.judges.performance import Pair, judge_performance
@@ -21,6 +24,8 @@ from nightjar_ci.night import Night, read_night, read_outcomes, read_result, rea
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import Policies
 from nightjar_ci.record import Facts, RunRecord
+from nightjar_ci.store import StoredRun
+from nightjar_ci.store.folder import import_night
 from nightjar_ci.verdict import NightVerdicts, Verdict, decide_exit_code, sort_worst_first, write_verdicts
 
 Cells = Mapping[str, Sequence[RunRecord]]
@@ -34,32 +39,50 @@ class FactsHistory(Protocol):
         """The facts of the latest completed run of a cell before a night."""
 
 
-class GateStore(FactsHistory, Protocol):
+class GateStore(FactsHistory, Remembering, Protocol):
     """What gating asks of the store."""
 
-    def add_night(self, night: Night) -> None:
-        """Remembers a night (without its jobs)."""
+    def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
+        """Remembers a night with all of its runs: all of it, or nothing."""
 
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
         """Remembers the verdicts of a night, instead of earlier ones."""
 
 
-def gate_night(folder: Path, policies: Policies, baselines: Path, store: GateStore | None = None) -> NightVerdicts:
+def gate_night(
+    folder: Path, policies: Policies, baselines: Path, store: GateStore | None = None, command: str = COMMAND
+) -> NightVerdicts:
     """Judges a night, writes `verdicts.json` into its folder and remembers the verdicts in the store.
+
+    Args:
+        folder: the night folder.
+        policies: the numbers to judge by.
+        baselines: folder of committed baselines.
+        store: earlier nights.
+        command: what runs the suspicious series of this night again, for people.
 
     Raises:
         InputError: `night.json` or a baseline cannot be read.
         StoreError: the store cannot be written.
     """
-    verdicts = judge_night(folder, policies, baselines, store)
+    memory = Memory()
+    if store is not None:
+        night = import_night(store, folder)  # it may come from another machine
+        memory = remember(store, night.id, baselines, command)
+    verdicts = judge_night(folder, policies, baselines, store, memory)
     write_verdicts(folder / "verdicts.json", verdicts)
     if store is not None:
-        store.add_night(read_night(folder))  # it may come from another machine
         store.add_verdicts(verdicts.night, [verdict.model_dump(mode="json") for verdict in verdicts.verdicts])
     return verdicts
 
 
-def judge_night(folder: Path, policies: Policies, baselines: Path, store: FactsHistory | None = None) -> NightVerdicts:
+def judge_night(
+    folder: Path,
+    policies: Policies,
+    baselines: Path,
+    store: FactsHistory | None = None,
+    memory: Memory = Memory(),  # noqa: B008  (frozen)
+) -> NightVerdicts:
     """Judges everything that a night left.
 
     Args:
@@ -67,6 +90,7 @@ def judge_night(folder: Path, policies: Policies, baselines: Path, store: FactsH
         policies: the numbers to judge by.
         baselines: folder of committed baselines.
         store: earlier nights, asked for facts where no baseline is committed.
+        memory: histories, and what was decided about them.
 
     Raises:
         InputError: `night.json` or a baseline cannot be read.
@@ -78,18 +102,26 @@ def judge_night(folder: Path, policies: Policies, baselines: Path, store: FactsH
         *_judge_curves(cells, policies, baselines, notes),
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
         *_judge_pairs(folder, policies, notes),
+        *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes),
     ]
+    verdicts = adjust_for_night(verdicts, policies.night)
+    if watched := sum(verdict.watch for verdict in verdicts):
+        notes.append(f"{watched} series to watch: suspicious, and no more so than chance makes some of so many.")
     if night.finished_at is None:
         notes.append("The night is not finished: `nightjar-ci run --resume` continues it.")
     for outcome in read_outcomes(folder):
         if not outcome.completed:
             notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")
+    for place, outcome in read_pair_outcomes(folder).items():
+        if not outcome.completed:
+            why = (outcome.message or "no message").strip().partition("\n")[0]
+            notes.append(f"{place} in {outcome.environment} {outcome.state}, and its comparison ended: {why}")
     return NightVerdicts(night=night.id, verdicts=sort_worst_first(verdicts), notes=tuple(notes))
 
 
 def find_exit_code(folder: Path, verdicts: NightVerdicts) -> int:
     """The exit code of a judged night: its jobs, the runs of its paired comparisons, and its verdicts."""
-    ended = [*read_outcomes(folder), *read_pair_outcomes(folder)]
+    ended = [*read_outcomes(folder), *read_pair_outcomes(folder).values()]
     unfinished = ["not_started"] if read_night(folder).finished_at is None else []
     return decide_exit_code(verdicts.verdicts, [*unfinished, *(outcome.state for outcome in ended)])
 
@@ -103,10 +135,15 @@ def group_by_cell(folder: Path) -> Cells:
     return cells
 
 
-def read_pairs(folder: Path) -> dict[str, tuple[str, list[Pair]]]:
-    """The paired comparisons of a night: cell to the reference environment and the pairs in order."""
+def read_pairs(folder: Path, place: str = "ab") -> dict[str, tuple[str, list[Pair]]]:
+    """The paired comparisons of a night: cell to the reference environment and the pairs in order.
+
+    Args:
+        folder: the night folder.
+        place: `ab` with a reference environment, `confirm` where a suspicious history asked.
+    """
     compared: dict[str, tuple[str, list[Pair]]] = {}
-    for cell in sorted(path for path in (folder / "ab").glob("*") if path.is_dir()):
+    for cell in sorted(path for path in (folder / place).glob("*") if path.is_dir()):
         runs: dict[int, dict[str, Path]] = defaultdict(dict)
         for path in cell.iterdir():
             if found := _RUN_FOLDER.fullmatch(path.name):
@@ -122,10 +159,11 @@ def read_pairs(folder: Path) -> dict[str, tuple[str, list[Pair]]]:
     return compared
 
 
-def read_pair_outcomes(folder: Path) -> list[Outcome]:
-    """What became of each run of the paired comparisons."""
-    found = (read_outcome(path.parent) for path in sorted((folder / "ab").glob("*/*/outcome.json")))
-    return [outcome for outcome in found if outcome is not None]
+def read_pair_outcomes(folder: Path) -> dict[str, Outcome]:
+    """What became of each run of the paired comparisons, by its folder in the night."""
+    runs = (path.parent for place in ("ab", "confirm") for path in sorted((folder / place).glob("*/*/outcome.json")))
+    found = ((run.relative_to(folder).as_posix(), read_outcome(run)) for run in runs)
+    return {place: outcome for place, outcome in found if outcome is not None}
 
 
 def read_outcome(folder: Path) -> Outcome | None:
@@ -194,4 +232,4 @@ def _record(folder: Path | None) -> RunRecord | None:
     if folder is None or (outcome := read_outcome(folder)) is None or not outcome.completed:
         return None
     record = read_result(folder)
-    return None if record is None else record.model_copy(update={"job": f"ab/{folder.parent.name}/{folder.name}"})
+    return None if record is None else record.model_copy(update={"job": "/".join(folder.parts[-3:])})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
+from nightjar_ci.adapters.config import Adapter
 from nightjar_ci.placeholders import fill_placeholders
 
 SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
@@ -32,6 +33,7 @@ class Job:
         environment: `current`, `uv:<requirements>` or `image:<reference>`.
         executor: a name of `nightjar_ci.executors.EXECUTORS`.
         timeout_s: wall time after which the job is ended.
+        adapter: how its result is read from what it wrote; None where it writes one itself.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Job:
     environment: str
     executor: str
     timeout_s: float
+    adapter: Adapter | None = None
 
     @property
     def seed(self) -> int:

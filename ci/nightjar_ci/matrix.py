@@ -14,8 +14,9 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 
+from nightjar_ci.adapters.config import Adapter
 from nightjar_ci.documents import read_document
 from nightjar_ci.environments import parse_environment
 from nightjar_ci.errors import InputError
@@ -75,6 +76,13 @@ class JobEntry(_Strict):
     timeout_s: Seconds | None = None
     kind: Kind | None = None
     env: dict[str, str] = {}
+    adapter: Adapter | None = None
+
+    @model_validator(mode="after")
+    def _adapts_a_training(self) -> JobEntry:
+        if self.adapter is not None and self.kind == "profile":
+            raise ValueError("adapter makes a result: expected kind = 'train', which is the default")
+        return self
 
 
 class Matrix(_Strict):
@@ -192,6 +200,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 environment=environment,
                 executor=executor,
                 timeout_s=defaults.timeout_s if entry.timeout_s is None else entry.timeout_s,
+                adapter=entry.adapter,
             )
 
 

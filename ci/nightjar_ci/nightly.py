@@ -1,38 +1,45 @@
-"""What happens in a night, in order? Run every job, compare with the reference environment, gate, report.
+"""What happens in a night, in order? Run every job, compare with the reference environment, run again
+what looks slower than it was, gate, report.
 
 In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from nightjar_ci.advice import render_confirm
 from nightjar_ci.baselines import read_convergence
+from nightjar_ci.confirm import find_suspicions, plan_confirmations
 from nightjar_ci.environments import Environments, parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.gate import find_exit_code, gate_night
+from nightjar_ci.histories import remember
 from nightjar_ci.job import Job
 from nightjar_ci.matrix import expand, move_job, read_matrix, select_jobs
-from nightjar_ci.night import new_night_id, read_result
+from nightjar_ci.night import new_night_id, read_night, read_result
 from nightjar_ci.outcome import Outcome
-from nightjar_ci.paired import jobs_to_compare, run_pairs
-from nightjar_ci.policy import PerformancePolicy, read_policies
+from nightjar_ci.paired import Comparison, jobs_to_compare, run_pairs
+from nightjar_ci.policy import Policies, read_policies
 from nightjar_ci.progress import NightProgress
 from nightjar_ci.report.contents import gather
 from nightjar_ci.report.terminal import print_verdicts
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.run import run_job, run_night
 from nightjar_ci.settings import read_settings
-from nightjar_ci.store import open_store
+from nightjar_ci.store import Store, open_store
+from nightjar_ci.store.folder import import_night
 
 
 def run_nightly(
     matrix_path: Path,
     *,
     reference: str | None,
+    confirm: bool,
     folder: Path | None,
     policies_path: Path,
     baselines: Path,
@@ -57,8 +64,65 @@ def run_nightly(
     store, environments = open_store(settings), Environments(settings=settings)
     run_night(matrix, folder, jobs=jobs, store=store, environments=environments)
     if reference is not None:
-        _compare(jobs_to_compare(jobs, policies), reference, folder, environments)
-    verdicts = gate_night(folder, policies, baselines, store)
+        compared = jobs_to_compare(jobs, policies)
+        _compare([Comparison(job=j, reference=reference, how=p, numbers=p) for j, p in compared], folder, environments)
+    if confirm:
+        _confirm(folder, jobs, policies, baselines, store, environments)
+    return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
+
+
+def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
+    """Runs what is suspicious in a night that is there again, then gates and reports it.
+
+    Args:
+        folder: the night folder.
+        matrix_path: the matrix that its jobs are of.
+        policies_path: the numbers to judge by.
+        baselines: folder of committed baselines.
+
+    Returns: the path of `report.html` and the night's exit code.
+
+    Raises:
+        InputError: a file cannot be read, or the night is of another matrix.
+        StoreError: the store cannot be opened.
+    """
+    matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
+    store, environments = open_store(settings), Environments(settings=settings)
+    night = import_night(store, folder)
+    if night.matrix != matrix.name:
+        raise InputError(f"{folder} is a night of the matrix {night.matrix!r}, expected {matrix.name!r}.")
+    ran = {outcome.job: outcome for outcome in night.jobs}
+    jobs = [
+        move_job(job, executor=ran[job.id].executor, environment=ran[job.id].environment)
+        for job in expand(matrix)
+        if job.id in ran
+    ]
+    _confirm(folder, jobs, policies, baselines, store, environments)
+    return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
+
+
+def _confirm(
+    folder: Path,
+    jobs: Sequence[Job],
+    policies: Policies,
+    baselines: Path,
+    store: Store,
+    environments: Environments,
+) -> None:
+    """Runs the pairs that settle the suspicions of a night; pairs of an earlier time go."""
+    memory = remember(store, read_night(folder).id, baselines)
+    suspicions = find_suspicions(
+        memory.series, policies, jobs, memory.environment_of, accepted=memory.accepted, earlier=memory.earlier
+    )
+    planned = plan_confirmations(suspicions, policies, jobs)
+    for one in planned:
+        shutil.rmtree(folder / one.place / one.job.cell, ignore_errors=True)
+    _compare(planned, folder, environments)
+
+
+def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, command: str) -> tuple[Path, int]:
+    """Gates and reports a night."""
+    verdicts = gate_night(folder, policies, baselines, store, command)
     print_verdicts(verdicts, Console(stderr=True))
     path = write_reports(folder, gather(folder, verdicts, policies, baselines, store))
     return path, find_exit_code(folder, verdicts)
@@ -71,11 +135,11 @@ def _check_reference(reference: str) -> None:
         raise InputError(f"--reference: {error}.") from None
 
 
-def _compare(
-    compared: Sequence[tuple[Job, PerformancePolicy]], reference: str, folder: Path, environments: Environments
-) -> None:
-    """Runs the pairs of every job that has a performance policy, with progress on stderr."""
-    with NightProgress(sum(2 * policy.looks[-1] for _, policy in compared)) as progress:
+def _compare(comparisons: Sequence[Comparison], folder: Path, environments: Environments) -> None:
+    """Runs the pairs of every comparison, with progress on stderr."""
+    if not comparisons:
+        return
+    with NightProgress(sum(2 * one.numbers.looks[-1] for one in comparisons)) as progress:
 
         def run(job: Job, here: Path) -> Outcome:
             progress.start(f"{job.id} in {job.environment}")
@@ -83,5 +147,5 @@ def _compare(
             progress.end(outcome)
             return outcome
 
-        for job, policy in compared:
-            run_pairs(job, reference, folder, policy, run=run, read=read_result)
+        for comparison in comparisons:
+            run_pairs(comparison, folder, run=run, read=read_result)

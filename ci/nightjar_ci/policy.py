@@ -40,7 +40,13 @@ class ConvergencePolicy(_Entry):
         scale: `log` compares ratios (losses); `linear` compares differences (accuracies).
         same_as: another cell of the same night whose same-seed curve this one must equal within `rtol`.
         window: with `same_as`, how many leading steps must be equal; all where absent.
-        early_steps, early_rtol: the same-seed comparison with the baseline, of the steps before `early_steps`.
+        replica_args: what is appended to the job's command to train the same with its sums in another order; where
+            given, a baseline has such replicas, and they say what rounding does to the curve.
+        paired_rtol: largest difference from the baseline's same seed at any step, where numerics are declared to
+            change (bfloat16 for float32); takes the place of what the replicas say.
+        early_steps, early_rtol: the same-seed comparison without replicas, of the steps before `early_steps`.
+        target: a value of the curve; the time until its running mean reaches it is judged too.
+        slower: how much longer that may take, as a fraction.
         alpha: rate of false regressions of one verdict; the same for false improvements.
         blocks: how many block means the envelope has.
         margin: how much worse the final value may be.
@@ -54,6 +60,8 @@ class ConvergencePolicy(_Entry):
     same_as: str | None = None
     rtol: Annotated[float, Field(gt=0)] | None = None
     window: Annotated[int, Field(ge=1)] | None = None
+    replica_args: tuple[str, ...] = ()
+    paired_rtol: Annotated[float, Field(gt=0)] | None = None
     early_steps: Annotated[int, Field(ge=1)] = 25
     early_rtol: Annotated[float, Field(gt=0)] = 1e-4
     alpha: Fraction = 0.01
@@ -61,6 +69,8 @@ class ConvergencePolicy(_Entry):
     margin: Annotated[float, Field(gt=0)] = 0.03
     too_good: Annotated[float, Field(gt=0)] = 0.10
     final_fraction: Fraction = 0.1
+    target: float | None = None
+    slower: Annotated[float, Field(gt=0)] = 0.15
     min_seeds: Annotated[int, Field(ge=3)] = 10
 
     @model_validator(mode="after")
@@ -85,35 +95,91 @@ class FactsPolicy(_Entry):
     tolerance: dict[str, Annotated[float, Field(ge=0)]] = {}
 
 
-class PerformancePolicy(_Entry):
-    """How a paired comparison of two environments is judged; docs/statistics.md derives the numbers.
+class _PairedPolicy(_Entry):
+    """When interleaved pairs are enough; docs/statistics.md derives the numbers.
+
+    Attributes:
+        looks: after how many pairs it is decided; the last is the budget.
+        alphas: for each look, the rate of false regressions (and of false improvements) that it may spend.
+        floor: smallest relative change that counts as one.
+    """
+
+    looks: tuple[int, ...] = (4, 8, 12)
+    alphas: tuple[Fraction, ...] = (2e-4, 3e-4, 5e-4)
+    floor: Annotated[float, Field(ge=0)] = 0.003
+
+    def _per_look(self) -> tuple[tuple[float, ...], ...]:
+        return (self.alphas,)
+
+    @model_validator(mode="after")
+    def _one_number_per_look(self) -> _PairedPolicy:
+        for numbers in self._per_look():
+            if not len(self.looks) == len(numbers) > 0:
+                raise ValueError(f"looks and the numbers for each look need one length, found {self.looks}, {numbers}")
+        if self.looks[0] < 3 or any(b <= a for a, b in pairwise(self.looks)):
+            raise ValueError(f"looks must start at 3 or more and increase, found {list(self.looks)}")
+        return self
+
+
+class PerformancePolicy(_PairedPolicy):
+    """How a paired comparison of two environments is judged, and how a cell is run for one.
 
     Attributes:
         sample: name of the sample that is compared.
         ab_args: what is appended to the job's command to make a short run of it.
-        looks: after how many pairs it is decided; the last is the budget.
-        alphas: for each look, the rate of false regressions (and of false improvements) that it may spend.
         ok_alphas: for each look, the rate at which a slow-down of `delta` may be passed as ok.
-        floor: smallest relative change that counts as one.
         delta: largest relative slow-down that may be called ok.
     """
 
     sample: str = "step_time"
     ab_args: tuple[str, ...] = ()
-    looks: tuple[int, ...] = (4, 8, 12)
-    alphas: tuple[Fraction, ...] = (2e-4, 3e-4, 5e-4)
     ok_alphas: tuple[Fraction, ...] = (5e-3, 5e-3, 1e-2)
-    floor: Annotated[float, Field(ge=0)] = 0.003
     delta: Annotated[float, Field(gt=0)] = 0.02
 
-    @model_validator(mode="after")
-    def _one_alpha_per_look(self) -> PerformancePolicy:
-        if not len(self.looks) == len(self.alphas) == len(self.ok_alphas) > 0:
-            found = f"{len(self.looks)}, {len(self.alphas)}, {len(self.ok_alphas)}"
-            raise ValueError(f"looks, alphas and ok_alphas need one length, found {found}")
-        if self.looks[0] < 3 or any(b <= a for a, b in pairwise(self.looks)):
-            raise ValueError(f"looks must start at 3 or more and increase, found {list(self.looks)}")
-        return self
+    def _per_look(self) -> tuple[tuple[float, ...], ...]:
+        return self.alphas, self.ok_alphas
+
+
+class HistoryPolicy(_PairedPolicy):
+    """How the history of a measure is judged, night after night.
+
+    Attributes:
+        measure: glob of measures.
+        scale: `log` compares ratios; `linear` compares differences, for values that may be zero or negative.
+        trigger: a series whose last nights stand out with a smaller p is suspicious: at most this share of the nights
+            of an unchanged series.
+        window: how many nights before the last ones it is compared with, at most.
+        min_nights: how many of them there must be.
+        doubts: for each look of the pairs that a suspicion asks for, the p above which it is dropped.
+    """
+
+    measure: str = "step_time"
+    scale: Literal["log", "linear"] = "log"
+    trigger: Fraction = 0.08
+    window: Annotated[int, Field(ge=10)] = 60
+    min_nights: Annotated[int, Field(ge=10)] = 12
+    looks: tuple[int, ...] = (4, 8, 16, 32)
+    alphas: tuple[Fraction, ...] = (5e-5, 1e-4, 1.5e-4, 2e-4)
+    doubts: tuple[Fraction, ...] = (0.4, 0.2, 0.08, 0.01)
+
+    def _per_look(self) -> tuple[tuple[float, ...], ...]:
+        return self.alphas, self.doubts
+
+
+class NightPolicy(BaseModel):
+    """How the verdicts of one night are judged together.
+
+    Attributes:
+        q: rate of false discoveries; where nothing changed, the share of nights with any.
+        method: `bh` where series err independently or together (Benjamini and Hochberg), `by` for any dependence
+            (Benjamini and Yekutieli).
+        most_confirmations: how many suspicious series are re-run in a night, the most surprising first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    q: Fraction = 0.03
+    method: Literal["bh", "by"] = "bh"
+    most_confirmations: Annotated[int, Field(ge=0)] = 50
 
 
 Entry = TypeVar("Entry", bound=_Entry)
@@ -127,6 +193,8 @@ class Policies(BaseModel):
     convergence: tuple[ConvergencePolicy, ...] = ()
     facts: tuple[FactsPolicy, ...] = ()
     performance: tuple[PerformancePolicy, ...] = ()
+    history: tuple[HistoryPolicy, ...] = ()
+    night: NightPolicy = NightPolicy()
 
     def for_curve(self, cell: str, curve: str) -> ConvergencePolicy | None:
         """The policy of a curve, or None where it is not judged."""
@@ -139,6 +207,10 @@ class Policies(BaseModel):
     def for_performance(self, cell: str) -> PerformancePolicy | None:
         """The policy of a cell's paired comparison, or None where it has none."""
         return _first(self.performance, cell, lambda _: True)
+
+    def for_history(self, cell: str, measure: str) -> HistoryPolicy | None:
+        """The policy of a measure's history, or None where it is not judged."""
+        return _first(self.history, cell, lambda entry: fnmatchcase(measure, entry.measure))
 
 
 def _first(entries: tuple[Entry, ...], cell: str, fits: Callable[[Entry], bool]) -> Entry | None:

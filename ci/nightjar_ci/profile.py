@@ -5,6 +5,7 @@ Reads `nightjar.profile/1` and the flame graph beside it (docs/reference/capture
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nightjar_ci.documents import read_document
 from nightjar_ci.errors import InputError
+from nightjar_ci.record import describe_devices, read_run
 
 PROFILE_SCHEMA = "nightjar.profile/1"
 
@@ -57,6 +59,27 @@ def read_profile(capture: Path) -> Profile:
         InputError: it is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
     """
     return read_document(capture / "profile.json", Profile, PROFILE_SCHEMA)
+
+
+def find_machine(folder: Path) -> str | None:
+    """What a capture was measured on, as `Environment.measured_on` says it.
+
+    The result that the traced program left in a folder of its job says it whole. Else the devices of the capture do.
+
+    Args:
+        folder: the folder of the profile job.
+
+    Returns: None where neither says anything.
+    """
+    for path in sorted(folder.glob("*/result.json")):
+        with contextlib.suppress(InputError):
+            return read_run(path).environment.measured_on
+    try:
+        manifest = json.loads((folder / "capture" / "manifest.json").read_text(encoding="utf-8"))
+        devices = [str(kind) for kind in manifest["environment"]["devices"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return describe_devices(devices) if devices else None
 
 
 def read_flamegraph(capture: Path, profile: Profile) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ In: a `result.json` written by any workload. Out: a validated, frozen `RunRecord
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
@@ -105,6 +106,15 @@ class Git(_Strict):
     dirty: bool
 
 
+def describe_devices(kinds: Sequence[str]) -> str:
+    """Devices for people and for keys.
+
+    >>> describe_devices(["NVIDIA H100", "NVIDIA H100"])
+    '2 x NVIDIA H100'
+    """
+    return f"{len(kinds)} x {','.join(sorted(set(kinds))) or 'none'}"
+
+
 class Environment(_Strict):
     """Everything outside the workload's own configuration that can change a measure."""
 
@@ -117,6 +127,16 @@ class Environment(_Strict):
     flags: dict[str, str]
     git: Git | None
     image: str | None
+    driver: str | None = None
+
+    @property
+    def measured_on(self) -> str:
+        """What a time depends on though no change of software explains it: devices, driver, processor.
+
+        Where it changes from one night to the next, the two are not compared.
+        """
+        driver = f"; driver {self.driver}" if self.driver else ""
+        return f"{describe_devices(self.devices)}{driver}; {self.cpu.model}, {self.cpu.cores} cores"
 
     @property
     def facts_key(self) -> str:

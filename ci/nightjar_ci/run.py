@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from nightjar_ci.adapters.job import adapt_job
 from nightjar_ci.documents import write_json
 from nightjar_ci.environments import Environments
 from nightjar_ci.errors import EnvironmentFailedError, InputError, NightjarError, StoreError
@@ -34,6 +35,7 @@ from nightjar_ci.outcome import Outcome
 from nightjar_ci.progress import NightProgress
 from nightjar_ci.record import Git
 from nightjar_ci.store import Store
+from nightjar_ci.store.folder import import_night, read_stored
 
 _DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
 
@@ -57,6 +59,11 @@ def run_job(job: Job, folder: Path, environments: Environments | None = None, on
         folder.mkdir(parents=True)
         environment = (Environments() if environments is None else environments).get(job.environment, on_line)
         outcome = EXECUTORS[job.executor].run(job, environment, folder, on_line)
+        if job.adapter is not None and outcome.completed:
+            adapt_job(outcome, job.adapter, folder, find_git())
+    except InputError as error:
+        message = f"{job.id}: exit code 0, but its adapter cannot read what it left: {error}"
+        outcome = outcome.model_copy(update={"state": "invalid", "message": message})
     except EnvironmentFailedError as error:
         outcome = not_started(job, error.message, error.hint, started_at)
     except OSError as error:
@@ -141,14 +148,13 @@ class _Keeper:
         try:
             write_night(self._folder, night)
             if self._store is not None:
-                self._store.add_night(night)
-                for outcome in night.jobs:
-                    self._remember(self._store, night, outcome)
+                import_night(self._store, self._folder)
         except OSError as error:
             raise NightjarError(self._describe(error), _DISK_HINT) from error
 
     def _remember(self, store: Store, night: Night, outcome: Outcome) -> None:
-        store.add_run(night.id, outcome, read_result(job_folder(self._folder, outcome.job)))
+        stored = read_stored(self._folder, outcome, read_result(job_folder(self._folder, outcome.job)))
+        store.add_run(night.id, outcome, stored.record, stored.profile, stored.machine)
 
     def _describe(self, error: OSError | StoreError) -> str:
         if isinstance(error, StoreError):

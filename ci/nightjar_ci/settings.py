@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nightjar_ci.errors import InputError
+
+PYPI = "pypi.org"
+_INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")  # the first that is set is the one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +23,19 @@ class Settings:
         database_url: SQLAlchemy URL of the store.
         docker_network: network of the containers of jobs.
         docker_options: further options of `docker run`, such as `--gpus all`.
+        index_url: the package index that uv asks; it may hold a password.
     """
 
     state_dir: Path
     database_url: str
     docker_network: str
     docker_options: tuple[str, ...]
+    index_url: str = field(default=f"https://{PYPI}/simple", repr=False)
+
+    @property
+    def bisections_dir(self) -> Path:
+        """Where bisections are kept."""
+        return self.state_dir / "bisections"
 
     @property
     def nights_dir(self) -> Path:
@@ -59,4 +69,5 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         database_url=environ.get("NIGHTJAR_DATABASE_URL") or f"sqlite:///{state_dir / 'store.sqlite'}",
         docker_network=environ.get("NIGHTJAR_DOCKER_NETWORK") or "none",
         docker_options=docker_options,
+        index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), f"https://{PYPI}/simple"),
     )

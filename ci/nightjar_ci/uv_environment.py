@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.errors import EnvironmentFailedError
 
 _STAMP = "nightjar-environment.json"
-_FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
+FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def override(pins: dict[str, str], requirements: Sequence[Requirement]) -> list[
     for requirement in requirements:
         if canonicalize_name(requirement.name) == "jax":
             exact = [one.version for one in requirement.specifier if one.operator == "=="]
-            for name in [name for name in {*pins, "jaxlib"} if _FOLLOWS_JAX.fullmatch(name)]:
+            for name in [name for name in {*pins, "jaxlib"} if FOLLOWS_JAX.fullmatch(name)]:
                 wanted[name] = f"{name}=={exact[0]}" if exact else name
     wanted.update({canonicalize_name(requirement.name): str(requirement) for requirement in requirements})
     return [wanted[name] for name in sorted(wanted)]
@@ -116,22 +116,62 @@ def make_environment(text: str, cache: Path, on_line: Callable[[str], None] | No
     frozen = freeze()
     names = {canonicalize_name(one.name) for one in requirements}
     folders = {name: origin for name, origin in frozen.folders.items() if name not in names}
-    lines = override(frozen.pins, requirements)
-    contents = _describe(lines, folders)
-    prefix = cache / hashlib.sha256(contents.encode()).hexdigest()[:16]
+    return make_pinned(text, override(frozen.pins, requirements), folders, cache, on_line=on_line)
+
+
+def make_pinned(
+    text: str,
+    lines: Sequence[str],
+    folders: Mapping[str, tuple[Path, bool]],
+    cache: Path,
+    *,
+    python: str | None = None,
+    resolved: bool = False,
+    on_line: Callable[[str], None] | None = None,
+) -> Path:
+    """The environment with these packages, made unless it is there already.
+
+    Args:
+        text: what it is called in messages, after `uv:`.
+        lines: requirements, each a pin.
+        folders: packages to install from a folder: name to the folder and whether editable.
+        cache: the folder of all environments.
+        python: interpreter or version as uv understands it; this one where None.
+        resolved: the lines are all there is to install: uv need not look for dependencies.
+        on_line: called with one line of progress for every step.
+
+    Returns:
+        The environment's folder.
+
+    Raises:
+        EnvironmentFailedError: uv is missing, or cannot resolve or install; the message names the package.
+    """
+    contents = _describe(lines, folders, python)
+    prefix = cache / _digest(contents)
     try:
         prefix.mkdir(parents=True, exist_ok=True)
         with _locked(prefix.with_suffix(".lock")):
             stamp = prefix / _STAMP
             if not stamp.is_file():
-                _make(prefix, text, lines, folders, on_line or (lambda _: None))
+                _make(prefix, text, lines, folders, python or sys.executable, resolved, on_line or (lambda _: None))
                 stamp.write_text(contents, encoding="utf-8")
     except OSError as error:
         raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
     return prefix
 
 
-def _describe(lines: Sequence[str], folders: dict[str, tuple[Path, bool]]) -> str:
+def is_made(
+    lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]], cache: Path, python: str | None = None
+) -> bool:
+    """Whether `make_pinned` has made that environment before."""
+    return (cache / _digest(_describe(lines, folders, python)) / _STAMP).is_file()
+
+
+def _digest(contents: str) -> str:
+    return hashlib.sha256(contents.encode()).hexdigest()[:16]
+
+
+def _describe(lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]], python: str | None) -> str:
     """All that goes into an environment, as text: its hash names the environment."""
     sources = {
         name: {
@@ -143,41 +183,51 @@ def _describe(lines: Sequence[str], folders: dict[str, tuple[Path, bool]]) -> st
         }
         for name, (folder, editable) in folders.items()
     }
-    return json.dumps(
-        {"python": sys.version, "base": sys.base_prefix, "requirements": lines, "folders": sources},
-        indent=1,
-        sort_keys=True,
-    )
+    interpreter = {"python": sys.version, "base": sys.base_prefix} if python is None else {"python": python}
+    return json.dumps({**interpreter, "requirements": lines, "folders": sources}, indent=1, sort_keys=True)
 
 
 def _make(
     prefix: Path,
     text: str,
     lines: Sequence[str],
-    folders: dict[str, tuple[Path, bool]],
+    folders: Mapping[str, tuple[Path, bool]],
+    python: str,
+    resolved: bool,
     say: Callable[[str], None],
 ) -> None:
     shutil.rmtree(prefix)
     say(f"making the environment uv:{text} (once): {len(lines)} packages")
-    _uv(text, "venv", "--quiet", "--no-project", "--python", sys.executable, str(prefix))
+    run_uv(text, "venv", "--quiet", "--no-project", "--python", python, str(prefix))
     pins = prefix / "requirements.txt"
     pins.write_text("\n".join(lines) + "\n", encoding="utf-8")
     into = ("pip", "install", "--quiet", "--python", str(prefix / "bin" / "python"))
-    _uv(text, *into, "--requirements", str(pins))
+    run_uv(text, *into, *("--no-deps",) * resolved, "--requirements", str(pins))
     if folders:
         say(f"installing {', '.join(folders)} into uv:{text}")
         sources = [part for folder, editable in folders.values() for part in (("-e",) * editable + (str(folder),))]
-        _uv(text, *into, "--no-deps", *sources)
+        run_uv(text, *into, "--no-deps", *sources)
 
 
-def _uv(text: str, *arguments: str) -> None:
+def run_uv(text: str, *arguments: str, stdin: str = "") -> str:
+    """Runs uv to its end and returns its stdout.
+
+    Args:
+        text: the requirements asked for, as a message names them.
+        arguments: of uv.
+        stdin: what it reads there.
+
+    Raises:
+        EnvironmentFailedError: uv is missing or failed; the message names the package that blocks.
+    """
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("uv", path=path)
     if program is None:
         raise EnvironmentFailedError(f"uv:{text}: there is no uv command on PATH.", "pip install uv")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, input=stdin)
     if done.returncode != 0:
         raise explain_failure(text, ("uv", *arguments), done.returncode, done.stderr)
+    return done.stdout
 
 
 def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:

@@ -16,7 +16,7 @@ from nightjar_ci.documents import read_document, write_json
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
 
 Status = Literal["ok", "regressed", "improved", "cannot_tell"]
-Judge = Literal["convergence", "performance", "facts"]
+Judge = Literal["convergence", "performance", "history", "facts"]
 
 WORST_FIRST: tuple[Status, ...] = ("regressed", "cannot_tell", "improved", "ok")
 STATUS_TEXT: dict[Status, str] = {
@@ -48,11 +48,13 @@ class Verdict(_Strict):
         effect: the change that decided, or None where there is nothing to compare.
         interval: low and high end of the effect, where the judge has one.
         p: probability of a difference at least this large if nothing had changed, where the judge has one.
-        n: how many runs (or pairs of runs) the decision rests on.
+        p_adjusted: p for all series of the night together: the smallest false discovery rate at which it would count.
+        n: how many runs (pairs of runs, nights) the decision rests on.
         policy: the numbers by which it was decided.
         runs: ids of the jobs whose results were used.
         explanation: one sentence that says what was found.
         details: evidence, one line each.
+        watch: it is suspicious and chance explains it among all series of the night: ok, and worth an eye.
     """
 
     series: str
@@ -61,16 +63,23 @@ class Verdict(_Strict):
     effect: Effect | None = None
     interval: tuple[float, float] | None = None
     p: float | None = None
+    p_adjusted: float | None = None
     n: int
     policy: dict[str, JsonValue]
     runs: tuple[str, ...]
     explanation: str
     details: tuple[str, ...] = ()
+    watch: bool = False
 
     @property
     def cell(self) -> str:
         """The cell that the series belongs to."""
         return self.series.partition("/")[0]
+
+
+def status_of(verdict: Verdict) -> str:
+    """The status for people; `ok, watch` where it is suspicious."""
+    return STATUS_TEXT[verdict.status] + (", watch" if verdict.watch else "")
 
 
 class NightVerdicts(_Strict):
@@ -89,11 +98,16 @@ class NightVerdicts(_Strict):
 
 
 def sort_worst_first(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """Regressions first, then doubts, improvements and the rest; the larger effect first, then by name."""
+    """Regressions first, then doubts, improvements, what to watch, the rest; the larger effect first, then by name."""
 
-    def rank(verdict: Verdict) -> tuple[int, float, str]:
+    def rank(verdict: Verdict) -> tuple[int, bool, float, str]:
         size = abs(verdict.effect.value) if verdict.effect is not None else 0.0
-        return WORST_FIRST.index(verdict.status), -size if size == size else float("-inf"), verdict.series
+        return (
+            WORST_FIRST.index(verdict.status),
+            not verdict.watch,
+            -size if size == size else float("-inf"),
+            verdict.series,
+        )
 
     return tuple(sorted(verdicts, key=rank))
 

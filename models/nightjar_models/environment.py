@@ -37,7 +37,18 @@ def read_environment() -> dict[str, Any]:
         "flags": select_flags(os.environ),
         "git": read_git(Path.cwd()),
         "image": os.environ.get(IMAGE_VARIABLE) or None,
+        "driver": read_driver(),
     }
+
+
+def read_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """The version of the loaded NVIDIA driver, or None where there is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", text)
+    return found[1] if found else None
 
 
 def read_cpu() -> dict[str, Any]:

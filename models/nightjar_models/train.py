@@ -20,7 +20,7 @@ import numpy as np
 
 from nightjar_models.checkpoint import Checkpoints, History
 from nightjar_models.config import TrainConfig, flatten
-from nightjar_models.data.pipeline import Data, held_out_batches, train_batches
+from nightjar_models.data.pipeline import Data, held_out_batches, reorder, train_batches
 from nightjar_models.facts import read_facts
 from nightjar_models.mesh import MeshShape
 from nightjar_models.result import Curve, Run, Sample
@@ -40,6 +40,7 @@ def train(
     mesh: MeshShape,
     out: Path,
     checkpoint_every: int = 0,
+    reordered: bool = False,
     progress: Progress = lambda step, loss: None,
 ) -> Run:
     """Trains until `config.steps`, or until the loss stops being finite.
@@ -50,6 +51,7 @@ def train(
         mesh: how many devices, and along which axes.
         out: the folder whose `checkpoints/` is continued from and, with `checkpoint_every`, written.
         checkpoint_every: steps between two checkpoints; 0 writes none.
+        reordered: feed the examples of each batch in another order: the same training, up to rounding.
         progress: called after each step with the number of steps done and the loss.
 
     Raises:
@@ -61,6 +63,7 @@ def train(
     data = task.read()
     batches, held_out = train_batches(data, config.batch_size, seed), held_out_batches(data, config.batch_size)
     identity = {**flatten(config), "seed": seed, "data_digest": data.digest}
+    identity |= {"reordered": True} if reordered else {}
     with Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints:
         restored = checkpoints.restore(program.state)
         if restored is None:
@@ -72,7 +75,8 @@ def train(
         for index in range(len(history.losses), config.steps):
             with jax.profiler.StepTraceAnnotation("train", step_num=index):
                 begin = time.perf_counter()
-                state, loss = run_step(step, state, put_batch(next(batches), program.batch))
+                batch = reorder(next(batches), seed, index) if reordered else next(batches)
+                state, loss = run_step(step, state, put_batch(batch, program.batch))
                 history.step_times.append(time.perf_counter() - begin)
             history.losses.append(loss)
             progress(index + 1, loss)

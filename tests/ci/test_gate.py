@@ -14,7 +14,10 @@ from nightjar_ci.gate import find_exit_code, gate_night, judge_night
 from nightjar_ci.night import Night, read_night, write_night
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import Policies
-from nightjar_ci.record import Facts, RunRecord
+from nightjar_ci.record import Environment, Facts, RunRecord
+from nightjar_ci.series import Series
+from nightjar_ci.store import StoredRun
+from nightjar_ci.verdict import Verdict
 from tests.ci.nights import (
     CELL,
     baseline,
@@ -43,8 +46,17 @@ class Memory:
     def latest_facts(self, cell: str, facts_key: str, before_night: str) -> tuple[Facts, ...] | None:
         return self.facts
 
-    def add_night(self, night: Night) -> None:
+    def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
         self.night = night
+
+    def series_before(self, night_id: str) -> Sequence[Series]:
+        return ()
+
+    def regressions_before(self, night_id: str) -> Mapping[str, Verdict]:
+        return {}
+
+    def environment_of(self, cell: str, night_id: str) -> Environment | None:
+        return None
 
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
         self.verdicts = list(verdicts)

@@ -12,7 +12,7 @@ from nightjar_ci.job import Job
 from nightjar_ci.judges.performance import Pair
 from nightjar_ci.night import read_result
 from nightjar_ci.outcome import Outcome, make_outcome
-from nightjar_ci.paired import jobs_to_compare, run_pairs, schedule, short_job
+from nightjar_ci.paired import Comparison, jobs_to_compare, run_pairs, schedule, short_job
 from nightjar_ci.policy import PerformancePolicy, Policies
 from tests.ci.nights import CELL, leave_result, record
 
@@ -52,7 +52,8 @@ class Machine:
 
 
 def compare(tmp_path: Path, machine: Machine) -> list[Pair]:
-    return run_pairs(job(), REFERENCE, tmp_path, POLICY, run=machine.run, read=read_result)
+    comparison = Comparison(job=job(), reference=REFERENCE, how=POLICY, numbers=POLICY)
+    return run_pairs(comparison, tmp_path, run=machine.run, read=read_result)
 
 
 def test_pairs_are_interleaved_a_b_b_a() -> None:

@@ -31,9 +31,10 @@ def test_the_documented_example_is_read(tmp_path: Path) -> None:
 def test_the_documented_keys_are_the_ones_that_exist() -> None:
     page = (ROOT / "docs" / "reference" / "policies.md").read_text()
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
-    from nightjar_ci.policy import ConvergencePolicy, FactsPolicy, PerformancePolicy
+    from nightjar_ci.policy import ConvergencePolicy, FactsPolicy, HistoryPolicy, NightPolicy, PerformancePolicy
 
-    known = {name for model in (ConvergencePolicy, FactsPolicy, PerformancePolicy) for name in model.model_fields}
+    tables = (ConvergencePolicy, FactsPolicy, PerformancePolicy, HistoryPolicy, NightPolicy)
+    known = {name for table in tables for name in table.model_fields}
     assert documented == known
 
 

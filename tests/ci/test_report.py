@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nightjar_ci.accepted import Entry
 from nightjar_ci.baselines import write_convergence
 from nightjar_ci.gate import judge_night
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import ConvergencePolicy, Policies
 from nightjar_ci.record import RunRecord, Sample
 from nightjar_ci.report.contents import Contents, gather
-from nightjar_ci.report.figures import curve_figure, sample_figure, trend_figure
+from nightjar_ci.report.figures import curve_figure, sample_figure
+from nightjar_ci.report.history import find_levels, history_figure, spark_points
 from nightjar_ci.report.html import render_html
 from nightjar_ci.report.write import write_reports
+from nightjar_ci.series import Series
+from tests.browser import Page, needs_chromium, open_browser
 from tests.ci.nights import CELL, baseline, failed, leave_capture, leave_pair, losses, make_night, outcome, record
 
 POLICIES = Policies.model_validate(
@@ -31,22 +38,34 @@ POLICIES = Policies.model_validate(
 EVIL = "<script>document.title='hacked'</script><img src=x onerror=document.title='hacked'>\u2028</script>{{ 7*7 }}"
 
 
-@dataclass(frozen=True)
-class Point:
-    night: str
-    started_at: str
-    value: float
-    unit: str = "s"
-
-
 class Memory:
     """A store with a history of as many nights."""
 
     def __init__(self, nights: int) -> None:
         self.nights = nights
 
-    def history(self, cell: str, name: str) -> Sequence[Point]:
-        return [Point(f"n{day}", f"2026-11-{day:02d}T03:00:00+00:00", 0.05) for day in range(1, self.nights + 1)]
+    def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
+        return [make_series(f"{CELL}/{name}", [0.05] * self.nights) for name in ("loss", "step_time")]
+
+
+def make_series(name: str, values: Sequence[float], environments: Sequence[str] | None = None) -> Series:
+    nights = tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(len(values)))
+    return Series(
+        name=name,
+        unit="s",
+        better="lower",
+        nights=nights,
+        values=np.array(values, dtype=float),
+        environments=("here",) * len(values) if environments is None else tuple(environments),
+    )
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    """The figures that a page holds."""
+    found = re.search(r'<script type="text/plain" id="figures">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    unpacked: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    return unpacked
 
 
 def contents(tmp_path: Path, runs: list[tuple[Outcome, RunRecord | None]], nights: int = 1) -> Contents:
@@ -133,9 +152,7 @@ def test_what_a_job_wrote_never_becomes_markup(tmp_path: Path) -> None:
     assert not any(tag == "img" for tag, _ in parsed.tags)
     assert parsed.text.count(EVIL) >= 4
     assert "<script>document.title='hacked'" not in page
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    assert EVIL in json.dumps(json.loads(found[1]), ensure_ascii=False)
+    assert EVIL in json.dumps(figures_of(page), ensure_ascii=False)
 
 
 def test_a_profile_shows_its_hot_lines_and_embeds_its_flame_graph_as_it_is(tmp_path: Path) -> None:
@@ -166,7 +183,7 @@ def test_trends_are_shown_from_the_second_night_on(tmp_path: Path) -> None:
         return [title for title, _ in contents(tmp_path, good_runs(), nights).cells[0].figures]
 
     assert titles(1) == ["loss", "step time"]
-    assert titles(21) == ["loss", "step time", "step time over 21 nights", "loss over 21 nights"]
+    assert titles(21) == ["loss", "step time", "loss over 21 nights", "step time over 21 nights"]
 
 
 def test_pairs_are_drawn_with_the_interval(tmp_path: Path) -> None:
@@ -200,36 +217,82 @@ def test_step_times_are_shown_without_warm_up_in_milliseconds() -> None:
     assert figure["layout"]["xaxis"]["title"]["text"] == "step_time (ms)"
 
 
-def test_a_trend_draws_the_median_of_each_night() -> None:
-    points = [
-        ("2026-11-01", "a", 1.0),
-        ("2026-11-01", "a", 3.0),
-        ("2026-11-02", "b", math.nan),
-        ("2026-11-03", "c", 5.0),
+def test_a_history_shows_its_levels_a_new_machine_and_what_was_accepted() -> None:
+    rng = np.random.default_rng(3)
+    values = [*rng.normal(0.050, 0.0003, 40), *rng.normal(0.055, 0.0003, 30), *rng.normal(0.040, 0.0003, 30)]
+    series = make_series("c/step_time", values, ["a"] * 70 + ["b"] * 30)
+    levels = find_levels(series)
+    assert [(level.first, level.end, level.new_environment) for level in levels] == [
+        (0, 40, False),
+        (40, 70, False),
+        (70, 100, True),
     ]
-    figure = trend_figure(points, "loss", "nats")
-    assert figure["data"][0]["y"] == [2.0, 5.0]
+    wanted = Entry(night=series.nights[40], reason="wanted", by="Ada", at="2026-11-21")
+    figure = history_figure(series, [wanted])
+    texts = [note["text"] for note in figure["layout"]["annotations"]]
+    assert re.fullmatch(r"\+(9|10)\.\d %, accepted", texts[0])
+    assert texts[1] == "new machine"
+    assert figure["layout"]["yaxis"]["title"]["text"] == "step_time (ms)"
+    json.dumps(figure, allow_nan=False)
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+@given(st.lists(st.floats(-1e100, 1e100) | st.just(math.nan), max_size=80), st.integers(1, 5))
+def test_any_history_can_be_drawn(values: list[float], machines: int) -> None:
+    series = make_series("c/x", values, [str(place * machines // max(1, len(values))) for place in range(len(values))])
+    json.dumps(history_figure(series), allow_nan=False)
+    assert "nan" not in spark_points(series)
+    covered = [place for level in find_levels(series) for place in range(level.first, level.end)]
+    assert len(covered) == len(set(covered)) <= len(values)
+
+
+def test_what_is_not_ok_has_a_card_with_its_history_and_its_capture(tmp_path: Path) -> None:
+    slow = [(one, record(seed, values=losses(seed, shift=0.5))) for seed, (one, _) in enumerate(good_runs())]
+    profiled = outcome("gpt-profile-cpu-f32-dp1", kind="profile", cell="gpt-profile-cpu-f32-dp1", replicate=None)
+    make_night(tmp_path / "night", [*slow, (profiled, None)])
+    leave_capture(tmp_path / "night", profiled.job)
+    report = tmp_path / "night" / "jobs" / profiled.job / "capture" / "report.html"
+    report.write_text("<p>a capture</p>")
+    shown = contents(tmp_path, [], nights=30)
+    card = shown.cards[0]
+    assert (card.verdict.series, card.verdict.status) == (f"{CELL}/loss", "regressed")
+    assert [title for title, _ in card.figures] == ["loss", "30 nights"]
+    assert card.links == ((f"capture {profiled.job}", f"jobs/{profiled.job}/capture/report.html"),)
+    assert f'href="jobs/{profiled.job}/capture/report.html"' in render_html(shown)
+    assert [row.verdict for row in shown.rows] == list(shown.verdicts.verdicts)
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
-def test_the_page_draws_every_figure_in_a_real_browser(tmp_path: Path) -> None:
+@needs_chromium
+def test_the_page_draws_what_is_scrolled_to_in_a_real_browser(tmp_path: Path) -> None:
     runs = [*good_runs(), (failed("vit-s0", message=EVIL), None)]
     make_night(tmp_path / "night", runs)
-    path = write_reports(tmp_path / "night", contents(tmp_path, runs, nights=3))
-    assert CHROMIUM is not None
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    quiet += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
-    shown = subprocess.run(
-        [CHROMIUM, *quiet, "--virtual-time-budget=10000", "--dump-dom", path.as_uri()],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert 'data-drawn="4"' in shown.stdout
-    assert shown.stdout.count('class="main-svg"') >= 4
-    assert "<title>Nightjar: nightly-cpu" in shown.stdout
+    path = write_reports(tmp_path / "night", contents(tmp_path, runs, nights=30))
+    with open_browser(tmp_path / "chromium", Page) as page:
+        for width in (1400, 420):
+            page.size(width, 900)
+            page.navigate(path.as_uri())
+            page.wait("document.body?.dataset.figures === '4'")
+            for place in range(4):
+                page.value(f"document.querySelectorAll('.figure')[{place}].scrollIntoView()")
+                page.wait(f"document.querySelectorAll('.figure')[{place}].querySelector('.main-svg') !== null")
+            assert page.value("document.documentElement.scrollWidth <= window.innerWidth")
+            assert page.value("document.title").startswith("Nightjar: nightly-cpu")
+        assert page.problems() == []
+
+
+@pytest.mark.browser
+@needs_chromium
+def test_verdicts_are_filtered_by_text_and_status(tmp_path: Path) -> None:
+    path = write_reports(tmp_path / "night", contents(tmp_path, good_runs()))
+    shown = "document.querySelectorAll('.verdicts tbody tr:not(.gone)').length"
+    with open_browser(tmp_path / "chromium", Page) as page:
+        page.navigate(path.as_uri())
+        page.wait(f"document.readyState === 'complete' && {shown} === 2")
+        page.value("document.querySelector('.filter button.ok').click()")
+        assert page.value(shown) == 1
+        page.value("document.querySelector('.filter button.ok').click()")
+        page.value(
+            "document.getElementById('search').value = 'no baseline';"
+            "document.getElementById('search').dispatchEvent(new Event('input'))"
+        )
+        assert page.value(shown) == 1

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import math
-import os
-import pwd
-import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from hypothesis import given
+from hypothesis import strategies as st
 
 import nightjar_ci.store
+from nightjar_ci.documents import write_json
 from nightjar_ci.errors import StoreError
-from nightjar_ci.night import Night
+from nightjar_ci.judges.history import judge_history
+from nightjar_ci.night import Night, job_folder, read_night, write_night
 from nightjar_ci.outcome import make_outcome
+from nightjar_ci.policy import HistoryPolicy
 from nightjar_ci.record import RunRecord
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import Store, open_store, tables
 from nightjar_ci.store.engine import migrate, open_engine
+from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.history import take_medians
+from nightjar_ci.verdict import Status, Verdict
 from tests.ci.jobs import make_job
-from tests.ci.nights import program_facts, record, tally
+from tests.ci.nights import failed, leave_capture, make_night, outcome, program_facts, record, tally
 
 VERDICT = {"series": "demo/loss", "judge": "convergence", "status": "ok", "explanation": "as before"}
 
@@ -57,8 +63,8 @@ def night(number: int) -> Night:
 def add(store: Store, number: int, one: RunRecord | None, *, seed: int = 0, state: str = "completed") -> None:
     job = make_job("true", id=f"demo-s{seed}", replicate=seed)
     store.add_night(night(number))
-    outcome = make_outcome(job, state=state, started_at="2026-11-21T03:00:00+00:00")  # type: ignore[arg-type]
-    store.add_run(night(number).id, outcome, one)
+    ended = make_outcome(job, state=state, started_at="2026-11-21T03:00:00+00:00")  # type: ignore[arg-type]
+    store.add_run(night(number).id, ended, one)
 
 
 def check_memory(store: Store) -> None:
@@ -102,6 +108,133 @@ def test_a_run_added_again_replaces_its_measures(store: Store) -> None:
     assert [point.value for point in store.history("demo", "loss")] == [1.0]
 
 
+def test_a_job_that_was_run_again_is_a_further_attempt_and_nothing_is_forgotten(store: Store, tmp_path: Path) -> None:
+    add(store, 1, None, state="failed")
+    add(store, 1, record(0, values=[3.0, 2.0]))
+    add(store, 1, None, state="failed")  # the first one again, as an import of an old copy of the folder would
+    (one,) = store.nights()
+    assert (one.completed, one.runs) == (1, 1)
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        attempts = connection.execute("SELECT attempt, state FROM run ORDER BY attempt").fetchall()
+    connection.close()
+    assert attempts == [(1, "failed"), (2, "completed")]
+
+
+def test_series_of_a_night_go_back_by_their_own_nights(store: Store) -> None:
+    for number in range(1, 21):
+        add(store, number, record(0, values=[3.0, float(number)]))
+        add(store, number, record(1, values=[3.0, float(number) + 1]), seed=1)
+    add(store, 20, record(2, values=[3.0, math.nan]), seed=2)
+    assert store.series_before("2026-01-01T0000-0000") == []
+    loss, memory, step_time = store.series_before(night(20).id, window=5)
+    assert [one.name for one in (loss, memory, step_time)] == ["demo/loss", "demo/peak_memory", "demo/step_time"]
+    assert loss.nights == tuple(night(number).id for number in range(16, 21))
+    assert loss.values.tolist() == [16.5, 17.5, 18.5, 19.5, 20.5]
+    assert (step_time.unit, step_time.better) == ("s", "lower")
+    assert set(loss.environments) == {"1 x cpu; AMD EPYC, 2 cores"}
+    (early, *_) = store.series_before(night(3).id, window=5)
+    assert early.nights == tuple(night(number).id for number in range(1, 4))
+
+
+def test_nights_are_in_the_order_of_their_start_whenever_they_were_added(store: Store) -> None:
+    for number in (5, 2, 9):
+        add(store, number, record(0, values=[float(number)]))
+    loss = next(one for one in store.series_before(night(9).id) if one.name == "demo/loss")
+    assert loss.values.tolist() == [2.0, 5.0, 9.0]
+    assert [one.id for one in store.nights()] == [night(number).id for number in (2, 5, 9)]
+
+
+def test_another_driver_is_another_environment(store: Store) -> None:
+    for number, driver in ((1, None), (2, "570.1"), (3, "580.2")):
+        one = record(0)
+        environment = one.environment.model_copy(update={"driver": driver})
+        add(store, number, one.model_copy(update={"environment": environment}))
+    (loss, *_) = store.series_before(night(3).id)
+    assert loss.environments == (
+        "1 x cpu; AMD EPYC, 2 cores",
+        "1 x cpu; driver 570.1; AMD EPYC, 2 cores",
+        "1 x cpu; driver 580.2; AMD EPYC, 2 cores",
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.floats(0, 9) | st.just(math.nan)), min_size=1))
+def test_medians_are_those_of_numpy(rows: list[tuple[int, int, float]]) -> None:
+    rows = sorted(rows, key=lambda row: row[:2])
+    groups: dict[tuple[int, int], list[float]] = {}
+    for series, number, value in rows:
+        groups.setdefault((series, number), []).append(value)
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    starts, medians = take_medians(columns[0], columns[1], columns[2].astype(float))
+    expected = [np.median([v for v in vs if v == v]) if any(v == v for v in vs) else math.nan for vs in groups.values()]
+    np.testing.assert_array_equal(medians, expected)
+    assert [rows[start][:2] for start in starts] == list(groups)
+
+
+def test_a_night_folder_is_stored_whole_with_its_profiles(store: Store, tmp_path: Path) -> None:
+    profiled = outcome("gpt-profile", kind="profile", cell="gpt-profile", replicate=None)
+    folder = make_night(tmp_path / "n", [(outcome(), record(0)), (profiled, None), (failed("vit-s0"), None)])
+    leave_capture(folder, "gpt-profile")
+    for _ in range(2):
+        import_night(store, folder)
+    (one,) = store.nights()
+    assert (one.completed, one.runs, one.finished_at) == (2, 3, "2026-11-21T03:05:00+00:00")
+    by_name = {series.name: series for series in store.series_before(one.id)}
+    assert by_name["gpt-profile/device_time"].values == pytest.approx([0.05])
+    assert by_name["gpt-profile/attributed_fraction"].better == "higher"
+
+
+def leave_profile_night(folder: Path, number: int, devices: list[str], *, trained: bool) -> Path:
+    job = "gpt-profile"
+    name = night(number).id
+    make_night(folder, [(outcome(job, kind="profile", cell=job, replicate=None), None)], name)
+    write_night(folder, night(number).model_copy(update={"jobs": read_night(folder).jobs}))
+    leave_capture(folder, job, device_time_ns=150_000_000 * (1 + ("H200" in devices)))
+    if trained:
+        one = record(0)
+        there = one.environment.model_copy(update={"devices": tuple(devices)})
+        write_json(job_folder(folder, job) / "train" / "result.json", one.model_copy(update={"environment": there}))
+    else:
+        manifest = {"schema": "nightjar.capture/1", "environment": {"devices": devices}}
+        (job_folder(folder, job) / "capture" / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_profile_on_another_device_is_a_break_and_no_regression(store: Store, tmp_path: Path, trained: bool) -> None:
+    for number in range(1, 25):
+        devices = ["H100"] if number < 20 else ["H200"]
+        import_night(store, leave_profile_night(tmp_path / str(number), number, devices, trained=trained))
+    one = next(s for s in store.series_before(night(24).id) if s.name == "gpt-profile/device_time")
+    assert one.environments[18] != one.environments[19]
+    assert all(kind in key for kind, key in zip(["H100"] * 19 + ["H200"] * 5, one.environments, strict=True))
+    assert judge_history(one, HistoryPolicy(measure="device_time")) is None  # five nights of the new device
+
+
+def test_the_latest_verdict_on_a_history_says_whether_it_is_regressed(store: Store) -> None:
+    whole = Verdict(series="demo/loss", judge="history", status="regressed", n=1, policy={}, runs=(), explanation="!")
+    statuses: list[Status] = ["regressed", "ok", "regressed"]
+    for number, status in enumerate(statuses, 1):
+        add(store, number, record(0))
+        body = whole.model_copy(update={"status": status}).model_dump(mode="json")
+        store.add_verdicts(night(number).id, [body, {**VERDICT, "series": "demo/loss"}])
+    add(store, 4, record(0))
+    found = [store.regressions_before(night(number).id) for number in range(1, 5)]
+    assert found == [{}, {"demo/loss": whole}, {}, {"demo/loss": whole}]
+    assert store.history_verdict("demo/loss") == whole
+    store.add_verdicts(night(3).id, [{**VERDICT, "judge": "history", "status": "regressed"}])
+    with pytest.raises(StoreError, match="a newer nightjar-ci") as caught:
+        store.regressions_before(night(4).id)
+    assert "demo/loss cannot be read" in str(caught.value)
+
+
+def test_the_environment_of_a_night_is_that_of_its_completed_run(store: Store) -> None:
+    add(store, 1, record(0))
+    add(store, 2, None, state="failed")
+    assert store.environment_of("demo", night(1).id) == record(0).environment
+    assert store.environment_of("demo", night(2).id) is None
+    assert store.environment_of("demo", night(3).id) is None
+
+
 def test_the_latest_facts_are_those_of_an_earlier_completed_night_with_the_same_key(store: Store) -> None:
     key = record(0).environment.facts_key
     for number in (1, 2, 3):
@@ -121,7 +254,7 @@ def test_the_latest_facts_are_those_of_an_earlier_completed_night_with_the_same_
 
 
 def test_a_run_of_an_unknown_night_is_refused(store: Store) -> None:
-    with pytest.raises(StoreError, match="FOREIGN KEY"):
+    with pytest.raises(StoreError, match="knows no night 'no-such-night'"):
         store.add_run("no-such-night", make_outcome(make_job("true"), state="completed", started_at=""), None)
 
 
@@ -160,7 +293,8 @@ store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(folder)}))
 job = Job(id=f"demo-s{seed}", cell="demo", replicate=seed, kind="train", command=("true",), env={},
           environment="current", executor="local", timeout_s=1)
 for number in range(10):
-    night = Night(id=f"n{number}", matrix="m", started_at=str(number), finished_at=None, git=None, jobs=())
+    start = f"2026-11-{number + 1:02d}"
+    night = Night(id=f"n{number}", matrix="m", started_at=start, finished_at=None, git=None, jobs=())
     store.add_night(night)
     store.add_run(night.id, make_outcome(job, state="completed", started_at=""), record)
 """
@@ -223,52 +357,11 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
         open_store(sqlite_settings(tmp_path))
 
 
-def postgres_programs() -> Path:
-    """The folder of initdb and pg_ctl; Debian keeps them off PATH."""
-    pytest.importorskip("psycopg")
-    places = [Path(found).resolve().parent for found in [shutil.which("initdb")] if found]
-    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    found = next((place for place in places if (place / "initdb").exists() and (place / "pg_ctl").exists()), None)
-    if found is None:
-        pytest.skip("no initdb and pg_ctl: apt-get install postgresql")
-    return found
-
-
-@pytest.fixture
-def postgres() -> Iterator[str]:
-    """A PostgreSQL server of its own, reached through a socket in a folder of its own."""
-    programs = postgres_programs()
-    user = None
-    if os.getuid() == 0:  # the server refuses to run as root
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        user = next(name for name in ("postgres", "nobody") if name in names)
-    cluster = Path(tempfile.mkdtemp(prefix="pg-"))  # not tmp_path: a socket's path has at most 107 bytes
-    if user is not None:
-        shutil.chown(cluster, user)
-
-    def run(*command: str) -> None:
-        subprocess.run(command, user=user, cwd="/", check=True, stdout=subprocess.DEVNULL, timeout=60)
-
-    try:
-        run(str(programs / "initdb"), "--pgdata", str(cluster / "data"), "--auth", "trust", "--username", "tester")
-        options = f"-c listen_addresses='' -c unix_socket_directories={cluster} -c fsync=off"
-        control = (str(programs / "pg_ctl"), "--pgdata", str(cluster / "data"), "--wait", "--silent")
-        run(*control, "--log", str(cluster / "log"), "--options", options, "start")
-        try:
-            yield f"postgresql://tester@/postgres?host={cluster}"
-        finally:
-            run(*control, "--mode", "immediate", "stop")
-    finally:
-        shutil.rmtree(cluster)
-
-
 @pytest.mark.postgres
 def test_postgresql_remembers_the_same(postgres: str) -> None:
     settings = read_settings({"NIGHTJAR_DATABASE_URL": postgres})
     store = open_store(settings)
     check_memory(store)
-    with pytest.raises(StoreError, match="foreign key"):
-        store.add_run("no-such-night", make_outcome(make_job("true"), state="completed", started_at=""), None)
     store.close()
     again = open_store(settings)
     assert len(again.history("demo", "loss")) == 3

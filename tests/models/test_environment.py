@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from nightjar_models.environment import read_environment, read_git, select_flags
+from nightjar_models.environment import read_driver, read_environment, read_git, select_flags
 
 
 def test_environment_names_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +21,20 @@ def test_environment_names_what_computes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found["cpu"]["memory_bytes"] > 2**28
     assert len(found["devices"]) == jax.local_device_count()
     assert found["image"] == "nightjar/models:2026-11-21"
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023", "535.104.05"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build", "570.86.15"),
+        ("something else", None),
+    ],
+)
+def test_the_driver_is_named_where_one_is_loaded(tmp_path: Path, line: str, version: str | None) -> None:
+    (tmp_path / "version").write_text(f"{line}\nGCC version: gcc version 12.2.0 (Debian 12.2.0-14)\n")
+    assert read_driver(tmp_path / "version") == version
+    assert read_driver(tmp_path / "missing") is None
 
 
 def test_only_flags_that_matter_are_kept() -> None:

@@ -65,7 +65,8 @@ def command(
         if dry_run:
             typer.echo(f"{baselines / cell.cell}: {len(cell.records)} runs{', facts only' if only else ''}")
             continue
-        for path in write_baselines(baselines, cell.cell, cell.command, cell.records, facts_only=only):
+        paths = write_baselines(baselines, cell.cell, cell.command, cell.records, cell.replicas, facts_only=only)
+        for path in paths:
             typer.echo(path)
     if failed:
         raise NightjarError(

@@ -24,12 +24,14 @@ def command(
 
     Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
     """
+    from nightjar_ci.advice import render_confirm
     from nightjar_ci.gate import find_exit_code, gate_night
     from nightjar_ci.policy import read_policies
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    verdicts = gate_night(night, read_policies(policies), baselines, open_store(read_settings()))
+    command = render_confirm(night, policies, baselines)
+    verdicts = gate_night(night, read_policies(policies), baselines, open_store(read_settings()), command)
     if as_json:
         typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
     else:

@@ -15,6 +15,10 @@ def command(
     reference: Annotated[
         str | None, typer.Option(help="Environment to compare step times with, such as uv:jax==0.10.1.")
     ] = None,
+    confirm: Annotated[
+        bool,
+        typer.Option(help="Run what looks slower than in earlier nights again, beside the environment it had then."),
+    ] = True,
     out: Annotated[
         Path | None, typer.Option(help="Night folder; a new one in $NIGHTJAR_STATE_DIR/nights where absent.")
     ] = None,
@@ -36,6 +40,7 @@ def command(
     path, exit_code = run_nightly(
         matrix,
         reference=reference,
+        confirm=confirm,
         folder=out,
         policies_path=policies,
         baselines=baselines,

@@ -22,6 +22,7 @@ def command(
 
     Example: nightjar-ci report .nightjar/nights/2026-11-21T0300-1a2b
     """
+    from nightjar_ci.advice import render_confirm
     from nightjar_ci.gate import gate_night
     from nightjar_ci.policy import read_policies
     from nightjar_ci.report.contents import gather
@@ -32,5 +33,8 @@ def command(
 
     numbers, store = read_policies(policies), open_store(read_settings())
     judged = night / "verdicts.json"
-    verdicts = read_verdicts(judged) if judged.exists() else gate_night(night, numbers, baselines, store)
+    if judged.exists():
+        verdicts = read_verdicts(judged)
+    else:
+        verdicts = gate_night(night, numbers, baselines, store, render_confirm(night, policies, baselines))
     typer.echo(write_reports(night, gather(night, verdicts, numbers, baselines, store)))

@@ -17,6 +17,8 @@ FORMATS = {
     "night": ("nightjar_ci.night", "Night"),
     "verdicts": ("nightjar_ci.verdict", "NightVerdicts"),
     "policies": ("nightjar_ci.policy", "Policies"),
+    "adapter": ("nightjar_ci.adapters.config", "AdapterFile"),
+    "accepted": ("nightjar_ci.accepted", "Accepted"),
     "baseline": ("nightjar_ci.baselines", "ConvergenceBaseline"),
 }
 

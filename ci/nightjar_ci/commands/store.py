@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,10 +19,17 @@ def command(
     cell: Annotated[str | None, typer.Argument(help="A cell, such as gpt_tiny-train-cpu-f32-dp1.")] = None,
     name: Annotated[str | None, typer.Argument(help="A measure of the cell, such as step_time.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    from_night: Annotated[
+        list[Path] | None, typer.Option("--import", help="Remember this night folder first; may be repeated.")
+    ] = None,
+    export_to: Annotated[
+        Path | None, typer.Option("--export", help="Write all tables into this folder, as Parquet.")
+    ] = None,
 ) -> None:
     """Print what the store remembers: nights, the measures of a cell, or the history of one.
 
-    The store is $NIGHTJAR_DATABASE_URL, by default SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
+    A night is imported whole or not at all, and importing it again changes nothing. The store is
+    $NIGHTJAR_DATABASE_URL, by default SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
 
     Example: nightjar-ci store gpt_tiny-train-cpu-f32-dp1 step_time
     """
@@ -28,6 +37,16 @@ def command(
     from nightjar_ci.store import open_store
 
     store = open_store(read_settings())
+    for folder in from_night or ():
+        from nightjar_ci.store.folder import import_night
+
+        print(f"imported {import_night(store, folder).id}", file=sys.stderr)
+    if export_to is not None:
+        from nightjar_ci.store.query import export
+
+        for path in export(read_settings(), export_to):
+            print(path)
+        return
     if cell is None:
         _print([asdict(night) for night in store.nights()], as_json)
         return

@@ -23,6 +23,7 @@ from nightjar_ci.outcome import Outcome
 from nightjar_ci.settings import read_settings
 
 OUT = PurePosixPath("/out")
+WORK = PurePosixPath("/work")
 _DAEMON_FAILED, _CANNOT_RUN, _NOT_FOUND = 125, 126, 127  # docs.docker.com/reference/cli/docker/container/run
 _ASK_TIMEOUT_S = 60
 _PULL_TIMEOUT_S = 3600
@@ -40,6 +41,7 @@ def render_docker_run(
     memory: str | None = None,
     cpus: float | None = None,
     options: Sequence[str] = (),
+    work: Path | None = None,
 ) -> tuple[str, ...]:
     """The `docker run` of a job.
 
@@ -54,12 +56,18 @@ def render_docker_run(
         memory: limit such as `8g`, or None.
         cpus: limit in cores, or None.
         options: further options of `docker run`.
+        work: a folder of this machine that is mounted read-only as `/work`, the working directory; none where None.
     """
     limits = (("--memory", memory), ("--cpus", None if cpus is None else f"{cpus:g}"))
     return (
         *("docker", "run", "--rm", "--init", "--name", name, "--pull", "never"),
         *("--user", user, "--network", network),
         *("--mount", f"type=bind,source={folder},target={OUT}"),
+        *(
+            ()
+            if work is None
+            else ("--mount", f"type=bind,source={work},target={WORK},readonly", "--workdir", str(WORK))
+        ),
         *(part for option, value in limits if value is not None for part in (option, value)),
         *(part for key, value in sorted(variables.items()) for part in ("--env", _render_variable(key, value))),
         *options,
@@ -89,11 +97,17 @@ class DockerExecutor:
         problem = _find_problem(image)
         if problem is not None:
             return not_started(job, *problem, started_at)
-        if "," in str(folder.absolute()):
+        work = None if environment.folder is None else environment.folder.absolute()
+        if "," in f"{folder.absolute()}{work or ''}":
             return not_started(job, f"{folder}: docker cannot mount a path with a comma.", None, started_at)
         settings = read_settings()
         inside, wanted = job.rendered(OUT)
-        variables = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **wanted}  # the user has no home in the image
+        variables = {
+            "HOME": "/tmp",
+            "NIGHTJAR_IMAGE": image,
+            **environment.variables,
+            **wanted,
+        }  # the user has no home in the image
         name = f"nightjar-{job.id}-{secrets.token_hex(4)}"
         command = render_docker_run(
             image,
@@ -104,11 +118,20 @@ class DockerExecutor:
             variables=variables,
             network=settings.docker_network,
             options=settings.docker_options,
+            work=work,
         )
         environ = {**os.environ, **{key: value for key, value in variables.items() if not _is_of_docker(key)}}
         started_at = now()
         try:
-            ended = run_process(command, environ, folder, job.timeout_s, on_line, on_end=lambda: _kill(name))
+            ended = run_process(
+                command,
+                environ,
+                folder,
+                job.timeout_s,
+                on_line,
+                on_end=lambda: _kill(name),
+                outside=("docker", "kill", name),
+            )
         except OSError as error:
             return not_started(job, f"docker cannot be run: {error}.", None, started_at, command)
         log = read_tail(folder / STDERR)

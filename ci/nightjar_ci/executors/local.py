@@ -17,7 +17,7 @@ from nightjar_ci.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """Runs jobs on this machine, in the caller's working directory."""
+    """Runs jobs on this machine, in the environment's folder or the caller's working directory."""
 
     kinds: frozenset[str] = frozenset({"current", "uv"})
 
@@ -27,7 +27,7 @@ class LocalExecutor:
         command, variables = job.rendered(folder.absolute())
         environ = {**environment.entered(os.environ), **variables}
         try:
-            ended = run_process(command, environ, folder, job.timeout_s, on_line)
+            ended = run_process(command, environ, folder, job.timeout_s, on_line, cwd=environment.folder)
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
             hint = f"install it in {environment.bin_dir}, or mind the spelling of 'command' in the matrix"

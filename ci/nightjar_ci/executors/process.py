@@ -1,8 +1,9 @@
 """How does a command run to its end, or to its timeout, and leave nothing behind?
 
 In: an argument list, its environment variables, a folder for its logs and a timeout. Out: how it ended. The command
-leads a session and process group of its own; whatever of the group still lives when the command has ended is killed.
-Its output goes straight into files; nothing of it is held in memory.
+leads a session and process group of its own; whatever of the group still lives when the command has ended is killed,
+also where we ourselves are killed: a shell that reads a pipe of ours waits for that. Its output goes straight into
+files; nothing of it is held in memory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ GRACE_S = 5.0  # between SIGTERM and SIGKILL: time to flush logs, short against 
 _POLL_S = 0.05  # 20 wake-ups a second cost less than 0.1 % of a core
 _TAIL_BYTES = 16384
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kilobytes, on macOS bytes
+_running: dict[int, Callable[[], None] | None] = {}  # process group to what ends the rest of its command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,8 @@ def run_process(
     timeout_s: float,
     on_line: Callable[[str], None] | None = None,
     on_end: Callable[[], None] | None = None,
+    cwd: Path | None = None,
+    outside: Sequence[str] = (),
 ) -> Ended:
     """Runs a command to its end.
 
@@ -62,6 +66,8 @@ def run_process(
         timeout_s: when the group gets SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line written to stderr, for progress.
         on_end: called before the group is signalled at a timeout or an interruption, to end what runs outside it.
+        cwd: its working directory; ours where None.
+        outside: command that ends what runs outside the group, for when we are killed and cannot call `on_end`.
 
     Raises:
         OSError: the command cannot be started, or the logs cannot be written.
@@ -69,9 +75,17 @@ def run_process(
     start = time.monotonic()
     with (folder / STDOUT).open("wb") as stdout, (folder / STDERR).open("wb") as stderr:
         process = subprocess.Popen(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            cwd=cwd,
         )
     timed_out = False
+    _running[process.pid] = on_end
+    watchdog = _watch(process.pid, outside)
     try:
         if not _wait(process.pid, start + timeout_s, _Follower(folder / STDERR, on_line) if on_line else None):
             timed_out = True
@@ -80,6 +94,9 @@ def run_process(
         _end_group(process.pid, on_end)
         _reap(process)
         raise
+    finally:
+        del _running[process.pid]
+        _dismiss(watchdog)  # before the group is reaped and its number is another's
     ours = _own_peak()
     peak = _reap(process)
     code = process.returncode
@@ -90,6 +107,38 @@ def run_process(
         duration_s=time.monotonic() - start,
         peak_rss_bytes=peak * _RSS_UNIT if peak > ours else None,
     )
+
+
+def _watch(group: int, outside: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    """A shell that kills a process group when our end of its pipe closes, as it does when we are killed."""
+    script = 'read -r line; kill -s KILL -- "-$0"; [ $# -eq 0 ] || exec "$@"'
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", script, str(group), *outside],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:  # no shell, no watchdog: the command itself is what counts
+        return None
+
+
+def _dismiss(watchdog: subprocess.Popen[bytes] | None) -> None:
+    if watchdog is not None:
+        watchdog.kill()
+        assert watchdog.stdin is not None
+        watchdog.stdin.close()
+        watchdog.wait()
+
+
+def end_running() -> None:
+    """Ends every command that another thread of this process runs: Ctrl-C and SIGTERM reach the main thread alone."""
+    for pid, on_end in list(_running.items()):
+        if on_end is not None:
+            on_end()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def read_tail(path: Path, lines: int = 20) -> str:

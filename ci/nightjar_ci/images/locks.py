@@ -46,7 +46,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
     """Every lock, in the order in which they are made."""
     flavors = sorted(path.stem for path in (checkout / FOLDER).glob("jax-*.in"))
     return (
-        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres",)),
+        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
         Lock(name="tools", sources=(f"{FOLDER}/tools.in",), within="dev"),
         Lock(name="models", sources=PACKAGES, within="dev"),
         *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="models") for name in flavors),

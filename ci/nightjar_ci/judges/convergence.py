@@ -1,8 +1,9 @@
 """Does the training still learn what it learned? Judges a curve of a cell's seeds against committed baseline curves.
 
 In: tonight's results of a cell, the baseline, a policy. Out: one verdict: broken curves first, then the same-seed
-comparison (sharp: sees a change of 1e-4 in one run), then the envelope of ten seeds and the final value (for what may
-legitimately change numerics, such as another compiler version). docs/statistics.md derives each.
+comparison (sharp: sees in one run whatever is larger than rounding), then the envelope of ten seeds, the final value
+and the time to a target (for what may legitimately change numerics, such as another compiler version).
+docs/statistics.md derives each.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from nightjar_ci.baselines import BaselineCurve, ConvergenceBaseline, data_diges
 from nightjar_ci.judges.curve_faults import expected_steps, find_faults
 from nightjar_ci.judges.envelope import Array, block_means, find_change, find_envelope
 from nightjar_ci.judges.finding import Finding, count, listed, percent, worst_of
+from nightjar_ci.judges.same_seed import compare_same_seed, find_limits
+from nightjar_ci.judges.scale import as_relative, on_scale
+from nightjar_ci.judges.target import find_times, judge_target
 from nightjar_ci.policy import ConvergencePolicy
-from nightjar_ci.record import Environment, RunRecord
+from nightjar_ci.record import RunRecord
 from nightjar_ci.verdict import Effect, Status, Verdict
 
 
@@ -64,24 +68,6 @@ def judge_convergence(
     )
 
 
-def same_numerics(run: Environment, baseline: Environment) -> bool:
-    """Whether two environments should compute the same numbers: same jaxlib, backend, device kinds and count."""
-    return (run.facts_key, run.backend) == (baseline.facts_key, baseline.backend)
-
-
-def on_scale(values: Sequence[Sequence[float]], scale: str) -> Array | None:
-    """Curves on the scale of a policy, shape (runs, steps); None where a logarithm does not exist."""
-    curves = np.asarray(values, dtype=np.float64)
-    if scale == "linear":
-        return curves
-    return None if (curves <= 0).any() else np.log(curves)
-
-
-def as_relative(difference: float, scale: str) -> float:
-    """A difference on the policy's scale as an effect: relative where the scale is a logarithm."""
-    return math.expm1(difference) if scale == "log" else difference
-
-
 def _no_baseline(cell: str, name: str) -> str:
     return f"There is no baseline of {name}: make one with `nightjar-ci baseline MATRIX --jobs '{cell}*' --seeds 0:10`."
 
@@ -108,67 +94,46 @@ def _compare(
     row = {seed: index for index, seed in enumerate(known.seeds)}
     pairs = [(index, row[run.seed]) for index, run in enumerate(runs) if run.seed in row]
     shifts = np.array([new[i] - old[j] for i, j in pairs]).reshape(len(pairs), new.shape[1])
-    if len(pairs) == len(runs) and np.abs(shifts).max() <= policy.early_rtol:
+    limits = find_limits(known, policy)
+    all_paired = len(pairs) == len(runs)
+    if all_paired and (np.abs(shifts) <= np.where(np.isfinite(limits), limits, policy.early_rtol)).all():
         worst = float(shifts.flat[np.abs(shifts).argmax()])
         verb = "reproduces" if len(runs) == 1 else "reproduce"
         text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g}."
         yield Finding(status="ok", explanation=text, effect=Effect(value=as_relative(worst, policy.scale), unit=name))
         return
-    early = list(_early(name, [runs[i] for i, _ in pairs], shifts, baseline, known, policy))
+    early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, limits, baseline, known, policy))
     yield from (finding for finding in early if finding.status != "ok")
     if len(old) < policy.min_seeds:
         text = f"The baseline has {count(len(old), 'seed')}, an envelope needs {policy.min_seeds}."
         yield Finding(status="cannot_tell", explanation=text)
         return
-    yield from _envelope(name, runs, new, old, known, policy)
-    final = _final(name, new, old, pairs, known, policy)
-    if final.status == "cannot_tell" and not early and len(pairs) == len(runs) and known.steps[0] < policy.early_steps:
+    tail = policy.alpha / (2 if policy.target is None else 3)  # envelope, final value and time share alpha
+    yield from _envelope(name, runs, new, old, known, policy, tail)
+    final = _final(name, new, old, pairs, known, policy, tail)
+    if final.status == "cannot_tell" and not early and all_paired and np.isfinite(limits[0]):
         verb = "equals" if len(runs) == 1 else "equal"
         text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed before step {policy.early_steps}: "
         text += "the program computes the same numbers, and what rounding grew to later decides nothing."
         yield Finding(status="ok", explanation=text, effect=final.effect, interval=final.interval, p=final.p)
     else:
         yield final
+    if policy.target is not None:
+        yield _target(name, runs, pairs, known, policy, policy.target, tail)
     yield from (finding for finding in early if finding.status == "ok")
 
 
-def _early(
+def _envelope(
     name: str,
     runs: Sequence[RunRecord],
-    shifts: Array,
-    baseline: ConvergenceBaseline,
+    new: Array,
+    old: Array,
     known: BaselineCurve,
     policy: ConvergencePolicy,
-) -> Iterator[Finding]:
-    """The same-seed comparison of the first steps: a departure means that the program computes other numbers."""
-    early = np.abs(shifts[:, : sum(step < policy.early_steps for step in known.steps)])
-    if not early.size:  # a curve that starts later, such as an evaluation at the end
-        return
-    left = [index for index in range(len(runs)) if early[index].max() > policy.early_rtol]
-    if not left:
-        return
-    where = min(left, key=lambda index: int((early[index] > policy.early_rtol).argmax()))
-    first = int((early[where] > policy.early_rtol).argmax())
-    size = float(shifts[where, early[where].argmax()])
-    seeds = listed([runs[index].seed for index in left], "seed")
-    text = f"The {name} leaves the baseline's same-seed curve at step {known.steps[first]} ({seeds}, "
-    text += f"{percent(as_relative(size, policy.scale))} before step {policy.early_steps})"
-    effect = Effect(value=as_relative(size, policy.scale), unit=f"{name} of the same seed, early steps")
-    if same_numerics(runs[where].environment, baseline.environment):
-        text += ", though jaxlib, devices and data are the same: the program computes other numbers."
-        yield Finding(status="regressed", explanation=text, effect=effect)
-    else:
-        other = f"{baseline.environment.facts_key} to {runs[where].environment.facts_key}"
-        yield Finding(status="ok", explanation=f"{text}, as may happen from {other}; the envelope decides.")
-
-
-def _envelope(
-    name: str, runs: Sequence[RunRecord], new: Array, old: Array, known: BaselineCurve, policy: ConvergencePolicy
+    tail: float,
 ) -> Iterator[Finding]:
     """Curves that leave what the baseline's seeds allow, on either side."""
-    bounds = find_envelope(
-        old, blocks=policy.blocks, runs=len(runs), tail=policy.alpha / 2, least=policy.early_rtol
-    )  # the other half of alpha is the final value's
+    bounds = find_envelope(old, blocks=policy.blocks, runs=len(runs), tail=tail, least=policy.early_rtol)
     _, means = block_means(new, policy.blocks)
     sign = 1 if known.better == "lower" else -1
     above, below = means - bounds.high, bounds.low - means
@@ -197,12 +162,13 @@ def _final(
     pairs: Sequence[tuple[int, int]],
     known: BaselineCurve,
     policy: ConvergencePolicy,
+    tail: float,
 ) -> Finding:
     """Non-inferiority of the mean of the last steps, and whether they are too good to be true."""
-    tail = max(1, round(policy.final_fraction * new.shape[1]))
+    last = _window(known, policy)
     sign = 1 if known.better == "lower" else -1
-    ends, base = sign * new[:, -tail:].mean(axis=1), sign * old[:, -tail:].mean(axis=1)  # now lower is better
-    change = find_change(ends, base, np.array([ends[i] - base[j] for i, j in pairs]), tail=policy.alpha / 2)
+    ends, base = sign * new[:, -last:].mean(axis=1), sign * old[:, -last:].mean(axis=1)  # now lower is better
+    change = find_change(ends, base, np.array([ends[i] - base[j] for i, j in pairs]), tail=tail)
 
     def shown(difference: float) -> float:
         return as_relative(sign * difference, policy.scale)
@@ -230,6 +196,31 @@ def _final(
         status = "cannot_tell"
         rest = f"neither surely within the allowed {allowed} nor surely worse: run more seeds, or allow more."
     return Finding(status=status, explanation=f"{measured}: {rest}", effect=effect, interval=interval, p=change.p)
+
+
+def _target(
+    name: str,
+    runs: Sequence[RunRecord],
+    pairs: Sequence[tuple[int, int]],
+    known: BaselineCurve,
+    policy: ConvergencePolicy,
+    target: float,
+    tail: float,
+) -> Finding:
+    """The time to the policy's target, against that of the baseline's seeds."""
+    lower, window = known.better == "lower", _window(known, policy)
+    tonight = [curve.values for run in runs if (curve := run.curve(name))]
+    old, new = (
+        find_times(np.array(values, dtype=np.float64), known.steps, target, lower=lower, window=window)
+        for values in (list(known.seeds.values()), tonight)
+    )
+    seeds = [run.seed for run in runs]
+    return judge_target(name, new, old, seeds, pairs, target=target, slower=policy.slower, tail=tail)
+
+
+def _window(known: BaselineCurve, policy: ConvergencePolicy) -> int:
+    """How many of the last values are averaged."""
+    return max(1, round(policy.final_fraction * len(known.steps)))
 
 
 def _differences(run: RunRecord, baseline: ConvergenceBaseline) -> list[str]:

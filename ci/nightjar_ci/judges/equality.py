@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nightjar_ci.judges.convergence import as_relative, on_scale
 from nightjar_ci.judges.curve_faults import find_faults
 from nightjar_ci.judges.finding import Finding, count, percent, worst_of
+from nightjar_ci.judges.scale import as_relative, on_scale
 from nightjar_ci.policy import ConvergencePolicy
 from nightjar_ci.record import RunRecord
 from nightjar_ci.verdict import Effect, Verdict

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nightjar_ci.judges.envelope import Array, t_quantile, t_tail
-from nightjar_ci.policy import PerformancePolicy
+from nightjar_ci.policy import HistoryPolicy, PerformancePolicy
 from nightjar_ci.verdict import Status
 
 TRIM = 0.1  # share cut from each end: one pair of 12 may be wild; 0.2 costs a fifth of the power at 12 pairs
@@ -45,7 +45,8 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the looks said: `cannot_tell` where none decided. Numbers are log ratios; `p` is two-sided, for its look."""
+    """What the looks said: `cannot_tell` where none decided. Numbers are log ratios; `p` is two-sided, all looks
+    together."""
 
     status: Status
     pairs: int
@@ -68,29 +69,34 @@ def trimmed_location(values: Array) -> Location:
     return Location(mean=float(ordered[cut : n - cut].mean()), error=error, degrees=kept - 1)
 
 
-def decide(ratios: Sequence[float], policy: PerformancePolicy) -> Decision | None:
+def decide(ratios: Sequence[float], policy: PerformancePolicy | HistoryPolicy) -> Decision | None:
     """The first look at which the pairs say something, or the state at the last look that they reach.
 
     Args:
         ratios: log(candidate / reference) per pair, positive is worse; finite.
-        policy: looks, alphas, floor and delta.
+        policy: looks, alphas, floor; delta of a comparison, or doubts of a suspicion.
 
     Returns: None where there are fewer pairs than the first look needs.
     """
     decision = None
-    floor, delta = math.log1p(policy.floor), math.log1p(policy.delta)
-    for look, alpha, ok_alpha in zip(policy.looks, policy.alphas, policy.ok_alphas, strict=True):
+    floor = math.log1p(policy.floor)
+    for number, (look, alpha) in enumerate(zip(policy.looks, policy.alphas, strict=True)):
         if look > len(ratios):
             break
         at = trimmed_location(np.asarray(ratios[:look], dtype=np.float64))
         above, below = at.upper_tail(0.0), 1 - at.upper_tail(0.0) if at.error else float(at.mean >= 0)
-        upper = at.mean + at.half_width(ok_alpha)
+        if isinstance(policy, PerformancePolicy):
+            upper = at.mean + at.half_width(policy.ok_alphas[number])
+            enough = upper < math.log1p(policy.delta)
+        else:
+            upper = at.mean + at.half_width(COVERAGE_MISS / 2)
+            enough = above > policy.doubts[number]
         status: Status = "cannot_tell"
         if above < alpha and at.mean > floor:
             status = "regressed"
         elif below < alpha and at.mean < -floor:
             status = "improved"
-        elif upper < delta:
+        elif enough:
             status = "ok"
         half = at.half_width(COVERAGE_MISS / 2 / len(policy.looks))
         decision = Decision(
@@ -100,7 +106,7 @@ def decide(ratios: Sequence[float], policy: PerformancePolicy) -> Decision | Non
             low=at.mean - half,
             high=at.mean + half,
             upper=upper,
-            p=min(1.0, 2 * min(above, below)),
+            p=min(1.0, 2 * len(policy.looks) * min(above, below)),
         )
         if status != "cannot_tell":
             break

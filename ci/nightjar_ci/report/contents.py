@@ -7,12 +7,13 @@ untrusted text: it is passed on as it is, and the renderers escape it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Protocol
 
+from nightjar_ci.accepted import Entry, read_accepted
 from nightjar_ci.baselines import read_convergence
 from nightjar_ci.errors import InputError
 from nightjar_ci.gate import Cells, find_exit_code, group_by_cell, read_pairs
@@ -22,37 +23,20 @@ from nightjar_ci.outcome import Outcome
 from nightjar_ci.policy import Policies
 from nightjar_ci.profile import Profile, read_flamegraph, read_profile
 from nightjar_ci.record import RunRecord
-from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure, trend_figure
-from nightjar_ci.verdict import NightVerdicts, Verdict, describe_exit
+from nightjar_ci.report.attention import Card, Row, gather_cards, gather_rows
+from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure
+from nightjar_ci.report.history import history_figure
+from nightjar_ci.series import Series
+from nightjar_ci.verdict import NightVerdicts, describe_exit
 
-TREND_NIGHTS = 60
-
-
-class TrendPoint(Protocol):
-    """What the report reads of a point of the store."""
-
-    @property
-    def night(self) -> str:
-        """Id of the night."""
-
-    @property
-    def started_at(self) -> str:
-        """When the night started."""
-
-    @property
-    def value(self) -> float:
-        """The value."""
-
-    @property
-    def unit(self) -> str:
-        """Its unit."""
+TREND_NIGHTS = 120
 
 
 class History(Protocol):
     """What the report asks of the store."""
 
-    def history(self, cell: str, name: str) -> Sequence[TrendPoint]:
-        """The values of a measure of a cell, oldest first."""
+    def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
+        """What the series of a night measured until then, the night included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +86,8 @@ class Contents:
     failed: tuple[Outcome, ...]
     cells: tuple[CellPart, ...]
     facts: tuple[FactsRow, ...]
-    facts_verdicts: tuple[Verdict, ...]
+    cards: tuple[Card, ...]
+    rows: tuple[Row, ...]
     profiles: tuple[ProfilePart, ...]
 
 
@@ -117,6 +102,13 @@ def gather(
     night = read_night(folder).model_copy(update={"jobs": read_outcomes(folder)})
     cells = group_by_cell(folder)
     pairs = _pair_figures(folder, verdicts)
+    series = {one.name: one for one in store.series_before(night.id, window=TREND_NIGHTS)} if store is not None else {}
+    accepted = read_accepted(baselines)
+    tonight = {
+        cell: [*_cell_figures(cell, runs, cells, policies, baselines), *pairs.get(cell, ())]
+        for cell, runs in cells.items()
+    }
+    by_series = {f"{cell}/{name}": [(title, one)] for cell, found in tonight.items() for name, title, one in found}
     exit_code = find_exit_code(folder, verdicts)
     return Contents(
         night=night,
@@ -130,16 +122,16 @@ def gather(
             CellPart(
                 cell=cell,
                 figures=(
-                    *_cell_figures(cell, runs, cells, policies, baselines),
-                    *pairs.get(cell, ()),
-                    *_trends(cell, runs, store),
+                    *((title, figure) for _, title, figure in tonight[cell]),
+                    *_trends(cell, series, accepted),
                 ),
                 numbers=tuple(_numbers(runs)),
             )
             for cell, runs in cells.items()
         ),
         facts=tuple(row for cell, runs in cells.items() for row in _facts_rows(cell, runs[0])),
-        facts_verdicts=tuple(v for v in verdicts.verdicts if v.judge == "facts" and v.status == "regressed"),
+        cards=gather_cards(folder, verdicts.verdicts, series, accepted, by_series, night.jobs),
+        rows=gather_rows(verdicts.verdicts, series),
         profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),
     )
 
@@ -169,19 +161,20 @@ def _environment(cells: Cells) -> tuple[tuple[str, str], ...]:
 
 def _cell_figures(
     cell: str, runs: Sequence[RunRecord], cells: Cells, policies: Policies, baselines: Path
-) -> Iterator[tuple[str, Figure]]:
+) -> Iterator[tuple[str, str, Figure]]:
+    """Measure, title and figure of what a cell did tonight."""
     baseline = read_convergence(baselines, cell)
     for name in _curve_names(runs, drawn=True):
         policy = policies.for_curve(cell, name)
         others = cells.get(policy.same_as, ()) if policy is not None and policy.same_as is not None else ()
         known = baseline.curve(name) if baseline is not None else None
-        yield name, curve_figure(runs, name, policy, known, others)
+        yield name, name, curve_figure(runs, name, policy, known, others)
     steps = {f"seed {run.seed}": sample for run in runs if (sample := run.sample("step_time")) is not None}
     if steps:
-        yield "step time", sample_figure(steps)
+        yield "step_time", "step time", sample_figure(steps)
 
 
-def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple[str, Figure]]]:
+def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple[str, str, Figure]]]:
     judged = {verdict.cell: verdict for verdict in verdicts.verdicts if verdict.judge == "performance"}
     figures = {}
     for cell, (reference, pairs) in read_pairs(folder).items():
@@ -189,20 +182,18 @@ def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple
             sample = verdict.series.partition("/")[2]
             ratios = {pair.number: ratio for pair in pairs if (ratio := log_ratio(pair, sample)) is not None}
             worse = {number: math.expm1(ratio) for number, ratio in ratios.items()}
-            figures[cell] = [(f"{sample} against {reference}", pairs_figure(worse, verdict.interval, sample))]
+            figures[cell] = [(sample, f"{sample} against {reference}", pairs_figure(worse, verdict.interval, sample))]
     return figures
 
 
-def _trends(cell: str, runs: Sequence[RunRecord], store: History | None) -> Iterator[tuple[str, Figure]]:
-    """Median step time and final values over the last nights, where there are more than one."""
-    if store is None:
-        return
-    for name in ("step_time", *_curve_names(runs, drawn=True), *_curve_names(runs, drawn=False)):
-        points = store.history(cell, name)
-        nights = sorted({point.started_at for point in points})[-TREND_NIGHTS:]
-        if len(nights) > 1:
-            shown = [(p.started_at, p.night, p.value) for p in points if p.started_at >= nights[0]]
-            yield f"{name.replace('_', ' ')} over {len(nights)} nights", trend_figure(shown, name, points[0].unit)
+def _trends(
+    cell: str, series: Mapping[str, Series], accepted: Mapping[str, Sequence[Entry]]
+) -> Iterator[tuple[str, Figure]]:
+    """The histories of a cell's measures, where there is more than one night."""
+    for name, one in series.items():
+        if name.partition("/")[0] == cell and len(one.nights) > 1:
+            measure = name.partition("/")[2].replace("_", " ")
+            yield f"{measure} over {len(one.nights)} nights", history_figure(one, accepted.get(name, ()))
 
 
 def _curve_names(runs: Sequence[RunRecord], *, drawn: bool) -> list[str]:

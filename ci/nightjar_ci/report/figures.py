@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from nightjar_ci.baselines import BaselineCurve
-from nightjar_ci.judges.convergence import on_scale
 from nightjar_ci.judges.envelope import find_envelope
+from nightjar_ci.judges.scale import on_scale
 from nightjar_ci.policy import ConvergencePolicy
 from nightjar_ci.record import RunRecord, Sample
 
@@ -71,11 +71,11 @@ def sample_figure(samples: Mapping[str, Sample]) -> Figure:
         samples: label of a run to its sample, at least one; all of one unit.
     """
     first = next(iter(samples.values()))
-    factor, unit = _readable(first.steady, first.unit)
+    factor, unit = readable(first.steady, first.unit)
     boxes = [
         {
             "type": "box",
-            "x": _rounded([value * factor for value in sample.steady]),
+            "x": rounded([value * factor for value in sample.steady]),
             "name": label,
             "boxpoints": "all" if len(sample.steady) <= 2000 else "outliers",
             "jitter": 0.5,
@@ -115,25 +115,6 @@ def pairs_figure(changes: Mapping[int, float], interval: tuple[float, float] | N
     return {"data": [points], "layout": layout}
 
 
-def trend_figure(points: Sequence[tuple[str, str, float]], name: str, unit: str) -> Figure:
-    """The values of a measure over nights: a dot per run, a line through the medians.
-
-    Args:
-        points: start of the night (ISO 8601), night id, value.
-    """
-    factor, unit = _readable([value for _, _, value in points], unit)
-    finite = [(start, night, factor * value) for start, night, value in points if math.isfinite(value)]
-    by_night: dict[tuple[str, str], list[float]] = {}
-    for start, night, value in finite:
-        by_night.setdefault((start, night), []).append(value)
-    dots: Figure = {"type": "scatter", "mode": "markers", "x": [p[0] for p in finite], "y": [p[2] for p in finite]}
-    dots |= {"text": [p[1] for p in finite], "marker": {"size": 5, "opacity": 0.5, "color": COLOURS[0]}, "name": "runs"}
-    line: Figure = {"type": "scatter", "mode": "lines", "x": [start for start, _ in by_night]}
-    line |= {"y": [float(np.median(values)) for values in by_night.values()], "line": {"color": COLOURS[0]}}
-    layout = {"yaxis": {"title": {"text": f"{name} ({unit})"}}, "showlegend": False}
-    return {"data": [{**line, "name": "median"}, dots], "layout": layout}
-
-
 def _envelope(baseline: BaselineCurve, runs: int, policy: ConvergencePolicy) -> list[dict[str, Any]]:
     curves = on_scale(list(baseline.seeds.values()), policy.scale)
     if curves is None or len(curves) < policy.min_seeds or not np.isfinite(curves).all():
@@ -149,10 +130,10 @@ def _envelope(baseline: BaselineCurve, runs: int, policy: ConvergencePolicy) -> 
     edge = {"width": 0, "shape": "linear"}
     hidden = {"type": "scatter", "mode": "lines", "line": edge, "hoverinfo": "skip", "x": list(baseline.steps)}
     return [
-        {**hidden, "y": _rounded(low), "showlegend": False},
+        {**hidden, "y": rounded(low), "showlegend": False},
         {
             **hidden,
-            "y": _rounded(high),
+            "y": rounded(high),
             "fill": "tonexty",
             "fillcolor": BAND,
             "name": f"block means allowed by {len(curves)} baseline seeds",
@@ -161,14 +142,17 @@ def _envelope(baseline: BaselineCurve, runs: int, policy: ConvergencePolicy) -> 
 
 
 def _line(steps: Sequence[int], values: Sequence[float], name: str, line: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "scatter", "mode": "lines", "x": list(steps), "y": _rounded(values), "name": name, "line": line}
+    return {"type": "scatter", "mode": "lines", "x": list(steps), "y": rounded(values), "name": name, "line": line}
 
 
-def _rounded(values: Sequence[float] | np.ndarray[Any, Any]) -> list[float | None]:
+def rounded(values: Sequence[float] | np.ndarray[Any, Any]) -> list[float | None]:
     """Six digits are more than a screen shows; what is not finite leaves a gap."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
 
 
-def _readable(values: Sequence[float], unit: str) -> tuple[float, str]:
-    """Milliseconds for short times."""
-    return (1e3, "ms") if unit == "s" and np.median(values) < 1 else (1.0, unit)
+def readable(values: Sequence[float] | np.ndarray[Any, Any], unit: str) -> tuple[float, str]:
+    """The factor and unit that a person reads: milliseconds for short times, MiB for bytes."""
+    size = abs(float(np.median(values))) if len(values) else 0.0
+    if unit == "s" and 0 < size < 1:
+        return (1e3, "ms") if size >= 1e-3 else (1e6, "us")
+    return (2.0**-20, "MiB") if unit == "bytes" and size >= 2**20 else (1.0, unit)

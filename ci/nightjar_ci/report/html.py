@@ -1,11 +1,14 @@
 """How does a night look as one self-contained page?
 
-In: `Contents`. Out: HTML with plotly.js inlined once; nothing is fetched. Everything is escaped: text by Jinja2,
-figures as JSON in which `<`, `>` and `&` are escaped, so that a job's output cannot become markup.
+In: `Contents`. Out: HTML that holds plotly.js and all figures, compressed; nothing is fetched, and a figure is drawn
+when it is scrolled to. Text is escaped by Jinja2, figures are base64: a job's output cannot become markup.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import math
 
 import jinja2
@@ -13,7 +16,8 @@ from plotly.offline import get_plotlyjs
 
 from nightjar_ci.report.contents import Contents, with_unit
 from nightjar_ci.report.figures import Figure
-from nightjar_ci.verdict import STATUS_TEXT, WORST_FIRST
+from nightjar_ci.report.history import SPARK_HEIGHT, SPARK_WIDTH
+from nightjar_ci.verdict import STATUS_TEXT, WORST_FIRST, Verdict
 
 HOT_LINES = 10
 
@@ -27,7 +31,12 @@ def render_html(contents: Contents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"duration": show_duration, "share": show_share, "number": show_number}
+    environment.filters |= {
+        "duration": show_duration,
+        "share": show_share,
+        "number": show_number,
+        "effect": show_effect,
+    }
     environment.filters |= {"flops": show_flops, "unit": with_unit}
     figures: dict[str, Figure] = {}
 
@@ -42,10 +51,31 @@ def render_html(contents: Contents) -> str:
         counts=counts,
         status_text=STATUS_TEXT,
         place=place,
-        figures=figures,
+        pack=lambda: pack(json.dumps(figures, separators=(",", ":"))),
         hot_lines=HOT_LINES,
-        plotly=get_plotlyjs(),
+        spark=(SPARK_WIDTH, SPARK_HEIGHT),
+        plotly=pack(get_plotlyjs()),
     )
+
+
+def pack(text: str) -> str:
+    """A text as a page can hold it: compressed, in letters that are no markup.
+
+    >>> import gzip, base64
+    >>> gzip.decompress(base64.b64decode(pack("</script>"))).decode()
+    '</script>'
+    """
+    return base64.b64encode(gzip.compress(text.encode("utf-8"), 9, mtime=0)).decode("ascii")
+
+
+def show_effect(verdict: Verdict) -> str:
+    """The effect of a verdict in percent, with its interval; empty where it has none."""
+    if verdict.effect is None or not math.isfinite(verdict.effect.value):
+        return ""
+    shown = f"{100 * verdict.effect.value:+.2f} %"
+    if verdict.interval is not None and all(map(math.isfinite, verdict.interval)):
+        shown += f" ({100 * verdict.interval[0]:+.2f} to {100 * verdict.interval[1]:+.2f})"
+    return shown
 
 
 def show_duration(seconds: float) -> str:

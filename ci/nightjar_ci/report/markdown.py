@@ -6,7 +6,7 @@ import html
 import re
 
 from nightjar_ci.report.contents import Contents
-from nightjar_ci.verdict import STATUS_TEXT, Verdict
+from nightjar_ci.verdict import Verdict, status_of
 
 _ICONS = {"regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵", "ok": "🟢"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
@@ -40,7 +40,7 @@ def escape(text: str) -> str:
 
 
 def _row(verdict: Verdict) -> str:
-    status = f"{_ICONS[verdict.status]} {STATUS_TEXT[verdict.status]}"
+    status = f"{_ICONS[verdict.status]} {status_of(verdict)}"
     return f"| {status} | {escape(verdict.series)} | {verdict.judge} | {escape(verdict.explanation)} |"
 
 

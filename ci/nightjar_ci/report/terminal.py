@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nightjar_ci.verdict import STATUS_TEXT, NightVerdicts, Status
+from nightjar_ci.verdict import NightVerdicts, Status, status_of
 
 _STYLES: dict[Status, str] = {"regressed": "bold red", "cannot_tell": "yellow", "improved": "cyan", "ok": "green"}
 
@@ -30,5 +30,5 @@ def render_table(verdicts: NightVerdicts) -> Table:
     table.add_column("series, and what was found", overflow="fold", ratio=1)
     for verdict in verdicts.verdicts:
         found = Text(verdict.series, style="bold").append(f"\n{verdict.explanation}", style="not bold")
-        table.add_row(Text(STATUS_TEXT[verdict.status], style=_STYLES[verdict.status]), Text(verdict.judge), found)
+        table.add_row(Text(status_of(verdict), style=_STYLES[verdict.status]), Text(verdict.judge), found)
     return table

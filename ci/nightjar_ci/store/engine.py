@@ -19,6 +19,7 @@ from nightjar_ci.store.tables import VERSION
 
 _URL_HINT = "sqlite:///FILE or postgresql://USER@HOST/DATABASE, a / in a password written %2F"
 _BUSY_S = 30.0  # longer than any transaction here, by far
+READS_ONLY = "nightjar_reads_only"  # execution option of a connection that takes no lock for writing
 _MIGRATION_LOCK = 6_548_517  # any number, the same for all versions: PostgreSQL's advisory lock of a migration
 
 
@@ -99,7 +100,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
     _use_wal(connection)
-    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA synchronous = FULL")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -116,5 +117,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_immediately(connection: Connection) -> None:
-    # A transaction that reads first and then writes would fail where another process wrote in between.
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    # A transaction that reads first and then writes would fail where another process wrote in between; one that only
+    # reads sees the last committed state, whoever writes meanwhile.
+    reads = connection.get_execution_options().get(READS_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -1,6 +1,6 @@
 """Which one number stands for a measure of a run in its history? Pure.
 
-A sample's number is its median after warm-up; a curve's is its last value.
+A sample's number is its median after warm-up; a curve's is its last value; a profile's are device times a step.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from nightjar_ci.profile import Profile
 from nightjar_ci.record import Better, RunRecord
 
-MeasureKind = Literal["curve", "sample"]
+MeasureKind = Literal["curve", "sample", "profile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +40,19 @@ def summarize(record: RunRecord) -> Iterator[Measure]:
             seen.add((kind, name))
             finite = value if math.isfinite(value) else None
             yield Measure(kind=kind, name=name, unit=unit, better=better, value=finite)
+
+
+def summarize_profile(profile: Profile) -> Iterator[Measure]:
+    """The measures of a capture: device time a step, whole and by category, and the shares with a Python line.
+
+    Where the capture names no steps, times are of the whole capture.
+    """
+    steps = profile.steps[1] - profile.steps[0] + 1 if profile.steps else 1
+    times = {"device_time": profile.device_time_ns}
+    times |= {f"device_time.{category}": spent for category, spent in sorted(profile.categories.items())}
+    for name, spent_ns in times.items():
+        yield Measure(kind="profile", name=name, unit="s", better="lower", value=spent_ns / 1e9 / max(1, steps))
+    shares = {"attributed": profile.direct_fraction + profile.inferred_fraction, "user": profile.user_fraction}
+    for name, share in shares.items():
+        value = share if math.isfinite(share) else None
+        yield Measure(kind="profile", name=f"{name}_fraction", unit="fraction", better="higher", value=value)

@@ -1,15 +1,17 @@
 """How are nights remembered and asked for? A small API over SQLite (the default) or PostgreSQL.
 
-In: nights, outcomes, results and verdicts; adding what is there already replaces it. Out: histories and earlier facts.
+In: nights, outcomes, results, profiles and verdicts. Runs are only ever added: adding one again changes nothing, and a
+job that was run again is a further attempt, of which the latest counts. Out: histories, series and earlier facts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, delete, insert, select
@@ -18,11 +20,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from nightjar_ci.errors import StoreError
 from nightjar_ci.night import Night
 from nightjar_ci.outcome import Outcome
-from nightjar_ci.record import Better, Facts, RunRecord
+from nightjar_ci.profile import Profile
+from nightjar_ci.record import Better, Environment, Facts, RunRecord
+from nightjar_ci.series import Series
 from nightjar_ci.settings import Settings
 from nightjar_ci.store import tables
-from nightjar_ci.store.engine import describe_failure, migrate, open_engine
-from nightjar_ci.store.measures import MeasureKind, summarize
+from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
+from nightjar_ci.store.history import read_one, read_regressions, read_series, read_verdict
+from nightjar_ci.store.keys import Keys, add_night_row, find_night
+from nightjar_ci.store.measures import Measure, MeasureKind, summarize, summarize_profile
+from nightjar_ci.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +40,7 @@ class Point:
         night: id of the night.
         started_at: when the night started.
         replicate: seed of the run, or None.
-        kind: a curve's last value, or a sample's median after warm-up.
+        kind: a curve's last value, a sample's median after warm-up, or a number of a profile.
         value: NaN where the run's was not finite.
         unit: unit of the value.
         better: which direction is better.
@@ -50,7 +57,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightSummary:
-    """A night in a list of nights: how many of its runs completed."""
+    """A night in a list of nights: how many of its runs completed; `finished_at` is None while it is not whole."""
 
     id: str
     matrix: str
@@ -60,11 +67,30 @@ class NightSummary:
     runs: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """What the store is given of a job: its outcome, and what it left."""
+
+    outcome: Outcome
+    record: RunRecord | None = None
+    profile: Profile | None = None
+    machine: str | None = None
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The numbers for histories; none of a run that did not complete."""
+        if not self.outcome.completed:
+            return ()
+        profile = summarize_profile(self.profile) if self.profile is not None else ()
+        return (*(summarize(self.record) if self.record is not None else ()), *profile)
+
+
 class Store:
     """The memory across nights."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._keys = Keys()
 
     def add_night(self, night: Night) -> None:
         """Remembers a night (without its jobs).
@@ -72,42 +98,38 @@ class Store:
         Raises:
             StoreError: the store cannot be written.
         """
-        values = {
-            "matrix": night.matrix,
-            "started_at": night.started_at,
-            "finished_at": night.finished_at,
-            "git_sha": night.git.sha if night.git else None,
-        }
         with self._transaction() as connection:
-            known = tables.night.c.id == night.id
-            if connection.execute(tables.night.update().where(known).values(values)).rowcount == 0:
-                connection.execute(insert(tables.night).values(id=night.id, **values))
+            add_night_row(connection, night)
 
-    def add_run(self, night_id: str, outcome: Outcome, record: RunRecord | None) -> None:
-        """Remembers what became of a job of a night, and its result; the night is there already.
+    def add_run(
+        self,
+        night_id: str,
+        outcome: Outcome,
+        record: RunRecord | None,
+        profile: Profile | None = None,
+        machine: str | None = None,
+    ) -> None:
+        """Remembers what became of a job of a night, and what it left; the night is there already.
+
+        Raises:
+            StoreError: the store cannot be written, or knows no such night.
+        """
+        run = StoredRun(outcome=outcome, record=record, profile=profile, machine=machine)
+        self._learn_keys([run])
+        with self._transaction() as connection:
+            self._add_run(connection, find_night(connection, night_id), run)
+
+    def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
+        """Remembers a night with all of its runs: all of it, or nothing.
 
         Raises:
             StoreError: the store cannot be written.
         """
-        result = None if record is None else json.loads(record.model_dump_json(by_alias=True))
+        self._learn_keys(runs)
         with self._transaction() as connection:
-            run, measure = tables.run, tables.measure
-            same = select(run.c.id).where(run.c.night == night_id, run.c.job == outcome.job)
-            connection.execute(delete(measure).where(measure.c.run.in_(same)))
-            connection.execute(delete(run).where(run.c.night == night_id, run.c.job == outcome.job))
-            added = connection.execute(
-                insert(run).values(
-                    night=night_id,
-                    **outcome.model_dump(include={"job", "cell", "replicate", "kind", "state"}),
-                    facts_key=record.environment.facts_key if record else None,
-                    outcome=json.loads(outcome.model_dump_json()),
-                    result=result,
-                )
-            )
-            (run_id,) = added.inserted_primary_key or (None,)
-            rows = [{"run": run_id, **asdict(one)} for one in summarize(record)] if record else []
-            if rows:
-                connection.execute(insert(measure), rows)
+            number = add_night_row(connection, night)
+            for run in runs:
+                self._add_run(connection, number, run)
 
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
         """Remembers the verdicts of a night, instead of earlier ones; the night is there already.
@@ -117,35 +139,64 @@ class Store:
             verdicts: entries of `nightjar.verdicts/1`, as JSON objects.
 
         Raises:
-            StoreError: the store cannot be written.
+            StoreError: the store cannot be written, or knows no such night.
         """
-        rows = [
-            {
-                "night": night_id,
-                "position": position,
-                **{name: str(one[name]) for name in ("series", "judge", "status")},
-                "body": dict(one),
-            }
-            for position, one in enumerate(verdicts)
-        ]
         with self._transaction() as connection:
-            connection.execute(delete(tables.verdict).where(tables.verdict.c.night == night_id))
+            number = find_night(connection, night_id)
+            rows = [
+                {
+                    "night": number,
+                    "position": position,
+                    **{name: str(one[name]) for name in ("series", "judge", "status")},
+                    "body": dict(one),
+                }
+                for position, one in enumerate(verdicts)
+            ]
+            connection.execute(delete(tables.verdict).where(tables.verdict.c.night == number))
             if rows:
                 connection.execute(insert(tables.verdict), rows)
 
+    def series_before(self, night_id: str, *, window: int = 200) -> list[Series]:
+        """What the series of a night measured until then, in one go.
+
+        Args:
+            night_id: the night. It is the last entry of each series; a night that the store does not know has none.
+            window: how many nights of each series at most, this night included.
+
+        Returns:
+            A series for each measure of the night, by name: curves' last values, samples' medians, profiles' numbers.
+        """
+        with self._reading() as connection:
+            number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
+            return [] if number is None else read_series(connection, number, window)
+
+    def regressions_before(self, night_id: str) -> dict[str, Verdict]:
+        """The series of a night whose history was regressed when it was last judged before, with that verdict."""
+        with self._reading() as connection:
+            number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
+            return {} if number is None else read_regressions(connection, number)
+
+    def history_verdict(self, name: str) -> Verdict | None:
+        """The latest verdict on the history of a series, or None."""
+        one = tables.verdict
+        query = select(one.c.body).where(one.c.series == name, one.c.judge == "history").order_by(one.c.night.desc())
+        found = self._read(query.limit(1))
+        return read_verdict(name, found[0].body) if found else None
+
     def history(self, cell: str, name: str) -> list[Point]:
         """The values of a measure of a cell, one for each completed run, oldest night first, then by seed."""
-        night, run, measure = tables.night, tables.run, tables.measure
+        night, run, measure, series = tables.night, tables.run, tables.measure, tables.series
         query = (
-            select(night.c.id, night.c.started_at, run.c.replicate, measure)
-            .join_from(measure, run, measure.c.run == run.c.id)
-            .join(night, run.c.night == night.c.id)
-            .where(run.c.cell == cell, measure.c.name == name, run.c.state == "completed")
-            .order_by(night.c.started_at, night.c.id, run.c.replicate, measure.c.kind)
+            select(night.c.id, night.c.started_at, run.c.replicate, series, measure.c.value)
+            .join_from(series, measure, measure.c.series == series.c.id)
+            .join(run, measure.c.run == run.c.id)
+            .join(night, measure.c.night == night.c.number)
+            .where(series.c.cell == cell, series.c.name == name)
+            .order_by(measure.c.night, run.c.replicate, series.c.kind)
         )
         return [
             Point(
-                night=row.id,
+                night=row[0],
                 started_at=row.started_at,
                 replicate=row.replicate,
                 kind=row.kind,
@@ -164,62 +215,145 @@ class Store:
             facts_key: what facts depend on (`Environment.facts_key`).
             before_night: id of the night; where the store does not know it, every night is before it.
         """
-        night, run = tables.night, tables.run
+        run, document = tables.run, tables.document
+        with self._reading() as connection:
+            query = select(run.c.id, run.c.night).where(run.c.cell == cell, run.c.facts_key == facts_key)
+            query = query.where(run.c.state == "completed")
+            number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == before_night))
+            if number is not None:
+                query = query.where(run.c.night < number)
+            latest = connection.execute(query.order_by(run.c.night.desc(), run.c.replicate, run.c.attempt.desc()))
+            found = latest.first()
+            if found is None:
+                return None
+            result = connection.scalar(select(document.c.result).where(document.c.run == found.id))
+        return RunRecord.model_validate(result).facts if result is not None else None
+
+    def results_of(self, cell: str, night_id: str) -> list[tuple[Outcome, RunRecord | None]]:
+        """What became of each job of a cell in a night, at its latest attempt."""
+        run, document, night = tables.run, tables.document, tables.night
         query = (
-            select(run.c.result)
-            .join_from(run, night, run.c.night == night.c.id)
-            .where(run.c.cell == cell, run.c.facts_key == facts_key, run.c.state == "completed")
-            .where(night.c.id != before_night, run.c.result.is_not(None))
-            .order_by(night.c.started_at.desc(), night.c.id.desc(), run.c.replicate)
-            .limit(1)
+            select(document.c.outcome, document.c.result)
+            .join_from(run, night, run.c.night == night.c.number)
+            .join(document, document.c.run == run.c.id)
+            .where(night.c.id == night_id, run.c.cell == cell)
+            .order_by(run.c.attempt)
         )
-        started = self._read(select(night.c.started_at).where(night.c.id == before_night))
-        if started:
-            query = query.where(night.c.started_at <= started[0].started_at)
-        found = self._read(query)
-        return RunRecord.model_validate(found[0].result).facts if found else None
+        found = [(Outcome.model_validate(row.outcome), row.result) for row in self._read(query)]
+        latest = {outcome.job: (outcome, result) for outcome, result in found}
+        return [(o, None if result is None else RunRecord.model_validate(result)) for o, result in latest.values()]
+
+    def environment_of(self, cell: str, night_id: str) -> Environment | None:
+        """The environment that the latest completed run of a cell in a night recorded, or None."""
+        run, document, night = tables.run, tables.document, tables.night
+        query = (
+            select(document.c.result)
+            .join_from(run, night, run.c.night == night.c.number)
+            .join(document, document.c.run == run.c.id)
+            .where(night.c.id == night_id, run.c.cell == cell, run.c.state == "completed")
+            .where(document.c.result.is_not(None))
+            .order_by(run.c.replicate, run.c.attempt.desc())
+        )
+        with self._reading() as connection:
+            result = connection.scalar(query)
+        return None if result is None else RunRecord.model_validate(result).environment
 
     def nights(self) -> list[NightSummary]:
         """All nights, oldest first."""
         night, run = tables.night, tables.run
-        states: dict[str, list[str]] = {}
-        for row in self._read(select(run.c.night, run.c.state)):
-            states.setdefault(row.night, []).append(row.state)
+        states: dict[int, dict[str, str]] = {}
+        for row in self._read(select(run.c.night, run.c.job, run.c.state).order_by(run.c.night, run.c.attempt)):
+            states.setdefault(row.night, {})[row.job] = row.state
         return [
             NightSummary(
                 id=row.id,
                 matrix=row.matrix,
                 started_at=row.started_at,
                 finished_at=row.finished_at,
-                completed=states.get(row.id, []).count("completed"),
-                runs=len(states.get(row.id, [])),
+                completed=list(states.get(row.number, {}).values()).count("completed"),
+                runs=len(states.get(row.number, {})),
             )
-            for row in self._read(select(night).order_by(night.c.started_at, night.c.id))
+            for row in self._read(select(night).order_by(night.c.number))
         ]
 
     def series(self) -> list[tuple[str, str]]:
         """Every cell with every name of its measures."""
-        run, measure = tables.run, tables.measure
-        query = (
-            select(run.c.cell, measure.c.name)
-            .join_from(measure, run, measure.c.run == run.c.id)
-            .distinct()
-            .order_by(run.c.cell, measure.c.name)
-        )
+        one = tables.series
+        query = select(one.c.cell, one.c.name).distinct().order_by(one.c.cell, one.c.name)
         return [(row.cell, row.name) for row in self._read(query)]
+
+    def one_series(self, name: str) -> Series | None:
+        """The whole history of a series, `<cell>/<measure>`; None where the store does not know it."""
+        with self._reading() as connection:
+            return read_one(connection, name)
+
+    def judged(self) -> dict[str, tuple[str, ...]]:
+        """The judges of every series that ever had a verdict."""
+        one, found = tables.verdict, dict[str, tuple[str, ...]]()
+        for row in self._read(select(one.c.series, one.c.judge).distinct().order_by(one.c.series, one.c.judge)):
+            found[row.series] = (*found.get(row.series, ()), row.judge)
+        return found
+
+    def night_ids(self) -> list[str]:
+        """The ids of all nights, oldest first."""
+        return [row.id for row in self._read(select(tables.night.c.id).order_by(tables.night.c.number))]
 
     def close(self) -> None:
         """Lets go of all connections."""
         self._engine.dispose()
 
-    def _read(self, query: Select[Any]) -> Sequence[Any]:
+    def _learn_keys(self, runs: Sequence[StoredRun]) -> None:
+        """Makes sure that every series and environment of the runs has its number, in a transaction of its own."""
         with self._transaction() as connection:
+            series = [_series_key(run, one) for run in runs for one in run.measures]
+            self._keys.learn(connection, series, [_environment_key(run) for run in runs if run.measures])
+
+    def _add_run(self, connection: Connection, night: int, stored: StoredRun) -> None:
+        run, measure, outcome = tables.run, tables.measure, stored.outcome
+        documents = {
+            "outcome": json.loads(outcome.model_dump_json()),
+            "result": _as_json(stored.record),
+            "profile": _as_json(stored.profile),
+        }
+        digest = _digest(*documents.values())
+        job = (run.c.night == night) & (run.c.job == outcome.job)
+        earlier = connection.execute(select(run.c.id, run.c.attempt, run.c.digest).where(job)).all()
+        if any(one.digest == digest for one in earlier):
+            return
+        facts_key = stored.record.environment.facts_key if stored.record is not None else None
+        added = connection.execute(
+            insert(run).values(
+                night=night,
+                attempt=1 + max((one.attempt for one in earlier), default=0),
+                **outcome.model_dump(include={"job", "cell", "replicate", "kind", "state"}),
+                facts_key=facts_key,
+                digest=digest,
+            )
+        )
+        (run_id,) = added.inserted_primary_key or (None,)
+        connection.execute(insert(tables.document).values(run=run_id, **documents))
+        if earlier:
+            known = select(tables.series.c.id).where(tables.series.c.cell == outcome.cell)
+            old = measure.c.run.in_([one.id for one in earlier])
+            connection.execute(delete(measure).where(measure.c.series.in_(known), measure.c.night == night, old))
+        if stored.measures:
+            place = {"night": night, "run": run_id, "environment": self._keys.environments[_environment_key(stored)]}
+            rows = [{"series": self._keys.series[_series_key(stored, m)], "value": m.value} for m in stored.measures]
+            connection.execute(insert(measure), [{**place, **row} for row in rows])
+
+    def _read(self, query: Select[Any]) -> Sequence[Any]:
+        with self._reading() as connection:
             return connection.execute(query).all()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _reading(self) -> Iterator[Connection]:
+        with self._transaction(self._engine.execution_options(**{READS_ONLY: True})) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, engine: Engine | None = None) -> Iterator[Connection]:
         try:
-            with self._engine.begin() as connection:
+            with (engine or self._engine).begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
             raise describe_failure(self._engine.url, error) from error
@@ -240,3 +374,21 @@ def open_store(settings: Settings) -> Store:
             raise
         raise describe_failure(engine.url, error) from error
     return Store(engine)
+
+
+def _as_json(document: RunRecord | Profile | None) -> Any:
+    return None if document is None else json.loads(document.model_dump_json(by_alias=True))
+
+
+def _digest(*documents: Any) -> str:
+    texts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in documents)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _series_key(run: StoredRun, one: Measure) -> tuple[str, str, str, str, str]:
+    return run.outcome.cell, one.name, one.kind, one.unit, one.better
+
+
+def _environment_key(run: StoredRun) -> str:
+    """What a run was measured on; where nothing says it, its job's environment stands for it."""
+    return run.record.environment.measured_on if run.record is not None else run.machine or run.outcome.environment

@@ -1,60 +1,129 @@
-"""Which tables does the store have? The newest state; `migrations/` says how an older one gets there."""
+"""Which tables does the store have? The newest state; `migrations/` says how an older one gets there.
+
+What is wide (results, outcomes) is apart from what is asked for often: `measure` is one narrow row per number, in the
+order series, night, so that a history is one contiguous read. A night's `number` is the time of its start in
+microseconds since 1970, made unique: numbers sort as nights do.
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table
+import json
+import zlib
+from typing import Any
 
-VERSION = "0001"  # the migration that leads here
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    TypeDecorator,
+)
+
+VERSION = "0003"  # the migration that leads here
 
 metadata = MetaData()
+
+
+class CompressedJson(TypeDecorator[Any]):
+    """A JSON document, compressed: a result is mostly digits, and takes a fifth of its size."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
+        """The bytes to store; None stays null."""
+        return None if value is None else zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 6)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """The document."""
+        return None if value is None else json.loads(zlib.decompress(value))
+
 
 night = Table(
     "night",
     metadata,
-    Column("id", String, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", String, nullable=False),
     Column("matrix", String, nullable=False),
     Column("started_at", String, nullable=False),
-    Column("finished_at", String),
+    Column("finished_at", String),  # null while it is not whole
     Column("git_sha", String),
+    Index("night_of_id", "id", unique=True),
 )
 
-run = Table(
+environment = Table(  # what was measured on: where it changes, a history starts anew
+    "environment",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", String, nullable=False),
+    Index("environment_of_key", "key", unique=True),
+)
+
+run = Table(  # only ever added to: a job that was run again is a further attempt, and the latest one counts
     "run",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("night", String, ForeignKey("night.id", ondelete="CASCADE"), nullable=False),
+    Column("night", BigInteger, ForeignKey("night.number"), nullable=False),
     Column("job", String, nullable=False),
+    Column("attempt", Integer, nullable=False),
     Column("cell", String, nullable=False),
     Column("replicate", Integer),
     Column("kind", String, nullable=False),
     Column("state", String, nullable=False),
     Column("facts_key", String),
-    Column("outcome", JSON, nullable=False),
-    Column("result", JSON(none_as_null=True)),
-    Index("run_of_job", "night", "job", unique=True),
-    Index("run_of_cell", "cell", "facts_key"),
+    Column("digest", String, nullable=False),  # SHA-256 of the documents: adding them again changes nothing
+    Index("run_of_job", "night", "job", "attempt", "state", unique=True),
+    Index("run_of_cell", "cell", "facts_key", "night"),
 )
 
-measure = Table(
-    "measure",
+document = Table(
+    "document",
     metadata,
-    Column("run", Integer, ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
-    Column("kind", String, primary_key=True),
-    Column("name", String, primary_key=True),
+    Column("run", Integer, ForeignKey("run.id"), primary_key=True, autoincrement=False),
+    Column("outcome", CompressedJson, nullable=False),
+    Column("result", CompressedJson),
+    Column("profile", CompressedJson),
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("cell", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("kind", String, nullable=False),
     Column("unit", String, nullable=False),
     Column("better", String, nullable=False),
+    Index("series_of_cell", "cell", "name", "kind", "unit", "better", unique=True),
+)
+
+measure = Table(  # derived from the latest completed attempt of each job
+    "measure",
+    metadata,
+    Column("series", Integer, ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    Column("night", BigInteger, ForeignKey("night.number"), primary_key=True, autoincrement=False),
+    Column("run", Integer, ForeignKey("run.id"), primary_key=True, autoincrement=False),
+    Column("environment", Integer, ForeignKey("environment.id"), nullable=False),
     Column("value", Float),  # null where it is not finite: SQLite knows no NaN
-    Index("measure_of_name", "name"),
+    sqlite_with_rowid=False,
 )
 
 verdict = Table(
     "verdict",
     metadata,
-    Column("night", String, ForeignKey("night.id", ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True),
+    Column("night", BigInteger, ForeignKey("night.number"), primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
     Column("series", String, nullable=False),
     Column("judge", String, nullable=False),
     Column("status", String, nullable=False),
     Column("body", JSON, nullable=False),
-    Index("verdict_of_series", "series"),
+    Index("verdict_of_series", "series", "night"),
 )

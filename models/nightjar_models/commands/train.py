@@ -35,6 +35,10 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints; 0 writes none.")] = 0,
+    reordered: Annotated[
+        bool,
+        typer.Option("--reordered", help="Feed each batch's examples in another order: what rounding does to a curve."),
+    ] = False,
     job: Annotated[
         str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
     ] = None,
@@ -61,7 +65,13 @@ def train(
 
     with show_progress(f"{preset} {shape} seed {seed}", config.steps) as progress:
         run = trainer.train(
-            config, seed=seed, mesh=shape, out=out, checkpoint_every=checkpoint_every, progress=progress
+            config,
+            seed=seed,
+            mesh=shape,
+            out=out,
+            checkpoint_every=checkpoint_every,
+            reordered=reordered,
+            progress=progress,
         )
     environment = read_environment()
     about = {

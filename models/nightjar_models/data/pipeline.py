@@ -66,6 +66,13 @@ def train_batches(data: Data, batch_size: int, seed: int) -> grain.DatasetIterat
     return iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
 
 
+def reorder(batch: Mapping[str, NDArray[Any]], seed: int, step: int) -> dict[str, NDArray[Any]]:
+    """The batch with its examples in another order, which changes the order of sums and nothing else."""
+    size = len(next(iter(batch.values())))
+    order = np.random.default_rng([seed, step]).permutation(size)
+    return {name: value[order] for name, value in batch.items()}
+
+
 def held_out_batches(data: Data, batch_size: int) -> list[dict[str, NDArray[Any]]]:
     """All whole batches of the held-out examples, in order.
 

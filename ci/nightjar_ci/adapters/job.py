@@ -1,0 +1,33 @@
+"""How does a job of a matrix get its result from what it wrote? Its adapter reads its folder once it has ended well.
+
+In: a job, its outcome and its folder. Out: `result.json` in the folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.adapters.config import Adapter
+from nightjar_ci.adapters.convert import About, adapt, find_files
+from nightjar_ci.adapters.machine import read_machine
+from nightjar_ci.documents import write_json
+from nightjar_ci.outcome import Outcome
+from nightjar_ci.record import Git
+
+
+def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None) -> None:
+    """Writes the result of a job.
+
+    Raises:
+        InputError: its files cannot be read as the adapter says.
+        OSError: the result cannot be written.
+    """
+    about = About(
+        job=outcome.job,
+        workload=outcome.cell,
+        seed=outcome.replicate or 0,
+        started_at=outcome.started_at,
+        duration_s=outcome.duration_s,
+        environment=read_machine(outcome.environment, git),
+    )
+    write_json(folder / "result.json", adapt(find_files(folder, adapter), adapter, about))

@@ -1,0 +1,124 @@
+"""Which records does a text file hold? A log by its pattern, JSON lines, CSV.
+
+In: a file. Out: records, each with the place that it came from, so that a mistake in one is named by file and line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nightjar_ci.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What a program said at once.
+
+    Attributes:
+        place: `FILE:LINE`.
+        fields: name to value; a nested object's names are joined with dots.
+    """
+
+    place: str
+    fields: Mapping[str, Any]
+
+
+def read_log(path: Path, pattern: str) -> Iterator[Record]:
+    """The lines that a pattern matches, anywhere in the line.
+
+    Raises:
+        InputError: the file cannot be read, or what the group `json` matched is no JSON object.
+    """
+    compiled = re.compile(pattern)
+    for number, line in _lines(path):
+        if found := compiled.search(line):
+            fields = {name: value for name, value in found.groupdict().items() if value is not None}
+            place = f"{path}:{number}"
+            if "json" in fields:
+                fields |= _parse(place, fields.pop("json"))
+            yield Record(place=place, fields=fields)
+
+
+def read_json_lines(path: Path) -> Iterator[Record]:
+    """One JSON object a line; empty lines are passed over.
+
+    Raises:
+        InputError: the file cannot be read, or a line is no JSON object.
+    """
+    for number, line in _lines(path):
+        if line.strip():
+            place = f"{path}:{number}"
+            yield Record(place=place, fields=_parse(place, line))
+
+
+def read_csv(path: Path) -> Iterator[Record]:
+    """The rows below a line of names.
+
+    Raises:
+        InputError: the file cannot be read, has no names, or a row has more or fewer cells than names.
+    """
+    lines = (line for _, line in _lines(path))
+    rows = csv.reader(lines, strict=True)
+    names: list[str] | None = None
+    try:
+        for row in rows:
+            if not row:
+                continue
+            if names is None:
+                names = [name.strip() for name in row]
+                continue
+            if len(row) != len(names):
+                raise InputError(
+                    f"{path}:{rows.line_num}: {len(row)} cells, expected {len(names)} ({', '.join(names)})."
+                )
+            cells = ((name, cell.strip()) for name, cell in zip(names, row, strict=True))
+            yield Record(place=f"{path}:{rows.line_num}", fields={name: cell for name, cell in cells if cell})
+    except csv.Error as error:
+        raise InputError(f"{path}:{rows.line_num}: no CSV: {error}.") from None
+    if names is None:
+        raise InputError(f"{path}: empty, expected a line of names and rows below it.")
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested object as one of dotted names.
+
+    >>> flatten({"step": 3, "metrics": {"train/loss": 5.1}})
+    {'step': 3, 'metrics.train/loss': 5.1}
+    """
+    flat: dict[str, Any] = {}
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            flat |= flatten(inner, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = inner
+    return flat
+
+
+def _parse(place: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        hint = "was the writer killed, or the disk full?" if "Unterminated" in str(error) else None
+        raise InputError(f"{place}: no JSON: {error}, found {_short(text)}.", hint) from None
+    if not isinstance(found, dict):
+        raise InputError(f"{place}: expected a JSON object, found {_short(text)}.")
+    return flatten(found)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                yield number, line.rstrip("\r\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")

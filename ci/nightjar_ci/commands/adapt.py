@@ -1,0 +1,45 @@
+"""`nightjar-ci adapt`: make a result of what another program wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    files: Annotated[list[Path], typer.Argument(help="What the program wrote.", show_default=False)],
+    adapter: Annotated[Path, typer.Option("--with", help="The adapter, a TOML file.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="The result to write; absent: print it.")] = None,
+    job: Annotated[str, typer.Option(help="Name of the job.")] = "adapted",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the run.")] = 0,
+) -> None:
+    """Make a result of what another program wrote.
+
+    Reads TensorBoard event files, JSON lines, CSV, any log by a regular expression, and the JSON of pytest-benchmark
+    and asv; prints or writes nightjar.run/1. Exit code 2: a file or the adapter is wrong; the message names the line.
+
+    Example: nightjar-ci adapt train.log --with adapter.toml --out result.json
+    """
+    from nightjar_ci.adapters import read_adapter
+    from nightjar_ci.adapters.convert import About, adapt
+    from nightjar_ci.adapters.machine import read_machine
+    from nightjar_ci.documents import write_json
+    from nightjar_ci.night import now
+    from nightjar_ci.run import find_git
+
+    about = About(
+        job=job,
+        workload=job,
+        seed=seed,
+        started_at=now(),
+        duration_s=0.0,
+        environment=read_machine("unknown", find_git()),
+    )
+    record = adapt(files, read_adapter(adapter), about)
+    if out is None:
+        print(record.model_dump_json(by_alias=True, indent=1))
+        return
+    write_json(out, record)
+    print(out)

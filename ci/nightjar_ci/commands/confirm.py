@@ -1,0 +1,30 @@
+"""`nightjar-ci confirm`: runs what looks slower in a night that is there again, beside the environment it had then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.commands.gate import Baselines, Policies
+
+
+def command(
+    night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
+    matrix: Annotated[Path, typer.Argument(help="The matrix that its jobs are of.", show_default=False)],
+    policies: Policies = Path("ci/policies.toml"),
+    baselines: Baselines = Path("ci/baselines"),
+) -> None:
+    """Run what looks slower in a night again, beside the environment of an earlier night.
+
+    The last line of stdout is the path of report.html; the verdicts and the exit code are made anew, those of `gate`.
+    `nightly` does this itself; `run` and `gate` leave it to this command.
+
+    Example: nightjar-ci confirm .nightjar/nights/2026-11-21T0300-1a2b ci/matrix/nightly-cpu.toml
+    """
+    from nightjar_ci.nightly import confirm_night
+
+    path, exit_code = confirm_night(night, matrix, policies_path=policies, baselines=baselines)
+    typer.echo(path)
+    raise typer.Exit(exit_code)

@@ -1,0 +1,168 @@
+"""What did all series of a night measure in the nights before? Two queries, then NumPy.
+
+In: a connection and the number of a night. Out: `Series`. The window is of nights in which the series was measured, so
+that a job that runs once a week has as long a history as one that runs every night.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+from sqlalchemy import Connection, func, select
+
+from nightjar_ci.errors import StoreError
+from nightjar_ci.series import Series
+from nightjar_ci.store import tables
+from nightjar_ci.verdict import Verdict
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+def read_series(connection: Connection, night: int, window: int) -> list[Series]:
+    """The series that were measured in a night, by name.
+
+    Args:
+        connection: to the store.
+        night: number of the night; it is the last one of each series.
+        window: how many nights of each series at most, this one included.
+    """
+    series, measure = tables.series, tables.measure
+    tonight = select(measure.c.series).distinct().where(_measured_in(night))
+    wanted = {row.id: row for row in connection.execute(select(series).where(series.c.id.in_(tonight)))}
+    if not wanted:
+        return []
+    earlier = measure.alias("earlier")
+    first = (
+        select(earlier.c.night)
+        .where(earlier.c.series == series.c.id, earlier.c.night <= night)
+        .group_by(earlier.c.night)
+        .order_by(earlier.c.night.desc())
+        .limit(1)
+        .offset(window - 1)
+        .correlate(series)
+        .scalar_subquery()
+    )
+    begins = select(series.c.id, func.coalesce(first, 0).label("night")).where(series.c.id.in_(list(wanted)))
+    begin = begins.cte("begin").prefix_with("MATERIALIZED")  # once for each series, and not for each of its rows
+    rows = connection.execute(
+        select(measure.c.series, measure.c.night, measure.c.environment, measure.c.value)
+        .join_from(begin, measure, measure.c.series == begin.c.id)
+        .where(measure.c.night <= night, measure.c.night >= begin.c.night)
+        .order_by(measure.c.series, measure.c.night)
+    ).all()
+    return sorted(_gather(connection, wanted, rows), key=lambda one: one.name)
+
+
+def read_one(connection: Connection, name: str) -> Series | None:
+    """The whole history of a series; of two kinds of one name, that of more values."""
+    series, measure = tables.series, tables.measure
+    cell, _, measured = name.partition("/")
+    known = connection.execute(select(series).where(series.c.cell == cell, series.c.name == measured))
+    wanted = {row.id: row for row in known}
+    rows = connection.execute(
+        select(measure.c.series, measure.c.night, measure.c.environment, measure.c.value)
+        .where(measure.c.series.in_(list(wanted)))
+        .order_by(measure.c.series, measure.c.night)
+    ).all()
+    return max(_gather(connection, wanted, rows), key=lambda one: len(one.nights), default=None)
+
+
+def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
+    """What was regressed by its history when it was last judged before a night, of the series measured in it."""
+    series, verdict = tables.series, tables.verdict
+    older = verdict.alias("older")
+    name = series.c.cell + "/" + series.c.name
+    latest = (
+        select(older.c.night)
+        .where(older.c.series == name, older.c.judge == "history", older.c.night < night)
+        .order_by(older.c.night.desc())
+        .limit(1)
+        .correlate(series)
+        .scalar_subquery()
+    )
+    tonight = series.c.cell.in_(select(tables.run.c.cell).distinct().where(tables.run.c.night == night))
+    known = select(name.label("name"), latest.label("night")).where(tonight).cte("known").prefix_with("MATERIALIZED")
+    same = (verdict.c.series == known.c.name) & (verdict.c.night == known.c.night) & (verdict.c.judge == "history")
+    found = select(verdict.c.series, verdict.c.body).join_from(known, verdict, same)
+    rows = connection.execute(found.where(verdict.c.status == "regressed"))
+    return {row.series: read_verdict(row.series, row.body) for row in rows}
+
+
+def read_verdict(series: str, body: Any) -> Verdict:
+    """A verdict of the store.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        return Verdict.model_validate(body)
+    except ValidationError as error:
+        what = f"the store's latest verdict on {series} cannot be read: {error.errors()[0]['msg']}"
+        raise StoreError(f"{what}.", "a newer nightjar-ci may have written it: gate with that one") from None
+
+
+def _gather(connection: Connection, wanted: Mapping[int, Any], rows: Sequence[Any]) -> Iterator[Series]:
+    """Series from their rows: series, night, environment, value; sorted by series and night."""
+    ids, nights, environments = (np.array([row[column] for row in rows], dtype=np.int64) for column in range(3))
+    values = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)
+    starts, medians = take_medians(ids, nights, values)
+    names = _names(connection, tables.night.c.number, tables.night.c.id, np.unique(nights))
+    keys = _names(connection, tables.environment.c.id, tables.environment.c.key, np.unique(environments))
+    ids, nights, environments = ids[starts], nights[starts], environments[starts]
+    edges = [*np.flatnonzero(np.diff(ids, prepend=-1)), len(ids)]
+    for low, high in pairwise(edges):
+        one = wanted[int(ids[low])]
+        yield Series(
+            name=f"{one.cell}/{one.name}",
+            unit=one.unit,
+            better=one.better,
+            nights=tuple(names[number] for number in nights[low:high].tolist()),
+            values=medians[low:high],
+            environments=tuple(keys[number] for number in environments[low:high].tolist()),
+        )
+
+
+def take_medians(series: Integers, nights: Integers, values: Floats) -> tuple[Integers, Floats]:
+    """The median of each night of each series.
+
+    Args:
+        series: shape (N,), sorted.
+        nights: shape (N,), sorted within each series.
+        values: shape (N,); nan is left out where a night has another value.
+
+    Returns:
+        For each night of each series its first row and its median; nan where the night has no finite value.
+
+    >>> starts, medians = take_medians(np.array([1, 1, 1, 2]), np.array([5, 5, 6, 5]), np.array([1.0, 2.0, 4.0, 8.0]))
+    >>> starts.tolist(), medians.tolist()
+    ([0, 2, 3], [1.5, 4.0, 8.0])
+    """
+    starts = np.flatnonzero(np.diff(series, prepend=-1) | np.diff(nights, prepend=-1))
+    group = np.repeat(np.arange(len(starts)), np.diff([*starts, len(values)]))
+    ordered = values[np.lexsort((values, group))]  # nan sorts last in each group
+    finite = np.bincount(group[~np.isnan(values)], minlength=len(starts))
+    low, high = starts + np.maximum(finite - 1, 0) // 2, starts + finite // 2
+    return starts, (ordered[low] + ordered[high]) / 2
+
+
+def _measured_in(night: int) -> Any:
+    """The measures of a night, found by its runs: the table of measures is sorted by series."""
+    run = tables.run
+    cells = select(run.c.cell).distinct().where(run.c.night == night)
+    ids = select(tables.series.c.id).where(tables.series.c.cell.in_(cells))
+    return (tables.measure.c.night == night) & tables.measure.c.series.in_(ids)
+
+
+def _names(connection: Connection, number: Any, name: Any, wanted: Integers) -> dict[int, str]:
+    """The texts of numbers; asked for in pieces, for a statement has a limited number of parameters."""
+    found: dict[int, str] = {}
+    for piece in np.array_split(wanted, max(1, len(wanted) // 500)):
+        rows: Sequence[Any] = connection.execute(select(number, name).where(number.in_(piece.tolist()))).all()
+        found |= {row[0]: row[1] for row in rows}
+    return found

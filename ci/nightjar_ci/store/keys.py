@@ -1,0 +1,106 @@
+"""Which number does a night, a series or an environment have? It gets one when it is first seen, and keeps it.
+
+In: a connection and what people call them. Out: their numbers; two processes that add the same one get the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from nightjar_ci.errors import InputError, StoreError
+from nightjar_ci.night import Night
+from nightjar_ci.store import tables
+
+SeriesKey = tuple[str, str, str, str, str]  # cell, name, kind, unit, better
+_MICROSECOND = datetime.resolution
+_SERIES = ("cell", "name", "kind", "unit", "better")
+
+
+class Keys:
+    """The numbers that one process has learnt."""
+
+    def __init__(self) -> None:
+        self.series: dict[SeriesKey, int] = {}
+        self.environments: dict[str, int] = {}
+
+    def learn(self, connection: Connection, series: Iterable[SeriesKey], environments: Iterable[str]) -> None:
+        """Adds what has no number yet, in one order for all processes, so that they never wait for each other."""
+        new_cells = {key[0] for key in series if key not in self.series}
+        new_keys = sorted(set(environments) - self.environments.keys())
+        for key in new_keys:
+            insert_new(connection, tables.environment, {"key": key})
+            found = select(tables.environment.c.id).where(tables.environment.c.key == key)
+            self.environments[key] = connection.execute(found).scalar_one()
+        for cell in sorted(new_cells):
+            self._read_cell(connection, cell)
+        for one in sorted(set(series) - self.series.keys()):
+            insert_new(connection, tables.series, dict(zip(_SERIES, one, strict=True)))
+        for cell in sorted(new_cells):
+            self._read_cell(connection, cell)
+
+    def _read_cell(self, connection: Connection, cell: str) -> None:
+        for row in connection.execute(select(tables.series).where(tables.series.c.cell == cell)):
+            self.series[row.cell, row.name, row.kind, row.unit, row.better] = row.id
+
+
+def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+    """Inserts a row unless it is there; says whether it was not."""
+    dialect = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return connection.execute(dialect(table).values(**values).on_conflict_do_nothing()).rowcount == 1
+
+
+def add_night_row(connection: Connection, night: Night) -> int:
+    """Adds a night, or what is new of it, and returns its number.
+
+    Raises:
+        InputError: its start is no time.
+    """
+    values = {
+        "matrix": night.matrix,
+        "finished_at": night.finished_at,
+        "git_sha": night.git.sha if night.git else None,
+    }
+    number = read_microseconds(night.started_at)
+    while True:
+        known = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night.id))
+        if known is not None:
+            connection.execute(tables.night.update().where(tables.night.c.number == known).values(values))
+            return int(known)
+        row = {"number": number, "id": night.id, "started_at": night.started_at, **values}
+        if insert_new(connection, tables.night, row):
+            return number
+        number += 1  # another night started in the same microsecond
+
+
+def find_night(connection: Connection, night_id: str) -> int:
+    """The number of a night that is there.
+
+    Raises:
+        StoreError: it is not.
+    """
+    found = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
+    if found is None:
+        raise StoreError(f"the store knows no night {night_id!r}.", "`nightjar-ci store --import FOLDER` adds one")
+    return int(found)
+
+
+def read_microseconds(text: str) -> int:
+    """Microseconds since 1970 of an ISO 8601 time; one without an offset is UTC.
+
+    Raises:
+        InputError: the text is no time.
+
+    >>> read_microseconds("1970-01-01T00:00:01+00:00")
+    1000000
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"a night's started_at is {text!r}, expected ISO 8601 with offset.") from None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return (found - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND

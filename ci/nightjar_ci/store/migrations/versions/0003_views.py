@@ -1,0 +1,49 @@
+"""Two views for people who ask in SQL: every value with its names, and what became of every job."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+HISTORY = """
+CREATE VIEW history AS
+SELECT night.id AS night, night.started_at, night.matrix, series.cell, series.name AS measure, series.kind, series.unit,
+       series.better, run.replicate, measure.value, environment.key AS environment
+FROM measure
+JOIN series ON series.id = measure.series
+JOIN night ON night.number = measure.night
+JOIN run ON run.id = measure.run
+JOIN environment ON environment.id = measure.environment
+"""
+OUTCOMES = """
+CREATE VIEW outcomes AS
+SELECT night.id AS night, night.started_at, night.matrix, run.job, run.cell, run.replicate, run.kind, run.state,
+       run.attempt
+FROM run
+JOIN night ON night.number = run.night
+WHERE NOT EXISTS (
+    SELECT 1 FROM run AS later WHERE later.night = run.night AND later.job = run.job AND later.attempt > run.attempt
+)
+"""
+JUDGED = """
+CREATE VIEW verdicts AS
+SELECT night.id AS night, night.started_at, night.matrix, verdict.series, verdict.judge, verdict.status, verdict.body
+FROM verdict
+JOIN night ON night.number = verdict.night
+"""
+
+
+def upgrade() -> None:
+    """Makes the views."""
+    for view in (HISTORY, OUTCOMES, JUDGED):
+        op.execute(view)
+
+
+def downgrade() -> None:
+    """Drops them."""
+    for name in ("verdicts", "outcomes", "history"):
+        op.execute(f"DROP VIEW {name}")

@@ -1,0 +1,157 @@
+"""How many planted faults does one paired seed find, and how often is a harmless change called broken?
+
+Baselines are made as `nightjar-ci baseline` makes them, of ten seeds and their replicas; each run is then judged alone
+by the whole convergence judge. The rival is JAX-Toolbox's rule: the first nine losses within 10 % of the baseline's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from nightjar_ci.baselines import ConvergenceBaseline, make_convergence
+from nightjar_ci.judges.convergence import judge_convergence
+from nightjar_ci.policy import ConvergencePolicy
+from nightjar_ci.record import RunRecord
+from tests.bench.gate.plants import DECLARED, FAULTS, HARMLESS, REFERENCE, Plant, permuted, train
+from tests.bench.table import Row
+
+SEEDS = range(10)
+ORDERS = range(1, 9)  # further orders of the batches, none of which made the baseline
+FOUND = 0.75  # of the seeds, each alone, for a fault to count as found
+DECLARED_RTOL = 1e-2  # twice what bfloat16 was seen to change
+CELL = "planted"
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Trains everything and judges it: about eight minutes on two cores, half of it in bfloat16."""
+    seeds = SEEDS
+    known = make_convergence(
+        CELL,
+        ("train",),
+        [record(seed, train(REFERENCE, seed)) for seed in seeds],
+        [record(seed, train(HARMLESS[0], seed)) for seed in seeds],
+    )
+    policy, declared = ConvergencePolicy(), ConvergencePolicy(paired_rtol=DECLARED_RTOL)
+    tried = seeds[:4] if quick else seeds
+    found = {plant.name: rate(plant, tried, known, policy) for plant in FAULTS}
+    found_bf16 = {
+        plant.name: rate(plant, tried[:5], known, declared, bf16=True)
+        for plant in FAULTS
+        if not plant.bf16 and not quick
+    }
+    theirs = {plant.name: np.mean([toolbox_fails(plant, seed) for seed in tried]) for plant in FAULTS}
+    orders = [
+        Plant(name=f"order {number}", batches=functools.partial(permuted, number=number), program=REFERENCE)
+        for number in (ORDERS[:1] if quick else ORDERS)
+    ]
+    harmless = [rate(plant, tried, known, policy) for plant in (*HARMLESS[1:], *orders)]
+    bf16 = rate(DECLARED, tried, known, declared)
+    their_alarms = np.mean(
+        [
+            relative(train(REFERENCE, seed), train(REFERENCE, other))
+            for seed in tried
+            for other in tried
+            if seed != other
+        ]
+    )
+    print_faults(found, found_bf16, theirs)
+    rival = "JAX-Toolbox rule"
+    rows = [
+        Row(
+            name=f"planted faults found by one paired seed (of {len(FAULTS)})",
+            ours=sum(share >= FOUND for share in found.values()),
+            goal=13,
+            better="higher",
+            rival=rival,
+            rival_value=float(sum(share >= FOUND for share in theirs.values())),
+        ),
+        Row(
+            name=f"harmless changes called broken ({len(harmless) * len(tried)} runs)",
+            ours=100 * float(np.mean(harmless)),
+            goal=1.0,
+            unit="%",
+            rival=f"{rival}, another seed",
+            rival_value=100 * float(their_alarms),
+        ),
+        Row(name=f"declared bfloat16 called broken ({len(tried)} runs)", ours=100 * bf16, goal=1.0, unit="%"),
+    ]
+    if found_bf16:
+        reached = sum(share >= FOUND for share in found_bf16.values())
+        rows.append(Row(name=f"faults found where bfloat16 is declared (of {len(found_bf16)})", ours=reached))
+    return rows
+
+
+def rate(
+    plant: Plant, seeds: Sequence[int], known: ConvergenceBaseline, policy: ConvergencePolicy, *, bf16: bool = False
+) -> float:
+    """Share of the seeds, each judged alone, that are called regressed."""
+    plant = plant.in_bf16() if bf16 else plant
+    verdicts = [judge_convergence(CELL, "loss", [record(seed, train(plant, seed))], known, policy) for seed in seeds]
+    return float(np.mean([verdict.status == "regressed" for verdict in verdicts]))
+
+
+def toolbox_fails(plant: Plant, seed: int) -> bool:
+    """JAX-Toolbox's rule against the same seed."""
+    return relative(train(plant, seed), train(REFERENCE, seed))
+
+
+def relative(new: NDArray[np.float64], old: NDArray[np.float64]) -> bool:
+    """Whether any of nine evenly spaced losses differs by more than 10 %."""
+    at = np.linspace(0, len(old) - 1, 9).round().astype(int)
+    return bool((np.abs(new[at] / old[at] - 1) > 0.1).any())
+
+
+def record(seed: int, losses: NDArray[np.float64]) -> RunRecord:
+    """The losses as a result, as the trainer would write it."""
+    environment: dict[str, Any] = {
+        "python": "3",
+        "platform": "linux",
+        "cpu": {"model": "any", "cores": 2, "memory_bytes": 1},
+        "backend": "cpu",
+        "devices": ["cpu"],
+        "packages": {"jaxlib": "0"},
+        "flags": {},
+        "git": None,
+        "image": None,
+    }
+    curve = {
+        "name": "loss",
+        "unit": "nats/token",
+        "better": "lower",
+        "steps": list(range(len(losses))),
+        "values": losses.tolist(),
+    }
+    return RunRecord.model_validate(
+        {
+            "schema": "nightjar.run/1",
+            "job": f"{CELL}-s{seed}",
+            "workload": CELL,
+            "status": "completed",
+            "seed": seed,
+            "started_at": "2026-01-01T00:00:00+00:00",
+            "duration_s": 1.0,
+            "config": {},
+            "environment": environment,
+            "curves": [curve],
+            "samples": [],
+            "facts": [],
+        }
+    )
+
+
+def print_faults(found: dict[str, float], bf16: dict[str, float], theirs: dict[str, Any]) -> None:
+    """The honest table: what is found, by whom, and what is not."""
+    table = Table(title="Planted faults, found by one paired seed", title_justify="left")
+    for name in ("fault", "float32", "declared bfloat16", "JAX-Toolbox rule"):
+        table.add_column(name, justify="left" if name == "fault" else "right")
+    for name, share in found.items():
+        low = "" if name not in bf16 else f"{100 * bf16[name]:.0f} %"
+        table.add_row(name, f"{100 * share:.0f} %", low, f"{100 * theirs[name]:.0f} %")
+    Console(width=120).print(table)

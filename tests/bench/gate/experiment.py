@@ -1,0 +1,150 @@
+"""What did everyone say about the same seeded series? The one experiment that `false_alarms` and `power` read.
+
+In: how many series. Out: for every noise model, alarms on unchanged series and nights until a step is found, ours (at
+several settings, from strict to loose) and each rival's. The settings were chosen on other seeds.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from nightjar_ci.judges.changes import find_changes
+from tests.bench.gate.noise import NOISES, Array, draw_nights
+from tests.bench.gate.rival_rules import RULES
+from tests.bench.gate.rivals import Rivals, ask_rivals
+from tests.bench.gate.two_stages import FIRST, first_alarm, looser, play
+
+NIGHTS, AT, WITHIN = 120, 60, 10
+SIZES = (0.02, 0.03, 0.05, 0.10)
+# (trigger, factor of the alphas), strict to loose, to compare with a rival at its own rate of false alarms
+SETTINGS = ((0.08, 0.1), (0.08, 1.0), (0.12, 10.0), (0.2, 40.0), (0.3, 200.0), (0.5, 600.0), (0.8, 2000.0))
+DEFAULT = 1
+SEED = 20261121
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """The answers.
+
+    Attributes:
+        alarms: false alarms in 1,000 nights, improvements included, by noise and setting.
+        slower: those that said slower.
+        runs: extra runs a night on unchanged series at the default setting, by noise.
+        alone: false change points in 1,000 nights of history alone, by noise.
+        found: nights until a step is found (inf: not within ten), by noise, size and setting.
+        alone_found: the same of history alone, up to 30 nights, by noise and size.
+        rivals: theirs.
+    """
+
+    alarms: dict[tuple[str, int], float]
+    slower: dict[tuple[str, int], float]
+    runs: dict[str, float]
+    alone: dict[str, float]
+    found: dict[tuple[str, float, int], Array]
+    alone_found: dict[tuple[str, float], Array]
+    rivals: Rivals
+
+    def rival_alarms(self, rival: str, noise: str) -> float:
+        """A rival's false alarms in 1,000 nights; of a rule only those nights count that it judged."""
+        found = self.rivals.of(rival, f"null_{noise}")
+        return 1000 * float(found.mean()) / (NIGHTS - FIRST if rival in RULES else NIGHTS)
+
+    def rival_found(self, rival: str, noise: str, size: float) -> Array:
+        """Nights until a rival found a step; inf for not within ten."""
+        found = self.rivals.of(rival, f"step_{noise}_{size}")
+        return np.where(found == 0, np.inf, found)
+
+
+@cache
+def experiment(quick: bool) -> Experiment:
+    """Runs it, once in a process."""
+    began = time.perf_counter()
+    share = 10 if quick else 1
+    null, loose, steps, theirs, their_steps = (n // share for n in (3000, 300, 400, 910, 100))
+    alarms, slower, runs = {}, {}, {}
+    entries = {f"null_{noise}": unchanged(noise, theirs) for noise in NOISES}
+    entries |= {f"step_{n}_{size}": stepped(n, size, their_steps) for n in NOISES for size in SIZES}
+    with ProcessPoolExecutor(2) as pool:
+        nulls = {
+            (noise, setting): pool.submit(judge_null, noise, setting, null if setting == DEFAULT else loose)
+            for noise in NOISES
+            for setting in range(len(SETTINGS))
+        }
+        steps_found = {
+            (noise, size, setting): pool.submit(judge_steps, noise, size, setting, steps)
+            for noise in NOISES
+            for size in SIZES
+            for setting in range(len(SETTINGS))
+        }
+        lasting = {noise: pool.submit(judge_alone, noise, theirs) for noise in NOISES}
+        lasting_steps = {
+            (noise, size): pool.submit(judge_alone_steps, noise, size, their_steps)
+            for noise in NOISES
+            for size in SIZES
+        }
+        for (noise, setting), judged in nulls.items():
+            alarms[noise, setting], slower[noise, setting], spent = judged.result()
+            if setting == DEFAULT:
+                runs[noise] = spent
+        found = {key: judged.result() for key, judged in steps_found.items()}
+        alone = {key: judged.result() for key, judged in lasting.items()}
+        alone_found = {key: judged.result() for key, judged in lasting_steps.items()}
+    print(f"ours: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    rivals = ask_rivals(entries, AT)
+    print(f"with rivals: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    return Experiment(
+        alarms=alarms, slower=slower, runs=runs, alone=alone, found=found, alone_found=alone_found, rivals=rivals
+    )
+
+
+def unchanged(noise: str, series: int, nights: int = NIGHTS) -> Array:
+    """Seeded log values without a change."""
+    return draw_nights(noise, series, nights, np.random.default_rng([SEED, NOISES.index(noise), 0]))
+
+
+def stepped(noise: str, size: float, series: int) -> Array:
+    """Seeded log values with a step at night `AT`."""
+    rng = np.random.default_rng([SEED, NOISES.index(noise), round(1e4 * size)])
+    return np.asarray(
+        draw_nights(noise, series, NIGHTS, rng) + np.log1p(size) * (np.arange(NIGHTS) >= AT), dtype=np.float64
+    )
+
+
+def judge_null(noise: str, setting: int, series: int) -> tuple[float, float, float]:
+    """False alarms in 1,000 nights, those that say slower, and extra runs a night."""
+    rng = np.random.default_rng([SEED, NOISES.index(noise), 1, setting])
+    played = play(noise, unchanged(noise, series), np.zeros(NIGHTS), rng, looser(*SETTINGS[setting]))
+    both, slower = ((1000 * float(found.sum()) / played.nights) for found in (played.alarms != 0, played.alarms > 0))
+    return both, slower, played.runs / played.nights
+
+
+def judge_steps(noise: str, size: float, setting: int, series: int) -> Array:
+    """Nights until each step was found."""
+    rng = np.random.default_rng([SEED, NOISES.index(noise), 2, setting, round(1e4 * size)])
+    level = np.log1p(size) * (np.arange(NIGHTS) >= AT)
+    values = stepped(noise, size, series)
+    policy = looser(*SETTINGS[setting])
+    return first_alarm(play(noise, values, level, rng, policy, range(AT, AT + WITHIN)), AT)
+
+
+def judge_alone(noise: str, series: int) -> float:
+    """False change points in 1,000 nights."""
+    return 1000 * sum(len(find_changes(one)) for one in unchanged(noise, series)) / (series * NIGHTS)
+
+
+def judge_alone_steps(noise: str, size: float, series: int) -> Array:
+    """Nights until history alone names a change within five nights of the step; inf for not within 30."""
+
+    def first(values: Array) -> float:
+        for night in range(AT, AT + 30):
+            if any(abs(change.index - AT) <= 5 and change.shift > 0 for change in find_changes(values[: night + 1])):
+                return night - AT + 1.0
+        return np.inf
+
+    return np.array([first(one) for one in stepped(noise, size, series)])

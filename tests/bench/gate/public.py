@@ -1,0 +1,145 @@
+"""How do the detectors do on a real history? The nightly benchmark series that Otava's source distribution carries.
+
+In: the package index, asked at run time (nothing of it is kept). Out: alarms on the series as they are, and how many of
+the steps planted into them are found. Without the index, one row says so. The series has changes of its own, so that an
+alarm need not be a false one; and re-runs are drawn from its own noise.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import re
+import sys
+import tarfile
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import numpy as np
+
+from nightjar_ci.judges.changes import find_changes
+from nightjar_ci.judges.history import find_doubt
+from nightjar_ci.judges.segment import Segment
+from nightjar_ci.judges.sequential import decide
+from tests.bench.gate.noise import Array, Rng
+from tests.bench.gate.rivals import Rivals, ask_rivals
+from tests.bench.gate.two_stages import FIRST, POLICY
+from tests.bench.table import Row
+
+SOURCES = (("apache-otava", "0.8.0", r"tests/\w+\.py$"),)
+# Looked through on 2026-11-21, none with a history of 60 values or more: the source distributions of asv 0.6.6,
+# pytest-benchmark 5.3.1 (but 144 timings of one benchmark) and signal-processing-algorithms 1.3.5 and 2.1.6. Its
+# repository has real series (tests/data), which no package index carries.
+PYPI = "pypi.org"  # where no index is configured, as for pip
+GOAL = 3  # histories; missed: see above
+LEAST = 100  # values of a series that is long enough
+NIGHTS, AT, WITHIN = 90, 60, 10
+RIVALS = ("Otava", "asv, 5 %", "PELT", "JAX-Toolbox as intended", "pytest-benchmark")
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Rows of planted steps, and of alarms on the series as they are."""
+    try:
+        histories = [one for source in SOURCES for one in read_histories(*source)]
+    except (OSError, urllib.error.URLError, ValueError) as error:
+        print(f"public histories cannot be read: {error}", file=sys.stderr)
+        histories = []
+    rows = [
+        Row(
+            name="public histories that could be read (others carry none; 0: no index)",
+            ours=len(histories),
+            goal=GOAL,
+            better="higher",
+        )
+    ]
+    if not histories:
+        return rows
+    rng = np.random.default_rng(7)
+    stretches = cut(histories, 20 if quick else 200, rng)
+    rows.append(Row(name="nights in them", ours=sum(len(one) for one in histories)))
+    steps = {size: plant(stretches, size) for size in (0.0, 0.05, 0.10)}
+    entries = {f"step_public_{size}": values for size, values in steps.items() if size}
+    rivals = ask_rivals({"null_public": steps[0.0], **entries}, AT)
+    for size, values in steps.items():
+        found = [play(one, size, rng) for one in values]
+        rows += [row(rivals, rival, size, found, len(values)) for rival in RIVALS]
+    changes = sum(len(find_changes(one)) for one in steps[0.0])
+    rows.append(Row(name="change points in 1,000 real nights, history alone", ours=1000 * changes / steps[0.0].size))
+    return rows
+
+
+def row(rivals: Rivals, rival: str, size: float, found: list[int], series: int) -> Row:
+    """One rival against the two stages: alarms in 1,000 nights where nothing was planted, else steps found."""
+    if size:
+        theirs = 100 * float((rivals.of(rival, f"step_public_{size}") > 0).mean())
+        name = f"{size:.0%} step in 10 nights, planted in real series"
+        ours = 100 * sum(night > 0 for night in found) / series
+        return Row(name=name, ours=ours, better="higher", unit="%", rival=rival, rival_value=theirs)
+    theirs = 1000 * float(rivals.of(rival, "null_public").mean()) / (NIGHTS - FIRST)
+    ours = 1000 * sum(found) / (series * (NIGHTS - FIRST))
+    return Row(name="alarms in 1,000 real nights", ours=ours, unit="", rival=rival, rival_value=theirs)
+
+
+def read_histories(name: str, version: str, pattern: str) -> list[Array]:
+    """Every list of at least `LEAST` positive numbers in the Python files of a source distribution."""
+    index = os.environ.get("UV_DEFAULT_INDEX", f"https://{PYPI}/simple").rstrip("/")
+    with urllib.request.urlopen(f"{index}/{name}/", timeout=60) as answer:
+        page, address = answer.read().decode(), answer.url
+    link = re.search(rf'href="([^"#]*{re.escape(version)}\.tar\.gz)', page)
+    if link is None:
+        raise ValueError(f"{address} lists no source distribution of {name} {version}")
+    with urllib.request.urlopen(urllib.parse.urljoin(address, link[1]), timeout=60) as answer:
+        packed = io.BytesIO(answer.read())
+    with tarfile.open(fileobj=packed) as archive:
+        wanted = [member for member in archive.getmembers() if re.search(pattern, member.name)]
+        texts = [file.read().decode() for member in wanted if (file := archive.extractfile(member)) is not None]
+    nodes = (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.List))
+    return [np.log(values) for node in nodes if (values := as_numbers(node)) is not None]
+
+
+def as_numbers(node: ast.List) -> Array | None:
+    """The values of a list of positive numbers that is long enough, or None."""
+    found = [item.value for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, int | float)]
+    if len(node.elts) < LEAST or len(found) != len(node.elts) or len(set(found)) < LEAST / 4 or min(found) <= 0:
+        return None
+    return np.array(found, dtype=np.float64)
+
+
+def cut(histories: list[Array], count: int, rng: Rng) -> Array:
+    """Stretches of `NIGHTS` nights, shape (count, NIGHTS); forwards and backwards, up and down."""
+    stretches = []
+    for _ in range(count):
+        whole = histories[rng.integers(len(histories))]
+        start = int(rng.integers(len(whole) - NIGHTS + 1))
+        stretches.append(whole[start : start + NIGHTS][:: rng.choice([-1, 1])] * rng.choice([-1, 1]))
+    return np.array(stretches)
+
+
+def plant(stretches: Array, size: float) -> Array:
+    """A step at night `AT`."""
+    return np.asarray(stretches + np.log1p(size) * (np.arange(NIGHTS) >= AT), dtype=np.float64)
+
+
+def play(values: Array, size: float, rng: Rng) -> int:
+    """The two stages on one stretch: nights until the planted step is found (0: never), or alarms where none was.
+
+    Re-runs vary like the real nights around: two of the 30 nights before, with their level taken out.
+    """
+    alarms = 0
+    for night in range(AT, AT + WITHIN) if size else range(FIRST, NIGHTS):
+        nights = tuple(str(number) for number in range(night + 1))
+        seen = Segment(values=values[: night + 1], nights=nights, began=None, sign=1.0, scale="log")
+        doubt = find_doubt(seen, POLICY)
+        if doubt is None or not doubt.suspicious:
+            continue
+        around = values[max(0, night - 30) : night]
+        ours, theirs = rng.choice(np.diff(around) / 2**0.5, (2, POLICY.looks[-1]))
+        change = np.log1p(size) if night >= AT > int(doubt.good_night) else 0.0
+        decision = decide(list(change + ours - theirs), POLICY)
+        if decision is not None and decision.status == "regressed":
+            if size:
+                return night - AT + 1
+            alarms += 1
+    return alarms

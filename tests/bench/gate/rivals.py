@@ -1,0 +1,69 @@
+"""How are the rivals asked? In an environment of their own, made once by uv in `.nox/rivals-gate`.
+
+In: series by name. Out: what each rival said about each, as `rival_rules` prints it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tests.bench.gate.noise import Array
+
+HERE = Path(__file__).resolve().parent
+PLACE = HERE.parents[2] / ".nox" / "rivals-gate"
+
+
+class Rivals:
+    """The answers of all rivals, by rival and by name of the series."""
+
+    def __init__(self, answers: Mapping[str, list[int]]) -> None:
+        self._answers = {tuple(key.split("|")): found for key, found in answers.items()}
+        self.names = tuple(dict.fromkeys(rival for rival, _ in self._answers))
+
+    def of(self, rival: str, entry: str) -> Array:
+        """One number for each series."""
+        return np.array(self._answers[rival, entry], dtype=np.float64)
+
+
+def ask_rivals(series: Mapping[str, Array], at: int) -> Rivals:
+    """Runs every rival on every entry.
+
+    Args:
+        series: log values by entry (`null_...`, `step_...`), shape (series, nights).
+        at: night of the step.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "series.npz"
+        np.savez(path, at=np.array(at), **dict(series))  # type: ignore[arg-type]
+        command = [str(make_environment()), str(HERE / "rival_rules.py"), str(path)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return Rivals(json.loads(done.stdout))
+
+
+def make_environment() -> Path:
+    """The Python of the rivals' environment."""
+    pins = HERE / "rivals-apart.txt"
+    wanted = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
+    python, stamp = PLACE / "bin" / "python", PLACE / "stamp"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return python
+    uv = shutil.which("uv", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if uv is None:
+        raise SystemExit("error: the rivals need uv to be installed. Hint: pip install uv")
+    shutil.rmtree(PLACE, ignore_errors=True)
+    print("making the environment of the rivals (once)", file=sys.stderr, flush=True)
+    subprocess.run([uv, "venv", "--quiet", "--no-project", "--python", sys.executable, str(PLACE)], check=True)
+    subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(pins)], check=True)
+    stamp.write_text(wanted)
+    return python

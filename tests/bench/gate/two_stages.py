@@ -1,0 +1,78 @@
+"""What does the history judge say, night after night? Plays the two stages over many series at once.
+
+In: log values of series (and their true level). Out: for each series the nights with an alarm, and how many runs the
+pairs cost. The code under test is `find_suspicion` and `decide`; only the runs are made up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nightjar_ci.judges.history import SINCE
+from nightjar_ci.judges.sequential import decide
+from nightjar_ci.judges.suspicion import LONGEST, find_suspicion
+from nightjar_ci.policy import HistoryPolicy
+from tests.bench.gate.noise import Array, Rng, draw_pairs
+
+POLICY = HistoryPolicy()
+FIRST = 20  # nights of history before the first one that is judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What happened.
+
+    Attributes:
+        alarms: 1 where a series was called regressed on a night, -1 improved; shape (series, nights).
+        suspicious: whether it was re-run; shape (series, nights).
+        runs: number of extra runs, all together.
+        nights: number of nights judged, all series together.
+    """
+
+    alarms: Array
+    suspicious: Array
+    runs: int
+    nights: int
+
+
+def play(
+    kind: str, values: Array, level: Array, rng: Rng, policy: HistoryPolicy = POLICY, nights: range | None = None
+) -> Played:
+    """Judges each night of each series.
+
+    Args:
+        kind: noise of the re-runs.
+        values: log values, shape (series, nights).
+        level: the true log level of each night, shape (nights,).
+        rng: for the re-runs.
+        policy: the numbers to judge by.
+        nights: which nights to judge; from `FIRST` on where None.
+    """
+    judged = range(FIRST, values.shape[1]) if nights is None else nights
+    alarms, suspicious, runs = np.zeros(values.shape), np.zeros(values.shape), 0
+    for night in judged:
+        window = values[:, max(0, night + 1 - LONGEST - policy.window) : night + 1]
+        hot = np.flatnonzero(find_suspicion(window, policy.window, policy.floor).p <= policy.trigger)
+        suspicious[hot, night] = 1
+        change = level[night] - level[max(0, night - SINCE)]
+        for case, ratios in zip(hot, change + draw_pairs(kind, len(hot), policy.looks[-1], rng), strict=True):
+            decision = decide(list(ratios), policy)
+            if decision is not None:
+                runs += 2 * decision.pairs
+                alarms[case, night] = {"regressed": 1, "improved": -1}.get(decision.status, 0)
+    return Played(alarms=alarms, suspicious=suspicious, runs=runs, nights=len(judged) * len(values))
+
+
+def looser(trigger: float, factor: float) -> HistoryPolicy:
+    """The policy with another trigger, and every look's alpha multiplied."""
+    alphas = tuple(min(0.4, factor * alpha) for alpha in POLICY.alphas)
+    doubts = tuple(max(doubt, 1.5 * alpha) for doubt, alpha in zip(POLICY.doubts, alphas, strict=True))
+    return POLICY.model_copy(update={"trigger": trigger, "alphas": alphas, "doubts": doubts})
+
+
+def first_alarm(played: Played, change_at: int) -> Array:
+    """After how many nights each series had its first alarm since the change (1 is the night itself); inf for never."""
+    after = played.alarms[:, change_at:] > 0
+    return np.where(after.any(axis=1), after.argmax(axis=1) + 1.0, np.inf)

@@ -1,0 +1,140 @@
+"""How much of the device time is mapped to a Python line, on real programs?
+
+Captures every workload of models/ and two toys (a scan over layers, rematerialisation inside it) on the CPU, and one
+program with tracebacks off, whose answer must be 0 %. With the two A100 archives at hand, those too, and the golden
+numbers that nsys-jax gives for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.bench.table import Row
+
+DIRECT, EXPLAINED, USER = 0.97, 0.999, 0.90  # goals: shares of the device time
+TOY = """
+import jax
+import jax.numpy as jnp
+
+def layer(x, w):
+    y = jnp.tanh(x @ w)
+    return x + y, None
+
+def loss(ws, x):
+    y, _ = jax.lax.scan({body}, x, ws)
+    return jnp.mean(y * y)
+
+step = jax.jit(jax.value_and_grad(loss))
+ws, x = jnp.ones((6, 256, 256)) * 0.01, jnp.ones((64, 256))
+for n in range(6):
+    with jax.profiler.StepTraceAnnotation("train", step_num=n):
+        jax.block_until_ready(step(ws, x))
+"""
+TOYS = {"scan": TOY.format(body="layer"), "remat and scan": TOY.format(body="jax.checkpoint(layer)")}
+WORKLOADS = {
+    "gpt_tiny": ("gpt_tiny", "dp1"),
+    "vit_tiny": ("vit_tiny", "dp1"),
+    "gpt_tiny dp2.fsdp2.tp2": ("gpt_tiny", "dp2.fsdp2.tp2"),
+}
+ARCHIVES = Path(os.environ.get("NIGHTJAR_TEST_DATA", Path(__file__).parents[4] / "shared" / "data")) / "nsys-jax"
+
+
+def measure() -> list[Row]:
+    """Shares by program, in percent."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for name, (preset, mesh) in WORKLOADS.items():
+            out = place / name.replace(" ", "_")
+            train = ["nightjar-models", "train", preset, "--mesh", mesh, "--steps", "10", "--out", str(out / "train")]
+            profile = capture(out, ["--steps", "5:7", "--user-code", "nightjar_models"], train)
+            rows += shares(name, profile, direct_goal=DIRECT)
+        for name, text in TOYS.items():
+            out = place / name.replace(" ", "_")
+            out.mkdir()
+            (out / "toy.py").write_text(text)
+            profile = capture(out, ["--steps", "2:5"], [sys.executable, str(out / "toy.py")])
+            rows += shares(f"toy {name}", profile, direct_goal=None)
+        off = {"JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0"}
+        profile = capture(place / "off", ["--steps", "2:5"], [sys.executable, str(place / "scan" / "toy.py")], off)
+        mapped = profile["direct_fraction"] + profile["inferred_fraction"]
+        rows.append(Row(name="tracebacks off: explained, must be 0", ours=100 * mapped, goal=0.0, unit="%"))
+    return rows + measure_archives()
+
+
+def capture(
+    out: Path, options: list[str], command: list[str], variables: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The profile of a program; 4 is an answer too: nothing could be attributed."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(variables or {})}
+    profiler = [sys.executable, "-m", "nightjar_profiling", "capture", *options, "--out", str(out / "capture")]
+    done = subprocess.run([*profiler, "--", *command], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 4):
+        raise SystemExit(f"{' '.join(command)}: capture ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads((out / "capture" / "profile.json").read_text())
+    return found
+
+
+def shares(name: str, profile: Mapping[str, Any], *, direct_goal: float | None) -> list[Row]:
+    """The three shares of a capture; without scan direct attribution has a goal of its own."""
+    direct, inferred = profile["direct_fraction"], profile["inferred_fraction"]
+    wanted = (
+        ("direct", direct, direct_goal),
+        ("direct and inferred", direct + inferred, EXPLAINED),
+        ("user's own code", profile["user_fraction"], USER),
+    )
+    return [
+        Row(
+            name=f"{name}: {what}",
+            ours=100 * value,
+            goal=None if goal is None else 100 * goal,
+            better="higher",
+            unit="%",
+        )
+        for what, value, goal in wanted
+    ]
+
+
+def measure_archives() -> list[Row]:
+    """The A100 archives in their steady state: by all time, and without hidden communication, as nsys-jax counts it."""
+    import polars as pl
+
+    from nightjar_profiling.analyses.warmup import keep_steady
+    from nightjar_profiling.apportion import apportion_time
+    from nightjar_profiling.attribute import DIRECT as DIRECT_HOWS
+    from nightjar_profiling.ingest import make_tables
+    from nightjar_profiling.load.detect import find_kind
+    from nightjar_profiling.tables import Tables
+
+    rows = []
+    for path in sorted(ARCHIVES.glob("*.zip")):
+        tables = make_tables(find_kind(path).read(path))
+        steady = keep_steady(tables, tables.ops)
+        exposed = steady.with_columns(duration_ns=pl.col("duration_ns") - pl.col("hidden_ns").fill_null(0))
+        for what, ops in (("all time", steady), ("exposed time", exposed)):
+            chosen = Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, "ops": ops})
+            by_how = dict(apportion_time(chosen, by=()).group_by("how").agg(pl.col("duration_ns").sum()).iter_rows())
+            total = sum(by_how.values())
+            direct = sum(by_how.get(how, 0) for how in DIRECT_HOWS) / total
+            name = f"{path.stem}, {what}"
+            rows.append(
+                Row(
+                    name=f"{name}: direct",
+                    ours=100 * direct,
+                    goal=98.3 if what == "exposed time" else None,
+                    better="higher",
+                    unit="%",
+                )
+            )
+            explained = 1 - by_how.get("none", 0) / total
+            rows.append(
+                Row(name=f"{name}: direct and inferred", ours=100 * explained, goal=99.99, better="higher", unit="%")
+            )
+    return rows

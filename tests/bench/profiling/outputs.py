@@ -1,0 +1,195 @@
+"""What do capturing, the report, the summary and the exports cost?
+
+Capture overhead is measured on GPT tiny, traced and untraced blocks of steps in turn in one process. The rest is
+measured on synthetic captures of 100 thousand and of a million ops on four devices, with 400 stacks of 8 to 24 frames.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nightjar_profiling.commands.export import Format, find_renderer
+from nightjar_profiling.ingest import publish
+from nightjar_profiling.manifest import write_manifest
+from nightjar_profiling.tables import SCHEMAS, Tables, make_table, write_tables
+from nightjar_profiling.tables import Row as TableRow
+from tests.bench.table import Row
+from tests.profiling.chromium import open_browser
+from tests.profiling.test_manifest import MANIFEST
+
+OPCODES = ("fusion:kLoop", "fusion:kInput", "dot", "custom-call", "all-reduce", "copy", "transpose")
+ON_SCREEN_MS = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"
+INSTRUCTIONS, STACKS, DEVICES, STEP_OPS = 2_000, 400, 4, 500
+
+
+def measure() -> list[Row]:
+    """All numbers."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        return [*measure_overhead(folder), *measure_page(folder), *measure_million(folder), measure_help()]
+
+
+def measure_overhead(folder: Path) -> list[Row]:
+    """Step time of GPT tiny, traced against untraced."""
+    command = [sys.executable, "-m", "tests.bench.profiling.overhead_steps", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    ratios = found["ratios"]
+    print(f"overhead: ratios {[round(one, 3) for one in ratios]} at {found['step_s'] * 1e3:.1f} ms a step")
+    return [
+        Row(
+            name="capture: step time of GPT tiny, traced / untraced", ours=statistics.median(ratios), goal=1.1, unit="x"
+        )
+    ]
+
+
+def measure_page(folder: Path) -> list[Row]:
+    """The report of 100 thousand ops."""
+    tables = synthesize(100_000)
+    seconds = cpu_s(lambda: make_capture(folder / "100k", tables))
+    size = (folder / "100k" / "report.html").stat().st_size
+    return [
+        Row(name="report of 100k ops: size", ours=size / 1e6, goal=15.0, unit="MB"),
+        Row(name="report of 100k ops: CPU time to make", ours=seconds, unit="s"),
+        *measure_drawing(folder / "100k" / "report.html"),
+    ]
+
+
+def measure_drawing(report: Path) -> list[Row]:
+    """From opening the page until a view is on the screen, in headless Chromium; the median of five."""
+    if shutil.which("chromium") is None:
+        print("no chromium on PATH: the page is not drawn", file=sys.stderr)
+        return []
+    rows = []
+    with tempfile.TemporaryDirectory() as name, open_browser(Path(name) / "profile") as page:
+        for view, drawn in (("flame", ".flame .node"), ("lines", ".lines .row"), ("timeline", "canvas")):
+            times = []
+            for _ in range(5):
+                page.open(report, f"#{view}")
+                page.wait(f"document.querySelectorAll({drawn!r}).length > 0")
+                times.append(page.value(ON_SCREEN_MS) / 1e3)
+            name_of_row = f"report of 100k ops: {view} on the screen"
+            rows.append(Row(name=name_of_row, ours=statistics.median(times), goal=1.0, unit="s"))
+    return rows
+
+
+def measure_million(folder: Path) -> list[Row]:
+    """Summary and exports of a million ops, and the size of its page."""
+    tables = synthesize(1_000_000)
+    make_capture(folder / "1m", tables)
+    command = [sys.executable, "-m", "nightjar_profiling", "summary", str(folder / "1m")]
+    begin = time.perf_counter()
+    subprocess.run(command, capture_output=True, check=True)
+    summary = time.perf_counter() - begin
+    rows = [
+        Row(name="summary of 1M ops", ours=summary, goal=5.0, unit="s"),
+        Row(name="report of 1M ops: size", ours=(folder / "1m" / "report.html").stat().st_size / 1e6, unit="MB"),
+    ]
+    for to in Format:
+        seconds = cpu_s(lambda to=to: find_renderer(to)(tables, "split"))  # type: ignore[misc]
+        rows.append(Row(name=f"export of 1M ops to {to.value}: CPU time", ours=seconds, unit="s"))
+    return rows
+
+
+def measure_help() -> Row:
+    """The shortest of five."""
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "nightjar_profiling", "--help"], capture_output=True, check=True)
+        times.append(time.perf_counter() - begin)
+    return Row(name="--help", ours=min(times), goal=0.4, unit="s")
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    """CPU time of some work, all threads."""
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
+def make_capture(folder: Path, tables: Tables) -> None:
+    """A capture folder of tables."""
+    manifest = replace(MANIFEST, command=("python", "train.py"))
+    (folder / "raw").mkdir(parents=True)
+    write_manifest(folder, manifest)
+    write_tables(folder / "tables", tables)
+    publish(folder, manifest, tables)
+
+
+def synthesize(n_ops: int) -> Tables:
+    """A program of 2,000 instructions, run on four devices with a stream for compute, copies and collectives each."""
+    random = np.random.default_rng(0)
+    frames: list[TableRow] = []
+    leaves: list[int | None] = []
+    for _ in range(STACKS):
+        parent, depth = None, int(random.integers(8, 25))
+        for level in range(depth):
+            place = "venv/lib/python3.11/site-packages/flax" if level >= depth - 4 else "home/me/train"
+            file, line = f"/{place}/{int(random.integers(8))}.py", int(random.integers(1, 80))
+            row = {"program_id": 1, "frame_id": len(frames), "parent_id": parent, "file": file, "line": line}
+            frames.append(row | {"function": f"f{int(random.integers(80))}"})
+            parent = len(frames) - 1
+        leaves.append(parent)
+    kinds = random.integers(0, len(OPCODES), INSTRUCTIONS)
+    names = [f"{OPCODES[kind].partition(':')[0]}.{number}" for number, kind in enumerate(kinds)]
+    own = random.integers(0, STACKS, INSTRUCTIONS)
+    known = {"program_id": 1}
+    small: dict[str, list[TableRow]] = {
+        "programs": [known | {"name": "jit_train_step", "fingerprint": "x"}],
+        "frames": frames,
+        "instructions": [
+            known | {"name": n, "opcode": OPCODES[k], "op_name": n} for n, k in zip(names, kinds, strict=True)
+        ],
+        "attribution": [
+            known | {"instruction": n, "frame_id": leaves[s], "weight": 1.0, "root_weight": 1.0, "how": "own"}
+            for n, s in zip(names, own, strict=True)
+        ],
+    }
+    ops = pl.concat([device_ops(n_ops // DEVICES, device, names, kinds) for device in range(DEVICES)])
+    runs = ops.group_by("rank", "device", "program_id", "execution").agg(
+        pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
+    )
+    runs = runs.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    tables = {name: make_table(name, small.get(name, ())) for name in SCHEMAS}
+    return Tables(**{**tables, "ops": cast_table("ops", ops), "executions": cast_table("executions", runs)})
+
+
+def device_ops(n_ops: int, device: int, names: list[str], kinds: np.ndarray) -> pl.DataFrame:
+    """The ops of a device, in order of time on each stream."""
+    random = np.random.default_rng(device + 1)
+    chosen = random.integers(0, INSTRUCTIONS, n_ops)
+    duration = random.lognormal(9.5, 1.2, n_ops).astype(np.int64) + 200
+    stream = np.where(kinds[chosen] == OPCODES.index("all-reduce"), 2, (random.random(n_ops) < 0.1).astype(int))
+    start = np.empty(n_ops, np.int64)
+    for number, mean_gap_ns in enumerate((2_000, 60_000, 60_000)):
+        mine = stream == number
+        gaps = random.exponential(mean_gap_ns, mine.sum()).astype(np.int64)
+        start[mine] = np.cumsum(duration[mine] + gaps) - duration[mine]
+    return pl.DataFrame(
+        {
+            "rank": 0, "device": device, "program_id": 1, "execution": np.arange(n_ops) // STEP_OPS,
+            "instruction": np.array(names)[chosen], "kernel": "k", "start_ns": start, "duration_ns": duration,
+            "stream": np.array(["Stream #13", "Stream #14", "Stream #15"])[stream],
+        }
+    )  # fmt: skip
+
+
+def cast_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with all columns of the table and their types."""
+    return rows.select(
+        (pl.col(column) if column in rows.columns else pl.lit(None)).cast(kind).alias(column)
+        for column, kind in SCHEMAS[name].items()
+    )

@@ -1,0 +1,129 @@
+"""How long does the projection of NVTX ranges onto GPU ops take, against nsys-jax's recipe and a read of the tables?
+
+The input is a run of 4 threads that launch programs of 200 thunks, each thunk of one kernel, every tenth with a range
+of NCCL inside. Times are CPU seconds, the least of several runs; memory is the peak of a process that makes the input
+and projects it.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nightjar_profiling.project import Calls, Ops, Projection, Ranges, project
+from tests.bench.profiling.recipe import project_as_recipe
+from tests.bench.table import Row
+
+THREADS, PER_PROGRAM, PER_COLLECTIVE = 4, 200, 10
+SIZES = (100_000, 1_000_000, 10_000_000)
+PEAK_GIB = 4.0
+
+
+def make_run(n: int) -> tuple[Ranges, Calls, Ops]:
+    """A run of n kernels."""
+    kernel = np.arange(n)
+    start = kernel * 10_000
+    thread = 77 + kernel // PER_PROGRAM % THREADS
+    first, nccl = kernel[::PER_PROGRAM], kernel[::PER_COLLECTIVE]
+    ranges = Ranges(
+        start=np.concatenate([start[first] - 50, start, start[nccl] + 100]),
+        end=np.concatenate([start[first] + PER_PROGRAM * 10_000 - 100, start + 8_000, start[nccl] + 7_000]),
+        thread=np.concatenate([thread[first], thread, thread[nccl]]),
+    )
+    order = np.argsort(ranges.start, kind="stable")  # as a profiler writes them
+    process = np.full(n, 1 << 24)
+    return (
+        Ranges(start=ranges.start[order], end=ranges.end[order], thread=ranges.thread[order]),
+        Calls(start=start + 2_000, end=start + 6_000, thread=thread, process=process, correlation=kernel + 1_000),
+        Ops(start=start + 9_000, end=start + 15_000, process=process, correlation=kernel + 1_000),
+    )
+
+
+def measure() -> list[Row]:
+    """The rows of this part."""
+    cpu_s: dict[int, float] = {}
+    found: dict[int, Projection] = {}
+    for n in SIZES[:2]:
+        run = make_run(n)
+        cpu_s[n] = cpu_seconds(lambda run=run: project(*run), 5)  # type: ignore[misc]
+        found[n] = project(*run)
+    n = SIZES[1]
+    run = make_run(n)
+    rival_s, rival = time_recipe(run)
+    if rival is not None:
+        ours = (found[n].start, found[n].end)
+        assert all((mine == theirs).all() for mine, theirs in zip(ours, rival, strict=True)), "the projections differ"
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.bench.profiling.projection"], capture_output=True, text=True, check=True
+    )
+    cpu_s[SIZES[2]], peak_gib = map(float, child.stdout.split())
+    read_s = time_read(run)
+    growth = max(cpu_s[b] / cpu_s[a] / (b / a) for a, b in pairwise(SIZES))
+    recipe = "nsys-jax's recipe, written anew from how it works"
+    return [
+        Row(name="100k kernels", ours=cpu_s[SIZES[0]], unit="s"),
+        Row(name="1M kernels", ours=cpu_s[n], unit="s", rival=recipe, rival_value=rival_s),
+        Row(name="10M kernels", ours=cpu_s[SIZES[2]], unit="s"),
+        Row(name="times faster than the recipe", ours=rival_s / cpu_s[n], goal=150, better="higher", unit="x"),
+        Row(name="time of a read of the Parquet tables", ours=cpu_s[n] / read_s, goal=1.0, unit="x"),
+        Row(name="peak memory at 10M kernels", ours=peak_gib, goal=PEAK_GIB, unit="GiB"),
+        Row(name="growth of the time per kernel, ten times the kernels", ours=growth, goal=2.0, unit="x"),
+    ]
+
+
+def cpu_seconds(run: Callable[[], object], times: int) -> float:
+    """CPU seconds of the fastest of some runs."""
+    least = math.inf
+    for _ in range(times):
+        before = time.process_time()
+        run()
+        least = min(least, time.process_time() - before)
+    return least
+
+
+def time_recipe(run: tuple[Ranges, Calls, Ops]) -> tuple[float, tuple[np.ndarray, np.ndarray] | None]:
+    """CPU seconds of the rival and its starts and ends; nan where pandas is not installed."""
+    before = time.process_time()
+    try:
+        found = project_as_recipe(*run)
+    except ImportError:
+        print("pandas is not installed: no rival for the projection", file=sys.stderr)
+        return math.nan, None
+    return time.process_time() - before, found
+
+
+def time_read(run: tuple[Ranges, Calls, Ops]) -> float:
+    """CPU seconds of a read of these tables from Parquet, with the columns that the reader of nsys exports asks for."""
+    ranges, calls, ops = run
+    texts = pl.Series([f"Thunk:#name=jit(step)/jit(main)/dot_general,hlo_op=fusion.{n}#" for n in range(5_000)])
+    texts = texts.gather(np.arange(len(ranges.start)) % len(texts))
+    one, name = np.ones(len(ops.start), np.int64), np.arange(len(ops.start)) % 500
+    nvtx = {"start": ranges.start, "end": ranges.end, "eventType": 59, "text": texts, "globalTid": ranges.thread}
+    runtime = {"start": calls.start, "end": calls.end, "globalTid": calls.thread, "correlationId": calls.correlation}
+    kernel = {"start": ops.start, "end": ops.end, "deviceId": one, "contextId": one, "streamId": one * 7}
+    kernel |= {"correlationId": ops.correlation, "globalPid": ops.process, "demangledName": name, "shortName": name}
+    tables = {
+        "NVTX_EVENTS": pl.DataFrame(nvtx | {"textId": None, "endGlobalTid": None, "domainId": 1, "rangeId": None}),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": pl.DataFrame(runtime | {"nameId": name}),
+        "CUPTI_ACTIVITY_KIND_KERNEL": pl.DataFrame(kernel | {"graphNodeId": None}),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for table, frame in tables.items():
+            frame.write_parquet(Path(folder) / f"{table}.parquet")
+        return cpu_seconds(lambda: [pl.read_parquet(Path(folder) / f"{table}.parquet") for table in tables], 5)
+
+
+if __name__ == "__main__":
+    import resource
+
+    big = make_run(SIZES[2])
+    print(cpu_seconds(lambda: project(*big), 1), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)

@@ -1,0 +1,55 @@
+"""A small web server on loopback for tests of what asks an index or a registry."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@dataclass
+class Served:
+    """A running server, and what it was asked."""
+
+    url: str = ""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    authorizations: list[str | None] = field(default_factory=list)
+
+
+@contextmanager
+def serve(answer: Callable[[str, str, str | None], Answer]) -> Iterator[Served]:
+    """Serves what a function of method, path and authorization answers."""
+    served = Served()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            served.asked.append((self.command, self.path))
+            served.authorizations.append(self.headers["Authorization"])
+            status, headers, body = answer(self.command, self.path, self.headers["Authorization"])
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_GET = do_HEAD = _answer  # noqa: N815 - the library's names
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

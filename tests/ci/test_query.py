@@ -1,0 +1,107 @@
+"""The store is asked in SQL and exported, and nothing that is asked can change it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nightjar_ci.cli import main
+from nightjar_ci.errors import InputError
+from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.store import Store, open_store
+from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.query import export, query
+from tests.ci.nights import CELL, failed, make_night, outcome, record
+
+NIGHT = "2026-11-21T0300-1a2b"
+WRITES = [
+    "DELETE FROM night",
+    "UPDATE run SET state = 'failed'",
+    "DROP TABLE measure",
+    "CREATE TABLE mine (x INTEGER)",
+    "INSERT INTO environment (key) VALUES ('x')",
+    "SELECT 1; DELETE FROM verdict",
+    "COMMIT; DELETE FROM verdict",
+    "WITH gone AS (DELETE FROM verdict RETURNING 1) SELECT * FROM gone",
+]
+
+
+def fill(settings: Settings, tmp_path: Path) -> Store:
+    store = open_store(settings)
+    runs = [(outcome(f"{CELL}-s{seed}"), record(seed, values=[3.0, 2.0 + seed])) for seed in range(2)]
+    import_night(store, make_night(tmp_path / "night", [*runs, (failed("vit-s0"), None)], NIGHT))
+    store.add_verdicts(NIGHT, [{"series": f"{CELL}/loss", "judge": "convergence", "status": "ok", "n": 2}])
+    return store
+
+
+def check_questions(settings: Settings, tmp_path: Path) -> None:
+    """What any database must answer, and refuse."""
+    store = fill(settings, tmp_path)
+    losses = query(settings, "SELECT replicate, value, unit FROM history WHERE measure = 'loss' ORDER BY replicate;")
+    assert losses.rows() == [(0, 2.0, "nats/token"), (1, 3.0, "nats/token")]
+    assert query(settings, "outcomes")["state"].to_list().count("failed") == 1
+    assert query(settings, "SELECT status FROM verdicts").rows() == [("ok",)]
+    assert query(settings, "SELECT value FROM history WHERE measure = 'nothing'").is_empty()
+    before = [str(point) for point in store.history(CELL, "loss")]
+    for statement in WRITES:
+        with pytest.raises(InputError, match="store refuses"):
+            query(settings, statement)
+    assert [str(point) for point in store.history(CELL, "loss")] == before
+    assert query(settings, "SELECT status FROM verdicts").rows() == [("ok",)]
+    written = list(export(settings, tmp_path / "export"))
+    assert {path.parent.name for path in written} == {"night", "outcomes", "history", "verdicts"}
+    assert pl.read_parquet(tmp_path / "export" / "history" / "*.parquet").height == 2 * 3
+    with pytest.raises(InputError, match="is there already"):
+        list(export(settings, tmp_path / "export"))
+    store.close()
+
+
+def test_sqlite_answers_and_cannot_be_written(tmp_path: Path) -> None:
+    check_questions(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}), tmp_path)
+
+
+@pytest.mark.postgres
+def test_postgresql_answers_and_cannot_be_written(postgres: str, tmp_path: Path) -> None:
+    check_questions(read_settings({"NIGHTJAR_DATABASE_URL": postgres}), tmp_path)
+
+
+def test_no_other_file_is_opened_by_a_question(tmp_path: Path) -> None:
+    settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)})
+    fill(settings, tmp_path).close()
+    with pytest.raises(InputError, match="not authorized"):
+        query(settings, f"ATTACH DATABASE '{tmp_path / 'other'}' AS other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"), [("nights", "no table 'nights'"), ("", "no table ''"), ("SELECT nope FROM night", "nope")]
+)
+def test_what_the_database_does_not_understand_is_told(tmp_path: Path, sql: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        query(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}), sql)
+
+
+def test_the_command_prints_json_and_writes_parquet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path))
+    fill(read_settings(), tmp_path).close()
+    digest = hashlib.sha256((tmp_path / "store.sqlite").read_bytes()).hexdigest()
+
+    def call(*arguments: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["query", *arguments])
+        return caught.value.code, capsys.readouterr().out
+
+    code, out = call("SELECT id FROM night", "--json")
+    assert (code, json.loads(out)) == (0, [{"id": NIGHT}])
+    code, out = call("history", "--out", str(tmp_path / "h.parquet"))
+    assert (code, out) == (0, f"{tmp_path / 'h.parquet'}\n")
+    assert pl.read_parquet(tmp_path / "h.parquet")["cell"].unique().to_list() == [CELL]
+    assert "2026-11-21T0300-1a2b" in call("night")[1]
+    assert call("night", "--out", "x.xlsx")[0] == 2
+    assert hashlib.sha256((tmp_path / "store.sqlite").read_bytes()).hexdigest() == digest
