@@ -29,7 +29,7 @@ TOOLS = ROOT / ".nox" / "tools"
 LOCKS = ROOT / "docker" / "locks"
 PACKAGES = ("ci", "models", "profiling")
 NIGHTLY = str(ROOT / "ci" / "matrix" / "nightly-cpu.toml")
-SOURCES = ("ci", "models", "profiling", "tests", "noxfile.py")
+SOURCES = ("ci", "models", "profiling", "tests", "docs/hooks", "noxfile.py")
 PYPI = "pypi.org"  # where no index is configured, as for pip
 OLDEST_PYTHON = (3, 11)
 
@@ -217,6 +217,13 @@ def nightly(session: nox.Session) -> None:
 
 
 @nox.session
+def ci(session: nox.Session) -> None:
+    """Run nightjar-ci with what stands after `--`: the steps of the workflows."""
+    install(session)
+    run_command(session, "nightjar-ci", *session.posargs)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """Lint, types and tests; what this machine lacks (Docker, Chromium, PostgreSQL) is skipped with its reason."""
     install(session)
@@ -245,8 +252,24 @@ def check_style(session: nox.Session) -> None:
     session.run("ruff", "check", "--quiet", *SOURCES)
     session.run("lint-imports", "--no-logo", silent=True)
     session.run("shellcheck", *map(str, sorted(ROOT.glob("docker/*.sh"))), str(ROOT / ".ci" / "run"))
+    check_workflows(session)
     dockerfiles = sorted(path for path in ROOT.glob("docker/Dockerfile.*") if path.suffix != ".dockerignore")
     session.run("hadolint", "--config", str(ROOT / "docker" / "hadolint.yaml"), *map(str, dockerfiles), silent=True)
+
+
+def check_workflows(session: nox.Session) -> None:
+    """Runs the linters of .github: syntax and shell, security, the published schemas. Nothing is fetched."""
+    github = ROOT / ".github"
+    session.run("actionlint")
+    session.run("zizmor", "--offline", "--quiet", "--no-progress", str(github), silent=True)
+    forms = sorted(path for path in github.glob("ISSUE_TEMPLATE/*.yml") if path.name != "config.yml")
+    for schema, paths in {
+        "github-workflows": sorted(github.glob("workflows/*.yml")),
+        "github-actions": sorted(github.glob("actions/*/action.yml")),
+        "github-issue-forms": forms,
+        "github-issue-config": [github / "ISSUE_TEMPLATE" / "config.yml"],
+    }.items():
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, paths), silent=True)
 
 
 def check_types(session: nox.Session) -> None:
@@ -277,6 +300,24 @@ def baselines(session: nox.Session) -> None:
     """Train every cell of the nightly with ten seeds and rewrite ci/baselines (a quarter of an hour)."""
     install(session)
     run_command(session, "nightjar-ci", "baseline", NIGHTLY, "--seeds", "0:10", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into site/; a dead link or a page outside the nav is an error."""
+    session.install("--require-hashes", "-r", str(LOCKS / "docs.txt"))
+    session.run("mkdocs", "build", "--quiet", "--clean", *session.posargs, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session(venv_backend="none")
+def wheels(session: nox.Session) -> None:
+    """Build the three packages into dist/, or `-- publish` them from there (OIDC: no password)."""
+    if session.posargs == ["publish"]:
+        wheels = sorted(map(str, (ROOT / "dist").glob("nightjar_*")))
+        session.run("uv", "publish", "--trusted-publishing", "always", *wheels, external=True)
+        return
+    for package in PACKAGES:
+        session.run("uv", "build", "--quiet", "--out-dir", "dist", package, *session.posargs, external=True)
 
 
 @nox.session

@@ -48,7 +48,7 @@ def workflow_steps() -> list[tuple[str, dict[str, Any]]]:
     steps: list[tuple[str, dict[str, Any]]] = []
     for path in WORKFLOWS:
         for job in yaml.safe_load(path.read_text())["jobs"].values():
-            steps += [(path.name, step) for step in job["steps"]]
+            steps += [(path.name, step) for step in job.get("steps", ())]
     return steps
 
 

@@ -48,6 +48,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
     return (
         Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
         Lock(name="tools", sources=(f"{FOLDER}/tools.in",), within="dev"),
+        Lock(name="docs", sources=(f"{FOLDER}/docs.in",), within="dev"),
         Lock(name="models", sources=PACKAGES, within="dev"),
         *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="models") for name in flavors),
     )
