@@ -23,6 +23,7 @@ class Settings:
         database_url: SQLAlchemy URL of the store.
         docker_network: network of the containers of jobs.
         docker_options: further options of `docker run`, such as `--gpus all`.
+        docker_config_dir: where `docker login` leaves passwords of registries.
         index_url: the package index that uv asks; it may hold a password.
     """
 
@@ -30,6 +31,7 @@ class Settings:
     database_url: str
     docker_network: str
     docker_options: tuple[str, ...]
+    docker_config_dir: Path
     index_url: str = field(default=f"https://{PYPI}/simple", repr=False)
 
     @property
@@ -69,5 +71,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         database_url=environ.get("NIGHTJAR_DATABASE_URL") or f"sqlite:///{state_dir / 'store.sqlite'}",
         docker_network=environ.get("NIGHTJAR_DOCKER_NETWORK") or "none",
         docker_options=docker_options,
+        docker_config_dir=Path(environ.get("DOCKER_CONFIG") or Path.home() / ".docker"),
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), f"https://{PYPI}/simple"),
     )

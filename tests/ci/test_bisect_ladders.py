@@ -16,16 +16,16 @@ from packaging.version import Version
 
 from nightjar_ci.bisect.ladders import packages
 from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder, open_repository
-from nightjar_ci.bisect.ladders.http import HttpError, request
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder
-from nightjar_ci.bisect.ladders.package_index import read_releases
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
-from nightjar_ci.bisect.ladders.registry import Repository
 from nightjar_ci.bisect.ladders.rung import file_name
-from nightjar_ci.bisect.ladders.timeline import Release, merge_timelines
+from nightjar_ci.bisect.ladders.timeline import merge_timelines
 from nightjar_ci.errors import EnvironmentFailedError, InputError, NightjarError
 from nightjar_ci.job import SAFE_ID
+from nightjar_ci.web.http import HttpError, request
+from nightjar_ci.web.package_index import Release, read_releases
+from nightjar_ci.web.registry import Repository
 from tests.ci.servers import Answer, serve
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

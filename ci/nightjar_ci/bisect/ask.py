@@ -22,7 +22,6 @@ from nightjar_ci.baselines import read_convergence
 from nightjar_ci.bisect.evidence import SearchSettings
 from nightjar_ci.bisect.judged import GateJudge, default_policies
 from nightjar_ci.bisect.ladders.commits import find_commit, is_ancestor, make_commit_ladder, open_repository
-from nightjar_ci.bisect.ladders.http import hide_passwords
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, position
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_lock
@@ -38,6 +37,7 @@ from nightjar_ci.policy import PerformancePolicy, Policies, read_policies
 from nightjar_ci.record import Better
 from nightjar_ci.settings import Settings
 from nightjar_ci.uv_environment import freeze
+from nightjar_ci.web.http import hide_passwords
 
 JUDGES = ("facts", "convergence", "performance")
 USUAL_POLICIES = Path("ci/policies.toml")

@@ -15,7 +15,6 @@ from statistics import fmean
 
 from nightjar_ci.bisect.evidence import Conclusion
 from nightjar_ci.bisect.judged import GOOD_END, read_pairs
-from nightjar_ci.bisect.ladders.http import hide_passwords
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
 from nightjar_ci.bisect.oracle import Oracle, Reading, turned, why_not_run
 from nightjar_ci.bisect.search import Search
@@ -31,6 +30,7 @@ from nightjar_ci.outcome import Outcome
 from nightjar_ci.paired import Comparison, run_pairs
 from nightjar_ci.policy import PerformancePolicy
 from nightjar_ci.record import RunRecord
+from nightjar_ci.web.http import hide_passwords
 
 GUESSED_BUILD_S = {"packages": 30.0, "image": 120.0, "commit": 30.0, "listed": 30.0}  # until the first is measured
 GUESSED_TEST_S = 10.0

@@ -11,10 +11,10 @@ import hashlib
 import re
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.http import hide_passwords
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.process import run_captured
+from nightjar_ci.web.http import hide_passwords
 
 _FORMAT = "%H%x00%h%x00%cI%x00%P%x00%s"
 

@@ -15,11 +15,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nightjar_ci.bisect.ladders.http import HttpError, get
-from nightjar_ci.bisect.ladders.registry import Repository
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.documents import read_document
 from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.web.http import HttpError, get
+from nightjar_ci.web.registry import Repository
 
 IMAGES_SCHEMA = "nightjar.images/1"
 _DATED = re.compile(r"(?:(?P<name>.+?)[-_.])?(?P<date>\d{4}-\d{2}-\d{2})")

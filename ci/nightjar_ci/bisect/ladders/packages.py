@@ -19,12 +19,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.bisect.ladders.http import hide_passwords
-from nightjar_ci.bisect.ladders.package_index import read_releases
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, requirement
-from nightjar_ci.bisect.ladders.timeline import Release, Step, merge_timelines
+from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.uv_environment import FOLLOWS_JAX, run_uv
+from nightjar_ci.web.http import hide_passwords
+from nightjar_ci.web.package_index import Release, read_releases
 
 SIDE_BY_SIDE = 4  # resolvers at a time: they wait for the index more than they compute
 _LONGEST_REASON = 300

@@ -10,24 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from packaging.version import InvalidVersion, Version
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """One version of a package in an index.
-
-    Attributes:
-        version: as the index spells it.
-        uploaded: when its first file came, where the index says so (PEP 700).
-        yanked: whether all of its files are yanked.
-    """
-
-    version: str
-    uploaded: datetime | None = None
-    yanked: bool = False
+from nightjar_ci.web.package_index import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,25 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from nightjar_ci.bisect.ladders.http import HttpError, get
-from nightjar_ci.bisect.ladders.timeline import Release
 from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.web.http import HttpError, get
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One version of a package in an index.
+
+    Attributes:
+        version: as the index spells it.
+        uploaded: when its first file came, where the index says so (PEP 700).
+        yanked: whether all of its files are yanked.
+    """
+
+    version: str
+    uploaded: datetime | None = None
+    yanked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How is a page of an index or a registry fetched? One GET, with the password of the address sent and never shown."""
+"""How is the web asked? One request, with the password of the address sent to its host alone and never shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import base64
 import re
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from email.message import Message
+from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 TIMEOUT_S = 60.0
@@ -16,10 +18,11 @@ MOST_BYTES = 256 * 2**20  # the largest page of a package index is some 10 MB; a
 class HttpError(Exception):
     """A page could not be fetched: its message names no password; `status` is 0 where there was no answer."""
 
-    def __init__(self, message: str, status: int, headers: Message | None = None) -> None:
+    def __init__(self, message: str, status: int, headers: Message | None = None, body: bytes = b"") -> None:
         super().__init__(message)
         self.status = status
         self.headers = headers
+        self.body = body
 
 
 def get(url: str, *, accept: str, authorization: str | None = None) -> tuple[bytes, str]:
@@ -32,8 +35,24 @@ def get(url: str, *, accept: str, authorization: str | None = None) -> tuple[byt
     return body, headers.get_content_type()
 
 
-def request(url: str, *, accept: str, authorization: str | None = None, method: str = "GET") -> tuple[bytes, Message]:
-    """The body of a page, and its headers; a user and password in the address are sent as basic authorization.
+def request(
+    url: str,
+    *,
+    accept: str = "*/*",
+    authorization: str | None = None,
+    method: str = "GET",
+    body: bytes | Path | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[bytes, Message]:
+    """The body of an answer, and its headers; a user and password in the address are sent as basic authorization.
+
+    Args:
+        url: an http or https address.
+        accept: the media types that are understood.
+        authorization: header for the host of the address; no other host gets it after a redirect.
+        method: of the request.
+        body: what is sent; a file is read as it is sent.
+        headers: further headers.
 
     Raises:
         HttpError: no answer, or one that is no success.
@@ -41,19 +60,31 @@ def request(url: str, *, accept: str, authorization: str | None = None, method: 
     bare, found = split_credentials(url)
     if urlsplit(bare).scheme not in ("http", "https"):
         raise HttpError(f"{bare!r} is no http or https address", 0)
-    headers = {"Accept": accept, "User-Agent": "nightjar-ci"}
+    asked = urllib.request.Request(bare, method=method)
+    for name, value in {"Accept": accept, "User-Agent": "nightjar-ci", **(headers or {})}.items():
+        asked.add_header(name, value)
     if (authorization := authorization or found) is not None:
-        headers["Authorization"] = authorization
+        asked.add_unredirected_header("Authorization", authorization)
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(bare, headers=headers, method=method), timeout=TIMEOUT_S
-        ) as answer:
-            return answer.read(MOST_BYTES), answer.headers
+        if not isinstance(body, Path):
+            return _send(asked, body)
+        asked.add_header("Content-Length", str(body.stat().st_size))
+        with body.open("rb") as file:
+            asked.data = file
+            return _send(asked, None)
     except urllib.error.HTTPError as error:
         with error:
-            raise HttpError(f"{bare} answers {error.code} {error.reason}", error.code, error.headers) from None
+            said = error.read(4096)
+            raise HttpError(f"{bare} answers {error.code} {error.reason}", error.code, error.headers, said) from None
     except (OSError, ValueError) as error:
         raise HttpError(f"{bare} cannot be reached: {getattr(error, 'reason', error)}", 0) from None
+
+
+def _send(asked: urllib.request.Request, body: bytes | None) -> tuple[bytes, Message]:
+    if body is not None:
+        asked.data = body
+    with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
+        return answer.read(MOST_BYTES), answer.headers
 
 
 def split_credentials(url: str) -> tuple[str, str | None]:

@@ -1,0 +1,1 @@
+"""What is asked over the network: pages (http), registries (registry, login), package indexes (package_index)."""
