@@ -1,6 +1,6 @@
 """What does a repository of images hold, and how does something get there? Asked of its registry over HTTP.
 
-In: a repository such as `ghcr.io/nvidia/jax`. Out: tags, digests, manifests and blobs; and blobs and manifests put there.
+In: a repository such as `ghcr.io/nvidia/jax`. Out: tags, digests, manifests and blobs; and some put there.
 A registry that wants a token gets one, with the user and password that `docker login` has left, or as nobody. A blob or
 manifest is there whole or not at all: the registry checks its digest.
 
