@@ -3,7 +3,8 @@
 NightjarError       3, a tool or machine failed
 ├── InputError      2, bad usage or config: says the option, the value, what was expected
 ├── DivergedError   3, the loss stopped being finite; the result up to that step is written
-└── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
+├── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
+└── ClusterError    3, a process of a run of several is missing, or cannot be reached
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class DivergedError(NightjarError):
 
 class OutputError(NightjarError):
     """The output folder cannot be written."""
+
+
+class ClusterError(NightjarError):
+    """The processes of a run did not find each other."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

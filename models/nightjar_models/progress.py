@@ -10,8 +10,11 @@ PLAIN_LINES = 10
 
 
 @contextlib.contextmanager
-def show_progress(title: str, total: int) -> Iterator[Callable[[int, float], None]]:
-    """Yields a function to be called with the number of steps done and the loss."""
+def show_progress(title: str, total: int, shown: bool = True) -> Iterator[Callable[[int, float], None]]:
+    """Yields a function to be called with the number of steps done and the loss; it is silent unless `shown`."""
+    if not shown:
+        yield lambda step, loss: None
+        return
     if not sys.stderr.isatty():
         every = max(1, total // PLAIN_LINES)
 

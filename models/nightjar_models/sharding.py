@@ -26,12 +26,17 @@ RULES = {"vocabulary": "tensor", "heads": "tensor", "feed_forward": "tensor", "w
 
 
 def make_mesh(shape: MeshShape) -> Mesh:
-    """The first devices of this process as a mesh with the axes data, fsdp and tensor.
+    """The first devices of this process, or all of several processes, as a mesh with the axes data, fsdp and tensor.
 
     Raises:
-        InputError: there are fewer devices than the mesh needs.
+        InputError: there are fewer devices than the mesh needs; or more, so that a process would have none.
     """
     devices = jax.devices()
+    if jax.process_count() > 1 and len(devices) > shape.size:
+        raise InputError(
+            f"--mesh {shape}: expected all {len(devices)} devices of {jax.process_count()} processes.",
+            "use a larger mesh, or fewer processes",
+        )
     if len(devices) < shape.size:
         hint = f"set {HOST_DEVICES}={shape.size} in XLA_FLAGS" if devices[0].platform == "cpu" else "use a smaller mesh"
         raise InputError(
@@ -97,5 +102,10 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
 
 
 def put_batch(batch: Mapping[str, Any], sharding: NamedSharding) -> dict[str, Any]:
-    """Moves a batch of NumPy arrays to the devices."""
-    return {name: jax.device_put(value, sharding) for name, value in batch.items()}
+    """Moves a batch of NumPy arrays to the devices; each process moves what its devices hold."""
+    if sharding.is_fully_addressable:
+        return {name: jax.device_put(value, sharding) for name, value in batch.items()}
+    return {
+        name: jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])  # type: ignore[misc]
+        for name, value in batch.items()
+    }

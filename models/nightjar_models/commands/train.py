@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from nightjar_models.config import override
+from nightjar_models.distributed import find_cluster, meet, start_jax
 from nightjar_models.errors import DivergedError, InputError
 from nightjar_models.mesh import parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
@@ -39,6 +40,13 @@ def train(
         bool,
         typer.Option("--reordered", help="Feed each batch's examples in another order: what rounding does to a curve."),
     ] = False,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where process 0 of several waits for the others.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="How many processes train together, if not what srun says.")
+    ] = None,
+    process_id: Annotated[int | None, typer.Option(min=0, help="Which of them this is, from 0.")] = None,
     job: Annotated[
         str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
     ] = None,
@@ -46,7 +54,8 @@ def train(
 ) -> None:
     """Train one workload on real data and write OUT/result.json (curves, step times, compile facts).
 
-    Where the mesh needs more devices than one, the CPU is split into as many virtual ones (XLA_FLAGS).
+    Where the mesh needs more devices than one, the CPU is split into as many virtual ones (XLA_FLAGS). Under srun, or
+    with --coordinator, --processes and --process-id, several processes train together; process 0 writes the result.
 
     Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
     """
@@ -56,14 +65,20 @@ def train(
     shape = parse_mesh(mesh)
     if out is None:
         raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
+    cluster = find_cluster(coordinator, processes, process_id, os.environ)
+    devices = shape.size if cluster is None else cluster.share(shape.size)
     prepare_folder(out)
-    if flags := render_xla_flags(os.environ.get("XLA_FLAGS", ""), shape.size):
+    if flags := render_xla_flags(os.environ.get("XLA_FLAGS", ""), devices):
         os.environ["XLA_FLAGS"] = flags
+    if cluster is not None:
+        meet(cluster)
+        start_jax(cluster)
+    leads = cluster is None or cluster.leads
 
     from nightjar_models import train as trainer  # JAX reads XLA_FLAGS when it starts
     from nightjar_models.environment import read_environment
 
-    with show_progress(f"{preset} {shape} seed {seed}", config.steps) as progress:
+    with show_progress(f"{preset} {shape} seed {seed}", config.steps, shown=leads) as progress:
         run = trainer.train(
             config,
             seed=seed,
@@ -83,8 +98,9 @@ def train(
         "environment": environment,
     }
     document = render_result(run, about)
-    path = write_result(out, document)
-    print(dump(document) if as_json else summarize(document, path))
+    path = write_result(out, document) if leads else out / "result.json"
+    if leads:
+        print(dump(document) if as_json else summarize(document, path))
     if run.status == "diverged":
         loss = run.curves[0]
         raise DivergedError(
