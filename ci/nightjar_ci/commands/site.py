@@ -1,0 +1,43 @@
+"""`nightjar-ci site`: the status of the nights as a folder of static pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("site"),
+    nights: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of night folders; default: $NIGHTJAR_STATE_DIR/nights. What the store lacks is added to it."
+        ),
+    ] = None,
+    window: Annotated[int, typer.Option(min=1, help="Show at most this many nights.")] = 400,
+    reports: Annotated[int, typer.Option(min=0, help="Publish the reports of this many nights.")] = 30,
+    address: Annotated[str, typer.Option(help="Where the page will be, for links in the feeds.")] = "",
+) -> None:
+    """Write the status page of the nights: what is red, since when, badges and feeds.
+
+    Writes index.html, status.json, feed.xml, feed.json, badges/ and the reports of the latest nights; the last line of
+    stdout is the path of index.html. No link leaves the folder, and no server is needed. The exit code is 0 whatever
+    the page says.
+
+    Example: nightjar-ci site --out site
+    """
+    from nightjar_ci.settings import read_settings
+    from nightjar_ci.site.write import Sources, write_site
+
+    settings = read_settings()
+    sources = Sources(
+        nights=nights or settings.nights_dir,
+        bisections=settings.bisections_dir,
+        window=window,
+        reports=reports,
+        address=address,
+    )
+    path, _ = write_site(out, settings, sources)
+    typer.echo(path)

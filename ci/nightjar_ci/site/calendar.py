@@ -1,0 +1,48 @@
+"""Which night belongs into which square of the calendar? Days of UTC, newest last.
+
+In: the rows of a status. Out: the days, and for each row a square or nothing for each day. A day with several nights
+shows the latest, and says how many there were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from nightjar_ci.site.status import Answer, Row
+from nightjar_ci.store.nights import StoredNight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Square:
+    """The latest night of a row on one day, and how many nights there were."""
+
+    night: StoredNight
+    answer: Answer
+    nights: int
+
+
+def find_days(rows: Sequence[Row], most: int) -> list[date]:
+    """The days from the first night to the last one, the latest `most` of them."""
+    days = [day_of(night) for row in rows for night, _ in row.nights]
+    if not days:
+        return []
+    last = max(days)
+    first = max(min(days), last - timedelta(days=most - 1))
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
+
+
+def find_squares(row: Row, days: Sequence[date]) -> list[Square | None]:
+    """One for each day."""
+    found: dict[date, Square] = {}
+    for night, answer in row.nights:
+        day = day_of(night)
+        before = found[day].nights if day in found else 0
+        found[day] = Square(night=night, answer=answer, nights=before + 1)
+    return [found.get(day) for day in days]
+
+
+def day_of(night: StoredNight) -> date:
+    """The day in UTC on which a night started."""
+    return datetime.fromisoformat(night.started_at).date()

@@ -1,0 +1,85 @@
+"""What does a reader of news get? A line for each series that became regressed or recovered, as RSS and as JSON.
+
+In: events, newest first, and the address of the page. Out: the text of `feed.xml` and `feed.json`. What a job wrote is
+escaped, and letters that XML does not allow are left out.
+
+Source: https://www.rssboard.org/rss-specification, https://www.jsonfeed.org/version/1.1/
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from email.utils import format_datetime
+from xml.etree import ElementTree
+
+from nightjar_ci.site.status import Event
+
+TITLE = "Nightjar: regressions"
+_NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+
+def headline(event: Event) -> str:
+    """An event in one line."""
+    return f"{event.kind}: {event.series} ({event.judge})"
+
+
+def summary(event: Event) -> str:
+    """An event in a sentence or two."""
+    found = event.verdict.explanation if event.verdict is not None else "It is not regressed any more."
+    return f"{found} Night {event.night.id} of {event.night.matrix}."
+
+
+def link(event: Event, address: str) -> str:
+    """Where the page shows the event."""
+    return f"{address}#{event.night.id}"
+
+
+def render_rss(events: Sequence[Event], address: str) -> str:
+    """The feed as RSS 2.0.
+
+    Args:
+        events: newest first.
+        address: of the status page; empty where it is not known, and links are then relative.
+    """
+    rss = ElementTree.Element("rss", {"version": "2.0"})
+    channel = ElementTree.SubElement(rss, "channel")
+    _add(channel, title=TITLE, link=address, description="Series that became regressed, and that recovered.")
+    for event in events:
+        item = ElementTree.SubElement(channel, "item")
+        published = format_datetime(datetime.fromisoformat(event.night.started_at))
+        _add(item, title=headline(event), link=link(event, address), description=summary(event), pubDate=published)
+        guid = ElementTree.SubElement(item, "guid", {"isPermaLink": "false"})
+        guid.text = _NOT_XML.sub("", event.id)
+    ElementTree.indent(rss, " ")
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(rss, encoding="unicode") + "\n"
+
+
+def render_json(events: Sequence[Event], address: str) -> str:
+    """The feed as JSON Feed 1.1."""
+    items = [
+        {
+            "id": event.id,
+            "url": link(event, address),
+            "title": headline(event),
+            "content_text": summary(event),
+            "date_published": event.night.started_at,
+            "tags": [event.kind, event.judge, event.night.matrix],
+        }
+        for event in events
+    ]
+    feed = {
+        "version": "https://jsonfeed.org/version/1.1",
+        "title": TITLE,
+        "home_page_url": address,
+        "feed_url": f"{address}feed.json",
+        "items": items,
+    }
+    return json.dumps(feed, indent=1) + "\n"
+
+
+def _add(parent: ElementTree.Element, **texts: str) -> None:
+    for name, text in texts.items():
+        ElementTree.SubElement(parent, name).text = _NOT_XML.sub("", text)

@@ -1,0 +1,223 @@
+"""What is red now, since when, and what changed from night to night? Pure functions over stored nights.
+
+In: nights, oldest first. Out: a `Status`: rows of nights that are comparable (a matrix in an image on devices), what is
+open in the latest night of each, and the changes from one night to the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nightjar_ci.outcome import Outcome
+from nightjar_ci.store.nights import Judged, StoredNight
+from nightjar_ci.verdict import Verdict
+
+Answer = Literal["ok", "regressed", "failed", "cannot_tell", "not_judged", "unfinished"]
+ANSWER_TEXT: dict[Answer, str] = {
+    "failed": "a job failed",
+    "regressed": "regressed",
+    "unfinished": "not finished",
+    "cannot_tell": "cannot tell",
+    "not_judged": "not judged",
+    "ok": "ok",
+}
+WORST_FIRST: tuple[Answer, ...] = ("failed", "regressed", "unfinished", "cannot_tell", "not_judged", "ok")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Nights that are compared with each other: one matrix in one kind of place.
+
+    Attributes:
+        name: of the row, in letters that a file name can have.
+        place: `current`, a repository of images without tag, or a uv environment.
+        nights: oldest first, with the answer of each.
+    """
+
+    name: str
+    matrix: str
+    place: str
+    devices: str
+    nights: tuple[tuple[StoredNight, Answer], ...]
+
+    @property
+    def latest(self) -> StoredNight:
+        """The latest night."""
+        return self.nights[-1][0]
+
+    @property
+    def answer(self) -> Answer:
+        """The answer of the latest night."""
+        return self.nights[-1][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A verdict of the latest night of a row that is regressed, or that cannot tell.
+
+    Attributes:
+        since: the first night of the unbroken row of nights in which it had this status.
+        nights: how many nights that are.
+        changes: what differs between that night and the one before it in the row: packages and commit.
+    """
+
+    row: str
+    night: StoredNight
+    verdict: Verdict
+    since: StoredNight
+    nights: int
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A series that became regressed in a night, or that was and is not any more."""
+
+    row: str
+    night: StoredNight
+    series: str
+    judge: str
+    kind: Literal["regressed", "recovered"]
+    verdict: Verdict | None
+
+    @property
+    def id(self) -> str:
+        """What tells this event from every other, for ever."""
+        return f"{self.night.id}/{self.series}/{self.judge}/{self.kind}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """All that the status page says; events are newest first."""
+
+    rows: tuple[Row, ...]
+    open: tuple[Open, ...]
+    failed: tuple[tuple[Row, Outcome], ...]
+    events: tuple[Event, ...]
+
+    @property
+    def answer(self) -> Answer:
+        """The worst answer among the latest nights; `not_judged` where there is none."""
+        return min((row.answer for row in self.rows), key=WORST_FIRST.index, default="not_judged")
+
+    @property
+    def nights(self) -> tuple[tuple[Row, StoredNight, Answer], ...]:
+        """Every night with its row, newest first."""
+        found = [(row, night, answer) for row in self.rows for night, answer in row.nights]
+        return tuple(sorted(found, key=lambda one: (one[1].started_at, one[1].id), reverse=True))
+
+
+def read_status(nights: Sequence[StoredNight]) -> Status:
+    """The status that nights stand for.
+
+    Args:
+        nights: oldest first.
+    """
+    groups: dict[tuple[str, str, str], list[StoredNight]] = {}
+    for night in nights:
+        key = (night.matrix, place_of(night.environment), night.devices or "unknown devices")
+        groups.setdefault(key, []).append(night)
+    rows = tuple(
+        Row(
+            name=_file_name("-".join(key)),
+            matrix=key[0],
+            place=key[1],
+            devices=key[2],
+            nights=tuple((one, find_answer(one)) for one in found),
+        )
+        for key, found in groups.items()
+    )
+    rows = tuple(sorted(rows, key=lambda row: (WORST_FIRST.index(row.answer), row.matrix, row.name)))
+    events = [event for row in rows for event in find_events(row)]
+    return Status(
+        rows=rows,
+        open=tuple(one for row in rows for one in find_open(row)),
+        failed=tuple((row, outcome) for row in rows for outcome in row.latest.failed),
+        events=tuple(sorted(events, key=lambda one: (one.night.started_at, one.series), reverse=True)),
+    )
+
+
+def find_answer(night: StoredNight) -> Answer:
+    """One word for a night.
+
+    A night that is not finished is never ok: it runs still, or it was killed.
+    """
+    if night.finished_at is None:
+        return "unfinished"
+    if night.failed or not night.ran:
+        return "failed"
+    statuses = list(night.statuses.values())
+    if not statuses:
+        return "not_judged"
+    if "regressed" in statuses:
+        return "regressed"
+    return "cannot_tell" if "cannot_tell" in statuses else "ok"
+
+
+def find_open(row: Row) -> list[Open]:
+    """What is not well in the latest night of a row, worst first, with the night that it began."""
+    latest, found = row.latest, []
+    for verdict in latest.loud:
+        if verdict.status not in ("regressed", "cannot_tell"):
+            continue
+        since, count, before = latest, 0, None
+        for night, _ in reversed(row.nights):
+            status = night.statuses.get((verdict.series, verdict.judge))
+            if status is None:
+                continue  # not judged that night: it says nothing
+            if status != verdict.status:
+                before = night
+                break
+            since, count = night, count + 1
+        changes = tuple(find_changes(before, since)) if before is not None else ()
+        found.append(Open(row=row.name, night=latest, verdict=verdict, since=since, nights=count, changes=changes))
+    return found
+
+
+def find_events(row: Row) -> list[Event]:
+    """The changes of a row, oldest first. *Cannot tell* ends nothing and begins nothing."""
+    regressed: dict[Judged, bool] = {}
+    events = []
+    for night, _ in row.nights:
+        loud: dict[Judged, Verdict] = {(one.series, one.judge): one for one in night.loud}
+        for key, status in sorted(night.statuses.items()):
+            if status == "cannot_tell":
+                continue
+            now, before = status == "regressed", regressed.get(key, False)
+            regressed[key] = now
+            if now != before:
+                kind: Literal["regressed", "recovered"] = "regressed" if now else "recovered"
+                found = loud.get(key)
+                events.append(Event(row=row.name, night=night, series=key[0], judge=key[1], kind=kind, verdict=found))
+    return events
+
+
+def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
+    """What differs between two nights, one line each: packages by name, then the commit."""
+    for name in sorted({*before.packages, *after.packages}, key=str.lower):
+        old, new = before.packages.get(name), after.packages.get(name)
+        if old != new and before.packages and after.packages:
+            yield f"{name} {old or 'absent'} -> {new or 'absent'}"
+    if before.git_sha is not None and after.git_sha is not None and before.git_sha != after.git_sha:
+        yield f"commit {before.git_sha[:12]} -> {after.git_sha[:12]}"
+
+
+def place_of(environment: str | None) -> str:
+    """What jobs ran in, without what changes from night to night.
+
+    >>> place_of("image:ghcr.io/owner/models:models-2026-11-21"), place_of("uv:jax==0.10.2"), place_of(None)
+    ('ghcr.io/owner/models', 'uv:jax', 'unknown')
+    """
+    if environment is None:
+        return "unknown"
+    kind, _, rest = environment.partition(":")
+    if kind == "image":
+        return re.sub(r"(@sha256:\w+|:[^/:]+)+$", "", rest)
+    return re.sub(r"[=<>!~]=?[^,; ]+", "", environment)
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-").lower()

@@ -1,0 +1,180 @@
+"""What lies in the folder of the status page, and where do its parts come from?
+
+In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`, `feed.json`,
+`badges/` and, for the latest nights, their reports. The folder needs no server: every link is relative.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nightjar_ci.bisect.finding import Answer as Bisection
+from nightjar_ci.documents import read_document, write_text
+from nightjar_ci.errors import InputError
+from nightjar_ci.night import read_night
+from nightjar_ci.settings import Settings
+from nightjar_ci.site.badges import render_endpoint, render_svg
+from nightjar_ci.site.feed import render_json, render_rss
+from nightjar_ci.site.html import Page, render_html
+from nightjar_ci.site.status import Status, read_status
+from nightjar_ci.store import Store, open_store
+from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.nights import read_nights
+from nightjar_ci.verdict import read_verdicts
+
+_REPORTS = ("report.html", "jobs/*/capture/report.html")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What is published besides the store.
+
+    Attributes:
+        nights: a folder of night folders; those that the store lacks are imported with their verdicts.
+        bisections: a folder of bisections.
+        window: how many nights are shown at most.
+        reports: how many reports are published at most, the latest ones.
+        address: of the page, for links in the feeds; empty where it is not known.
+    """
+
+    nights: Path
+    bisections: Path
+    window: int = 400
+    reports: int = 30
+    address: str = ""
+
+
+def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, Status]:
+    """Writes the folder; what an earlier call left there and is still true stays.
+
+    Returns: the path of `index.html`, and what it says.
+
+    Raises:
+        InputError: `night.json` of a folder cannot be read.
+        StoreError: the store cannot be read or written.
+    """
+    folders = find_night_folders(sources.nights)
+    store = open_store(settings)
+    try:
+        _import_missing(store, folders)
+    finally:
+        store.close()
+    status = read_status(read_nights(settings, window=sources.window))
+    shown = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
+    published = {name: _publish(folders[name], out / "nights" / name) for name in shown}
+    reports = {name: f"nights/{name}/report.html" for name, found in published.items() if found}
+    bisections = list(_publish_bisections(sources.bisections, out / "bisections"))
+    verdicts = {name: str(folder / "verdicts.json") for name, folder in folders.items()}
+    page = Page(status=status, reports=reports, verdicts=verdicts, bisections=tuple(bisections), made_at=_now())
+    for row in status.rows:
+        write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer))
+        write_text(out / "badges" / f"{row.name}.json", render_endpoint(row.matrix, row.answer))
+    write_text(out / "badges" / "all.svg", render_svg("nightjar", status.answer))
+    write_text(out / "badges" / "all.json", render_endpoint("nightjar", status.answer))
+    write_text(out / "feed.xml", render_rss(status.events, sources.address))
+    write_text(out / "feed.json", render_json(status.events, sources.address))
+    write_text(out / "status.json", render_status(page))
+    write_text(out / "index.html", render_html(page))
+    return out / "index.html", status
+
+
+def find_night_folders(folder: Path) -> dict[str, Path]:
+    """The night folders in a folder, by the id of the night.
+
+    Raises:
+        InputError: a `night.json` cannot be read.
+    """
+    return {read_night(path.parent).id: path.parent for path in sorted(folder.glob("*/night.json"))}
+
+
+def render_status(page: Page) -> str:
+    """The status for programs: `nightjar.status/1`."""
+    status = page.status
+    document = {
+        "schema": "nightjar.status/1",
+        "made_at": page.made_at,
+        "answer": status.answer,
+        "rows": [
+            {
+                "name": row.name,
+                "matrix": row.matrix,
+                "place": row.place,
+                "devices": row.devices,
+                "answer": row.answer,
+                "nights": [
+                    {
+                        "id": night.id,
+                        "started_at": night.started_at,
+                        "answer": answer,
+                        "report": page.reports.get(night.id),
+                    }
+                    for night, answer in row.nights
+                ],
+            }
+            for row in status.rows
+        ],
+        "open": [
+            {
+                "row": one.row,
+                "since": one.since.id,
+                "nights": one.nights,
+                "changes": one.changes,
+                "verdict": one.verdict.model_dump(mode="json"),
+            }
+            for one in status.open
+        ],
+        "failed": [
+            {"row": row.name, "night": row.latest.id, "outcome": outcome.model_dump(mode="json")}
+            for row, outcome in status.failed
+        ],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _import_missing(store: Store, folders: Mapping[str, Path]) -> None:
+    """Remembers the nights that the store lacks, as another machine left them."""
+    known = set(store.night_ids())
+    for name, folder in folders.items():
+        if name in known:
+            continue
+        import_night(store, folder)
+        judged = folder / "verdicts.json"
+        if judged.exists():
+            verdicts = read_verdicts(judged).verdicts
+            store.add_verdicts(name, [one.model_dump(mode="json") for one in verdicts])
+
+
+def _publish(folder: Path, out: Path) -> Sequence[Path]:
+    """Copies the reports of a night that are newer than those that are there; returns what was found."""
+    found = [path for pattern in _REPORTS for path in sorted(folder.glob(pattern))]
+    for path in found:
+        target = out / path.relative_to(folder)
+        if not target.exists() or target.stat().st_mtime < path.stat().st_mtime:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
+    return found
+
+
+def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, str]]:
+    """Answers with the addresses of their pages, newest first; an unfinished bisection has none."""
+    paths = sorted(folder.glob("*/answer.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in paths:
+        page = path.parent / "report.html"
+        try:
+            answer = read_document(path, Bisection, "nightjar.answer/1")
+        except InputError:
+            continue  # of another version; its own page says more
+        if page.is_file():
+            target = out / path.parent.name / "report.html"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(page, target)
+            yield answer, f"bisections/{path.parent.name}/report.html"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
