@@ -7,12 +7,13 @@ variables that are added to those of the executor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
 from nightjar_ci.adapters.config import Adapter
 from nightjar_ci.placeholders import fill_placeholders
+from nightjar_ci.resources import Resources
 
 SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
 
@@ -34,6 +35,7 @@ class Job:
         executor: a name of `nightjar_ci.executors.EXECUTORS`.
         timeout_s: wall time after which the job is ended.
         adapter: how its result is read from what it wrote; None where it writes one itself.
+        resources: what it needs of the machines that it runs on.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Job:
     executor: str
     timeout_s: float
     adapter: Adapter | None = None
+    resources: Resources = field(default_factory=Resources)
 
     @property
     def seed(self) -> int:

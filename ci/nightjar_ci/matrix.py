@@ -23,6 +23,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.job import SAFE_ID, Job, Kind
 from nightjar_ci.placeholders import fill_placeholders
+from nightjar_ci.resources import Resources, merge_resources
 
 SCHEMA = "nightjar.matrix/1"
 RESERVED = ("seed", "out", "job")
@@ -60,6 +61,7 @@ class Defaults(_Strict):
     timeout_s: Seconds = 300
     kind: Kind = "train"
     env: dict[str, str] = {}
+    resources: Resources = Resources()
 
 
 class JobEntry(_Strict):
@@ -76,6 +78,7 @@ class JobEntry(_Strict):
     timeout_s: Seconds | None = None
     kind: Kind | None = None
     env: dict[str, str] = {}
+    resources: Resources | None = None
     adapter: Adapter | None = None
 
     @model_validator(mode="after")
@@ -166,7 +169,7 @@ def move_job(job: Job, *, executor: str | None = None, environment: str | None =
     """
     moved = replace(job, executor=executor or job.executor, environment=environment or job.environment)
     try:
-        _check_place(moved.executor, moved.environment)
+        _check_place(moved.executor, moved.environment, moved.resources)
     except ValueError as error:
         raise InputError(f"{job.id}: {error}.") from None
     return moved
@@ -180,7 +183,8 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
     if twice:
         raise ValueError(f"the seed {twice[0]} stands twice in 'seeds'")
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
-    _check_place(executor, environment)
+    resources = merge_resources(defaults.resources, entry.resources)
+    _check_place(executor, environment, resources)
     for combination in _combinations(entry):
         cell = fill_placeholders(entry.name, combination)
         for seed in (None,) if entry.seeds is None else entry.seeds:
@@ -201,6 +205,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 executor=executor,
                 timeout_s=defaults.timeout_s if entry.timeout_s is None else entry.timeout_s,
                 adapter=entry.adapter,
+                resources=resources,
             )
 
 
@@ -234,11 +239,17 @@ def _check_id(job_id: str) -> None:
         )
 
 
-def _check_place(executor: str, environment: str) -> None:
+def _check_place(executor: str, environment: str, resources: Resources) -> None:
     _known_executor(executor)
     kind, _ = parse_environment(environment)
     if kind not in EXECUTORS[executor].kinds:
         able = [name for name, one in EXECUTORS.items() if kind in one.kinds]
         raise ValueError(
             f"the executor {executor!r} cannot run in the environment {environment!r}: expected {' or '.join(able)}"
+        )
+    if resources.tasks > 1 and not EXECUTORS[executor].runs_several_tasks:
+        able = [name for name, one in EXECUTORS.items() if one.runs_several_tasks]
+        raise ValueError(
+            f"the executor {executor!r} runs a job as one process, and resources ask for {resources.nodes} nodes of "
+            f"{resources.tasks_per_node} tasks: expected {' or '.join(able)}"
         )

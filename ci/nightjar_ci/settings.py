@@ -24,6 +24,7 @@ class Settings:
         docker_network: network of the containers of jobs.
         docker_options: further options of `docker run`, such as `--gpus all`.
         docker_config_dir: where `docker login` leaves passwords of registries.
+        slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         index_url: the package index that uv asks; it may hold a password.
     """
 
@@ -32,6 +33,7 @@ class Settings:
     docker_network: str
     docker_options: tuple[str, ...]
     docker_config_dir: Path
+    slurm_options: tuple[str, ...] = ()
     index_url: str = field(default=f"https://{PYPI}/simple", repr=False)
 
     @property
@@ -61,16 +63,20 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """
     environ = os.environ if environ is None else environ
     state_dir = Path(environ.get("NIGHTJAR_STATE_DIR") or ".nightjar").absolute()
-    options = environ.get("NIGHTJAR_DOCKER_OPTIONS", "")
-    try:
-        docker_options = tuple(shlex.split(options))
-    except ValueError as error:
-        raise InputError(f"NIGHTJAR_DOCKER_OPTIONS: {error}, found {options!r}.", "quote it like a shell") from None
     return Settings(
         state_dir=state_dir,
         database_url=environ.get("NIGHTJAR_DATABASE_URL") or f"sqlite:///{state_dir / 'store.sqlite'}",
         docker_network=environ.get("NIGHTJAR_DOCKER_NETWORK") or "none",
-        docker_options=docker_options,
         docker_config_dir=Path(environ.get("DOCKER_CONFIG") or Path.home() / ".docker"),
+        docker_options=_read_options(environ, "NIGHTJAR_DOCKER_OPTIONS"),
+        slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), f"https://{PYPI}/simple"),
     )
+
+
+def _read_options(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = environ.get(name, "")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise InputError(f"{name}: {error}, found {text!r}.", "quote it like a shell") from None

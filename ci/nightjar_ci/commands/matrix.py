@@ -24,7 +24,7 @@ def command(
 
     jobs = expand(read_matrix(matrix))
     if as_json:
-        print(json.dumps([asdict(job) for job in jobs], indent=1))
+        print(json.dumps([asdict(job) for job in jobs], indent=1, default=lambda part: part.model_dump(mode="json")))
         return
     width = max(len(job.id) for job in jobs)
     for job in jobs:

@@ -10,13 +10,13 @@ import os
 import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from nightjar_ci.environments import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
-from nightjar_ci.executors.ending import judge_end, not_started
-from nightjar_ci.executors.process import STDERR, Ended, read_tail, run_process, signal_name
+from nightjar_ci.executors.ending import judge_end, not_started, seen_from_shell
+from nightjar_ci.executors.process import STDERR, Ended, read_tail, run_process
 from nightjar_ci.job import Job
 from nightjar_ci.night import now
 from nightjar_ci.outcome import Outcome
@@ -89,6 +89,7 @@ class DockerExecutor:
     """Runs jobs in containers, through the docker command."""
 
     kinds: frozenset[str] = frozenset({"image"})
+    runs_several_tasks: bool = False
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
         """Runs a job to its end (see `Executor`); an image that is not here is pulled first."""
@@ -138,7 +139,7 @@ class DockerExecutor:
         if _was_not_started(ended, log):
             why = f"docker could not start {inside[0]!r} in {image}: {log}"
             return not_started(job, why, "is the command in the image?", started_at, command)
-        return judge_end(job, _seen_from_inside(ended), command, folder, started_at)
+        return judge_end(job, seen_from_shell(ended), command, folder, started_at)
 
 
 def _find_problem(image: str) -> tuple[str, str] | None:
@@ -182,10 +183,3 @@ def _was_not_started(ended: Ended, log: str) -> bool:
     return ended.exit_code in (_CANNOT_RUN, _NOT_FOUND) and (
         "Error response from daemon" in log or "[FATAL tini" in log
     )
-
-
-def _seen_from_inside(ended: Ended) -> Ended:
-    """The end of the job, told from that of the docker command: 128 + n means that signal n ended the job."""
-    if ended.exit_code is not None and 128 < ended.exit_code < 128 + 65:
-        return replace(ended, exit_code=None, signal=signal_name(ended.exit_code - 128), peak_rss_bytes=None)
-    return replace(ended, peak_rss_bytes=None)  # that of the docker command

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from nightjar_ci.executors.process import STDERR, Ended, read_tail
+from nightjar_ci.executors.process import STDERR, Ended, read_tail, signal_name
 from nightjar_ci.job import Job
 from nightjar_ci.outcome import Outcome, State, make_outcome
 
@@ -42,6 +43,16 @@ def not_started(
     """The outcome of a job that could not be started."""
     message = f"{job.id}: not started: {problem}" + (f" Hint: {hint}" if hint else "")
     return make_outcome(job, state="not_started", started_at=started_at, command=command, message=message)
+
+
+def seen_from_shell(ended: Ended) -> Ended:
+    """The end of a job, told from that of docker or srun: 128 + n means that signal n ended the job.
+
+    Its peak memory is that of the command, and so unknown.
+    """
+    if ended.exit_code is not None and 128 < ended.exit_code < 128 + 65:
+        return replace(ended, exit_code=None, signal=signal_name(ended.exit_code - 128), peak_rss_bytes=None)
+    return replace(ended, peak_rss_bytes=None)
 
 
 def quote_log(path: Path) -> str:

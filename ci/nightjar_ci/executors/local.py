@@ -20,6 +20,7 @@ class LocalExecutor:
     """Runs jobs on this machine, in the environment's folder or the caller's working directory."""
 
     kinds: frozenset[str] = frozenset({"current", "uv"})
+    runs_several_tasks: bool = False
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
         """Runs a job to its end (see `Executor`)."""

@@ -87,7 +87,7 @@ def run_process(
     _running[process.pid] = on_end
     watchdog = _watch(process.pid, outside)
     try:
-        if not _wait(process.pid, start + timeout_s, _Follower(folder / STDERR, on_line) if on_line else None):
+        if not _wait(process.pid, start + timeout_s, Follower(folder / STDERR, on_line) if on_line else None):
             timed_out = True
             _end_group(process.pid, on_end)
     except BaseException:  # Ctrl-C or SIGTERM for us: the job goes with us
@@ -152,13 +152,14 @@ def read_tail(path: Path, lines: int = 20) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-class _Follower:
+class Follower:
     """Hands on the last line that a log has got since the last look; a progress bar's `\\r` ends a line as well."""
 
     def __init__(self, path: Path, on_line: Callable[[str], None]) -> None:
         self._path, self._on_line, self._seen = path, on_line, 0
 
     def look(self) -> None:
+        """Hands on the last line, if there is a new one."""
         try:
             size = self._path.stat().st_size
         except OSError:
@@ -170,7 +171,7 @@ class _Follower:
                 self._on_line(line.strip())
 
 
-def _wait(pid: int, deadline: float, follower: _Follower | None = None) -> bool:
+def _wait(pid: int, deadline: float, follower: Follower | None = None) -> bool:
     """Waits until a child has ended, without reaping it: until then its group's number is nobody else's."""
     pause = 0.005
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:

@@ -1,0 +1,183 @@
+"""Jobs on a real Slurm cluster of this machine: processes that meet, arrays, lost nodes, preemption, interruption."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_ci.executors import Task
+from nightjar_ci.executors.slurm.executor import STATE_FILE, SlurmExecutor
+from nightjar_ci.outcome import Outcome
+from nightjar_ci.resources import Resources
+from tests.ci.jobs import HERE, make_job, python
+from tests.ci.slurm_lab import Lab, find_obstacle, running_lab
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Lab]:
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    with running_lab(2) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(cluster: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    return cluster
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "what the test waits for did not happen"
+        time.sleep(0.05)
+
+
+class Running:
+    """A job that another thread runs."""
+
+    def __init__(self, folder: Path, *command: str, **changes: Any) -> None:
+        self.folder, self.lines = folder, list[str]()
+        folder.mkdir(exist_ok=True)
+        self._outcomes: list[Outcome] = []
+        self._stop = threading.Event()
+        task = Task(make_job(*command, executor="slurm", **changes), HERE, folder, self.lines.append)
+        self._thread = threading.Thread(
+            target=lambda: SlurmExecutor().run_many([task], lambda _, end: self._outcomes.append(end), self._stop),
+            daemon=True,
+        )
+        self._thread.start()
+
+    def until(self, name: str) -> str:
+        """Waits for a file of the job, and reads it."""
+        wait_for(lambda: (self.folder / name).exists() and (self.folder / name).read_text())
+        return (self.folder / name).read_text()
+
+    def outcome(self) -> Outcome:
+        self._thread.join(120)
+        assert self._outcomes, "the job has not ended"
+        return self._outcomes[0]
+
+    def stop(self) -> list[Outcome]:
+        self._stop.set()
+        self._thread.join(60)
+        return self._outcomes
+
+    @property
+    def slurm_id(self) -> str:
+        return str(json.loads(self.until(STATE_FILE))["id"])
+
+
+def run(folder: Path, *command: str, **changes: Any) -> Outcome:
+    return Running(folder, *command, **changes).outcome()
+
+
+PSUM = """
+import os, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+jax.distributed.initialize()
+mesh = Mesh(np.array(jax.devices()), ("data",))
+mine = lambda index: np.ones(1) * (1 + jax.process_index())
+x = jax.make_array_from_callback((jax.process_count(),), NamedSharding(mesh, P("data")), mine)
+total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, P()))(x)
+print("sum", os.environ["SLURMD_NODENAME"], jax.process_count(), float(total))
+"""
+
+# Counts to twelve, a quarter of a second each, from where the last attempt came to.
+COUNT = """
+import os, pathlib, time
+out = pathlib.Path(os.environ["NIGHTJAR_OUT"])
+mark, log = out / "checkpoint", out / "log"
+at = int(mark.read_text()) if mark.exists() else 0
+with log.open("a") as file:
+    file.write(os.environ["SLURMD_NODENAME"] + " from " + str(at) + chr(10))
+while at < 12:
+    time.sleep(0.25)
+    at += 1
+    (out / "new").write_text(str(at))
+    (out / "new").rename(mark)
+"""
+
+
+def test_processes_on_two_nodes_find_each_other_and_add_up(lab: Lab, tmp_path: Path) -> None:
+    outcome = run(
+        tmp_path / "job",
+        *python(PSUM),
+        env={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        resources=Resources(nodes=2),
+        timeout_s=300,
+    )
+    assert outcome.completed, outcome.message
+    lines = (tmp_path / "job" / "stdout.log").read_text().splitlines()
+    assert sorted(line for line in lines if "sum" in line) == ["0: sum n1 2 3.0", "1: sum n2 2 3.0"]
+
+
+def test_small_jobs_are_one_array_and_each_ends_as_itself(lab: Lab, tmp_path: Path) -> None:
+    tasks = []
+    for number in range(5):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        tasks.append(Task(make_job("sh", "-c", f"echo {number}; exit {number % 2}", id=f"j{number}"), HERE, folder))
+    ends: dict[str, Outcome] = {}
+    SlurmExecutor().run_many(tasks, lambda task, outcome: ends.update({task.job.id: outcome}))
+    assert [ends[f"j{n}"].state for n in range(5)] == ["completed", "failed"] * 2 + ["completed"]
+    assert [(tmp_path / str(n) / "stdout.log").read_text() for n in range(5)] == [f"{n}\n" for n in range(5)]
+    ids = {json.loads((tmp_path / str(n) / STATE_FILE).read_text())["id"].partition("_")[0] for n in range(5)}
+    assert len(ids) == 1
+
+
+def test_a_signal_inside_is_a_signal_and_the_log_streams(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", "sh", "-c", "echo working >&2; sleep 2; kill -SEGV $$")
+    outcome = job.outcome()
+    assert (outcome.state, outcome.exit_code, outcome.signal) == ("killed", None, "SIGSEGV")
+    assert "working" in job.lines
+    assert "working" in (outcome.message or "")
+
+
+def test_a_job_that_hangs_is_cancelled_at_its_timeout(lab: Lab, tmp_path: Path) -> None:
+    outcome = run(tmp_path / "job", "sleep", "60", timeout_s=2)
+    assert outcome.state == "timeout"
+    assert outcome.duration_s < 30
+    wait_for(lambda: lab.ask("squeue", "--noheader") == "")
+
+
+def test_a_cell_goes_on_from_its_checkpoint_when_its_node_is_taken_down(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *python(COUNT))
+    job.until("checkpoint")
+    node = job.until("log").split()[0]
+    lab.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    try:
+        assert job.outcome().completed
+    finally:
+        lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
+    first, second = (tmp_path / "job" / "log").read_text().splitlines()
+    other = next(one for one in lab.nodes if one != node)
+    assert first == f"{node} from 0"
+    assert second.startswith(f"{other} from ")
+    assert int(second.split()[-1]) > 0
+    assert "nightjar: restart 1" in (tmp_path / "job" / "stderr.log").read_text()
+    wait_for(lambda: lab.node_states()[node] == "idle")
+
+
+def test_what_the_user_interrupts_is_cancelled(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", "sleep", "60")
+    assert job.slurm_id
+    assert job.stop() == []
+    wait_for(lambda: lab.ask("squeue", "--noheader") == "")
+    assert not SlurmExecutor().under_way(tmp_path / "job")
+
+
+def test_what_slurm_will_never_start_is_not_started(lab: Lab, tmp_path: Path) -> None:
+    outcome = run(tmp_path / "job", "true", resources=Resources(nodes=9))
+    assert outcome.state == "not_started"
+    assert "for ever: PartitionConfig" in (outcome.message or "")
