@@ -1,8 +1,29 @@
-"""What all tests share: no property has a time limit of its own, so that a busy machine fails no test."""
+"""What all tests share: golden files; no property has a time limit, so that a busy machine fails no test."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("nightjar", deadline=None)
 settings.load_profile("nightjar")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="Rewrite the files that rendered text must equal.")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares text with the file of that name in `golden/` beside the test; `--update-golden` writes it instead."""
+
+    def check(name: str, text: str) -> None:
+        path = request.path.parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text()
+
+    return check

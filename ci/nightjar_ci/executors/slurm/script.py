@@ -88,7 +88,7 @@ def render_batch(name: str, place: Place, cells: Sequence[Cell], excluded: Seque
             "",
             *_render_start(place),
             "",
-            *_render_step(place),
+            *_render_step(place, sorted({name for cell in cells for name in cell.variables})),
             "",
         ]
     )
@@ -146,7 +146,7 @@ def _enter(place: Place) -> list[str]:
     )
 
 
-def _render_step(place: Place) -> list[str]:
+def _render_step(place: Place, variables: Sequence[str]) -> list[str]:
     step = ["srun", "--kill-on-bad-exit=1"]
     if place.resources.cpus_per_task is not None:  # since 22.05 srun no longer takes it from sbatch
         step.append(f"--cpus-per-task={place.resources.cpus_per_task}")
@@ -155,6 +155,7 @@ def _render_step(place: Place) -> list[str]:
     mounts = f'"--container-mounts=$folder:{OUT}'
     if place.image is not None:
         step += [shlex.quote(f"--container-image={name_for_pyxis(place.image)}"), "--no-container-mount-home"]
+        step.append(f"--container-env={','.join(variables)}")  # they win over the image's own
         if place.work is not None:
             mounts += f",{place.work}:{WORK}:ro"
             step.append(f"--container-workdir={WORK}")

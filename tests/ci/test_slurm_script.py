@@ -1,0 +1,168 @@
+"""The batch script as text, and as bash runs it; what is read from Slurm's answers. Nothing here needs a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import ExecutorError
+from nightjar_ci.executors.slurm import cluster
+from nightjar_ci.executors.slurm.cluster import Cluster, JobState, read_sacct, read_scontrol, read_squeue
+from nightjar_ci.executors.slurm.script import Cell, Place, name_for_pyxis, render_batch
+from nightjar_ci.resources import Resources
+
+TRAIN = ("nightjar-models", "train", "gpt_tiny", "--set", "text=it's here", "--out", "/nights/n/jobs/gpt-s0")
+CELL = Cell(folder="/nights/n/jobs/gpt-s0", command=TRAIN, variables={"NIGHTJAR_SEED": "0", "A": "$HOME `x`"})
+
+Golden = Callable[[str, str], None]
+
+
+def test_a_job_of_one_process(golden: Golden) -> None:
+    golden("slurm-one.sh", render_batch("nightjar-gpt-s0", Place(resources=Resources(), timeout_s=300), [CELL]))
+
+
+def test_a_job_of_two_nodes_with_gpus_in_a_container(golden: Golden) -> None:
+    wanted = Resources(nodes=2, tasks_per_node=8, gpus_per_task=1, cpus_per_task=12, memory="900G")
+    place = Place(
+        resources=wanted,
+        timeout_s=5400.5,
+        image="ghcr.io/nightjar/models:2026-11-21",
+        work="/src/jax",
+        options=("--partition=h100", "--account=ml infra"),
+    )
+    cell = Cell(
+        folder="/nights/n/jobs/gpt-s0",
+        command=(*TRAIN[:-1], "/out"),
+        variables={"NIGHTJAR_OUT": "/out", "NIGHTJAR_SEED": "0"},
+    )
+    golden("slurm-nodes.sh", render_batch("nightjar-gpt-s0", place, [cell], excluded=["n07"]))
+
+
+def test_small_jobs_are_an_array(golden: Golden) -> None:
+    cells = [
+        Cell(folder=f"/nights/n/jobs/a {n}", command=("run", str(n)), variables={"NIGHTJAR_SEED": str(n)})
+        for n in range(3)
+    ]
+    golden("slurm-array.sh", render_batch("nightjar-3-jobs", Place(resources=Resources(), timeout_s=60), cells))
+
+
+def bash(tmp_path: Path, restarts: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script of two cells with an srun that only runs its command."""
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
+    srun.chmod(0o755)
+    cells = []
+    for number in range(2):
+        folder = tmp_path / f"it's {number}"
+        folder.mkdir(exist_ok=True)
+        command = ("sh", "-c", 'echo "$WORD" "$0"; exit 3', f"a'b {number}")
+        cells.append(Cell(folder=str(folder), command=command, variables={"WORD": "$(no) `no`"}))
+    script = render_batch("x", Place(resources=Resources(), timeout_s=60, restarts=restarts), cells)
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **variables}
+    return subprocess.run(["bash"], input=script, env=environ, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_bash_runs_the_element_of_the_array_with_every_character_as_it_was(tmp_path: Path) -> None:
+    ended = bash(tmp_path, SLURM_ARRAY_TASK_ID="1")
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert (tmp_path / "it's 1" / "stdout.log").read_text() == "$(no) `no` a'b 1\n"
+    code, started, ended_at = (tmp_path / "it's 1" / "slurm.exit").read_text().split()
+    assert code == "3"
+    assert 0 <= float(ended_at) - float(started) < 60
+    assert list((tmp_path / "it's 0").iterdir()) == []
+
+
+def test_a_job_that_started_again_too_often_gives_up_and_says_so(tmp_path: Path) -> None:
+    assert bash(tmp_path, restarts=2, SLURM_RESTART_COUNT="2", SLURM_JOB_NODELIST="n1").returncode == 3
+    ended = bash(tmp_path, restarts=2, SLURM_RESTART_COUNT="3", SLURM_JOB_NODELIST="n1")
+    assert ended.returncode == 75
+    assert (
+        "restarted 3 times after lost nodes or preemptions: given up"
+        in (tmp_path / "it's 0" / "stderr.log").read_text()
+    )
+
+
+def test_scripts_are_clean_for_shellcheck() -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("no shellcheck on PATH")
+    for script in sorted((Path(__file__).parent / "golden").glob("slurm-*.sh")):
+        found = subprocess.run(
+            ["shellcheck", "--exclude=SC2016", str(script)], capture_output=True, text=True, check=False
+        )
+        assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [
+        ("localhost:5000/a/b:c", "localhost:5000#a/b:c"),
+        ("nvcr.io/nvidia/jax@sha256:0", "nvcr.io#nvidia/jax@sha256:0"),
+        ("./jax.sqsh", "./jax.sqsh"),
+        ("debian", "debian"),
+    ],
+)
+def test_an_image_is_named_as_pyxis_wants_it(image: str, named: str) -> None:
+    assert name_for_pyxis(image) == named
+
+
+def test_states_are_read_from_each_of_slurms_commands() -> None:
+    accounts = read_sacct("1|COMPLETED|2|n1|0:0\n2_0|NODE_FAIL|61|n[1-2]|1:0\n2_[1-4]|PENDING|0|None assigned|0:0\n")
+    assert accounts["1"] == JobState(state="COMPLETED", elapsed_s=2, nodes="n1", exit_code=0)
+    assert (accounts["2_0"].state, accounts["2_0"].ended, "2_[1-4]" in accounts) == ("NODE_FAIL", True, False)
+    queue = read_squeue("2_1|PENDING|0:00||Resources\n2_2|RUNNING|1-00:00:01|n3|None\n3|PENDING|0:00||BadConstraints\n")
+    assert queue["2_2"] == JobState(state="RUNNING", elapsed_s=86401, nodes="n3")
+    assert [queue[one].hopeless for one in ("2_1", "2_2", "3")] == [False, False, True]
+    shown = "JobId=9 JobState=FAILED Reason=None RunTime=00:01:00 NodeList=(null) ExitCode=0:9 DerivedExitCode=0:0"
+    assert read_scontrol(shown) == JobState(state="FAILED", elapsed_s=60, exit_code=137)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Puts shell scripts under the names of Slurm's commands."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def make(name: str, text: str) -> Path:
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "$0 $*" >>{tmp_path}/calls\n{text}\n')
+        program.chmod(0o755)
+        return tmp_path / "calls"
+
+    return make
+
+
+def test_accounts_are_asked_first_and_the_controller_for_what_they_lack(fake: Callable[[str, str], Path]) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", "echo '1|RUNNING|5|n1|0:0'")
+    calls = fake("squeue", "echo '2|PENDING|0:00||Priority'")
+    states = Cluster().states(["1", "2", "3"])
+    assert {one: state.state for one, state in states.items()} == {"1": "RUNNING", "2": "PENDING"}
+    assert "squeue --noheader --array --states=all" in calls.read_text()
+    assert "--jobs=2,3" in calls.read_text()
+
+
+def test_a_controller_that_restarts_is_asked_again(fake: Callable[[str, str], Path], tmp_path: Path) -> None:
+    busy = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+    fake("sbatch", f"[ -e {tmp_path}/up ] || {{ touch {tmp_path}/up; echo '{busy}' >&2; exit 1; }}; echo '7;lab'")
+    assert Cluster().submit("#!/bin/bash\n") == "7"
+
+
+def test_a_controller_that_stays_away_is_a_failure_of_the_machine(
+    fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE_S", 0.1)
+    fake("sbatch", "echo 'sbatch: error: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(ExecutorError, match="has not answered for") as caught:
+        Cluster().submit("#!/bin/bash\n")
+    assert caught.value.exit_code == 3
+
+
+def test_variables_of_an_allocation_around_us_do_not_reach_the_job(fake: Callable[[str, str], Path]) -> None:
+    fake("sbatch", 'echo "$SLURM_NTASKS-$SLURM_CONF"')
+    given = {"PATH": os.environ["PATH"], "SLURM_NTASKS": "8", "SLURM_CONF": "/etc/slurm.conf"}
+    assert Cluster().submit("#!/bin/bash\n", given) == "-/etc/slurm.conf"
