@@ -1,40 +1,121 @@
-// The image tree, written once: base -> jax -> models. `nightjar-ci images list` prints it, `images build` builds it,
-// tests/docker test each image with its parents' tests. Pins stand in versions.json, Python packages in locks/.
+// The image tree, written once: base -> cuda -> jax -> te, dali, profiling, models -> devcontainer (cuda, te and dali only
+// where there is a GPU). `nightjar-ci images list` prints it, `images build` builds it, tests/docker test each image with
+// its parents' tests. Pins stand in versions.json, Python packages in locks/, the layers that they form in layers.txt.
 //
 //   docker buildx bake --file docker/versions.json --file docker/docker-bake.hcl --print
 //
-// An image is tagged nightjar/TARGET:FLAVOR, such as nightjar/models:cpu.
+// Each target of the tree is a matrix over FLAVORS, PYTHONS and ARCHS: a cell is called jax-cuda12-py313-amd64, and the
+// group `jax` is the one that FLAVOR, IMAGE_PYTHON and IMAGE_ARCH choose. An image is tagged nightjar/TARGET:FLAVOR, with
+// -py312 or -arm64 behind it where that is not the default.
 
 variable "FLAVOR" {
   default = "cpu" // locks/jax-FLAVOR.txt: the same tree with another lock
 }
 
+variable "IMAGE_PYTHON" {
+  default = DEFAULT_PYTHON
+}
+
+variable "IMAGE_ARCH" {
+  default = DEFAULT_ARCH
+}
+
 variable "BASE_IMAGE" {
-  default = "nightjar/ground-floor:${DEBIAN_SUITE}"
+  default = "" // the ground floor; GROUND_FLOORS of versions.json where empty
+}
+
+variable "NSYS" {
+  default = "none" // debian: Nsight Systems of Debian's non-free archive in the profiling image
 }
 
 variable "REVISION" {
   default = "" // the git commit, for the label
 }
 
+variable "LOCK_DIGESTS" {
+  default = "{}" // JSON, lock name to SHA-256: checked in the build, and for the label
+}
+
+variable "FLAVORS" {
+  default = ["cpu", "cuda12", "cuda13"]
+}
+
+variable "GPU_FLAVORS" {
+  default = ["cuda12", "cuda13"]
+}
+
+variable "PYTHONS" {
+  default = ["3.12", "3.13"]
+}
+
+variable "ARCHS" {
+  default = ["amd64", "arm64"]
+}
+
+// What is built where nobody names an image, and all there is to build.
 group "default" {
-  targets = ["base", "jax", "models"]
+  targets = FLAVOR == "cpu" ? ["base", "jax", "models"] : ["base", "cuda", "jax", "models"]
+}
+
+group "tree" {
+  targets = concat(["base", "jax", "profiling", "models", "devcontainer"], FLAVOR == "cpu" ? [] : ["cuda", "te", "dali"])
+}
+
+group "base" { targets = [chosen("base")] }
+group "cuda" { targets = [chosen("cuda")] }
+group "jax" { targets = [chosen("jax")] }
+group "te" { targets = [chosen("te")] }
+group "dali" { targets = [chosen("dali")] }
+group "profiling" { targets = [chosen("profiling")] }
+group "models" { targets = [chosen("models")] }
+group "devcontainer" { targets = [chosen("devcontainer")] }
+
+function "cell" {
+  params = [name, flavor, python, arch]
+  result = "${name}-${flavor}-py${replace(python, ".", "")}-${arch}"
+}
+
+function "chosen" {
+  params = [name]
+  result = cell(name, FLAVOR, IMAGE_PYTHON, IMAGE_ARCH)
+}
+
+function "context" {
+  params = [name, flavor, python, arch]
+  result = "target:${cell(name, flavor, python, arch)}"
+}
+
+function "ground_floor" {
+  params = [python, arch]
+  result = BASE_IMAGE != "" ? BASE_IMAGE : "${GROUND_FLOORS[python]}${arch == DEFAULT_ARCH ? "" : "-${arch}"}"
+}
+
+// NVIDIA's own images bring CUDA, cuDNN and NCCL; then the wheels stay out.
+function "cuda_source" {
+  params = []
+  result = length(regexall("^(nvcr[.]io/)?nvidia/", BASE_IMAGE)) > 0 ? "image" : "wheels"
+}
+
+function "digest" {
+  params = [lock]
+  result = lookup(jsondecode(LOCK_DIGESTS), lock, "")
 }
 
 function "labels" {
-  params = [target, description]
+  params = [name, flavor, python, arch, lock, description]
   result = {
-    "org.opencontainers.image.title"       = "nightjar/${target}"
+    "org.opencontainers.image.title"       = "nightjar/${name}"
     "org.opencontainers.image.description" = description
     "org.opencontainers.image.revision"    = REVISION
-    "nightjar.flavor"                      = FLAVOR
-    "org.opencontainers.image.base.name"   = BASE_IMAGE
+    "org.opencontainers.image.base.name"   = ground_floor(python, arch)
+    "nightjar.flavor"                      = flavor
+    "nightjar.lock"                        = lock == "" ? "" : "${lock} ${digest(lock)}"
   }
 }
 
 function "tags" {
-  params = [target]
-  result = ["nightjar/${target}:${FLAVOR}"]
+  params = [name, flavor, python, arch]
+  result = ["nightjar/${name}:${flavor}${python == DEFAULT_PYTHON ? "" : "-py${replace(python, ".", "")}"}${arch == DEFAULT_ARCH ? "" : "-${arch}"}"]
 }
 
 target "_common" {
@@ -44,41 +125,171 @@ target "_common" {
   }
 }
 
-target "base" {
+target "base_cells" {
   inherits   = ["_common"]
+  name       = cell("base", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
   context    = "docker"
   dockerfile = "Dockerfile.base"
-  args       = { BASE_IMAGE = BASE_IMAGE }
-  tags       = tags("base")
-  labels     = labels("base", "Debian, Python and a non-root user")
+  args = {
+    BASE_IMAGE = ground_floor(python, arch)
+    PYTHON = python
+  }
+  tags   = tags("base", flavor, python, arch)
+  labels = labels("base", flavor, python, arch, "", "Debian, Python and a non-root user")
 }
 
-// The builder stage that jax and models install Python packages in; it is not an image that anyone runs.
-target "tools" {
+// The builder stage in which the others install Python packages; it is not an image that anyone runs.
+target "tools_cells" {
   inherits   = ["_common"]
+  name       = cell("tools", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.tools"
+  contexts = {
+    base = context("base", flavor, python, arch)
+  }
+  output = ["type=cacheonly"]
+}
+
+target "cuda_cells" {
+  inherits   = ["_common"]
+  name       = cell("cuda", flavor, python, arch)
+  matrix     = { flavor = GPU_FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.cuda"
+  contexts = {
+    base = context("base", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "jax-${flavor}"
+    EXPECTED_SHA256 = digest("jax-${flavor}")
+    CUDA = cuda_source()
+  }
+  tags   = tags("cuda", flavor, python, arch)
+  labels = labels("cuda", flavor, python, arch, "jax-${flavor}", "CUDA, cuDNN, NCCL and NVSHMEM that JAX is tested against")
+}
+
+target "jax_cells" {
+  inherits   = ["_common"]
+  name       = cell("jax", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
   context    = "docker"
   dockerfile = "Dockerfile.jax"
-  target     = "tools"
-  contexts   = { base = "target:base" }
-  output     = ["type=cacheonly"]
+  contexts = {
+    below = flavor == "cpu" ? context("base", flavor, python, arch) : context("cuda", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "jax-${flavor}"
+    EXPECTED_SHA256 = digest("jax-${flavor}")
+  }
+  tags   = tags("jax", flavor, python, arch)
+  labels = labels("jax", flavor, python, arch, "jax-${flavor}", "JAX, Flax, Optax, Orbax and Grain")
 }
 
-target "jax" {
+target "te_cells" {
   inherits   = ["_common"]
+  name       = cell("te", flavor, python, arch)
+  matrix     = { flavor = GPU_FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
   context    = "docker"
-  dockerfile = "Dockerfile.jax"
-  contexts   = { base = "target:base" }
-  args       = { LOCK = "jax-${FLAVOR}" }
-  tags       = tags("jax")
-  labels     = labels("jax", "JAX, Flax, Optax, Orbax and Grain")
+  dockerfile = "Dockerfile.te"
+  contexts = {
+    jax = context("jax", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "te-${flavor}"
+    EXPECTED_SHA256 = digest("te-${flavor}")
+    BELOW = "jax-${flavor}"
+  }
+  tags   = tags("te", flavor, python, arch)
+  labels = labels("te", flavor, python, arch, "te-${flavor}", "TransformerEngine for JAX")
 }
 
-target "models" {
+target "dali_cells" {
   inherits   = ["_common"]
+  name       = cell("dali", flavor, python, arch)
+  matrix     = { flavor = GPU_FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.dali"
+  contexts = {
+    jax = context("jax", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "dali-${flavor}"
+    EXPECTED_SHA256 = digest("dali-${flavor}")
+    BELOW = "jax-${flavor}"
+  }
+  tags   = tags("dali", flavor, python, arch)
+  labels = labels("dali", flavor, python, arch, "dali-${flavor}", "NVIDIA DALI beside JAX")
+}
+
+target "profiling_cells" {
+  inherits   = ["_common"]
+  name       = cell("profiling", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "."
+  dockerfile = "docker/Dockerfile.profiling"
+  contexts = {
+    jax = context("jax", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "profiling"
+    EXPECTED_SHA256 = digest("profiling")
+    BELOW = "jax-${flavor}"
+    NSYS = NSYS
+  }
+  tags   = tags("profiling", flavor, python, arch)
+  labels = labels("profiling", flavor, python, arch, "profiling", "Nightjar's profiler on JAX")
+}
+
+target "models_cells" {
+  inherits   = ["_common"]
+  name       = cell("models", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
   context    = "."
   dockerfile = "docker/Dockerfile.models"
-  contexts   = { jax = "target:jax", tools = "target:tools" }
-  args       = { LOCK = "jax-${FLAVOR}" }
-  tags       = tags("models")
-  labels     = labels("models", "Nightjar's workloads, CI and profiler on JAX")
+  contexts = {
+    jax = context("jax", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "models"
+    EXPECTED_SHA256 = digest("models")
+    BELOW = "jax-${flavor}"
+  }
+  tags   = tags("models", flavor, python, arch)
+  labels = labels("models", flavor, python, arch, "models", "Nightjar's workloads, CI and profiler on JAX")
+}
+
+target "devcontainer_cells" {
+  inherits   = ["_common"]
+  name       = cell("devcontainer", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.devcontainer"
+  contexts = {
+    models = context("models", flavor, python, arch)
+    tools = context("tools", flavor, python, arch)
+  }
+  args = {
+    LOCK = "dev"
+    EXPECTED_SHA256 = digest("dev")
+    BELOW = "models jax-${flavor}"
+  }
+  tags   = tags("devcontainer", flavor, python, arch)
+  labels = labels("devcontainer", flavor, python, arch, "dev", "Where Nightjar is developed")
 }

@@ -1,14 +1,63 @@
 #!/usr/bin/env bash
-# Runs in the build of the base image: adds what is missing of os-packages.txt, and the user (UID is
-# its only argument) that containers run as.
+# Runs in builder stages: adds OS packages and leaves every file that this changed under /target, with the pinned date,
+# so that two builds from one state of the mirror are the same bytes.
+#
+#   os-layer.sh base LIST UID PYTHON   packages of LIST (one a line, # comments), the user that containers run as, and
+#                                      /opt/nightjar, an empty virtual environment; fails where python3 is not PYTHON
+#   os-layer.sh add LIST               packages of LIST
 set -euo pipefail
+umask 022
 
-mapfile -t packages < <(sed -E 's/[[:space:]]*#.*//; /^$/d' /usr/share/nightjar/os-packages.txt)
-if ! dpkg --status "${packages[@]}" >/dev/null 2>&1; then
-  apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}"
-  rm -rf /var/lib/apt/lists/* /var/cache/{apt,debconf,ldconfig}/* /var/log/{apt,*.log}
-fi
-useradd --uid "$1" --user-group --create-home --no-log-init --shell /bin/bash nightjar
-rm -f /etc/{passwd,group,shadow,gshadow,subuid,subgid}-
-chmod 755 /home/nightjar
+install_packages() { # LIST
+  local packages
+  mapfile -t packages < <(sed -E 's/[[:space:]]*#.*//; /^$/d' "$1")
+  dpkg --status "${packages[@]}" >/dev/null 2>&1 && return
+  apt-get -qq -o Dpkg::Use-Pty=0 update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends "${packages[@]}"
+}
+
+add_user() { # UID
+  useradd --uid "$1" --user-group --create-home --no-log-init --shell /bin/bash nightjar
+  chmod 755 /home/nightjar
+}
+
+check_python() { # WANTED
+  local found
+  found=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  [ "$found" = "$1" ] && return
+  printf 'error: BASE_IMAGE has Python %s, expected %s.\nHint: IMAGE_PYTHON=%s, or another BASE_IMAGE\n' "$found" "$1" "$found" >&2
+  exit 2
+}
+
+# A file of the OS that this build changed has a newer ctime than the mark; nothing else can tell it from the rest.
+stage() { # MARK
+  local left=(/proc /sys /dev /run /tmp /mnt /root /target /var/cache /var/log /var/lib/apt/lists)
+  left+=(/etc/resolv.conf /etc/hosts /etc/hostname /etc/{passwd,group,shadow,gshadow,subuid,subgid}- '*-old')
+  left+=('*/__pycache__') # these name the time of their source
+  local skip=() path
+  for path in "${left[@]}"; do skip+=(-o -path "$path"); done
+  mkdir /target
+  find / -xdev \( -false "${skip[@]}" \) -prune -o \( ! -type d -o -empty \) -cnewer "$1" -print0 |
+    xargs -0 --no-run-if-empty cp -a --parents --target-directory /target
+  find /target -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+}
+
+mark=$(mktemp)
+sleep 0.1 # file systems count time in ticks
+case $1 in
+base)
+  install_packages "$2"
+  check_python "$4"
+  add_user "$3"
+  python3 -m venv --without-pip /opt/nightjar
+  install -D --mode 644 "$2" /usr/share/nightjar/os-packages.txt
+  ;;
+add)
+  install_packages "$2"
+  ;;
+*)
+  echo "error: os-layer.sh: unknown layer '$1': expected base or add." >&2
+  exit 2
+  ;;
+esac
+stage "$mark"

@@ -1,43 +1,65 @@
 #!/usr/bin/env bash
-# Runs in builder stages: leaves one layer of Python packages under /target (tools: under /skeleton), the same bytes
-# whenever one lock is built.
+# Runs in builder stages: leaves one layer of Python packages under /target, the same bytes whenever one lock is built.
 #
-#   python-layer.sh tools LOCK                       uv of a hashed lock in /tools; /opt/nightjar, empty, and so in /skeleton
-#   python-layer.sh lock LOCK only|except WHICH...   packages of a hashed lock; WHICH is a name, or a lock for all its names
-#   python-layer.sh source LOCK FOLDER...            source trees, built with the build backend of a hashed lock
+#   python-layer.sh tools LOCK             uv and pip of a hashed lock in /tools
+#   python-layer.sh split LOCK [BELOW...]  /layers/LAYER.txt for each LAYER of layers.txt: the entries of /locks/LOCK.txt that
+#                                          are its, without those of the locks below. EXPECTED_SHA256, where set, is checked;
+#                                          CUDA=image leaves out what an NVIDIA image has
+#   python-layer.sh install LIST           the packages of a part of a lock
+#   python-layer.sh source LOCK FOLDER...  source trees, built with the build backend of a hashed lock
+#   python-layer.sh wheels FOLDER          wheels that an earlier stage built
 #
-# `--mount=type=secret,id=index` may hold `export UV_DEFAULT_INDEX=...` and the like; none of it stays in a layer.
+# A part of a lock that a night leaves as it was is the same file, so its layer comes from the cache. `--mount=type=secret,
+# id=index` may hold `export UV_DEFAULT_INDEX=...` and the like; none of it stays in a layer.
 set -euo pipefail
 umask 022
 
 readonly PREFIX=/opt/nightjar
+readonly LAYERS=/usr/local/share/nightjar/layers.txt
 if [ -f /run/secrets/index ]; then
   # shellcheck source=/dev/null
   . /run/secrets/index
 fi
 export UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
-names() { # WHICH...
-  local which
-  for which; do
-    if [ -f "$which" ]; then
-      sed -nE 's/^([A-Za-z0-9._-]+)==.*/\1/p' "$which"
-    else
-      echo "$which"
-    fi
-  done
+fail() { # CODE MESSAGE HINT
+  printf 'error: python-layer.sh: %s\nHint: %s\n' "$2" "$3" >&2
+  exit "$1"
 }
 
-# The entries of a lock whose name is (only) or is not (except) among the names given.
-choose() { # LOCK only|except NAME...
-  local lock=$1 wanted=$2
-  shift 2
-  awk -v names=" $* " -v only="$([ "$wanted" = only ] && echo 1 || echo 0)" '
-    /^[A-Za-z0-9]/ { split($1, part, "=="); keep = (index(names, " " part[1] " ") > 0) == only }
-    keep' "$lock"
+names() { # LOCK...
+  [ $# = 0 ] || sed -nE 's/^([A-Za-z0-9._-]+)==.*/\1/p' "$@" | sort -u
+}
+
+layer_of() { # NAME
+  local layer patterns pattern
+  while read -r layer patterns; do
+    case $layer in '#'* | '') continue ;; esac
+    set -f
+    for pattern in $patterns; do
+      # shellcheck disable=SC2254  # a pattern
+      case $1 in $pattern) echo "$layer" && return ;; esac
+    done
+  done <"$LAYERS"
+}
+
+# Comments are dropped: why a package is there changes more often than the package.
+split_lock() { # LOCK [BELOW...]
+  local lock=/locks/$1.txt below=() name
+  for name in "${@:2}"; do below+=("/locks/$name.txt"); done
+  [ -z "${EXPECTED_SHA256:-}" ] || echo "$EXPECTED_SHA256  $lock" | sha256sum --check --status ||
+    fail 3 "$(basename "$lock") of the build context is not that of the checkout." "touch docker/locks/*.txt, build again"
+  mkdir -p /layers
+  sed -nE 's/^([^# ]\S*) .*/\1/p' "$LAYERS" | while read -r layer; do : >"/layers/$layer.txt"; done
+  comm -23 <(names "$lock") <(names "${below[@]}") | while read -r name; do
+    awk -v name="$name" '/^[A-Za-z0-9]/ { split($1, part, "=="); keep = part[1] == name } keep && !/^ +#/' "$lock" \
+      >>"/layers/$(layer_of "$name").txt"
+  done
+  [ "${CUDA:-wheels}" = wheels ] || for name in cuda-core cuda-blas cuda-sparse cudnn comm; do : >"/layers/$name.txt"; done
 }
 
 install_packages() {
+  mkdir -p /target
   /tools/bin/uv pip install --quiet --python "$PREFIX/bin/python" --prefix "/target$PREFIX" --no-deps "$@"
 }
 
@@ -45,33 +67,36 @@ install_packages() {
 # and Python never checks it (importing JAX takes 0.9 s with it, 2.9 s without). A set in it is written in the order of
 # its hashes, hence the seed.
 finish() { # FOLDER that becomes / of the image
-  PYTHONHASHSEED=0 python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s "$1" -p / "$1$PREFIX/lib"
+  if [ -d "$1$PREFIX/lib" ]; then
+    PYTHONHASHSEED=0 python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s "$1" -p / "$1$PREFIX/lib"
+  fi
   rm -f "$1$PREFIX/.lock" # uv's, and writable by everybody
-  chmod -R a+rX "$1$PREFIX"
+  [ ! -d "$1$PREFIX" ] || chmod -R a+rX "$1$PREFIX"
   find "$1" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
 }
 
 case $1 in
 tools)
-  mkdir /skeleton /target
-  python3 -m venv /tools
+  /usr/bin/python3 -m venv /tools
   /tools/bin/pip install --quiet --no-cache-dir --require-hashes -r "$2"
-  python3 -m venv --without-pip "$PREFIX"
-  cp -a --parents "$PREFIX" /skeleton
-  finish /skeleton
   ;;
-lock)
-  mapfile -t which < <(names "${@:4}")
-  choose "$2" "$3" "${which[@]}" >/tmp/chosen.txt
-  install_packages --require-hashes -r /tmp/chosen.txt
+split)
+  split_lock "${@:2}"
+  ;;
+install)
+  mkdir -p /target
+  [ ! -s "$2" ] || install_packages --require-hashes -r "$2"
   finish /target
   ;;
 source)
   install_packages --build-constraints "$2" "${@:3}"
   finish /target
   ;;
+wheels)
+  install_packages "$2"/*.whl
+  finish /target
+  ;;
 *)
-  echo "error: python-layer.sh: unknown layer '$1': expected tools, lock or source." >&2
-  exit 2
+  fail 2 "unknown layer '$1': expected tools, split, install, source or wheels." "read the head of docker/python-layer.sh"
   ;;
 esac

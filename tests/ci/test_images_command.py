@@ -12,8 +12,12 @@ from nightjar_ci.images.tree import find_checkout
 CHECKOUT = find_checkout(Path(__file__).parent)
 LABELS = {"org.opencontainers.image.base.name": "debian:trixie", "org.opencontainers.image.description": "x"}
 TREE = {
-    "base": {"tags": ["nightjar/base:cpu"], "labels": LABELS},
-    "jax": {"tags": ["nightjar/jax:cpu"], "labels": LABELS, "contexts": {"base": "target:base"}},
+    name: {
+        "tags": [f"nightjar/{name}:cpu"],
+        "labels": {**LABELS, "org.opencontainers.image.title": f"nightjar/{name}"},
+        "contexts": {parent: f"target:{parent}" for parent in parents},
+    }
+    for name, parents in {"base": [], "jax": ["base"]}.items()
 }
 DOCKER = """#!/bin/sh
 case "$*" in
@@ -64,7 +68,7 @@ def test_no_engine_ends_with_3_and_the_next_step(environ: dict[str, str], comman
     ("arguments", "message"),
     [
         (["build", "jaxx"], "unknown image 'jaxx': expected one of base, jax."),
-        (["list", "--flavor", "cuda"], "unknown flavor 'cuda': expected one of cpu, cuda12."),
+        (["list", "--flavor", "cuda"], "unknown flavor 'cuda': expected one of cpu, cuda12, cuda13."),
         (["build", "--fast"], "No such option"),
     ],
 )

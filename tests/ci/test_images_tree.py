@@ -20,7 +20,8 @@ def bake(parents: dict[str, list[str]], stages: tuple[str, ...] = ()) -> str:
     """What `bake --print` writes for images with these parents, and builder stages, which have no tag."""
     targets: dict[str, object] = {}
     for name, above in parents.items():
-        target: dict[str, object] = {"labels": LABELS, "contexts": {one: f"target:{one}" for one in above}}
+        labels = {**LABELS, "org.opencontainers.image.title": f"nightjar/{name}"}
+        target: dict[str, object] = {"labels": labels, "contexts": {one: f"target:{one}" for one in above}}
         targets[name] = target if name in stages else {**target, "tags": [f"nightjar/{name}:cpu"]}
     return json.dumps({"group": {}, "target": targets})
 

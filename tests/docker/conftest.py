@@ -17,7 +17,7 @@ from docker.client import DockerClient
 
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.process import ToolError, run_captured
-from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree
+from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, select_images
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 
@@ -37,7 +37,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except ToolError as error:
         metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=error.message), id=name)])
         return
-    images = [image for image in tree if name in ancestry(image, tree) and wanted in (None, image.name)]
+    images = [
+        image
+        for image in tree
+        if name in ancestry(image, tree) and (image.by_default if wanted is None else image.name == wanted)
+    ]
     metafunc.parametrize("image", images, ids=[image.name for image in images], scope="session")
 
 
@@ -77,8 +81,8 @@ def client() -> Iterator[DockerClient]:
 
 @pytest.fixture(scope="session")
 def tree(client: DockerClient, pytestconfig: pytest.Config) -> tuple[Image, ...]:
-    """The images of this checkout, built."""
-    tree = read_tree(CHECKOUT, get_flavor(pytestconfig))
+    """The images under test, built: those of the default, or the one asked for."""
+    tree = select_images(read_tree(CHECKOUT, get_flavor(pytestconfig)), pytestconfig.getoption("--image", None))
     there = {tag for image in client.images.list() for tag in image.tags}
     missing = [image.tag for image in tree if image.tag not in there]
     if missing:

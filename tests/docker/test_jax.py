@@ -14,8 +14,16 @@ from tests.docker.conftest import CHECKOUT, Runner
 
 pytestmark = pytest.mark.docker
 
-LOCKS = {"jax": ["jax-{flavor}"], "models": ["jax-{flavor}", "models"]}
-OWN = {"models": {"nightjar-ci", "nightjar-models", "nightjar-profiling"}}
+LOCKS = {
+    "jax": ["jax-{flavor}"],
+    "models": ["jax-{flavor}", "models"],
+    "devcontainer": ["jax-{flavor}", "models", "dev"],
+    "profiling": ["jax-{flavor}", "profiling"],
+    "te": ["jax-{flavor}", "te-{flavor}", "te-source"],
+    "dali": ["jax-{flavor}", "dali-{flavor}"],
+}
+ALL_OWN = {"nightjar-ci", "nightjar-models", "nightjar-profiling"}
+OWN = {"models": ALL_OWN, "devcontainer": ALL_OWN, "profiling": {"nightjar-profiling"}}
 LIST_INSTALLED = """
 import importlib.metadata, json, platform
 installed = {d.name: d.version for d in importlib.metadata.distributions(path=[PATH])}

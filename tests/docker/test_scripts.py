@@ -73,6 +73,6 @@ def test_ground_floor_refuses_an_argument_that_it_does_not_know(environ: dict[st
 
 
 def test_python_layer_refuses_a_layer_that_it_does_not_know(environ: dict[str, str]) -> None:
-    done = script("python-layer.sh", "wheels", environ=environ)
+    done = script("python-layer.sh", "wheel", environ=environ)
     assert done.returncode == 2
-    assert "unknown layer 'wheels': expected tools, lock or source" in done.stderr
+    assert "unknown layer 'wheel': expected tools, split, install, source or wheels" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
@@ -9,12 +10,13 @@ import pytest
 
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.locks import FOLDER, list_locks
-from nightjar_ci.images.process import ToolError
-from nightjar_ci.images.tree import Image, find_flavors, read_tree
+from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.images.tree import Image, find_flavors, read_tree, render_bake
 from tests.docker.conftest import CHECKOUT
 from tests.docker.test_jax import LOCKS
 
 pytestmark = pytest.mark.docker
+ARCHS = ("amd64", "arm64")
 
 
 @pytest.fixture
@@ -25,19 +27,27 @@ def images() -> tuple[Image, ...]:
         pytest.skip(error.message)
 
 
-def test_each_image_has_its_dockerfile_and_its_tests(images: tuple[Image, ...]) -> None:
+def test_each_image_has_its_dockerfile_and_its_tests() -> None:
+    images = read_whole_tree()
     names = {image.name for image in images}
-    assert {
-        path.suffix[1:] for path in (CHECKOUT / "docker").glob("Dockerfile.*") if path.suffix != ".dockerignore"
-    } == names
+    dockerfiles = {path for path in (CHECKOUT / "docker").glob("Dockerfile.*") if path.suffix != ".dockerignore"}
+    assert {path.suffix[1:] for path in dockerfiles} - {"tools"} == names
     tests = {path.stem.removeprefix("test_") for path in (CHECKOUT / "tests/docker").glob("test_*.py")}
     assert names <= tests
-    assert {image.name for image in images if image.name != "base"} == set(LOCKS)
+    assert {image.name for image in images if image.name not in ("base", "cuda")} == set(LOCKS)
 
 
-def test_docs_list_the_images_of_the_tree(images: tuple[Image, ...]) -> None:
+def read_whole_tree() -> tuple[Image, ...]:
+    try:
+        return read_tree(CHECKOUT, "cuda12")
+    except ToolError as error:
+        pytest.skip(error.message)
+
+
+def test_docs_list_the_images_of_the_tree() -> None:
     text = (CHECKOUT / "docs/images.md").read_text()
-    assert re.findall(r"^\| `(nightjar/\S+)` \|", text, re.MULTILINE) == [image.tag for image in images]
+    listed = re.findall(r"^\| `(nightjar/\S+)` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(image.tag.partition(":")[0] for image in read_whole_tree())
 
 
 def test_every_lock_file_is_in_the_table_of_locks() -> None:
@@ -48,8 +58,40 @@ def test_every_lock_file_is_in_the_table_of_locks() -> None:
 
 @pytest.mark.parametrize("flavor", find_flavors(CHECKOUT))
 def test_every_flavor_is_the_same_tree_with_another_lock(images: tuple[Image, ...], flavor: str) -> None:
-    renamed = [image.tag.replace(":cpu", f":{flavor}") for image in images]
-    assert [image.tag for image in read_tree(CHECKOUT, flavor)] == renamed
+    renamed = {image.tag.replace(":cpu", f":{flavor}") for image in images}
+    more = set() if flavor == "cpu" else {f"nightjar/{name}:{flavor}" for name in ("cuda", "te", "dali")}
+    assert {image.tag for image in read_tree(CHECKOUT, flavor)} == renamed | more
+
+
+def test_the_matrix_holds_every_flavor_python_and_architecture() -> None:
+    command = render_bake(["jax_cells"], options=["--print"])
+    try:
+        printed = run_captured(command.argv, cwd=CHECKOUT, variables=command.variables)
+    except ToolError as error:
+        pytest.skip(error.message)
+    targets = json.loads(printed)["target"]
+    flavors = find_flavors(CHECKOUT)
+    cells = {f"jax-{flavor}-py{python}-{arch}" for flavor in flavors for python in ("312", "313") for arch in ARCHS}
+    assert cells == {name for name in targets if name.startswith("jax-")}
+    assert targets["jax-cuda13-py312-arm64"]["platforms"] == ["linux/arm64"]
+    assert targets["jax-cuda13-py312-arm64"]["tags"] == ["nightjar/jax:cuda13-py312-arm64"]
+    assert targets["jax-cpu-py313-amd64"]["contexts"]["below"] == "target:base-cpu-py313-amd64"
+    assert targets["jax-cuda12-py313-amd64"]["contexts"]["below"] == "target:cuda-cuda12-py313-amd64"
+
+
+@pytest.mark.parametrize(
+    ("base", "source"),
+    [("nvcr.io/nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04", "image"), ("debian:trixie-slim", "wheels")],
+)
+def test_cuda_comes_from_nvidias_image_where_one_is_the_base(base: str, source: str) -> None:
+    command = render_bake(["cuda"], flavor="cuda13", options=["--print"])
+    try:
+        printed = run_captured(command.argv, cwd=CHECKOUT, variables={**command.variables, "BASE_IMAGE": base})
+    except ToolError as error:
+        pytest.skip(error.message)
+    targets = json.loads(printed)["target"]
+    assert targets["cuda-cuda13-py313-amd64"]["args"]["CUDA"] == source
+    assert targets["base-cuda13-py313-amd64"]["args"]["BASE_IMAGE"] == base
 
 
 def test_building_again_changes_nothing_and_takes_seconds(tree: tuple[Image, ...]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
-from nightjar_ci.images.tree import Image, render_bake
+from nightjar_ci.images.tree import Image, digest_locks, render_bake
 
 GROUND_FLOOR = "nightjar/ground-floor:"
 GROUND_FLOOR_SCRIPT = "docker/ground-floor.sh"
@@ -72,7 +72,9 @@ def build_images(
     with open_secrets(environ) as secrets:
         names = [image.name for image in images]
         options = ["--progress", "plain"]
-        command = render_bake(names, flavor=flavor, revision=find_revision(checkout), secrets=secrets, options=options)
+        locks = digest_locks(checkout)
+        revision = find_revision(checkout)
+        command = render_bake(names, flavor=flavor, revision=revision, secrets=secrets, options=options, locks=locks)
         run_streamed(command.argv, lambda line: _report_step(line, on_step), cwd=checkout, variables=command.variables)
     return BuildReport(
         images=tuple(describe_image(image) for image in images), duration_s=round(time.monotonic() - started, 1)

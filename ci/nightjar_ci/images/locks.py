@@ -29,12 +29,14 @@ class Lock:
         sources: pyproject or `.in` files, relative to the checkout.
         within: name of the lock whose versions it keeps to.
         extras: extras of the pyproject files.
+        alone: without dependencies: a source whose metadata only its build knows.
     """
 
     name: str
     sources: tuple[str, ...]
     within: str | None = None
     extras: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def path(self) -> str:
@@ -44,13 +46,21 @@ class Lock:
 
 def list_locks(checkout: Path) -> tuple[Lock, ...]:
     """Every lock, in the order in which they are made."""
-    flavors = sorted(path.stem for path in (checkout / FOLDER).glob("jax-*.in"))
+    flavors = sorted(path.stem.removeprefix("jax-") for path in (checkout / FOLDER).glob("jax-*.in"))
+    leaves = ("dali-{}", "te-{}", "te-{}-build")
+
+    def lock_of(name: str, within: str) -> Lock:
+        return Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within=within)
+
     return (
         Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
         Lock(name="tools", sources=(f"{FOLDER}/tools.in",), within="dev"),
         Lock(name="docs", sources=(f"{FOLDER}/docs.in",), within="dev"),
         Lock(name="models", sources=PACKAGES, within="dev"),
-        *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="models") for name in flavors),
+        Lock(name="profiling", sources=("profiling/pyproject.toml",), within="models"),
+        *(lock_of(f"jax-{flavor}", "models") for flavor in flavors),
+        *(lock_of(leaf.format(flavor), f"jax-{flavor}") for flavor in flavors if flavor != "cpu" for leaf in leaves),
+        Lock(name="te-source", sources=(f"{FOLDER}/te-source.in",), within="te-cuda12", alone=True),
     )
 
 
@@ -68,6 +78,7 @@ def render_compile(lock: Lock, *, upgrade: bool = False) -> tuple[str, ...]:
         *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes"),
         *("--no-emit-index-url", "--custom-compile-command", "nightjar-ci images lock"),
         *(("--upgrade",) if upgrade else ()),
+        *(("--no-deps",) if lock.alone else ()),
         *(part for extra in lock.extras for part in ("--extra", extra)),
         *lock.sources,
         *(("--constraints", f"{FOLDER}/{lock.within}.txt") if lock.within else ()),

@@ -7,6 +7,7 @@ written nowhere else: whatever lists images asks here.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +25,12 @@ class Image:
     """One image of the tree.
 
     Attributes:
-        name: the bake target.
+        name: the group of the bake file that holds its chosen cell (flavour, Python, architecture).
         tag: reference of the built image, such as `nightjar/jax:cpu`.
         parent: name of the image that it is built on; None for the lowest.
         base: reference of the image below the whole tree.
         description: what is in it.
+        by_default: whether it is built where no image is named; the others are asked for by name.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Image:
     parent: str | None
     base: str
     description: str
+    by_default: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ def render_bake(
     revision: str = "",
     secrets: Mapping[str, Path] | None = None,
     options: Sequence[str] = (),
+    locks: Mapping[str, str] | None = None,
 ) -> BakeCommand:
     """The command that builds (or, with `options=["--print"]`, describes) images; run it in the checkout.
 
@@ -79,6 +83,7 @@ def render_bake(
         revision: git commit for the images' label.
         secrets: files that `RUN` steps may mount, by id; they enter no layer.
         options: further options of bake.
+        locks: SHA-256 of the lock files by name, which the build compares with what it was sent.
 
     >>> " ".join(render_bake(["jax"], secrets={"ca": Path("/ca.pem")}).argv[3:])
     '--file docker/versions.json --file docker/docker-bake.hcl --set *.secrets=id=ca,src=/ca.pem jax'
@@ -89,16 +94,27 @@ def render_bake(
     argv += options
     for name, path in (secrets or {}).items():
         argv += ["--set", f"*.secrets=id={name},src={path}"]
-    return BakeCommand(argv=(*argv, *targets), variables={"FLAVOR": flavor, "REVISION": revision})
+    variables = {"FLAVOR": flavor, "REVISION": revision}
+    if locks:
+        variables["LOCK_DIGESTS"] = json.dumps(locks, sort_keys=True)
+    return BakeCommand(argv=(*argv, *targets), variables=variables)
+
+
+def digest_locks(checkout: Path) -> dict[str, str]:
+    """SHA-256 of each lock file by its name, such as `jax-cpu`."""
+    files = sorted((checkout / "docker/locks").glob("*.txt"))
+    return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def parse_tree(bake: str) -> tuple[Image, ...]:
     """The images in what `bake --print` wrote, parents first.
 
     Args:
-        bake: JSON. A target without a tag is a builder stage, not an image.
+        bake: JSON. A target without a tag is a builder stage, not an image; an image's name is the title of its label.
     """
-    targets = json.loads(bake)["target"]
+    printed = json.loads(bake)
+    targets = printed["target"]
+    defaults = printed.get("group", {}).get("default", {}).get("targets", [])
     images: dict[str, Image] = {}
 
     def add(name: str) -> None:
@@ -109,10 +125,12 @@ def parse_tree(bake: str) -> tuple[Image, ...]:
             if parent not in images:
                 add(parent)
         labels = target["labels"]
+        title = labels["org.opencontainers.image.title"].removeprefix("nightjar/")
         images[name] = Image(
-            name=name,
+            name=title,
             tag=target["tags"][0],
-            parent=parents[0] if parents else None,
+            parent=images[parents[0]].name if parents else None,
+            by_default=not defaults or title in defaults,
             base=labels["org.opencontainers.image.base.name"],
             description=labels["org.opencontainers.image.description"],
         )
@@ -135,18 +153,18 @@ def read_tree(checkout: Path, flavor: str = DEFAULT_FLAVOR) -> tuple[Image, ...]
         raise InputError(
             f"flavor: unknown flavor {flavor!r}: expected one of {', '.join(flavors)}.", _suggest(flavor, flavors)
         )
-    command = render_bake(flavor=flavor, options=["--print"])
+    command = render_bake(["default", "tree"], flavor=flavor, options=["--print"])
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=command.variables))
 
 
 def select_images(tree: Sequence[Image], target: str | None) -> tuple[Image, ...]:
-    """The image of that name; all of them where None.
+    """The image of that name; where None, those that are built by default.
 
     Raises:
         InputError: there is no such image.
     """
     if target is None:
-        return tuple(tree)
+        return tuple(image for image in tree if image.by_default)
     names = [image.name for image in tree]
     if target not in names:
         raise InputError(

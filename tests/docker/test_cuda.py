@@ -1,0 +1,25 @@
+"""What the cuda image and all above it hold: the libraries that JAX loads, from the wheels of the jax image's lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docker.conftest import Runner
+
+pytestmark = pytest.mark.docker
+
+LOAD = """
+import ctypes, glob, json, sys
+loaded = []
+for name in sys.argv[1:]:
+    found = glob.glob(f"/opt/nightjar/lib/python3*/site-packages/nvidia/**/{name}", recursive=True)
+    ctypes.CDLL(found[0])
+    loaded.append(name)
+print(json.dumps(loaded))
+"""
+
+
+def test_libraries_that_need_no_driver_load(run: Runner) -> None:
+    names = ["libcudart.so.1[23]", "libcublasLt.so.1[23]", "libcudnn.so.9", "libnccl.so.2", "libnvJitLink.so.1[23]"]
+    for name in names:
+        assert name in run("python", "-c", LOAD, name)
