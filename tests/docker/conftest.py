@@ -42,6 +42,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for image in tree
         if name in ancestry(image, tree) and (image.by_default if wanted is None else image.name == wanted)
     ]
+    if not images:
+        reason = f"no image under test has it: nightjar-ci images test {name} (--flavor cuda12)"
+        metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=reason), id=name)])
+        return
     metafunc.parametrize("image", images, ids=[image.name for image in images], scope="session")
 
 
