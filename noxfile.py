@@ -279,10 +279,10 @@ def check_types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def system(session: nox.Session) -> None:
-    """Install with apt what the real-part tests use: Docker engine, Chromium, PostgreSQL (Debian, root)."""
+    """Install with apt what the real-part tests use: Docker, a registry, Chromium, PostgreSQL (Debian, root)."""
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
     session.run("apt-get", "-qq", "update", external=True, env=environment)
-    packages = ["chromium", "postgresql", "git", "ca-certificates"]
+    packages = ["chromium", "docker-registry", "postgresql", "skopeo", "umoci", "git", "ca-certificates"]
     session.run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, external=True, env=environment)
     session.run(str(ROOT / "docker" / "engine.sh"), external=True)
 

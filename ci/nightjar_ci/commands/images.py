@@ -6,14 +6,15 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nightjar_ci.commands import images_nights
+from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, render_bake, select_images
 
 app = typer.Typer(help="Build and test the image tree.", no_args_is_help=True, rich_markup_mode=None)
@@ -24,9 +25,36 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands and 
 Target = Annotated[str | None, typer.Argument(help="An image of the tree; all where absent.", show_default=False)]
 
 
-@app.command("list", epilog="Example: nightjar-ci images list --json")
-def list_images(flavor: Flavor = DEFAULT_FLAVOR, as_json: Json = False) -> None:
-    """Print the images of the tree, parents first."""
+app.command("push", epilog="Example: nightjar-ci images push jax --to localhost:5000/nightjar --tests tests.json")(
+    images_nights.push
+)
+app.command("publish", epilog="Example: nightjar-ci images publish jax-cpu --to localhost:5000/nightjar")(
+    images_nights.publish
+)
+app.command("prune", epilog="Example: nightjar-ci images prune --to localhost:5000/nightjar --keep-days 90 --dry-run")(
+    images_nights.prune
+)
+app.command("show", epilog="Example: nightjar-ci images show localhost:5000/nightjar:jax-cpu")(images_nights.show)
+app.command("pull", epilog="Example: nightjar-ci images pull localhost:5000/nightjar:jax-cpu-2026-11-21")(
+    images_nights.pull
+)
+
+
+@app.command("list", epilog="Example: nightjar-ci images list ghcr.io/me/nightjar")
+def list_images(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A repository or nightly index, for its nights; the tree where absent.", show_default=False
+        ),
+    ] = None,
+    flavor: Flavor = DEFAULT_FLAVOR,
+    as_json: Json = False,
+) -> None:
+    """Print the images of the tree, parents first; or the nights that a repository or nightly index has."""
+    if source is not None:
+        images_nights.list_nights(source, as_json)
+        return
     tree = read_tree(find_checkout(Path.cwd()), flavor)
     if as_json:
         typer.echo(json.dumps([asdict(image) for image in tree], indent=1))
@@ -49,7 +77,7 @@ def build(
         assignments = (f"{name}={shlex.quote(value)}" for name, value in command.variables.items() if value)
         typer.echo(" ".join((*assignments, shlex.join(command.argv))))
         return
-    with _steps() as on_step:
+    with show_steps() as on_step:
         report = build_images(checkout, images, flavor=flavor, environ=os.environ, on_step=on_step)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=1))
@@ -59,34 +87,41 @@ def build(
     typer.echo(f"built in {report.duration_s:.1f} s", err=True)
 
 
-@app.command("test", epilog="Example: nightjar-ci images test models")
-def run_tests(target: Target = None, flavor: Flavor = DEFAULT_FLAVOR, dry_run: DryRun = False) -> None:
+@app.command("test", epilog="Example: nightjar-ci images test models --report tests.json")
+def run_tests(
+    target: Target = None,
+    flavor: Flavor = DEFAULT_FLAVOR,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the verdict on each image there, for `images push --tests`.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
     """Test built images: each passes its own tests and those of the images that it is built on."""
+    from nightjar_ci.documents import write_json
     from nightjar_ci.images.build import describe_image
     from nightjar_ci.images.process import ToolError, check_engine
+    from nightjar_ci.images.tested import summarize_junit
 
     checkout = find_checkout(Path.cwd())
     images = select_images(read_tree(checkout, flavor), target)
-    argv = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "tests/docker",
-        "--flavor",
-        flavor,
-        *(["--image", target] if target else []),
-    ]
+    options = ["--flavor", flavor, *(["--image", target] if target else [])]
+    argv = [sys.executable, "-m", "pytest", "tests/docker", *options]
     if dry_run:
         typer.echo(shlex.join(argv))
         return
     check_engine()
-    for image in images:
-        describe_image(image)  # an image that is not there is an error here, where pytest would skip its tests
+    ids = {}
+    for image in images:  # an image that is not there is an error here, where pytest would skip its tests
+        ids[image.name] = (image.tag, describe_image(image).id)
     import subprocess
 
-    status = subprocess.call(argv, cwd=checkout)
-    if status > 1:
-        raise ToolError(f"`{shlex.join(argv)}` ended with exit status {status}, expected 0 or 1.")
+    with tempfile.TemporaryDirectory(prefix="nightjar-tests-") as folder:
+        junit = Path(folder, "junit.xml")
+        status = subprocess.call([*argv, "--junit-xml", str(junit)], cwd=checkout)
+        if status > 1:
+            raise ToolError(f"`{shlex.join(argv)}` ended with exit status {status}, expected 0 or 1.")
+        if report is not None:
+            write_json(report, summarize_junit(junit.read_text(encoding="utf-8"), ids))
     raise typer.Exit(status)
 
 
@@ -104,21 +139,7 @@ def lock(
         for one in locks:
             typer.echo(shlex.join(render_compile(one, upgrade=upgrade)))
         return
-    with _steps() as on_step:
+    with show_steps() as on_step:
         make_locks(checkout, locks, upgrade=upgrade, on_lock=lambda one: on_step(f"resolving {one.path}"))
     for one in locks:
         typer.echo(one.path)
-
-
-@contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
-    """Progress on stderr: one line that changes on a terminal, a line a step elsewhere."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda step: print(step[:150], file=sys.stderr, flush=True)
-        return
-    with console.status("starting") as status:
-        yield lambda step: status.update(escape(step[: console.width - 4]))

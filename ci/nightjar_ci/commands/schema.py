@@ -19,6 +19,8 @@ FORMATS = {
     "policies": ("nightjar_ci.policy", "Policies"),
     "adapter": ("nightjar_ci.adapters.config", "AdapterFile"),
     "accepted": ("nightjar_ci.accepted", "Accepted"),
+    "images": ("nightjar_ci.images.nights.nightly_index", "NightlyIndex"),
+    "image-tests": ("nightjar_ci.images.tested", "TestReport"),
     "baseline": ("nightjar_ci.baselines", "ConvergenceBaseline"),
 }
 

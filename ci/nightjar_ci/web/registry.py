@@ -181,17 +181,26 @@ class Repository:
                 time.sleep(_WAIT_S * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
-    def put_manifest(self, reference: str, manifest: bytes, media_type: str) -> str:
+    def read_referrers(self, digest: str) -> dict[str, Any]:
+        """The index of the artifacts whose subject is a manifest, as the registry keeps it.
+
+        Raises:
+            AbsentError: this registry keeps none.
+            RegistryError: it is not reached, or its answer is no JSON object.
+        """
+        body, _ = self._ask(f"{self._base()}/referrers/{digest}", accept=INDEX_TYPE)
+        return _read_object(body, f"{self.name}: referrers of {digest}")
+
+    def put_manifest(self, reference: str, manifest: bytes, media_type: str) -> Message:
         """Puts a manifest there under a tag or its digest, once all that it names is there.
 
-        Returns: its digest.
+        Returns: the headers of the answer.
 
         Raises:
             RegistryError: the registry is not reached or refuses.
         """
         url = f"{self._base()}/manifests/{reference}"
-        self._ask(url, method="PUT", body=manifest, headers={"Content-Type": media_type})
-        return digest_of(manifest)
+        return self._ask(url, method="PUT", body=manifest, headers={"Content-Type": media_type})[1]
 
     def delete_manifest(self, digest: str) -> None:
         """Removes a manifest, and with it every tag of it.

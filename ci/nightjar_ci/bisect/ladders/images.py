@@ -6,44 +6,17 @@ by digest; nights whose image is the same are one rung.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
-from nightjar_ci.documents import read_document
-from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.web.http import HttpError, get
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.nights.nightly_index import Night, read_index_file
 from nightjar_ci.web.registry import Repository
 
-IMAGES_SCHEMA = "nightjar.images/1"
 _DATED = re.compile(r"(?:(?P<name>.+?)[-_.])?(?P<date>\d{4}-\d{2}-\d{2})")
 SIDE_BY_SIDE = 4
-
-
-class Night(BaseModel):
-    """The image of one night: reference by digest, and the version of every package in it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    reference: str
-    packages: dict[str, str] = {}
-
-
-class NightlyIndex(BaseModel):
-    """All nightly images: `nightjar.images/1`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    schema_: Annotated[Literal["nightjar.images/1"], Field(alias="schema")]
-    images: tuple[Night, ...]
 
 
 def make_image_ladder(source: str, old: str, new: str, on_line: Callable[[str], None]) -> Ladder:
@@ -63,7 +36,7 @@ def make_image_ladder(source: str, old: str, new: str, on_line: Callable[[str], 
             raise InputError(f"{end!r} is no date, expected YYYY-MM-DD.", "nightly images are named by their date")
     first, last = sorted(str(_date(end)) for end in (old, new))
     on_line(f"asking {source} for images from {first} to {last}")
-    nights = _of_index(source) if source.endswith(".json") else _of_registry(source, first, last)
+    nights = list(read_index_file(source).images) if source.endswith(".json") else _of_registry(source, first, last)
     found = [night for night in nights if first <= night.date <= last]
     _check_one_name(source, {night.name for night in found})
     dates = {night.date for night in found}
@@ -110,18 +83,6 @@ def _of_registry(source: str, first: str, last: str) -> list[Night]:
         Night(name=found["name"] or "", date=found["date"], reference=f"{name}@{digest}")
         for found, digest in zip(tags.values(), digests, strict=True)
     ]
-
-
-def _of_index(source: str) -> list[Night]:
-    if not source.startswith(("http://", "https://")):
-        return list(read_document(Path(source), NightlyIndex, IMAGES_SCHEMA).images)
-    try:
-        body, _ = get(source, accept="application/json")
-        return list(NightlyIndex.model_validate(json.loads(body)).images)
-    except HttpError as error:
-        raise NightjarError(f"{error}.") from None
-    except (ValidationError, ValueError) as error:
-        raise InputError(f"{source}: no {IMAGES_SCHEMA}: {str(error).splitlines()[0]}.") from None
 
 
 def _check_one_name(source: str, names: set[str]) -> None:

@@ -1,0 +1,267 @@
+"""`nightjar-ci images push|publish|prune|show|pull`: nightly images in a registry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
+
+if TYPE_CHECKING:
+    from nightjar_ci.images.nights.nightly_index import Night, NightlyIndex
+    from nightjar_ci.images.nights.publish import Publication
+    from nightjar_ci.images.tested import TestedImage
+    from nightjar_ci.web.registry import Repository
+
+To = Annotated[str, typer.Option("--to", help="Repository, such as ghcr.io/me/nightjar; `docker login` gives access.")]
+Date = Annotated[
+    str, typer.Option("--date", help="The night, YYYY-MM-DD; today's date of UTC where absent.", show_default=False)
+]
+Flavor = Annotated[str, typer.Option(help="The flavour of the images.")]
+Platforms = Annotated[
+    list[str] | None,
+    typer.Option("--platform", help="A platform that the night must have (repeat); this machine's where absent."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
+Image = Annotated[str | None, typer.Argument(help="An image of the tree; all where absent.", show_default=False)]
+Where = Annotated[
+    str,
+    typer.Argument(
+        help="REPOSITORY, or the file or address of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."
+    ),
+]
+LOCAL_BUILDER = "urn:nightjar:builder:local"
+NO = 1
+
+
+def push(
+    target: Image = None,
+    to: To = "",
+    date: Date = "",
+    flavor: Flavor = DEFAULT_FLAVOR,
+    tests: Annotated[
+        list[Path] | None, typer.Option("--tests", help="Report of `images test --report` (repeat).")
+    ] = None,
+    platform: Platforms = None,
+    builder: Annotated[str, typer.Option(help="Who builds: the address of a workflow.")] = LOCAL_BUILDER,
+    invocation: Annotated[str | None, typer.Option(help="Id of the workflow's run.", show_default=False)] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Push built images of a night, with SBOM, provenance and test report, and publish what is then complete.
+
+    NAME-DATE-OS-ARCHITECTURE is pushed at once. NAME-DATE, which never changes, and NAME, which rolls, come when every
+    --platform is there and has passed its tests. Ends with 1 where an image failed its tests.
+    """
+    from nightjar_ci.images.build import inspect_image
+    from nightjar_ci.images.nights.push import Source, push_images
+    from nightjar_ci.images.nights.tags import dated_tag, image_name
+    from nightjar_ci.settings import read_settings
+
+    checkout = find_checkout(Path.cwd())
+    repository, day = _repository(to), _day(date)
+    images = select_images(read_tree(checkout, flavor), target)
+    tested = _read_reports(tests or [])
+    platforms = _platforms(platform)
+    if dry_run:
+        for image in images:
+            there = "there" if inspect_image(image.tag) else "not built"
+            typer.echo(f"{image.tag} ({there}) -> {repository.name}:{dated_tag(image_name(image.tag), day)}-PLATFORM")
+        return
+    locks = {str(path.relative_to(checkout)): path.read_text() for path in sorted(checkout.glob("docker/locks/*.txt"))}
+    with show_steps() as on_step:
+        report = push_images(
+            [image.tag for image in images],
+            repository,
+            day,
+            tested=tested,
+            source=Source(locks=locks, builder=builder, invocation=invocation),
+            memory=read_settings().state_dir / "layers",
+            on_step=on_step,
+        )
+    names = {one.name: one.platform for one in report.images}
+    published = [_publish(to, name, day, platforms or [own]) for name, own in names.items()]
+    if as_json:
+        typer.echo(json.dumps({**asdict(report), "nights": [asdict(one) for one in published]}, indent=1))
+    else:
+        for one in report.images:
+            typer.echo(f"{repository.name}:{one.tag}  {one.digest[:19]}  {one.size_bytes / 1e6:.1f} MB")
+        typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
+        _print_publications(published)
+    failed = [tag for tag, verdict in tested.items() if not verdict.ok and tag in {image.tag for image in images}]
+    raise typer.Exit(NO if failed else 0)
+
+
+def publish(
+    names: Annotated[list[str], typer.Argument(help="Names of nightly images, such as jax-cuda12.")],
+    to: To = "",
+    date: Date = "",
+    platform: Platforms = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a night of which every platform is there and tested: NAME-DATE, and NAME if none is newer.
+
+    Ends with 1 where a platform is missing, untested or failed: then NAME stays at its night, which is said.
+    """
+    published = [_publish(to, name, _day(date), _platforms(platform) or [_this_platform()]) for name in names]
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in published], indent=1))
+    else:
+        _print_publications(published)
+    raise typer.Exit(NO if any(one.reasons for one in published) else 0)
+
+
+def prune(
+    to: To = "",
+    keep_days: Annotated[int, typer.Option(min=1, help="Nights of so many days stay.")] = 180,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Delete nights older than --keep-days; the newest of each name and the first of each month stay."""
+    from nightjar_ci.images.nights.index_store import refresh_index
+    from nightjar_ci.images.nights.retention import delete_expired, find_expired, list_digests
+
+    repository = _repository(to)
+    with show_steps() as on_step:
+        on_step(f"reading the tags of {to}")
+        expired = find_expired(list_digests(repository), datetime.now(UTC).date(), keep_days)
+        if not dry_run and expired.digests:
+            on_step(f"deleting {len(expired.digests)} images")
+            delete_expired(repository, expired)
+            refresh_index(repository)
+    if as_json:
+        typer.echo(json.dumps(asdict(expired), indent=1))
+        return
+    for tag in expired.tags:
+        typer.echo(f"{tag}: {'would be deleted' if dry_run else 'deleted'}")
+    for tag in expired.shared:
+        typer.echo(f"{tag}: stays: a newer night is the same image")
+
+
+def show(where: Where, as_json: Json = False) -> None:
+    """Print what is in a night: digest, platforms, layers and sizes (MB: 1,000,000 bytes), versions of packages."""
+    night = _find(where)
+    if as_json:
+        typer.echo(night.model_dump_json(indent=1))
+        return
+    typer.echo(f"{night.name} {night.date}\n{night.reference}")
+    if night.revision:
+        typer.echo(f"commit {night.revision}")
+    for platform, image in night.platforms.items():
+        typer.echo(f"\n{platform}  {image.digest}  {image.size_bytes / 1e6:.1f} MB")
+        for layer in image.layers:
+            typer.echo(f"  {layer.digest}  {layer.size_bytes / 1e6:>8.1f} MB")
+    typer.echo("")
+    for name, version in night.packages.items():
+        typer.echo(f"{name}=={version}")
+
+
+def pull(where: Where, dry_run: DryRun = False) -> None:
+    """Pull a night by its digest, tag it as it is called, and print its reference.
+
+    The digest is that of the nightly index, so that a tag that was moved by somebody else is not what you get.
+    """
+    from nightjar_ci.images.process import run_captured, run_streamed
+
+    night = _find(where)
+    repository = night.reference.rpartition("@")[0]
+    named = f"{repository}:{night.name}-{night.date}"
+    commands = [["docker", "pull", night.reference], ["docker", "tag", night.reference, named]]
+    if dry_run:
+        for argv in commands:
+            typer.echo(" ".join(argv))
+        return
+    with show_steps() as on_step:
+        run_streamed(commands[0], on_step, hint="is the registry reached, and `docker login` done?")
+        run_captured(commands[1])
+    typer.echo(named)
+
+
+def list_nights(source: str, as_json: bool) -> None:
+    """Prints the nights of a repository or of a nightly index."""
+    from nightjar_ci.images.nights.nightly_index import render_index
+
+    index = _index(source)
+    if as_json:
+        typer.echo(render_index(index), nl=False)
+        return
+    for night in index.images:
+        sizes = ", ".join(f"{name} {image.size_bytes / 1e6:.1f} MB" for name, image in night.platforms.items())
+        jax = f"jax {night.packages['jax']}" if "jax" in night.packages else ""
+        typer.echo(f"{night.name:<16} {night.date}  {night.reference.rpartition('@')[2][:19]}  {sizes:<28} {jax}")
+
+
+def _index(source: str) -> NightlyIndex:
+    from nightjar_ci.images.nights.index_store import load_index
+    from nightjar_ci.images.nights.nightly_index import read_index_file
+
+    return read_index_file(source) if source.endswith(".json") else load_index(_repository(source))
+
+
+def _find(where: str) -> Night:
+    from nightjar_ci.images.nights.index_store import find_night
+
+    source, colon, name = where.rpartition(":")
+    if not colon or "/" in name:
+        raise InputError(f"{where!r} names no night.", "REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD")
+    return find_night(_index(source), name)
+
+
+def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:
+    from nightjar_ci.images.nights.index_store import refresh_index
+    from nightjar_ci.images.nights.publish import publish_night
+
+    published = publish_night(_repository(to), name, day, platforms)
+    if not published.reasons:
+        refresh_index(_repository(to))
+    return published
+
+
+def _print_publications(published: list[Publication]) -> None:
+    for one in published:
+        stays = f"stays at {one.rolling_date}" if one.rolling_date else "names no night yet"
+        if one.reasons:
+            typer.echo(f"{one.tag} is not published: {'; '.join(one.reasons)}. The rolling tag {one.rolling} {stays}.")
+        else:
+            typer.echo(f"{one.tag} is published as {one.digest}; {one.rolling} is the night of {one.rolling_date}.")
+
+
+def _repository(name: str) -> Repository:
+    from nightjar_ci.web.registry import Repository
+
+    if not name:
+        raise InputError("--to is missing.", "--to HOST/PATH, such as --to ghcr.io/me/nightjar")
+    return Repository(name)
+
+
+def _day(given: str) -> str:
+    from nightjar_ci.images.nights.tags import check_date, night_date
+
+    return check_date(given) if given else night_date(datetime.now(UTC))
+
+
+def _platforms(given: list[str] | None) -> list[str]:
+    from nightjar_ci.images.nights.tags import check_platform
+
+    return [check_platform(one) for one in given or []]
+
+
+def _this_platform() -> str:
+    from nightjar_ci.images.process import run_captured
+
+    return run_captured(["docker", "version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"]).strip()
+
+
+def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:
+    from nightjar_ci.documents import read_document
+    from nightjar_ci.images.tested import TESTS_SCHEMA, TestReport
+
+    return {one.tag: one for path in paths for one in read_document(path, TestReport, TESTS_SCHEMA).images}

@@ -1,0 +1,207 @@
+"""What would be pushed of an image that the engine holds? Its layers, compressed, its configuration and its manifest.
+
+In: tags of images, and what is known of layers that were packed before. Out: for each image an OCI manifest, its
+blobs and the packages inside. Images that share layers are saved together, and each layer is packed once in its life:
+the state folder remembers the digest of the blob that it became, and an upload of what the registry has is not
+repeated.
+
+Source: OCI image-spec manifest.md, config.md, descriptor.md. `docker save` since 25.0 writes an OCI layout.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nightjar_ci.documents import read_document, write_json
+from nightjar_ci.errors import NightjarError
+from nightjar_ci.images.contents import LayerContents, merge_contents, scan_layer
+from nightjar_ci.images.engine_archive import read_members, save_images
+from nightjar_ci.images.nights.gzip_blob import CHUNK_BYTES, GzipWriter
+from nightjar_ci.images.nights.manifests import render_manifest
+from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
+
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+LAYER_SCHEMA = "nightjar.layer/1"
+
+
+class PackedLayer(BaseModel):
+    """What became of a layer: kept in the state folder, by `diff_id`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_: str = Field(alias="schema")
+    diff_id: str
+    digest: str
+    size_bytes: int
+    contents: LayerContents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedImage:
+    """An image, ready to be pushed.
+
+    Attributes:
+        tags: what the engine calls it.
+        config: the configuration, as it was built.
+        layers: the lowest first.
+        platform: such as `linux/amd64`.
+        labels: those of the configuration.
+        python, system: packages inside, name to version.
+    """
+
+    tags: tuple[str, ...]
+    config: bytes
+    layers: tuple[PackedLayer, ...]
+    platform: str
+    labels: dict[str, str]
+    python: dict[str, str]
+    system: dict[str, str]
+
+    @property
+    def id(self) -> str:
+        """The engine's id: the digest of the configuration."""
+        return digest_of(self.config)
+
+    @property
+    def manifest(self) -> bytes:
+        """The OCI manifest; it says nothing of when or where it was pushed."""
+        layers = [{"mediaType": LAYER_TYPE, "digest": one.digest, "size": one.size_bytes} for one in self.layers]
+        return render_manifest(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST_TYPE,
+                "config": {"mediaType": CONFIG_TYPE, "digest": digest_of(self.config), "size": len(self.config)},
+                "layers": layers,
+            }
+        )
+
+
+class Packer:
+    """Packs images; the files of the blobs lie in a folder until `upload` has taken them.
+
+    Args:
+        scratch: folder for compressed layers.
+        memory: folder that remembers packed layers.
+        has_blob: whether the registry has a blob.
+        upload: takes a blob's digest and file.
+        on_step: called with a line for each layer.
+    """
+
+    def __init__(
+        self,
+        scratch: Path,
+        memory: Path,
+        has_blob: Callable[[str], bool],
+        upload: Callable[[str, Path], object],
+        on_step: Callable[[str], None],
+    ) -> None:
+        self._scratch, self._memory = scratch, memory
+        self._has_blob, self._upload, self._on_step = has_blob, upload, on_step
+
+    def pack(self, tags: Sequence[str]) -> dict[str, PackedImage]:
+        """Packs images, and uploads those of their layers that the registry lacks.
+
+        Returns: by tag.
+
+        Raises:
+            ToolError: the engine has no such image, or does not answer.
+            NightjarError: what the engine wrote is no image.
+        """
+        layers: dict[str, PackedLayer] = {}
+        documents: dict[str, bytes] = {}
+        with save_images(tags) as files:
+            for file in files:
+                if file.is_layer:
+                    layers[file.name] = self._pack_layer(f"sha256:{file.name.rpartition('/')[2]}", file.stream)
+                else:
+                    documents[file.name] = file.stream.read()
+        try:
+            listed = json.loads(documents["manifest.json"])
+            images = [_assemble(image, layers, documents) for image in listed]
+            return {tag: image for image in images for tag in image.tags if tag in tags}
+        except (KeyError, ValueError, TypeError) as error:
+            raise NightjarError(f"`docker save` wrote no archive of images: {type(error).__name__} {error}.") from None
+
+    def _pack_layer(self, diff_id: str, stream: IO[bytes]) -> PackedLayer:
+        kept = self._memory / f"{diff_id.removeprefix('sha256:')}.json"
+        if kept.is_file():
+            known = read_document(kept, PackedLayer, LAYER_SCHEMA)
+            if self._has_blob(known.digest):
+                return known
+        self._on_step(f"packing layer {diff_id[7:19]}")
+        with GzipWriter(self._scratch) as writer:
+            contents = _scan_and_copy(stream, writer)
+            blob = writer.finish()
+        packed = PackedLayer(
+            schema=LAYER_SCHEMA,
+            diff_id=blob.diff_id,
+            digest=blob.digest,
+            size_bytes=blob.size_bytes,
+            contents=contents,
+        )
+        self._on_step(f"uploading layer {diff_id[7:19]}, {blob.size_bytes / 1e6:.1f} MB")
+        try:
+            self._upload(blob.digest, blob.path)
+        finally:
+            blob.path.unlink()
+        write_json(self._memory / f"{blob.diff_id.removeprefix('sha256:')}.json", packed)
+        return packed
+
+
+class _Tee(io.RawIOBase):
+    """Hands on what is read of a layer to its compressor."""
+
+    def __init__(self, stream: IO[bytes], writer: GzipWriter) -> None:
+        self._stream, self._writer = stream, writer
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._writer.feed(data)
+        return data
+
+
+def _scan_and_copy(stream: IO[bytes], writer: GzipWriter) -> LayerContents:
+    tee = cast(IO[bytes], _Tee(stream, writer))
+    current: list[tarfile.TarFile] = []
+
+    def members() -> Iterator[tarfile.TarInfo]:
+        for tar, member in read_members(tee):
+            current[:] = [tar]
+            yield member
+
+    contents = scan_layer(members(), lambda member: cast(IO[bytes], current[0].extractfile(member)).read())
+    while tee.read(CHUNK_BYTES):
+        pass  # what follows the end of the tar belongs to the layer
+    return contents
+
+
+def _assemble(listed: Mapping[str, Any], layers: Mapping[str, PackedLayer], files: Mapping[str, bytes]) -> PackedImage:
+    config = files[listed["Config"]]
+    described = json.loads(config)
+    mine = tuple(layers[name] for name in listed["Layers"])
+    if [layer.diff_id for layer in mine] != described["rootfs"]["diff_ids"]:
+        raise ValueError("layers that are not those of the configuration")
+    python, system = merge_contents(layer.contents for layer in mine)
+    return PackedImage(
+        tags=tuple(listed["RepoTags"]),
+        config=config,
+        layers=mine,
+        platform="/".join(
+            part for part in (described["os"], described["architecture"], described.get("variant")) if part
+        ),
+        labels=dict(described.get("config", {}).get("Labels") or {}),
+        python=python,
+        system=system,
+    )

@@ -1,0 +1,111 @@
+"""What is an image made of, for those who must answer for it? A CycloneDX bill of materials. Pure.
+
+In: the packages that were found inside an image, and the lock files that it was built from. Out: a CycloneDX 1.6
+document: one component for each package with its purl, and the locked hashes of each Python package. A package that
+no lock names is marked `nightjar:locked` = `false`: the document says what is there, not what should be.
+
+Source: cyclonedx.org/docs/1.6/json; github.com/package-url/purl-spec (types pypi, deb, oci).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SPEC_VERSION = "1.6"
+_ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<rest>.*(?:\n\s+--hash=.*)*)", re.MULTILINE)
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_ESCAPED = re.compile(r"[^A-Za-z0-9._~-]")
+
+
+def read_locked_hashes(locks: Iterable[str]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Name and version to the SHA-256 of every file that a lock allows.
+
+    >>> read_locked_hashes(["jax==1.0 \\\\\\n    --hash=sha256:" + "0" * 64]) == {("jax", "1.0"): ("0" * 64,)}
+    True
+    """
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for text in locks:
+        for entry in _ENTRY.finditer(text):
+            key = (entry["name"].lower().replace("_", "-"), entry["version"])
+            found[key] = tuple(sorted({*found.get(key, ()), *_HASH.findall(entry["rest"])}))
+    return found
+
+
+def render_sbom(
+    *,
+    name: str,
+    digest: str,
+    created: str | None,
+    python: Mapping[str, str],
+    system: Mapping[str, str],
+    hashes: Mapping[tuple[str, str], tuple[str, ...]],
+) -> dict[str, Any]:
+    """The bill of materials of an image of one platform; the same image gives the same document.
+
+    Args:
+        name: such as `jax-cpu`.
+        digest: of its manifest.
+        created: the date that the image bears, RFC 3339.
+        python, system: packages inside, name to version.
+        hashes: of `read_locked_hashes`.
+    """
+    container = {
+        "type": "container",
+        "bom-ref": digest,
+        "name": name,
+        "version": digest,
+        "purl": f"pkg:oci/{name}@{_escape(digest)}",
+    }
+    components = [
+        _python_component(one, version, hashes.get((one, version))) for one, version in sorted(python.items())
+    ]
+    components += [_component("deb/debian", one, version) for one, version in sorted(system.items())]
+    metadata: dict[str, Any] = {"component": container}
+    if created is not None:
+        metadata["timestamp"] = created
+    return {
+        "$schema": f"http://cyclonedx.org/schema/bom-{SPEC_VERSION}.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": SPEC_VERSION,
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{name}@{digest}')}",
+        "version": 1,
+        "metadata": metadata,
+        "components": components,
+        "dependencies": [{"ref": digest, "dependsOn": sorted({one["bom-ref"] for one in components})}],
+    }
+
+
+def read_sbom_packages(document: bytes) -> tuple[dict[str, str], dict[str, str]]:
+    """The Python and the system packages of a bill of materials.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none of ours.
+    """
+    python: dict[str, str] = {}
+    system: dict[str, str] = {}
+    for component in json.loads(document)["components"]:
+        packages = python if component["purl"].startswith("pkg:pypi/") else system
+        packages[str(component["name"])] = str(component["version"])
+    return python, system
+
+
+def _python_component(name: str, version: str, hashes: tuple[str, ...] | None) -> dict[str, Any]:
+    component = _component("pypi", name, version)
+    component["properties"] = [{"name": "nightjar:locked", "value": "true" if hashes else "false"}]
+    if hashes:  # those of every file that the lock allows: one of them was installed
+        allowed = [{"alg": "SHA-256", "content": one} for one in hashes]
+        component["externalReferences"] = [{"type": "distribution", "url": component["purl"], "hashes": allowed}]
+    return component
+
+
+def _component(kind: str, name: str, version: str) -> dict[str, Any]:
+    purl = f"pkg:{kind}/{_escape(name)}@{_escape(version)}"
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)

@@ -1,0 +1,129 @@
+"""A real registry of images on loopback, and images small enough to be made by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.images.contents import LayerContents
+from nightjar_ci.images.nights.gzip_blob import GzipWriter
+from nightjar_ci.images.nights.pack import LAYER_SCHEMA, PackedImage, PackedLayer
+from nightjar_ci.images.nights.push import Source
+from nightjar_ci.images.tested import TestedImage
+from nightjar_ci.web.registry import Repository
+
+PROGRAM = "docker-registry"
+SOURCE = Source(locks={}, builder="urn:nightjar:test", invocation=None)
+
+
+@dataclass
+class Registry:
+    """A running registry, its folder, and how to end it."""
+
+    host: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def repository(self) -> Repository:
+        return Repository(f"{self.host}/team/nightjar")
+
+
+@contextmanager
+def run_registry(folder: Path, *, options: dict[str, str] | None = None) -> Iterator[Registry]:
+    """Runs Debian's docker-registry on a free port of loopback; skips the test where it is not installed."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        pytest.skip(f"{PROGRAM} is not installed: nox -s system")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "config.yml"
+    config.write_text(json.dumps({"version": 0.1, "log": {"level": "error"}, "storage": {"filesystem": {}}}))
+    variables = {
+        "REGISTRY_HTTP_ADDR": host,
+        "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": str(folder / "data"),
+        "REGISTRY_STORAGE_DELETE_ENABLED": "true",
+        **(options or {}),
+    }
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [program, "serve", str(config)], env={**os.environ, **variables}, stdout=log, stderr=log
+        )
+    try:
+        _wait(host, process, folder / "log")
+        yield Registry(host, folder, process)
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _wait(host: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(600):
+        if process.poll() is not None:
+            pytest.fail(f"{PROGRAM} ended: {log.read_text()}")
+        try:
+            with urllib.request.urlopen(f"http://{host}/v2/", timeout=5):
+                return
+        except urllib.error.HTTPError as error:
+            error.close()
+            return  # it wants a password: it runs
+        except OSError:
+            time.sleep(0.05)
+    pytest.fail(f"{PROGRAM} does not answer: {log.read_text()}")
+
+
+def make_image(
+    folder: Path, repository: Repository, *, python: dict[str, str], platform: str = "linux/amd64", layer: bytes = b"x"
+) -> PackedImage:
+    """An image of one layer, whose blobs are in the repository."""
+    folder.mkdir(exist_ok=True)
+    with GzipWriter(folder) as writer:
+        writer.feed(layer)
+        blob = writer.finish()
+    repository.put_blob(blob.digest, blob.path)
+    system, architecture = platform.split("/")
+    labels = {"org.opencontainers.image.revision": "1" * 40}
+    config = {
+        "os": system,
+        "architecture": architecture,
+        "created": "2026-11-20T00:00:00Z",
+        "config": {"Labels": labels},
+        "rootfs": {"type": "layers", "diff_ids": [blob.diff_id]},
+        "history": [{"comment": json.dumps(python)}],
+    }
+    packed = PackedLayer(
+        schema=LAYER_SCHEMA,
+        diff_id=blob.diff_id,
+        digest=blob.digest,
+        size_bytes=blob.size_bytes,
+        contents=LayerContents(),
+    )
+    image = PackedImage(
+        tags=("nightjar/jax:cpu",),
+        config=json.dumps(config).encode(),
+        layers=(packed,),
+        platform=platform,
+        labels=labels,
+        python=python,
+        system={"bash": "5.2"},
+    )
+    repository.put_blob(image.id, image.config)
+    return image
+
+
+def verdict_on(image: PackedImage, *failures: str) -> TestedImage:
+    return TestedImage(tag=image.tags[0], id=image.id, passed=3, skipped=0, failures=failures)

@@ -1,0 +1,221 @@
+"""`images push` with a real engine and a real registry: pushed, published, listed, pulled, read by other tools."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.client import DockerClient
+
+from nightjar_ci.cli import main
+from nightjar_ci.images.build import inspect_image
+from nightjar_ci.images.nights.push import push_images
+from nightjar_ci.images.tested import TESTS_SCHEMA
+from nightjar_ci.images.tree import find_checkout
+from tests.ci.registries import SOURCE, Registry, run_registry
+from tests.docker.conftest import reason_without_engine
+
+pytestmark = pytest.mark.docker
+
+CHECKOUT = find_checkout(Path(__file__).parent)
+TAG = "nightjar-test/tiny:cpu"
+NAME = "tiny-cpu"
+DAY = "2026-11-21"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[DockerClient]:
+    if reason := reason_without_engine():
+        pytest.skip(reason)
+    client = DockerClient.from_env()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with run_registry(tmp_path_factory.mktemp("registry")) as registry:
+        yield registry
+
+
+def layer(files: dict[str, str]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+def metadata(name: str, version: str) -> dict[str, str]:
+    path = f"opt/nightjar/lib/python3.13/site-packages/{name}-{version}.dist-info/METADATA"
+    return {path: f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nVersion: not this\n"}
+
+
+@pytest.fixture
+def image(client: DockerClient) -> Iterator[str]:
+    """An image of one layer with a Python and a Debian package."""
+    status = "Package: bash\nStatus: install ok installed\nVersion: 5.2-1\n"
+    data = layer({**metadata("Jax_Cuda", "0.12.0"), "var/lib/dpkg/status": status})
+    client.api.import_image_from_data(data, repository=TAG, changes=["USER 10001", 'LABEL "a"="b"'])
+    yield TAG
+    client.images.remove(TAG)
+
+
+def report_on(path: Path, *failures: str) -> Path:
+    found = inspect_image(TAG)
+    assert found is not None
+    tested = {"tag": TAG, "id": found["Id"], "passed": 2, "skipped": 0, "failures": list(failures)}
+    path.write_text(json.dumps({"schema": TESTS_SCHEMA, "images": [tested]}))
+    return path
+
+
+DOCKER = """#!/bin/sh
+case "$*" in *--print*) cat "$0.json" ;; *) exec "$REAL_DOCKER" "$@" ;; esac
+"""
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`nightjar-ci images` in a checkout whose tree is the tiny image alone."""
+    program = tmp_path / "docker"
+    program.write_text(DOCKER)
+    program.chmod(0o755)
+    labels = {"org.opencontainers.image.base.name": "scratch", "org.opencontainers.image.description": "x"}
+    (tmp_path / "docker.json").write_text(json.dumps({"target": {"tiny": {"tags": [TAG], "labels": labels}}}))
+    monkeypatch.setenv("REAL_DOCKER", shutil.which("docker") or "")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(CHECKOUT)
+
+    def run(*arguments: str) -> Done:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["images", *arguments])
+        said = capsys.readouterr()
+        return Done(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def test_an_image_is_pushed_published_listed_and_pulled(
+    client: DockerClient, registry: Registry, image: str, images: Command, tmp_path: Path
+) -> None:
+    to = f"{registry.host}/journey"
+    push = ["push", "tiny", "--to", to, "--date", DAY]
+    refused = images(*push)
+    assert refused.returncode == 0, refused.stderr
+    assert f"{NAME}-{DAY} is not published: linux/amd64 has no test report." in refused.stdout
+    assert "names no night yet" in refused.stdout
+    failed = images(*push, "--tests", str(report_on(tmp_path / "bad.json", "test_a")))
+    assert failed.returncode == 1
+    assert "linux/amd64 failed test_a" in failed.stdout
+    done = images(*push, "--tests", str(report_on(tmp_path / "tests.json")), "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["sent_bytes"] == 0  # the registry has it since the first push
+    assert answer["nights"][0]["rolling_date"] == DAY
+    (listed,) = json.loads(images("list", to, "--json").stdout)["images"]
+    assert (listed["packages"], listed["system_packages"]) == ({"jax-cuda": "0.12.0"}, {"bash": "5.2-1"})
+    assert "jax-cuda==0.12.0" in images("show", f"{to}:{NAME}").stdout
+    pulled = images("pull", f"{to}:{NAME}")
+    assert pulled.returncode == 0, pulled.stderr
+    try:
+        assert pulled.stdout == f"{to}:{NAME}-{DAY}\n"
+        assert client.images.get(pulled.stdout.strip()).attrs["RootFS"] == client.images.get(TAG).attrs["RootFS"]
+    finally:
+        client.images.remove(pulled.stdout.strip())
+
+
+def test_another_image_of_a_published_date_is_refused_with_2(
+    client: DockerClient, registry: Registry, image: str, images: Command, tmp_path: Path
+) -> None:
+    push = ["push", "tiny", "--to", f"{registry.host}/refused", "--date", DAY]
+    assert images(*push, "--tests", str(report_on(tmp_path / "t.json"))).returncode == 0
+    client.api.import_image_from_data(layer(metadata("jax", "9")), repository=TAG)
+    again = images(*push, "--tests", str(report_on(tmp_path / "u.json")))
+    assert again.returncode == 2
+    assert "a published night never changes" in again.stderr
+    stale = images(*push, "--tests", str(tmp_path / "t.json"))
+    assert stale.returncode == 2
+    assert "test again what is pushed" in stale.stderr
+
+
+def test_two_pushes_of_one_image_send_the_same_bytes_and_the_second_none(
+    registry: Registry, image: str, tmp_path: Path
+) -> None:
+    def push(memory: str, repository: str) -> Any:
+        registry.repository.name = f"{registry.host}/{repository}"
+        return push_images(
+            [image], registry.repository, DAY, tested={}, source=SOURCE, memory=tmp_path / memory, on_step=steps.append
+        )
+
+    steps: list[str] = []
+    first = push("a", "same")
+    anew = push("b", "same-elsewhere")
+    assert first.images[0].digest == anew.images[0].digest
+    steps.clear()
+    again = push("a", "same")
+    assert not [step for step in steps if "packing" in step]
+    assert (first.sent_bytes > 0, again.images) == (True, first.images)
+
+
+def test_other_tools_read_what_was_pushed(registry: Registry, image: str, images: Command, tmp_path: Path) -> None:
+    skopeo = shutil.which("skopeo")
+    if skopeo is None:
+        pytest.skip("skopeo is not installed: nox -s system")
+    push = ["push", "tiny", "--to", f"{registry.host}/others", "--date", DAY]
+    assert images(*push, "--tests", str(report_on(tmp_path / "t.json"))).returncode == 0
+    source = f"docker://{registry.host}/others:{NAME}"
+    copy = [skopeo, "copy", "--src-tls-verify=false", source, f"oci:{tmp_path / 'layout'}:{NAME}"]
+    copied = subprocess.run(copy, capture_output=True, text=True, check=False)
+    assert copied.returncode == 0, copied.stderr
+    manifests = json.loads((tmp_path / "layout" / "index.json").read_text())["manifests"]
+    assert [one["mediaType"] for one in manifests] == ["application/vnd.oci.image.manifest.v1+json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "hint"),
+    [
+        (["push", "tiny", "--to", "127.0.0.1:1/x"], 3, "cannot be reached", "does it run?"),
+        (["push", "tiny"], 2, "--to is missing", "--to HOST/PATH"),
+        (["push", "tiny", "--to", "x/y", "--date", "tonight"], 2, "'tonight' is no date", "UTC"),
+        (["push", "tiny", "--to", "x/y", "--platform", "arm64"], 2, "'arm64' is no platform", "linux/arm64"),
+        (["push", "tinny", "--to", "x/y"], 2, "unknown image 'tinny'", "did you mean 'tiny'?"),
+        (["push", "tiny", "--to", "x/y", "--tests", "/nowhere.json"], 2, "/nowhere.json: no such file", ""),
+        (["show", "127.0.0.1:1/x"], 2, "names no night", "REPOSITORY:NAME"),
+        (["list", "127.0.0.1:1/x"], 3, "cannot be reached", "does it run?"),
+    ],
+)
+def test_what_cannot_be_pushed_ends_with_the_next_step(
+    image: str, images: Command, arguments: list[str], code: int, message: str, hint: str
+) -> None:
+    done = images(*arguments)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert hint in done.stderr
+
+
+def test_an_image_that_is_not_built_is_named(images: Command, client: DockerClient) -> None:
+    done = images("push", "tiny", "--to", "127.0.0.1:1/x")
+    assert done.returncode == 2
+    assert f"{TAG}: the engine has no such image. Hint: nightjar-ci images build" in done.stderr.replace("\n", " ")
