@@ -1,4 +1,4 @@
-"""`nightjar-models`: train a workload, or list the presets. Commands live in `commands/`, one file each."""
+"""`nightjar-models`: train a workload, compile it for GPUs that are not there, list the presets; see `commands/`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_models.commands import presets, train
+from nightjar_models.commands import compile, presets, train
 from nightjar_models.errors import NightjarError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(train.train)
 app.command()(presets.presets)
+app.command("compile")(compile.compile_)
 
 
 @app.callback()

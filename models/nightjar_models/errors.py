@@ -3,6 +3,7 @@
 NightjarError       3, a tool or machine failed
 ├── InputError      2, bad usage or config: says the option, the value, what was expected
 ├── DivergedError   3, the loss stopped being finite; the result up to that step is written
+├── CompilerError   3, the program cannot be compiled: no CUDA plugin, or the compiler refuses it
 ├── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
 └── ClusterError    3, a process of a run of several is missing, or cannot be reached
 """
@@ -41,6 +42,10 @@ class InputError(NightjarError):
 
 class DivergedError(NightjarError):
     """The loss is NaN or infinite."""
+
+
+class CompilerError(NightjarError):
+    """A program cannot be compiled for the devices that were named."""
 
 
 class OutputError(NightjarError):

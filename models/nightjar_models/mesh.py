@@ -39,13 +39,13 @@ class MeshShape:
 
 
 def parse_mesh(text: str) -> MeshShape:
-    """Reads a mesh such as `dp1`, `fsdp8` or `dp2.fsdp2.tp2`; an axis that is not named has one device.
+    """Reads a mesh such as `dp1`, `fsdp8`, `dp2.fsdp2.tp2` or `dp=2,tp=4`; an axis that is not named has one device.
 
     Raises:
         InputError: an unknown or repeated axis, or a count that is not positive.
     """
     counts: dict[str, int] = {}
-    for part in text.split("."):
+    for part in text.replace("=", "").replace(",", ".").split("."):
         match = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,5})", part)
         axis = match[1] if match else part.rstrip("0123456789")
         if match is None or axis not in AXES:

@@ -8,7 +8,7 @@ that a sharded run has the loss curve of a single device, up to the order of sum
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,14 +25,18 @@ from nightjar_models.mesh import AXES, HOST_DEVICES, MeshShape
 RULES = {"vocabulary": "tensor", "heads": "tensor", "feed_forward": "tensor", "width": "fsdp"}
 
 
-def make_mesh(shape: MeshShape) -> Mesh:
+def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
     """The first devices of this process, or all of several processes, as a mesh with the axes data, fsdp and tensor.
+
+    Args:
+        shape: how many devices along each axis.
+        given: the devices of a topology that is only compiled for; None for those that are there.
 
     Raises:
         InputError: there are fewer devices than the mesh needs; or more, so that a process would have none.
     """
-    devices = jax.devices()
-    if jax.process_count() > 1 and len(devices) > shape.size:
+    devices = jax.devices() if given is None else given
+    if given is None and jax.process_count() > 1 and len(devices) > shape.size:
         raise InputError(
             f"--mesh {shape}: expected all {len(devices)} devices of {jax.process_count()} processes.",
             "use a larger mesh, or fewer processes",

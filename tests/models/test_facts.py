@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from nightjar_models.facts import parse_module, read_facts, size_bytes, tally_module
+from nightjar_models.facts import read_facts, tally_module
+from nightjar_models.hlo import parse_module, size_bytes
 
 EMPTY = parse_module(b"")
 F32, BF16, U4, TUPLE, TOKEN = 11, 16, 22, 13, 17

@@ -1,0 +1,77 @@
+"""How does an estimate become a profile? A capture folder, `nightjar.capture/1`, whose raw trace is the estimate.
+
+In: a `Compilation` and its `Estimate`. Out: `manifest.json`, `raw/rank0000.estimate.zip` (the HLO protobuf and the time
+line of one step as JSON, `nightjar.estimate/1`) and nothing else: `nightjar-profiling report FOLDER` makes tables,
+flame graph and page. Every name, warning and title says that nothing was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nightjar_models.ahead.estimate import Estimate
+from nightjar_models.ahead.target import Cluster
+from nightjar_models.errors import OutputError
+
+SCHEMA = "nightjar.capture/1"
+ESTIMATE = "nightjar.estimate/1"
+WARNING = (
+    "Estimate, not a measurement: nothing ran. Times are rooflines of the program compiled ahead of time for "
+    "{cluster}; a real step takes longer."
+)
+
+
+def render_timeline(estimate: Estimate, program: str, cluster: Cluster) -> dict[str, Any]:
+    """The time line of one step, in columns; times in nanoseconds from its begin."""
+    return {
+        "schema": ESTIMATE,
+        "program": program,
+        "target": str(cluster),
+        "device": cluster.target.name,
+        "step_ns": round(estimate.step_s * 1e9),
+        "instruction": [span.instruction for span in estimate.spans],
+        "stream": [span.stream for span in estimate.spans],
+        "start_ns": [round(span.start_s * 1e9) for span in estimate.spans],
+        "duration_ns": [round(span.seconds * 1e9) for span in estimate.spans],
+    }
+
+
+def render_manifest(command: Sequence[str], environment: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+    """The manifest of the capture."""
+    return {
+        "schema": SCHEMA,
+        "backend": "estimate",
+        "command": list(command),
+        "exit_code": 0,
+        "steps": None,
+        "environment": {
+            **environment,
+            "cwd": str(Path.cwd()),
+            "device_kind": cluster.target.name,
+            "devices": [f"{cluster.target.name} (estimate)"] * cluster.devices,
+        },
+        "raw": ["raw/rank0000.estimate.zip"],
+        "sources": [],
+        "user_code": [],
+        "warnings": [WARNING.format(cluster=cluster)],
+    }
+
+
+def write_capture(folder: Path, hlo: bytes, timeline: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    """Writes the capture folder; the manifest last, so that a folder with one is whole.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    try:
+        (folder / "raw").mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(folder / manifest["raw"][0], "w", zipfile.ZIP_LZMA) as archive:
+            for name, data in (("program.hlo.pb", hlo), ("timeline.json", json.dumps(timeline).encode())):
+                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_LZMA)
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written: {error.strerror}.", "name another folder with --out") from None

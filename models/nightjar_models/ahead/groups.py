@@ -1,0 +1,69 @@
+"""Which devices talk to each other in a collective, and how many bytes does each send?
+
+In: a collective instruction. Out: its kind, its largest group as device numbers, and the size of its message as
+nccl-tests counts it: what every rank has after an all-gather, all-reduce or all-to-all, and before a reduce-scatter.
+
+Source: openxla/xla, xla/xla_data.proto (replica groups as lists, as an iota, as axes of a mesh); NVIDIA/nccl-tests,
+doc/PERFORMANCE.md
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nightjar_models.ahead.module import Module
+from nightjar_models.facts import COLLECTIVES
+from nightjar_models.hlo import size_bytes
+
+
+def collective_kind(instruction: Any) -> str | None:
+    """`all-gather` of `all-gather` and `all-gather-start`; None of any other instruction, and of `-done`."""
+    kind: str = instruction.opcode.removesuffix("-start")
+    return kind if kind in COLLECTIVES else None
+
+
+def message_bytes(module: Module, instruction: Any, group_size: int) -> int:
+    """The bytes of one run of a collective."""
+    sent = sum(size_bytes(operand.shape) for operand in module.operands(instruction))
+    return sent * group_size if collective_kind(instruction) == "all-gather" else sent
+
+
+def read_group(instruction: Any, devices: int) -> tuple[int, ...]:
+    """The devices of the largest group; all of them where the instruction names none.
+
+    Args:
+        instruction: a collective.
+        devices: how many the program is compiled for.
+    """
+    pairs = instruction.source_target_pairs
+    if pairs:  # a permutation: what counts is how far a message goes
+        return max(((pair.source, pair.target) for pair in pairs), key=lambda pair: abs(pair[0] - pair[1]))
+    listed = instruction.collective_device_list.replica_groups or instruction.replica_groups
+    if listed:
+        largest = max(listed, key=lambda group: len(group.replica_ids))
+        return tuple(largest.replica_ids) or tuple(range(devices))
+    iota = instruction.collective_device_list.iota
+    if iota.devices_per_group:
+        ids = np.arange(math.prod(iota.reshape_dims)).reshape(tuple(iota.reshape_dims))
+        if iota.transpose_perm:
+            ids = ids.transpose(tuple(iota.transpose_perm))
+        return tuple(int(number) for number in ids.reshape(iota.groups, iota.devices_per_group)[0])
+    axes = instruction.mesh_axes_replica_group_list
+    if axes.axes:
+        sizes = [axis.size for axis in axes.mesh.axes]
+        return _mesh_group(sizes, [(one.mesh_axis_index, one.sub_axis_info) for one in axes.axes])
+    return tuple(range(devices))
+
+
+def _mesh_group(sizes: list[int], axes: list[tuple[int, Any]]) -> tuple[int, ...]:
+    """Device 0 and those that differ from it along the axes, or along parts of them."""
+    ids = np.zeros(1, int)
+    for index, part in axes:
+        inner = math.prod(sizes[index + 1 :])
+        count = part.size or sizes[index]
+        below = sizes[index] // (part.pre_size * part.size) if part.size else 1
+        ids = (ids[:, None] + np.arange(count) * inner * below).ravel()
+    return tuple(int(number) for number in ids)

@@ -1,0 +1,127 @@
+"""`nightjar-models compile`: compile a workload for GPUs that are not there, and leave facts and a static profile."""
+
+from __future__ import annotations
+
+import datetime
+import lzma
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nightjar_models.config import flatten, override
+from nightjar_models.errors import InputError
+from nightjar_models.mesh import MeshShape, parse_mesh
+from nightjar_models.presets import find_preset
+from nightjar_models.result import Run, dump, prepare_folder, render_result, write_result
+
+
+def compile_(
+    preset: Annotated[str, typer.Argument(help="What to compile; `nightjar-models presets` lists them.")],
+    target: Annotated[str, typer.Option(help="GPU and how many, such as h100x8: a100, h100 or b200.")] = "h100x8",
+    mesh: Annotated[
+        str | None, typer.Option(help="Such as fsdp=8 or dp2.fsdp2.tp2; all devices over data by default.")
+    ] = None,
+    xla: Annotated[
+        list[str] | None, typer.Option("--xla", metavar="FLAG=VALUE", help="A compiler option; may be repeated.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(envvar="NIGHTJAR_OUT", help="Output folder.")] = None,
+    job: Annotated[
+        str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
+) -> None:
+    """Compile the train step for GPUs that this machine does not have: no GPU and no driver are needed.
+
+    OUT/result.json holds what the compiler emitted (kernels, collectives, memory, an estimate of the step time),
+    OUT/program.hlo.pb.xz the optimized program, OUT/capture a static profile for `nightjar-profiling report`. Needs the
+    packages jax-cuda12-plugin, jax-cuda12-pjrt and nvidia-cudnn-cu12 (docker/locks/aot.txt), nothing else of CUDA.
+
+    Example: nightjar-models compile gpt_tiny --target h100x8 --mesh fsdp=8 --out /tmp/gpt-h100
+    """
+    begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    from nightjar_models.ahead.target import parse_cluster
+    from nightjar_models.ahead.topology import prepare_process
+
+    config = override(find_preset(preset)(), settings or [])
+    cluster = parse_cluster(target)
+    shape = MeshShape(dp=cluster.devices) if mesh is None else parse_mesh(mesh)
+    if out is None:
+        raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
+    prepare_folder(out)
+    prepare_process()
+
+    from nightjar_models.ahead import capture, record
+    from nightjar_models.ahead.compile import compile_step, parse_options
+    from nightjar_models.ahead.estimate import estimate_step
+    from nightjar_models.environment import read_environment
+
+    options = parse_options(xla or [])
+    compilation = compile_step(config, shape, cluster, options)
+    estimate = estimate_step(compilation.module, cluster)
+    environment = record.render_environment(read_environment(), cluster)
+    environment["flags"] |= {f"--xla {name}": str(value) for name, value in options.items()}
+    facts = record.render_facts(compilation, estimate, cluster)
+    run = Run(
+        status="completed",
+        config={**flatten(config), "mesh": str(shape), "target": target, "parameters": compilation.parameter_count},
+        curves=[],
+        samples=record.render_samples(compilation),
+        facts=[facts],
+    )
+    about = {
+        "job": job or f"{preset}-compile-{cluster}-{shape}",
+        "workload": preset,
+        "seed": 0,
+        "started_at": started_at,
+        "duration_s": time.monotonic() - begin,
+        "environment": environment,
+    }
+    (out / "program.hlo.pb.xz").write_bytes(lzma.compress(compilation.hlo))
+    timeline = capture.render_timeline(estimate, record.PROGRAM, cluster)
+    manifest = capture.render_manifest(sys.argv, environment, cluster)
+    capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
+    document = render_result(run, about)
+    path = write_result(out, document)
+    print(dump(document) if as_json else summarize(document, path))
+
+
+def summarize(document: dict[str, Any], path: Path) -> str:
+    """A table of kernels, messages, memory and time, and the result's path."""
+    facts = document["facts"][0]
+    ahead, time_of = facts["ahead"], {one["name"]: one["values"][0] for one in document["samples"]}
+    rows = [f"{'per step and device':30} {'instr.':>7} {'runs':>7} {'MiB':>12} {'GFLOP':>12}"]
+    for kind, work in sorted(ahead["kernels"].items(), key=lambda item: (-item[1]["flops"], -item[1]["bytes"])):
+        rows.append(
+            f"{kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f} {work['flops'] / 1e9:12.2f}"
+        )
+    for kind, work in ahead["messages"].items():
+        rows.append(f"{'message ' + kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f}")
+    share = ahead["reserved_bytes"] / ahead["device_bytes"]
+    fits = "fits" if share <= 1 else "does not fit"
+    rows.append(
+        f"memory {_mib(ahead['reserved_bytes']):.1f} MiB of {_mib(ahead['device_bytes']):.0f} ({share:.1%}, {fits})"
+    )
+    for buffer in ahead["buffers"][:5]:
+        rows.append(f"  {_mib(buffer['bytes']):10.1f} MiB {buffer['kind']:9} {buffer['instruction']}  {buffer['line']}")
+    times = ahead["estimate"]
+    rows.append(
+        f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline, not measured): "
+        f"compute {times['compute_s'] * 1e3:.3f}, memory {times['memory_s'] * 1e3:.3f}, "
+        f"launches {times['latency_s'] * 1e3:.3f}, communication {times['communication_s'] * 1e3:.3f} "
+        f"of which {times['exposed_s'] * 1e3:.3f} exposed"
+    )
+    rows.append(
+        f"compiled in {time_of['compile_time']:.1f} s ({time_of['compile_cpu_time']:.1f} s of CPU), "
+        f"{_mib(time_of['compiler_memory']):.0f} MiB; PTX {ahead['code_bytes']} bytes"
+    )
+    return "\n".join([*rows, *(f"lint: {lint}" for lint in ahead["lints"]), str(path)])
+
+
+def _mib(size: float) -> float:
+    return size / 2**20

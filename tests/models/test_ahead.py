@@ -1,0 +1,163 @@
+"""What is read from a module that was compiled for eight H100 (`ahead_program.py`), without a GPU and without a plugin.
+
+The expected numbers are worked out by hand from the program: six layers of (64, 1024) x (1024, 1024) on each device.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import zipfile
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from nightjar_models.ahead import capture
+from nightjar_models.ahead.estimate import KERNEL_FLOOR_S, estimate_step, time_collective
+from nightjar_models.ahead.groups import read_group
+from nightjar_models.ahead.kernels import kernel_kind, tally_kernels, tally_messages
+from nightjar_models.ahead.memory import live_at_peak, reserved_bytes, top_buffers
+from nightjar_models.ahead.module import Module, read_module
+from nightjar_models.ahead.record import fingerprint
+from nightjar_models.ahead.target import list_targets, parse_cluster, read_target
+from nightjar_models.ahead.topology import find_plugin
+from nightjar_models.errors import InputError
+from nightjar_models.hlo import _classes, parse_hlo
+from tests.models.ahead_program import DEVICES, LAYERS, RECORDED, ROWS, WIDTH, compile_program
+
+CLUSTER = parse_cluster(f"h100x{DEVICES}")
+SHEET = {"a100": (312e12, 156e12, 19.5e12), "h100": (989.4e12, 494.7e12, 66.9e12), "b200": (2250e12, 1125e12, 75e12)}
+
+
+@pytest.fixture(scope="module")
+def module() -> Module:
+    return read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+
+
+@pytest.mark.parametrize("name", list_targets())
+def test_rates_from_units_and_clocks_are_those_of_the_data_sheet(name: str) -> None:
+    rates = read_target(name).flops_per_s
+    assert [rates["bf16"], rates["tf32"], rates["f32"]] == pytest.approx(SHEET[name], rel=0.02)
+
+
+def test_hosts_are_filled_and_a_part_of_one_is_refused_beyond_the_first() -> None:
+    assert (parse_cluster("h100x4").topology, parse_cluster("b200x1024").topology) == ("1x1x4", "1x128x8")
+    with pytest.raises(InputError, match="multiple") as refused:
+        parse_cluster("h100x12")
+    assert refused.value.hint == "take h100x16"
+    with pytest.raises(InputError, match="expected one of a100, b200, h100"):
+        parse_cluster("h10x8")
+
+
+def test_every_instruction_of_a_loop_counts_with_its_trips(module: Module) -> None:
+    kernels = tally_kernels(module)
+    assert (kernels["cuBLASLt"].count, kernels["cuBLASLt"].runs) == (3, 3 * LAYERS)  # forward, and two gradients
+    assert kernels["cuBLASLt"].flops == 3 * LAYERS * 2 * (ROWS / DEVICES) * WIDTH * WIDTH
+    assert sum(work.runs for work in kernels.values()) > sum(work.count for work in kernels.values())
+
+
+def test_messages_are_counted_as_nccl_tests_does(module: Module) -> None:
+    messages = tally_messages(module, DEVICES)
+    weights = LAYERS * WIDTH * WIDTH * 2
+    assert messages["all-gather/8"].bytes == 2 * weights  # gathered in the forward and in the backward pass
+    assert messages["all-reduce/8"].bytes == weights
+
+
+def test_the_largest_value_at_the_peak_is_the_gradient_and_names_its_line(module: Module) -> None:
+    first = top_buffers(module, 1)[0]
+    assert (first.kind, first.bytes) == ("output", LAYERS * WIDTH * WIDTH * 2)
+    assert first.line.startswith("ahead_program.py:")
+    assert sum(one.bytes for one in top_buffers(module, 1000)) <= reserved_bytes(module)
+
+
+def test_a_step_is_no_shorter_than_either_stream_and_hides_no_more_than_there_is(module: Module) -> None:
+    step = estimate_step(module, CLUSTER)
+    computing = step.compute_s + step.memory_s + step.latency_s
+    assert step.step_s == pytest.approx(computing + step.exposed_s)
+    assert 0 < step.exposed_s < step.communication_s
+    assert all(span.seconds >= KERNEL_FLOOR_S for span in step.spans if span.stream == "compute")
+    for stream in ("compute", "communication"):
+        spans = [span for span in step.spans if span.stream == stream]
+        assert all(a.start_s + a.seconds <= b.start_s + 1e-12 for a, b in pairwise(spans))
+
+
+def test_a_ring_over_hosts_is_bound_by_the_network_and_one_within_by_nvlink() -> None:
+    target, amount = CLUSTER.target, 1 << 30
+    bound, within = time_collective("all-gather", amount, tuple(range(8)), target)
+    assert bound == "nvlink"
+    assert within == pytest.approx(amount * 7 / 8 / target.nvlink_bytes_per_s, rel=0.01)
+    bound, across = time_collective("all-gather", amount, tuple(range(0, 64, 8)), target)  # one device of each host
+    assert bound == "network"
+    assert across == pytest.approx(amount * 7 / 8 / target.network_bytes_per_s, rel=0.01)
+    assert time_collective("all-reduce", amount, tuple(range(8)), target)[1] == pytest.approx(2 * within)
+
+
+def test_groups_are_read_from_lists_iotas_and_axes_of_a_mesh() -> None:
+    instruction = _classes()["Instruction"]
+    listed, iota, axes = instruction(), instruction(), instruction()
+    for ids in ((0, 1), (2, 3, 4)):
+        listed.replica_groups.add().replica_ids.extend(ids)
+    assert read_group(listed, 5) == (2, 3, 4)
+    form = iota.collective_device_list.iota
+    form.groups, form.devices_per_group = 2, 4
+    form.reshape_dims.extend((4, 2))
+    form.transpose_perm.extend((1, 0))
+    assert read_group(iota, 8) == (0, 2, 4, 6)
+    for size in (2, 4):
+        axes.mesh_axes_replica_group_list.mesh.axes.add().size = size
+    axes.mesh_axes_replica_group_list.axes.add().mesh_axis_index = 0
+    assert read_group(axes, 8) == (0, 4)
+    assert read_group(instruction(), 3) == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("__cublas$lt$matmul$f8", "cuBLASLt f8"),
+        ("__cudnn$fmhaSoftmax", "cuDNN attention"),
+        ("__cudnn$fmhaSoftmaxBackward", "cuDNN attention backward"),
+        ("__cudnn$convForward", "cuDNN convolution"),
+        ("my_kernel", "custom call my_kernel"),
+    ],
+)
+def test_custom_calls_are_named_by_whose_code_they_are(target: str, kind: str) -> None:
+    assert kernel_kind(_classes()["Instruction"](opcode="custom-call", custom_call_target=target)) == kind
+
+
+def test_memory_shared_between_values_is_free_when_the_last_is_gone() -> None:
+    event = _classes()["HeapEvent"]
+    events = [
+        event(kind=0, buffer_id=1),
+        event(kind=2, buffer_id=2, share_with_canonical_id=1),
+        event(kind=1, buffer_id=1),
+        event(kind=0, buffer_id=3),
+        event(kind=1, buffer_id=2),
+        event(kind=0, buffer_id=4),
+    ]
+    assert live_at_peak(events, {1: 10, 2: 10, 3: 5, 4: 9}) == {1: 10, 3: 5}
+
+
+def test_a_capture_holds_the_program_and_says_that_it_is_an_estimate(module: Module, tmp_path: Path) -> None:
+    step = estimate_step(module, CLUSTER)
+    manifest = capture.render_manifest(["x"], {"packages": {}}, CLUSTER)
+    capture.write_capture(tmp_path, b"hlo", capture.render_timeline(step, "train_step", CLUSTER), manifest)
+    with zipfile.ZipFile(tmp_path / "raw" / "rank0000.estimate.zip") as archive:
+        timeline = json.loads(archive.read("timeline.json"))
+    assert timeline["schema"] == "nightjar.estimate/1"
+    assert len(timeline["start_ns"]) == len(step.spans) == len(timeline["instruction"])
+    assert "Estimate" in json.loads((tmp_path / "manifest.json").read_text())["warnings"][0]
+
+
+@pytest.mark.slow
+def test_the_recorded_program_is_what_the_compiler_makes_today(module: Module) -> None:
+    import jax
+
+    if find_plugin() is None:
+        pytest.skip("the CUDA plugin of JAX is not installed (docker/locks/aot.txt)")
+    if jax.__version__ != "0.10.2":
+        pytest.skip(f"the program was recorded with jax 0.10.2, this is {jax.__version__}")
+    again = read_module(parse_hlo(compile_program(), "compiled"))
+    assert fingerprint(again) == fingerprint(module)
+    assert math.isclose(estimate_step(again, CLUSTER).step_s, estimate_step(module, CLUSTER).step_s)
