@@ -96,7 +96,7 @@ def find_suspicions(
         numbers, how = policies.for_history(cell, measure), policies.for_performance(cell)
         if numbers is None or cell not in environments:
             continue
-        doubt = _find_doubt(one, numbers, accepted.get(one.name, ()), earlier.get(one.name))
+        doubt = find_question(one, numbers, accepted.get(one.name, ()), earlier.get(one.name))
         if doubt is None:
             continue
         p, good_night = doubt
@@ -163,10 +163,19 @@ def _requirements_without(text: str, changed: Mapping[str, str]) -> list[str]:
     return [str(one) for one in parse_requirements(text) if canonicalize_name(one.name) not in changed]
 
 
-def _find_doubt(
+def find_question(
     series: Series, policy: HistoryPolicy, accepted: Collection[str], earlier: Verdict | None
 ) -> tuple[float, str] | None:
-    """How surprising tonight is, and the night to compare it with; None where pairs have nothing to settle."""
+    """What pairs would settle tonight.
+
+    Args:
+        series: up to tonight.
+        policy: of its history.
+        accepted: nights from which on a new level is wanted.
+        earlier: the verdict on this history of the latest night before that was judged.
+
+    Returns: how surprising tonight is, and the night to compare it with; None where pairs have nothing to settle.
+    """
     segment = current_segment(series, policy.scale, accepted)
     if not segment.nights or segment.nights[-1] != series.nights[-1]:
         return None

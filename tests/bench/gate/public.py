@@ -1,21 +1,11 @@
-"""How do the detectors do on a real history? The nightly benchmark series that Otava's source distribution carries.
+"""How do the detectors do on real histories? Three projects' own series of benchmarks, each project as often.
 
-In: the package index, asked at run time (nothing of it is kept). Out: alarms on the series as they are, and how many of
-the steps planted into them are found. Without the index, one row says so. The series has changes of its own, so that an
-alarm need not be a false one; and re-runs are drawn from its own noise.
+In: the series of `public_data.py`. Out: alarms on the series as they are, and how many of the steps planted into them
+are found. The series have changes of their own, so that an alarm need not be a false one; and re-runs are drawn from
+their own noise.
 """
 
 from __future__ import annotations
-
-import ast
-import io
-import os
-import re
-import sys
-import tarfile
-import urllib.error
-import urllib.parse
-import urllib.request
 
 import numpy as np
 
@@ -24,41 +14,27 @@ from nightjar_ci.judges.history import find_doubt
 from nightjar_ci.judges.segment import Segment
 from nightjar_ci.judges.sequential import decide
 from tests.bench.gate.noise import Array, Rng
+from tests.bench.gate.public_data import read_all
 from tests.bench.gate.rivals import Rivals, ask_rivals
 from tests.bench.gate.two_stages import FIRST, POLICY
 from tests.bench.table import Row
 
-SOURCES = (("apache-otava", "0.8.0", r"tests/\w+\.py$"),)
-# Looked through on 2026-11-21, none with a history of 60 values or more: the source distributions of asv 0.6.6,
-# pytest-benchmark 5.3.1 (but 144 timings of one benchmark) and signal-processing-algorithms 1.3.5 and 2.1.6. Its
-# repository has real series (tests/data), which no package index carries.
-PYPI = "pypi.org"  # where no index is configured, as for pip
-GOAL = 3  # histories; missed: see above
-LEAST = 100  # values of a series that is long enough
+GOAL = 3  # projects
 NIGHTS, AT, WITHIN = 90, 60, 10
 RIVALS = ("Otava", "asv, 5 %", "PELT", "JAX-Toolbox as intended", "pytest-benchmark")
 
 
 def measure(quick: bool = False) -> list[Row]:
     """Rows of planted steps, and of alarms on the series as they are."""
-    try:
-        histories = [one for source in SOURCES for one in read_histories(*source)]
-    except (OSError, urllib.error.URLError, ValueError) as error:
-        print(f"public histories cannot be read: {error}", file=sys.stderr)
-        histories = []
-    rows = [
-        Row(
-            name="public histories that could be read (others carry none; 0: no index)",
-            ours=len(histories),
-            goal=GOAL,
-            better="higher",
-        )
-    ]
+    projects = read_all()
+    histories = [series for _, series in projects]
+    name = "projects whose history could be read (0: no network)"
+    rows = [Row(name=name, ours=len(projects), goal=GOAL, better="higher")]
     if not histories:
         return rows
     rng = np.random.default_rng(7)
     stretches = cut(histories, 20 if quick else 200, rng)
-    rows.append(Row(name="nights in them", ours=sum(len(one) for one in histories)))
+    rows.append(Row(name="nights in them", ours=sum(len(one) for series in histories for one in series)))
     steps = {size: plant(stretches, size) for size in (0.0, 0.05, 0.10)}
     entries = {f"step_public_{size}": values for size, values in steps.items() if size}
     rivals = ask_rivals({"null_public": steps[0.0], **entries}, AT)
@@ -82,35 +58,11 @@ def row(rivals: Rivals, rival: str, size: float, found: list[int], series: int) 
     return Row(name="alarms in 1,000 real nights", ours=ours, unit="", rival=rival, rival_value=theirs)
 
 
-def read_histories(name: str, version: str, pattern: str) -> list[Array]:
-    """Every list of at least `LEAST` positive numbers in the Python files of a source distribution."""
-    index = os.environ.get("UV_DEFAULT_INDEX", f"https://{PYPI}/simple").rstrip("/")
-    with urllib.request.urlopen(f"{index}/{name}/", timeout=60) as answer:
-        page, address = answer.read().decode(), answer.url
-    link = re.search(rf'href="([^"#]*{re.escape(version)}\.tar\.gz)', page)
-    if link is None:
-        raise ValueError(f"{address} lists no source distribution of {name} {version}")
-    with urllib.request.urlopen(urllib.parse.urljoin(address, link[1]), timeout=60) as answer:
-        packed = io.BytesIO(answer.read())
-    with tarfile.open(fileobj=packed) as archive:
-        wanted = [member for member in archive.getmembers() if re.search(pattern, member.name)]
-        texts = [file.read().decode() for member in wanted if (file := archive.extractfile(member)) is not None]
-    nodes = (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.List))
-    return [np.log(values) for node in nodes if (values := as_numbers(node)) is not None]
-
-
-def as_numbers(node: ast.List) -> Array | None:
-    """The values of a list of positive numbers that is long enough, or None."""
-    found = [item.value for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, int | float)]
-    if len(node.elts) < LEAST or len(found) != len(node.elts) or len(set(found)) < LEAST / 4 or min(found) <= 0:
-        return None
-    return np.array(found, dtype=np.float64)
-
-
-def cut(histories: list[Array], count: int, rng: Rng) -> Array:
+def cut(projects: list[list[Array]], count: int, rng: Rng) -> Array:
     """Stretches of `NIGHTS` nights, shape (count, NIGHTS); forwards and backwards, up and down."""
     stretches = []
     for _ in range(count):
+        histories = projects[rng.integers(len(projects))]
         whole = histories[rng.integers(len(histories))]
         start = int(rng.integers(len(whole) - NIGHTS + 1))
         stretches.append(whole[start : start + NIGHTS][:: rng.choice([-1, 1])] * rng.choice([-1, 1]))

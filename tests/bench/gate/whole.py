@@ -1,0 +1,133 @@
+"""How does the whole judge of a history do, as the nightly calls it: doubt, pairs, verdict, and what stood before?
+
+In: seeded series, with a step that is mended again or without. Out: false alarms, regressions that are taken back while
+they last, and nights until a mended one is told to be gone. The code under test is `find_question` and `judge_history`;
+only the runs are made up. The other parts play many more series through the pieces of it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nightjar_ci.confirm import find_question
+from nightjar_ci.judges.history import Rerun, judge_history
+from nightjar_ci.judges.performance import Pair
+from nightjar_ci.policy import HistoryPolicy
+from nightjar_ci.record import RunRecord, Sample
+from nightjar_ci.series import Series
+from nightjar_ci.verdict import Verdict
+from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
+from tests.bench.gate.noise import CLEAN, DIRTY, NOISES, Array, Rng, draw_nights, draw_pairs
+from tests.bench.gate.two_stages import FIRST
+from tests.bench.table import Row
+
+POLICY = HistoryPolicy()
+NIGHTS, SERIES = 120, 150
+BROKEN, MENDED, STEP = 60, 90, 0.03
+STEPPED = ("normal 0.5 %", "normal 1 %", "outliers", "AR(1)", "bimodal")
+TAKEN_BACK = 1.0  # % of the nights on which a regression stands
+SEED = 20261122
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Rows of false alarms, and of steps that are mended after thirty nights."""
+    series = SERIES // 10 if quick else SERIES
+    with ProcessPoolExecutor(2) as pool:
+        nulls = {noise: pool.submit(play_unchanged, noise, series) for noise in NOISES}
+        steps = {noise: pool.submit(play_steps, noise, series) for noise in STEPPED}
+    rows = []
+    for name, kinds, goal in (("clean", CLEAN, PER_CLEAN), ("dirty", DIRTY, PER_DIRTY)):
+        rate = 1000 * sum(nulls[noise].result() for noise in kinds) / (len(kinds) * series * (NIGHTS - FIRST))
+        rows.append(Row(name=f"false alarms, mean of {name} noise", ours=rate, goal=goal, unit="/1000 nights"))
+    for noise in STEPPED:
+        told = steps[noise].result()
+        name = f"{STEP:.0%} step, {noise}"
+        rows.append(Row(name=f"{name}: found before it is mended", ours=told.found, better="higher", unit="%"))
+        back = Row(name=f"{name}: nights on which it is taken back", ours=told.taken_back, goal=TAKEN_BACK, unit="%")
+        rows += [back, Row(name=f"{name}: until told to be mended, median", ours=told.delay, unit="nights")]
+    return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was said of one kind of noise.
+
+    Attributes:
+        found: % of the series whose step was found while it lasted.
+        taken_back: % of the nights between finding and mending on which it was not called regressed.
+        delay: median nights from mending until it was not called regressed any more; inf where never.
+    """
+
+    found: float
+    taken_back: float
+    delay: float
+
+
+def play_unchanged(noise: str, series: int) -> int:
+    """Nights on which a regression began in series that never changed."""
+    rng = np.random.default_rng([SEED, NOISES.index(noise), 0])
+    values = draw_nights(noise, series, NIGHTS, rng)
+    told = (play(noise, one, np.zeros(NIGHTS), rng) for one in values)
+    return sum(int((np.diff(one.astype(int), prepend=0) > 0).sum()) for one in told)
+
+
+def play_steps(noise: str, series: int) -> Told:
+    """What is said of steps that are mended again."""
+    rng = np.random.default_rng([SEED, NOISES.index(noise), 1])
+    night = np.arange(NIGHTS)
+    level = np.log1p(STEP) * ((night >= BROKEN) & (night < MENDED))
+    told = np.array([play(noise, one + level, level, rng) for one in draw_nights(noise, series, NIGHTS, rng)])
+    lasting = told[:, BROKEN:MENDED]
+    found = lasting[lasting.any(axis=1)]
+    since = np.arange(MENDED - BROKEN) > found.argmax(axis=1)[:, None]
+    after = ~told[lasting.any(axis=1), MENDED:]
+    delay = np.where(after.any(axis=1), after.argmax(axis=1), np.inf)
+    return Told(
+        found=100 * len(found) / series,
+        taken_back=100 * float((since & ~found).sum() / since.sum()),
+        delay=float(np.median(delay)),
+    )
+
+
+def play(noise: str, values: Array, level: Array, rng: Rng) -> Array:
+    """Whether each night is called regressed, shape (NIGHTS,); those before `FIRST` are not judged."""
+    told = np.zeros(NIGHTS, bool)
+    earlier: Verdict | None = None
+    nights = tuple(f"{number:03}" for number in range(NIGHTS))
+    for night in range(FIRST, NIGHTS):
+        shown = values[: night + 1]
+        series = Series(
+            name="cell/step_time",
+            unit="s",
+            better="lower",
+            nights=nights[: night + 1],
+            values=np.exp(shown),
+            environments=("same",) * (night + 1),
+        )
+        question = find_question(series, POLICY, (), earlier)
+        rerun = None
+        if question is not None:
+            change = level[night] - level[int(question[1])]
+            rerun = Rerun(reference="then", pairs=make_pairs(change + draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]))
+        verdict = judge_history(series, POLICY, rerun=rerun, earlier=earlier)
+        told[night] = verdict is not None and verdict.status == "regressed"
+        earlier = verdict if told[night] else None
+    return told
+
+
+def make_pairs(ratios: Array) -> list[Pair]:
+    """Pairs of runs with these log ratios."""
+
+    def run(value: float) -> RunRecord:
+        sample = Sample(name="step_time", unit="s", better="lower", values=(value,))
+        fields: dict[str, Any] = {"job": "made", "samples": (sample,)}
+        return RunRecord.model_construct(**fields)
+
+    return [
+        Pair(number=number, candidate=run(float(np.exp(ratio))), reference=run(1.0))
+        for number, ratio in enumerate(ratios)
+    ]
