@@ -10,8 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# The folder of readers is called `load` too. Imported first, it does not take the name back when a reader is.
-import nightjar_profiling.load as _readers  # noqa: F401
 from nightjar_profiling.annotation import annotate
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from nightjar_profiling.apportion import INSTRUCTION, Fusion, apportion_time
+from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.apportion import Fusion, apportion_time
 from nightjar_profiling.attribute import DIRECT, INFERRED
 from nightjar_profiling.tables import Tables
 
@@ -89,18 +90,13 @@ class DeviceTime:
 
 def sum_device_time(tables: Tables, fusion: Fusion = "split") -> DeviceTime:
     """Sums the durations of the ops; an op of no known instruction counts as attributed to nothing."""
-    opcodes = tables.instructions.select("program_id", pl.col("name").alias("instruction"), "opcode")
-    joined = (
-        apportion_time(tables, by=(), fusion=fusion)
-        .join(opcodes, on=INSTRUCTION, how="left")
-        .with_columns(pl.col("opcode").fill_null("no instruction"))
-    )
-    frames = joined.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
+    shares = apportion_time(tables, by=(), fusion=fusion)
+    frames = shares.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
     return DeviceTime(
         total_ns=tables.device_time_ns,
-        by_how=dict(joined.group_by("how").agg(pl.col("duration_ns").sum()).iter_rows()),
+        by_how=dict(shares.group_by("how").agg(pl.col("duration_ns").sum()).iter_rows()),
         by_frame={(p, f): ns for p, f, ns in frames.agg(pl.col("duration_ns").sum()).iter_rows()},
-        by_category=dict(joined.group_by("opcode").agg(pl.col("duration_ns").sum()).iter_rows()),
+        by_category=dict(summarise_categories(tables).select("category", "device_ns").iter_rows()),
     )
 
 

@@ -27,7 +27,7 @@ from typing import Literal
 
 from nightjar_profiling.collective_kinds import KINDS
 from nightjar_profiling.fusion_cost import WRAPPERS, split_cost
-from nightjar_profiling.load.hlo import Instruction, Program
+from nightjar_profiling.readers.hlo import Instruction, Program
 
 How = Literal["own", "called", "operand", "user", "none"]
 DIRECT: tuple[How, ...] = ("own", "called")

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nightjar_profiling.load.hlo import Instruction, Program
+from nightjar_profiling.readers.hlo import Instruction, Program
 
 KINDS = frozenset(
     (

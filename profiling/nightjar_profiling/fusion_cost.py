@@ -18,8 +18,8 @@ outweighs the rest by its flops.
 
 from __future__ import annotations
 
-from nightjar_profiling.load.hlo import Instruction, Program
-from nightjar_profiling.load.hlo_cost import FREE, PARTIAL_READS
+from nightjar_profiling.readers.hlo import Instruction, Program
+from nightjar_profiling.readers.hlo_cost import FREE, PARTIAL_READS
 
 FLOPS_PER_BYTE = 10.0
 FLOPS_PER_TRANSCENDENTAL = 8.0  # a polynomial or table step and its corrections; vendors' libraries need 5 to 20

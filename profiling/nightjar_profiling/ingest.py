@@ -21,10 +21,10 @@ from nightjar_profiling.attribute import attribute
 from nightjar_profiling.capture.overhead import find_overhead
 from nightjar_profiling.documents import write_json, write_text
 from nightjar_profiling.errors import NotAttributableError
-from nightjar_profiling.load.detect import find_kind, find_raw
-from nightjar_profiling.load.hlo import program_rows
-from nightjar_profiling.load.raw import Raw, merge_raw
 from nightjar_profiling.manifest import Manifest, write_manifest
+from nightjar_profiling.readers.detect import find_kind, find_raw
+from nightjar_profiling.readers.hlo import program_rows
+from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.tables import (
     EVENTS,
     SCHEMAS,

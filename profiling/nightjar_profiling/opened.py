@@ -62,7 +62,7 @@ def open_capture(path: str | Path) -> Capture:
         InputError: there is no such path, it is neither, or it is damaged.
     """
     from nightjar_profiling.analyse import SCHEMA
-    from nightjar_profiling.load.detect import find_kind, is_raw
+    from nightjar_profiling.readers.detect import find_kind, is_raw
 
     path = Path(path)
     if is_raw(path):

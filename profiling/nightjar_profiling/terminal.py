@@ -86,8 +86,8 @@ def programs(overview: Overview) -> Table:
 
 
 def categories(profile: dict[str, Any]) -> Table:
-    """The opcodes with most time."""
-    table = _table("ms", "share", "opcode")
+    """The categories of work with most time."""
+    table = _table("ms", "share", "category")
     total = profile["device_time_ns"] or 1
     for name, ns in list(profile.get("categories", {}).items())[:SHOWN]:
         table.add_row(milliseconds(ns), f"{ns / total:.1%}", Text(name))

@@ -16,8 +16,8 @@ import atheris
 
 with atheris.instrument_imports(include=["nightjar_profiling"]):
     from nightjar_profiling.errors import InputError
-    from nightjar_profiling.load.hlo import read_program
-    from nightjar_profiling.load.xplane import read_raw
+    from nightjar_profiling.readers.hlo import read_program
+    from nightjar_profiling.readers.xplane import read_raw
 
 from tests.profiling.builders import TRAINING, hlo_proto, training_trace
 

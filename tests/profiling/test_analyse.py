@@ -9,7 +9,7 @@ from nightjar_profiling import analyse
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.flamegraph import build_tree, render_figure, visible
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.xplane import read_raw
+from nightjar_profiling.readers.xplane import read_raw
 from nightjar_profiling.tables import Tables, read_tables, write_tables
 from nightjar_profiling.usercode import user_code_test
 from tests.profiling.builders import TraceBuilder, training_trace

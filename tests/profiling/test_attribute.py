@@ -7,8 +7,8 @@ from nightjar_profiling.analyse import read_stacks, sum_device_time
 from nightjar_profiling.attribute import Attribution, attribute
 from nightjar_profiling.flamegraph import build_tree
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.hlo import Program
-from nightjar_profiling.load.raw import Raw
+from nightjar_profiling.readers.hlo import Program
+from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.tables import make_table
 from nightjar_profiling.usercode import user_code_test
 from tests.profiling.builders import TRAINING, Hlo, program

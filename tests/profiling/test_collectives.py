@@ -6,8 +6,8 @@ from nightjar_profiling.analyses.clocks import estimate_clocks, on_common_clock
 from nightjar_profiling.analyses.collectives import make_collectives, summarise_collectives, with_waits
 from nightjar_profiling.analyses.stragglers import find_stragglers
 from nightjar_profiling.collective_kinds import Collective, find_collectives
-from nightjar_profiling.load.hlo import Program, read_program
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo import Program, read_program
 from tests.profiling.builders import Hlo, hlo_proto
 from tests.profiling.tabled import RUN, collective, op, tables
 

@@ -13,7 +13,7 @@ from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.steps import sum_executions
 from nightjar_profiling.analyses.warmup import find_steady, keep_steady
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.nsys_jax import read_raw
+from nightjar_profiling.readers.nsys_jax import read_raw
 from nightjar_profiling.tables import Tables
 
 DATA = Path(os.environ.get("NIGHTJAR_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")) / "nsys-jax"

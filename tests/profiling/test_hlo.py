@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.hlo import program_rows, read_program
-from nightjar_profiling.load.shapes import count_bytes
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo import program_rows, read_program
+from nightjar_profiling.readers.shapes import count_bytes
 from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nightjar_profiling.load.hlo import read_program
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo import read_program
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jnp = jax.numpy

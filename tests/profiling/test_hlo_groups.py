@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nightjar_profiling.load.hlo_groups import read_group_size
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo_groups import read_group_size
 
 
 def listed_in_instruction() -> hlo_pb2.HloInstruction:

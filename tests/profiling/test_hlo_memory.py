@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_profiling.load.hlo_memory import ALLOCATED, FREED, SHARED, read_peak
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo_memory import ALLOCATED, FREED, SHARED, read_peak
 
 Events = list[tuple[int, int, int]]
 

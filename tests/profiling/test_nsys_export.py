@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.nsys_export import read_parquet_folder, read_sqlite
+from nightjar_profiling.readers.nsys_export import read_parquet_folder, read_sqlite
 from tests.profiling.builders import Hlo, hlo_proto
 from tests.profiling.conftest import Run
 from tests.profiling.nsys_sqlite_builder import PROCESS, THREAD, SqliteBuilder, training_export

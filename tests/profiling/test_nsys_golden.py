@@ -14,9 +14,9 @@ from nightjar_profiling.analyses.compile_time import account_compile_time, summa
 from nightjar_profiling.analyses.overlap import fill_hidden
 from nightjar_profiling.collective_kinds import find_collectives
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.hlo_dump import LazyPrograms
-from nightjar_profiling.load.nsys_jax import read_raw
-from nightjar_profiling.load.raw import Raw
+from nightjar_profiling.readers.hlo_dump import LazyPrograms
+from nightjar_profiling.readers.nsys_jax import read_raw
+from nightjar_profiling.readers.raw import Raw
 
 DATA = Path(os.environ.get("NIGHTJAR_TEST_DATA", str(Path(__file__).parents[3] / "shared" / "data"))) / "nsys-jax"
 pytestmark = [

@@ -9,10 +9,10 @@ import pytest
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load import archive as archive_module
-from nightjar_profiling.load import nsys_jax_ranges
-from nightjar_profiling.load.nsys_jax import read_raw
-from nightjar_profiling.load.xla_titles import read_titles
+from nightjar_profiling.readers import archive as archive_module
+from nightjar_profiling.readers import nsys_jax_ranges
+from nightjar_profiling.readers.nsys_jax import read_raw
+from nightjar_profiling.readers.xla_titles import read_titles
 from tests.profiling.builders import Hlo, hlo_proto
 from tests.profiling.nsys_builders import (
     STEP,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_profiling.load.nsys_export import read_parquet_folder, read_sqlite
+from nightjar_profiling.readers.nsys_export import read_parquet_folder, read_sqlite
 from tests.profiling.nsys_sqlite_builder import Row, SqliteBuilder, training_export
 
 NCCL, PAIR, LABEL = 16777220, 16777300, 4294967297

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_profiling.load.nsys_export import read_sqlite
-from nightjar_profiling.load.nsys_rep import read_raw
 from nightjar_profiling.nsight import find_nsys
+from nightjar_profiling.readers.nsys_export import read_sqlite
+from nightjar_profiling.readers.nsys_rep import read_raw
 
 NSYS = find_nsys(os.environ)
 PROGRAM = """

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling.errors import InputError, ToolError
-from nightjar_profiling.load import nsys_rep
-from nightjar_profiling.load.detect import find_kind, is_raw
-from nightjar_profiling.load.nsys_rep import read_raw
 from nightjar_profiling.nsight import find_nsys
+from nightjar_profiling.readers import nsys_rep
+from nightjar_profiling.readers.detect import find_kind, is_raw
+from nightjar_profiling.readers.nsys_rep import read_raw
 from tests.profiling.builders import Hlo, hlo_proto
 from tests.profiling.nsys_builders import archive_files, write_archive
 from tests.profiling.nsys_sqlite_builder import SqliteBuilder, training_export

@@ -24,7 +24,7 @@ def test_a_capture_opens_as_lazy_tables_with_its_manifest_and_profile(tmp_path: 
 
 def test_load_is_the_function_whichever_reader_was_imported(tmp_path: Path) -> None:
     path = training_trace().write(tmp_path)
-    from nightjar_profiling.load.xplane import read_raw
+    from nightjar_profiling.readers.xplane import read_raw
 
     assert nightjar_profiling.load(path).read().device_time_ns == read_raw(path).tables["ops"]["duration_ns"].sum()
 

@@ -8,8 +8,8 @@ import pytest
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.raw import Raw, merge_raw
-from nightjar_profiling.load.xplane import read_raw
+from nightjar_profiling.readers.raw import Raw, merge_raw
+from nightjar_profiling.readers.xplane import read_raw
 from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto, training_trace
 from tests.profiling.xplane_reference import read_ops
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load import wire, xplane_events
-from nightjar_profiling.load.wire import WireError, find_run, read_varint
-from nightjar_profiling.load.xplane import read_raw
-from nightjar_profiling.load.xplane_events import decode_events, double_of
 from nightjar_profiling.protos import xplane_pb2
+from nightjar_profiling.readers import wire, xplane_events
+from nightjar_profiling.readers.wire import WireError, find_run, read_varint
+from nightjar_profiling.readers.xplane import read_raw
+from nightjar_profiling.readers.xplane_events import decode_events, double_of
 from tests.profiling.builders import training_trace
 from tests.profiling.xplane_reference import read_ops
 

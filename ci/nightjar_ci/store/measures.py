@@ -49,7 +49,7 @@ def summarize_profile(profile: Profile) -> Iterator[Measure]:
     """
     steps = profile.steps[1] - profile.steps[0] + 1 if profile.steps else 1
     times = {"device_time": profile.device_time_ns}
-    times |= {f"device_time.{category}": spent for category, spent in sorted(profile.categories.items())}
+    times |= {f"device_time.{name.replace(' ', '_')}": spent for name, spent in sorted(profile.categories.items())}
     for name, spent_ns in times.items():
         yield Measure(kind="profile", name=name, unit="s", better="lower", value=spent_ns / 1e9 / max(1, steps))
     shares = {"attributed": profile.direct_fraction + profile.inferred_fraction, "user": profile.user_fraction}

@@ -17,7 +17,7 @@ import polars as pl
 
 from nightjar_profiling.analyses.together import RUN, TOGETHER, number_runs
 from nightjar_profiling.collective_kinds import find_collectives
-from nightjar_profiling.load.hlo import Program
+from nightjar_profiling.readers.hlo import Program
 from nightjar_profiling.tables import SCHEMAS, Tables, make_table
 
 INSTRUCTION = ["program_id", "instruction"]

@@ -44,8 +44,8 @@ def report(
     Example: nightjar-profiling report capture --user-code my_models
     """
     from nightjar_profiling.ingest import ingest
-    from nightjar_profiling.load.detect import is_raw
     from nightjar_profiling.manifest import check_writable, finish_folder, read_manifest
+    from nightjar_profiling.readers.detect import is_raw
 
     if is_raw(capture):
         folder = adopt(capture, out or Path("capture"), user_code or [])
@@ -88,8 +88,8 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Path:
     Raises:
         InputError: there is no such trace, it is damaged, or the folder holds something else.
     """
-    from nightjar_profiling.load.detect import find_kind
     from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
+    from nightjar_profiling.readers.detect import find_kind
 
     kind = find_kind(trace)
     kind.read(trace)

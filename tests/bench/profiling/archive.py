@@ -24,8 +24,8 @@ import polars as pl
 from nightjar_profiling.analyses.collectives import make_collectives
 from nightjar_profiling.analyses.overlap import fill_hidden
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.load.hlo_dump import LazyPrograms
-from nightjar_profiling.load.nsys_jax import HOST, TRACE, read_raw
+from nightjar_profiling.readers.hlo_dump import LazyPrograms
+from nightjar_profiling.readers.nsys_jax import HOST, TRACE, read_raw
 from tests.bench.profiling.projection import cpu_seconds
 from tests.bench.table import Row
 

@@ -110,7 +110,7 @@ def measure_archives() -> list[Row]:
     from nightjar_profiling.apportion import apportion_time
     from nightjar_profiling.attribute import DIRECT as DIRECT_HOWS
     from nightjar_profiling.ingest import make_tables
-    from nightjar_profiling.load.detect import find_kind
+    from nightjar_profiling.readers.detect import find_kind
     from nightjar_profiling.tables import Tables
 
     rows = []

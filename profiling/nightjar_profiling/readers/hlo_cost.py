@@ -19,8 +19,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
 
-from nightjar_profiling.load.shapes import count_bytes, count_elements, is_float
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.shapes import count_bytes, count_elements, is_float
 
 # One flop per element of the result, where the first operand is floating point.
 ELEMENTWISE = frozenset(

@@ -16,9 +16,9 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.hlo import Program, read_program
-from nightjar_profiling.load.hlo_communication import read_communication
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo import Program, read_program
+from nightjar_profiling.readers.hlo_communication import read_communication
 
 OPTIMIZED = re.compile(r"module_(\d+)\.(.+)after_optimizations\.hlo\.pb(?:\.xz)?")
 LARGEST_BYTES = 1 << 30  # of one decompressed module: 100k instructions take 20 MB

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.compile_ranges import make_compile
-from nightjar_profiling.load.hlo_dump import decompress
-from nightjar_profiling.load.nesting import find_named_parents
-from nightjar_profiling.load.xla_ranges import read_xla_ranges, take
-from nightjar_profiling.load.xla_titles import DOMAIN, collect_titles
 from nightjar_profiling.project import look_up
+from nightjar_profiling.readers.compile_ranges import make_compile
+from nightjar_profiling.readers.hlo_dump import decompress
+from nightjar_profiling.readers.nesting import find_named_parents
+from nightjar_profiling.readers.xla_ranges import read_xla_ranges, take
+from nightjar_profiling.readers.xla_titles import DOMAIN, collect_titles
 from nightjar_profiling.tables import SCHEMAS
 
 LARGEST_BYTES = 8 << 30

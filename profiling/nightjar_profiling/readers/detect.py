@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.raw import Raw
+from nightjar_profiling.readers.raw import Raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Kind:
         return cast(Callable[[Path, int], Raw], getattr(import_module(module), function))(path, rank)
 
 
-READERS = "nightjar_profiling.load"
+READERS = "nightjar_profiling.readers"
 XPLANE = Kind(name="XPlane", backend="jax", suffix=".xplane.pb", reader=f"{READERS}.xplane:read_raw")
 ARCHIVE = Kind(name="nsys-jax archive", backend="nsys", suffix=".zip", reader=f"{READERS}.nsys_jax:read_raw")
 SQLITE = Kind(name="nsys SQLite", backend="nsys", suffix=".sqlite", reader=f"{READERS}.nsys_export:read_sqlite")

@@ -19,7 +19,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.wire import (
+from nightjar_profiling.protos import xplane_pb2
+from nightjar_profiling.readers.wire import (
     DELIMITED,
     VARINT,
     Bytes,
@@ -29,8 +30,7 @@ from nightjar_profiling.load.wire import (
     read_fields,
     read_varint,
 )
-from nightjar_profiling.load.xplane_events import Events, decode_events
-from nightjar_profiling.protos import xplane_pb2
+from nightjar_profiling.readers.xplane_events import Events, decode_events
 
 PLANE, ERRORS, WARNINGS = 1, 2, 3  # fields of an XSpace
 LINE = 3  # field of an XPlane

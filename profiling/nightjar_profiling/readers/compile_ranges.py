@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.load.xla_ranges import XlaRanges, find_nearest
-from nightjar_profiling.load.xla_titles import Titles
 from nightjar_profiling.project import NONE, Ints, find_inner
+from nightjar_profiling.readers.xla_ranges import XlaRanges, find_nearest
+from nightjar_profiling.readers.xla_titles import Titles
 from nightjar_profiling.tables import SCHEMAS, make_table
 
 ROOT = "XlaCompile:"

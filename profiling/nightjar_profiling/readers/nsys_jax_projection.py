@@ -18,11 +18,11 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.nesting import find_named_parents
-from nightjar_profiling.load.nsys_jax_launchers import Devices
-from nightjar_profiling.load.xla_ranges import XlaRanges, number_executions, read_xla_ranges, take
-from nightjar_profiling.load.xla_titles import DOMAIN, collect_titles
 from nightjar_profiling.project import Ints
+from nightjar_profiling.readers.nesting import find_named_parents
+from nightjar_profiling.readers.nsys_jax_launchers import Devices
+from nightjar_profiling.readers.xla_ranges import XlaRanges, number_executions, read_xla_ranges, take
+from nightjar_profiling.readers.xla_titles import DOMAIN, collect_titles
 from nightjar_profiling.tables import SCHEMAS
 
 FEWEST_BEFORE = 2  # runs of a program to compare its last one with

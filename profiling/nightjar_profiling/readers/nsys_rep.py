@@ -13,10 +13,10 @@ from contextlib import closing
 from pathlib import Path
 
 from nightjar_profiling.errors import InputError, ToolError
-from nightjar_profiling.load.nsys_export import read_export
-from nightjar_profiling.load.nsys_tables import SqliteTables
-from nightjar_profiling.load.raw import Raw
 from nightjar_profiling.nsight import find_nsys
+from nightjar_profiling.readers.nsys_export import read_export
+from nightjar_profiling.readers.nsys_tables import SqliteTables
+from nightjar_profiling.readers.raw import Raw
 
 LINES_SHOWN = 20
 

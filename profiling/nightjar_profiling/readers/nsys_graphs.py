@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.load.nsys_nvtx import PROCESS
-from nightjar_profiling.load.nsys_tables import NsysTables
 from nightjar_profiling.project import NONE, Ints, find_inner
+from nightjar_profiling.readers.nsys_nvtx import PROCESS
+from nightjar_profiling.readers.nsys_tables import NsysTables
 
 TABLES = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 COLUMNS = dict.fromkeys(("start", "globalTid", "graphNodeId", "originalGraphNodeId"), pl.Int64)

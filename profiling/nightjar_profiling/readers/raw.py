@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from nightjar_profiling.load.hlo import Program
+from nightjar_profiling.readers.hlo import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,15 +16,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.load.compile_ranges import make_compile
-from nightjar_profiling.load.hlo_dump import Dumped, LazyPrograms, read_dump_folder
-from nightjar_profiling.load.nsys_graphs import find_origins, find_ranges_of_events, read_node_events
-from nightjar_profiling.load.nsys_jax_launchers import LAUNCHER
-from nightjar_profiling.load.nsys_nvtx import PID, PROCESS, read_nvtx, read_strings
-from nightjar_profiling.load.nsys_ops import CALLS, KINDS, read_calls, read_ops
-from nightjar_profiling.load.nsys_tables import NsysTables, ParquetTables, SqliteTables
-from nightjar_profiling.load.raw import Raw
-from nightjar_profiling.load.xla_ranges import (
+from nightjar_profiling.project import NONE, Calls, Ints, Ops, Projection, Ranges, project
+from nightjar_profiling.readers.compile_ranges import make_compile
+from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, read_dump_folder
+from nightjar_profiling.readers.nsys_graphs import find_origins, find_ranges_of_events, read_node_events
+from nightjar_profiling.readers.nsys_jax_launchers import LAUNCHER
+from nightjar_profiling.readers.nsys_nvtx import PID, PROCESS, read_nvtx, read_strings
+from nightjar_profiling.readers.nsys_ops import CALLS, KINDS, read_calls, read_ops
+from nightjar_profiling.readers.nsys_tables import NsysTables, ParquetTables, SqliteTables
+from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.readers.xla_ranges import (
     XlaRanges,
     execution_table,
     number_executions,
@@ -32,8 +33,7 @@ from nightjar_profiling.load.xla_ranges import (
     read_xla_ranges,
     take,
 )
-from nightjar_profiling.load.xla_titles import DOMAIN, Titles, collect_titles
-from nightjar_profiling.project import NONE, Calls, Ints, Ops, Projection, Ranges, project
+from nightjar_profiling.readers.xla_titles import DOMAIN, Titles, collect_titles
 from nightjar_profiling.tables import SCHEMAS
 
 KNOWN_SCHEMA = 3

@@ -19,13 +19,13 @@ from pathlib import Path
 import polars as pl
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.archive import Archive
-from nightjar_profiling.load.hlo_dump import Dumped, LazyPrograms, dumped_id, read_dumped
-from nightjar_profiling.load.nsys_jax_launchers import find_devices
-from nightjar_profiling.load.nsys_jax_projection import Projected, read_projected
-from nightjar_profiling.load.nsys_jax_ranges import HostRanges, read_host_ranges
-from nightjar_profiling.load.raw import Raw
-from nightjar_profiling.load.xla_ranges import execution_table, program_table
+from nightjar_profiling.readers.archive import Archive
+from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, dumped_id, read_dumped
+from nightjar_profiling.readers.nsys_jax_launchers import find_devices
+from nightjar_profiling.readers.nsys_jax_projection import Projected, read_projected
+from nightjar_profiling.readers.nsys_jax_ranges import HostRanges, read_host_ranges
+from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.readers.xla_ranges import execution_table, program_table
 
 TRACE = "nvtx_gpu_proj_trace/trace.parquet"
 THREADS = "thread-metadata.parquet"

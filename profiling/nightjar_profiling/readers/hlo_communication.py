@@ -9,10 +9,10 @@ Source: openxla/xla:xla/service/hlo.proto
 
 from __future__ import annotations
 
-from nightjar_profiling.load.hlo import Instruction, Program
-from nightjar_profiling.load.hlo_groups import read_group_size
-from nightjar_profiling.load.shapes import count_bytes, on_host
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo import Instruction, Program
+from nightjar_profiling.readers.hlo_groups import read_group_size
+from nightjar_profiling.readers.shapes import count_bytes, on_host
 
 SENDS = ("all-", "collective-", "reduce-scatter", "ragged-all-to-all", "send", "recv")
 SLICES = ("dynamic-slice", "dynamic-update-slice")  # between the memories of host and device

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.load.nsys_payloads import COLUMNS as PAYLOADS
-from nightjar_profiling.load.nsys_payloads import read_payloads
-from nightjar_profiling.load.nsys_tables import NsysTables
+from nightjar_profiling.readers.nsys_payloads import COLUMNS as PAYLOADS
+from nightjar_profiling.readers.nsys_payloads import read_payloads
+from nightjar_profiling.readers.nsys_tables import NsysTables
 
 RANGES = (59, 60, 70, 71)  # push/pop, start/end; the same two from nvtxt
 DOMAIN_CREATED = (75,)

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nightjar_profiling.load.wire import Positions
-from nightjar_profiling.load.xplane_events import BINARY, DOUBLE, REFERENCE, TEXT, Events, double_of
-from nightjar_profiling.load.xplane_planes import Plane, text_of
+from nightjar_profiling.readers.wire import Positions
+from nightjar_profiling.readers.xplane_events import BINARY, DOUBLE, REFERENCE, TEXT, Events, double_of
+from nightjar_profiling.readers.xplane_planes import Plane, text_of
 
 LARGEST_TABLE = 1 << 20  # ids up to here are looked up in a table, larger ones by bisection
 INTEGER = re.compile(r"-?\d{1,20}")

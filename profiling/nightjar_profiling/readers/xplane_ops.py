@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nightjar_profiling.load.hlo import Program
-from nightjar_profiling.load.wire import Positions
-from nightjar_profiling.load.xplane_values import Integers, Texts
+from nightjar_profiling.readers.hlo import Program
+from nightjar_profiling.readers.wire import Positions
+from nightjar_profiling.readers.xplane_values import Integers, Texts
 from nightjar_profiling.tables import fill_table
 
 KINDS = ["kernel", "thunk", "memcpy", "memset", "graph"]

@@ -18,12 +18,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nightjar_profiling.load.nesting import find_parents
-from nightjar_profiling.load.wire import Positions
-from nightjar_profiling.load.xplane_events import Events
-from nightjar_profiling.load.xplane_ops import KINDS, THUNK, Ops
-from nightjar_profiling.load.xplane_planes import Line, Plane
-from nightjar_profiling.load.xplane_values import Integers, Texts, integers_of, look_up, numbers_in, texts_of
+from nightjar_profiling.readers.nesting import find_parents
+from nightjar_profiling.readers.wire import Positions
+from nightjar_profiling.readers.xplane_events import Events
+from nightjar_profiling.readers.xplane_ops import KINDS, THUNK, Ops
+from nightjar_profiling.readers.xplane_planes import Line, Plane
+from nightjar_profiling.readers.xplane_values import Integers, Texts, integers_of, look_up, numbers_in, texts_of
 from nightjar_profiling.tables import fill_table
 
 STATS = (

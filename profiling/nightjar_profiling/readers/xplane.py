@@ -20,15 +20,15 @@ from pathlib import Path
 import polars as pl
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.hlo import Program, read_program
-from nightjar_profiling.load.hlo_dump import read_dump_folder
-from nightjar_profiling.load.raw import Raw
-from nightjar_profiling.load.wire import WireError
-from nightjar_profiling.load.xplane_device import DEVICE, read_gpu, read_tpu
-from nightjar_profiling.load.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
-from nightjar_profiling.load.xplane_ops import Ops, find_containers, tabulate
-from nightjar_profiling.load.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
-from nightjar_profiling.load.xplane_values import as_int64
+from nightjar_profiling.readers.hlo import Program, read_program
+from nightjar_profiling.readers.hlo_dump import read_dump_folder
+from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.readers.wire import WireError
+from nightjar_profiling.readers.xplane_device import DEVICE, read_gpu, read_tpu
+from nightjar_profiling.readers.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
+from nightjar_profiling.readers.xplane_ops import Ops, find_containers, tabulate
+from nightjar_profiling.readers.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
+from nightjar_profiling.readers.xplane_values import as_int64
 
 PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)
 

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.hlo_cost import Cost, count_costs
-from nightjar_profiling.load.hlo_groups import read_group_size
-from nightjar_profiling.load.hlo_memory import Buffer, read_peak
-from nightjar_profiling.load.shapes import count_bytes, count_elements, on_host
 from nightjar_profiling.protos import hlo_pb2
+from nightjar_profiling.readers.hlo_cost import Cost, count_costs
+from nightjar_profiling.readers.hlo_groups import read_group_size
+from nightjar_profiling.readers.hlo_memory import Buffer, read_peak
+from nightjar_profiling.readers.shapes import count_bytes, count_elements, on_host
 
 Value = TypeVar("Value")
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from nightjar_profiling.load.nsys_tables import NsysTables
+from nightjar_profiling.readers.nsys_tables import NsysTables
 
 WHOLE = ("uint64Value", "int64Value", "uint32Value", "int32Value")
 REAL = ("doubleValue", "floatValue")

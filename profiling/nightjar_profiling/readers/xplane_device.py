@@ -13,11 +13,11 @@ import re
 
 import numpy as np
 
-from nightjar_profiling.load.wire import Positions
-from nightjar_profiling.load.xplane_host import COPIED_BYTES, Decoded, Launches, decode, unknown
-from nightjar_profiling.load.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops, encloses
-from nightjar_profiling.load.xplane_planes import Plane, text_of
-from nightjar_profiling.load.xplane_values import Integers, Texts, as_int64, look_up, numbers_in
+from nightjar_profiling.readers.wire import Positions
+from nightjar_profiling.readers.xplane_host import COPIED_BYTES, Decoded, Launches, decode, unknown
+from nightjar_profiling.readers.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops, encloses
+from nightjar_profiling.readers.xplane_planes import Plane, text_of
+from nightjar_profiling.readers.xplane_values import Integers, Texts, as_int64, look_up, numbers_in
 
 DEVICE = re.compile(r"/device:(GPU|TPU):(\d{1,9})")
 GPU_STATS = (

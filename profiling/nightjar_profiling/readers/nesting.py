@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.load.wire import Positions
 from nightjar_profiling.project import NONE, Ints, look_up
+from nightjar_profiling.readers.wire import Positions
 
 
 def find_parents(thread: Positions, start: Positions, end: Positions) -> Positions:

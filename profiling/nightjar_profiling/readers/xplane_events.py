@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_profiling.load.wire import (
+from nightjar_profiling.readers.wire import (
     DELIMITED,
     FIXED64,
     VARINT,

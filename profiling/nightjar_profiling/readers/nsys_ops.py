@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.load.nsys_tables import NsysTables
+from nightjar_profiling.readers.nsys_tables import NsysTables
 
 KINDS = {
     "kernel": "CUPTI_ACTIVITY_KIND_KERNEL",

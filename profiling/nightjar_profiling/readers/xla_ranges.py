@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nightjar_profiling.load.xla_titles import Titles, name_unknown, read_titles
 from nightjar_profiling.project import NONE, Ints
+from nightjar_profiling.readers.xla_titles import Titles, name_unknown, read_titles
 from nightjar_profiling.tables import SCHEMAS
 
 PROGRAM = ("rank", "device", "program_id")
