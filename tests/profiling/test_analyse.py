@@ -32,7 +32,7 @@ def test_the_documented_example_a_step_of_100_ns(tmp_path: Path) -> None:
     assert profile.device_time_ns == 100
     assert (profile.direct_fraction, profile.inferred_fraction) == (0.92, 0.08)
     assert (profile.unattributed_fraction, profile.user_fraction) == (0.0, 1.0)
-    assert profile.categories == {"dot": 60, "fusion:kLoop": 30, "copy": 8, "add": 2}
+    assert profile.categories == {"matrix product": 60, "fusion": 30, "data movement": 8, "elementwise": 2}
     (line,) = profile.hot_lines
     assert (line.file, line.line, line.function, line.self_ns) == ("/home/me/train.py", 4, "loss", 100)
     assert line.source == "line 4"
