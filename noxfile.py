@@ -309,6 +309,14 @@ def docs(session: nox.Session) -> None:
     session.run("mkdocs", "build", "--quiet", "--clean", *session.posargs, env={"NO_MKDOCS_2_WARNING": "1"})
 
 
+@nox.session
+def rehearse(session: nox.Session) -> None:
+    """Run the nightly workflow on this machine, step by step from its YAML, up to the page in Chromium."""
+    install(session)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    run_command(session, "python", "-m", "tests.rehearsal", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def wheels(session: nox.Session) -> None:
     """Build the three packages into dist/, or `-- publish` them from there (OIDC: no password)."""

@@ -17,7 +17,7 @@ import pytest
 
 from nightjar_ci.bisect.ask import Asked
 from nightjar_ci.bisect.explain import diff_programs, explain, read_dumps
-from nightjar_ci.bisect.from_verdict import ask_from_verdict
+from nightjar_ci.bisect.from_verdict import ask_from_verdict, find_worst
 from nightjar_ci.cli import main
 from nightjar_ci.documents import write_json
 from nightjar_ci.environments import PreparedEnvironment
@@ -298,8 +298,8 @@ def test_explaining_compares_captures_of_both_sides_or_sums_up_the_only_one(tmp_
     assert summed.startswith("nightjar-profiling summary ")
 
 
-def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[str, str]) -> Path:
-    """A good night, a night that cannot tell, and a red one."""
+def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[str, str], image: str = "") -> Path:
+    """A good night, a night that cannot tell, and a red one; each in the dated tag of an image, where one is given."""
     folder = tmp_path / "nights"
     for number, (status, packages) in enumerate([("ok", good), ("cannot_tell", good), ("regressed", bad)]):
         night = folder / f"2026-11-0{number + 1}T0300-000{number}"
@@ -311,6 +311,10 @@ def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[
         outcome = make_outcome(
             make_job("python", "-m", "train", "--out", str(job)), state="completed", exit_code=0, started_at="x"
         )
+        if image:
+            outcome = outcome.model_copy(
+                update={"environment": f"image:{image}-{night.name[:10]}", "executor": "docker"}
+            )
         whole = Night(id=night.name, matrix="m", started_at=night.name, finished_at="y", git=None, jobs=(outcome,))
         write_night(night, whole)
         told = verdict.model_copy(update={"status": status})
@@ -340,6 +344,25 @@ def test_a_verdict_names_the_test_and_both_ends(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "nights" / "2026-11-01T0300-0000")
     with pytest.raises(InputError, match="no earlier night"):
         ask_from_verdict(Asked(command=()), path, "demo/loss")
+
+
+def test_a_verdict_of_a_night_in_an_image_is_bisected_over_its_nights(tmp_path: Path) -> None:
+    path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"}, image="localhost:5000/nightjar:models-cpu")
+    asked = ask_from_verdict(Asked(command=()), path, "demo/loss")
+    assert (asked.images, asked.good, asked.bad, asked.executor) == (
+        "localhost:5000/nightjar:models-cpu",
+        ("2026-11-01",),
+        ("2026-11-03",),
+        "docker",
+    )
+
+
+def test_without_a_series_the_worst_regression_is_bisected_and_a_good_night_has_none(tmp_path: Path) -> None:
+    path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"})
+    assert find_worst(path) == "demo/loss"
+    done = bisect("--verdict", path.parent.parent / "2026-11-01T0300-0000" / "verdicts.json")
+    assert done.returncode == 0
+    assert "nothing regressed" in done.stdout
 
 
 def test_a_verdict_without_a_difference_is_not_bisected(tmp_path: Path) -> None:

@@ -135,9 +135,9 @@ def test_nights_in_tonights_image_are_one_row_and_another_machine_is_another() -
 @pytest.mark.parametrize(
     ("environment", "place"),
     [
-        ("image:localhost:5000/nightjar/models:models-2026-11-21", "localhost:5000/nightjar/models"),
+        ("image:localhost:5000/nightjar:models-cpu-2026-11-21", "localhost:5000/nightjar:models-cpu"),
         ("image:ghcr.io/o/models@sha256:" + "0" * 64, "ghcr.io/o/models"),
-        ("image:nightjar/models:cpu", "nightjar/models"),
+        ("image:nightjar/models:cpu", "nightjar/models:cpu"),
         ("uv:jax==0.10.2,flax>=0.12", "uv:jax,flax"),
         ("current", "current"),
     ],

@@ -2,7 +2,8 @@
 
 In: `verdicts.json` of a night and a series that regressed. Out: options as a person would give them. The good end is
 the latest earlier night in the same folder of nights whose verdict on the series was not *regressed* or *cannot tell*;
-the ladder is the packages whose versions differ between the two results, else the commits of the working folder.
+the ladder is the nightly images between the two where they ran in images, else the packages whose versions differ
+between the two results, else the commits of the working folder.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.night import job_folder, read_night, read_outcomes, read_result
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.record import Environment, RunRecord
-from nightjar_ci.verdict import Verdict, read_verdicts
+from nightjar_ci.verdict import Verdict, read_verdicts, sort_worst_first
 
 _GOOD = ("ok", "improved")
+_DATED_IMAGE = re.compile(r"image:(?P<image>.+:.+?)-(?P<date>\d{4}-\d\d-\d\d)(?:@\S+)?")
 
 
 def ask_from_verdict(asked: Asked, path: Path, series: str) -> Asked:
@@ -36,12 +38,22 @@ def ask_from_verdict(asked: Asked, path: Path, series: str) -> Asked:
     """
     verdict = _find(path, series)
     outcome, tonight = _result(path.parent, verdict)
-    if outcome.environment.startswith("image:"):
-        raise InputError(f"{outcome.job} ran in {outcome.environment}.", "bisect its nights: --images REPOSITORY:NAME")
-    night, before = _last_good(path.parent, verdict)
+    night, earlier, before = _last_good(path.parent, verdict)
     command, executor = _template(outcome, path.parent), asked.executor or outcome.executor
     asked = _with_oracle(replace(asked, command=command, executor=executor), verdict, tonight)
+    if outcome.environment.startswith("image:"):
+        return _image_ends(asked, earlier, outcome)
     return _ends(asked, before.environment, tonight.environment, night)
+
+
+def find_worst(path: Path) -> str | None:
+    """The series of the worst regression of a `verdicts.json`, or None where nothing regressed.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    red = [verdict for verdict in sort_worst_first(read_verdicts(path).verdicts) if verdict.status == "regressed"]
+    return red[0].series if red else None
 
 
 def _find(path: Path, series: str) -> Verdict:
@@ -66,8 +78,8 @@ def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
     raise InputError(f"{folder}: no job of {verdict.cell} completed, so there is no test.")
 
 
-def _last_good(folder: Path, verdict: Verdict) -> tuple[str, RunRecord]:
-    """The latest earlier night that was good, and a result of the cell in it."""
+def _last_good(folder: Path, verdict: Verdict) -> tuple[str, Outcome, RunRecord]:
+    """The latest earlier night that was good, and a job of the cell in it with its result."""
     tonight = read_night(folder)
     nights = []
     for other in folder.absolute().parent.glob("*/verdicts.json"):
@@ -79,7 +91,7 @@ def _last_good(folder: Path, verdict: Verdict) -> tuple[str, RunRecord]:
                 if (one.series, one.judge) == (verdict.series, verdict.judge)
             ]
             if night.started_at < tonight.started_at and found and found[0].status in _GOOD:
-                nights.append((night.started_at, night.id, _result(other.parent, verdict)[1]))
+                nights.append((night.started_at, night.id, *_result(other.parent, verdict)))
         except InputError:
             continue  # another night's damage is not this one's
     if not nights:
@@ -87,8 +99,8 @@ def _last_good(folder: Path, verdict: Verdict) -> tuple[str, RunRecord]:
             f"no earlier night beside {folder} was good for {verdict.series}.",
             "name both ends yourself: --good NAME==VERSION --bad NAME==VERSION",
         )
-    _, night_id, record = max(nights, key=lambda found: found[:2])
-    return night_id, record
+    _, night_id, outcome, record = max(nights, key=lambda found: found[:2])
+    return night_id, outcome, record
 
 
 def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
@@ -105,6 +117,19 @@ def _with_oracle(asked: Asked, verdict: Verdict, record: RunRecord) -> Asked:
     if measure is None:
         raise InputError(f"{verdict.series}: tonight's result has no {name!r}.")
     return replace(asked, metric=name, better=measure.better, paired=True)
+
+
+def _image_ends(asked: Asked, good: Outcome, bad: Outcome) -> Asked:
+    """The nightly images between two nights, where both ran in dated tags of one image."""
+    ends = [_DATED_IMAGE.fullmatch(one.environment) for one in (good, bad)]
+    if ends[0] is None or ends[1] is None or ends[0]["image"] != ends[1]["image"]:
+        raise InputError(
+            f"{bad.job} ran in {bad.environment}, and {good.job} in {good.environment} when it was good.",
+            "expected dated tags of one image; name the nights yourself: --images REPOSITORY:NAME --good DATE --bad DATE",
+        )
+    if ends[0]["date"] == ends[1]["date"]:
+        raise InputError(f"both nights ran in {bad.environment}.", "the image did not change: look at the machine")
+    return replace(asked, images=ends[1]["image"], good=(ends[0]["date"],), bad=(ends[1]["date"],))
 
 
 def _ends(asked: Asked, good: Environment, bad: Environment, night: str) -> Asked:

@@ -75,7 +75,9 @@ def command(
     ] = None,
     verdict: Annotated[
         Path | None,
-        typer.Option(help="Start from a night's verdicts.json; the argument is then the series that regressed."),
+        typer.Option(
+            help="Start from a night's verdicts.json; the argument is then a series that regressed, by default the worst."
+        ),
     ] = None,
     executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.")] = None,
     workers: Annotated[
@@ -139,13 +141,17 @@ def command(
     )
     follower = Follower()
     if verdict is not None:
-        from nightjar_ci.bisect.from_verdict import ask_from_verdict
+        from nightjar_ci.bisect.from_verdict import ask_from_verdict, find_worst
 
-        if len(asked.command) != 1:
+        if len(asked.command) > 1:
             raise InputError(
-                "--verdict wants one argument, the series that regressed.", "CELL/NAME, as the report says"
+                "--verdict wants at most one argument, the series that regressed.", "CELL/NAME, as the report says"
             )
-        asked = ask_from_verdict(asked, verdict, asked.command[0])
+        series = asked.command[0] if asked.command else find_worst(verdict)
+        if series is None:
+            typer.echo(f"{verdict}: nothing regressed, so there is nothing to bisect.")
+            return
+        asked = ask_from_verdict(asked, verdict, series)
     plan = replace(make_plan(asked, settings, follower.say), explain=explain)
     folder = settings.bisections_dir / plan.question.id
     if dry_run:

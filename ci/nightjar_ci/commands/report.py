@@ -14,6 +14,9 @@ def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
     policies: Policies = Path("ci/policies.toml"),
     baselines: Baselines = Path("ci/baselines"),
+    summary: Annotated[
+        Path | None, typer.Option(help="Also append summary.md to this file, such as $GITHUB_STEP_SUMMARY.")
+    ] = None,
 ) -> None:
     """Render the report of a night.
 
@@ -37,4 +40,8 @@ def command(
         verdicts = read_verdicts(judged)
     else:
         verdicts = gate_night(night, numbers, baselines, store, render_confirm(night, policies, baselines))
-    typer.echo(write_reports(night, gather(night, verdicts, numbers, baselines, store)))
+    page = write_reports(night, gather(night, verdicts, numbers, baselines, store))
+    if summary is not None:
+        with summary.open("a", encoding="utf-8") as file:
+            file.write((night / "summary.md").read_text(encoding="utf-8"))
+    typer.echo(page)

@@ -206,16 +206,16 @@ def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
 
 
 def place_of(environment: str | None) -> str:
-    """What jobs ran in, without what changes from night to night.
+    """What jobs ran in, without what changes from night to night: a tag's date, a digest, versions.
 
-    >>> place_of("image:ghcr.io/owner/models:models-2026-11-21"), place_of("uv:jax==0.10.2"), place_of(None)
-    ('ghcr.io/owner/models', 'uv:jax', 'unknown')
+    >>> place_of("image:ghcr.io/owner/nightjar:models-2026-11-21"), place_of("uv:jax==0.10.2"), place_of(None)
+    ('ghcr.io/owner/nightjar:models', 'uv:jax', 'unknown')
     """
     if environment is None:
         return "unknown"
     kind, _, rest = environment.partition(":")
     if kind == "image":
-        return re.sub(r"(@sha256:\w+|:[^/:]+)+$", "", rest)
+        return re.sub(r"([-_.]?\d{4}-\d{2}-\d{2})?(@sha256:\w+)?$", "", rest)
     return re.sub(r"[=<>!~]=?[^,; ]+", "", environment)
 
 

@@ -1,0 +1,158 @@
+"""`nox -s rehearse`: the nightly of .github on this machine, from the bump of the pins to the page in a browser.
+
+In: nothing but this checkout. A clone of it, a registry on loopback and a new state folder are made below --folder;
+every step's command runs there, in the order of the YAML. Out: a line a step, the page's address and a picture of it.
+Exit code 0: every step did its work and Chromium opened the page; 1: a step failed; 3: the machine lacks something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import noxfile
+from tests.browser import CHROMIUM, Page, open_browser
+from tests.rehearsal.runner import Done, Runner
+from tests.rehearsal.stand_ins import StandIns
+from tests.rehearsal.workflow import read_workflow
+
+MACHINE_FAILED = 3
+GATE_ANSWERS = (0, 1, 4)  # yes, no, cannot tell: the gate did its work
+
+
+def main() -> int:
+    """Rehearses a workflow; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="nox -s rehearse --", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--folder", type=Path, help="where everything is left; default: a new temporary folder")
+    parser.add_argument("--jobs", default="vit_tiny*", help="glob of the jobs to run, default %(default)s; '*' for all")
+    parser.add_argument("--workflow", default="nightly.yml", help="a file of .github/workflows, default %(default)s")
+    asked = parser.parse_args()
+    missing = [name for name, found in (("chromium", CHROMIUM), ("docker-registry", _registry_program())) if not found]
+    if missing:
+        print(f"error: not found: {', '.join(missing)}. Hint: apt-get install {' '.join(missing)}", file=sys.stderr)
+        return MACHINE_FAILED
+    folder = (asked.folder or Path(tempfile.mkdtemp(prefix="rehearsal-"))).absolute()
+    checkout = clone(folder / "checkout")
+    with registry(folder / "registry") as address:
+        stand_ins = StandIns(folder, checkout)
+        stand_ins.artifacts.mkdir(parents=True, exist_ok=True)
+        runner = Runner(checkout, stand_ins, contexts(f"{address}/nightjar", asked.jobs))
+        runner.run(read_workflow(checkout / ".github" / "workflows" / asked.workflow, checkout))
+    print_steps(runner.done)
+    print(look_at(stand_ins.pages, folder / "page.png"))
+    return 1 if failures(runner.done) else 0
+
+
+def contexts(repository: str, jobs: str) -> dict[str, object]:
+    """The contexts of a run, as GitHub would fill them for a repository with two variables set."""
+    github = {
+        "repository": "owner/nightjar",
+        "server_url": "https://github.example",
+        "run_id": str(int(time.time())),
+        "run_attempt": "1",
+        "actor": "somebody",
+        "token": "none",
+        "ref": "refs/heads/main",
+        "event_name": "schedule",
+    }
+    variables = {"NIGHTJAR_REPOSITORY": repository, "NIGHTJAR_JOBS": jobs}
+    return {"github": github, "vars": variables, "secrets": {}, "runner": {"os": "Linux"}}
+
+
+def clone(target: Path) -> Path:
+    """A clone of what is committed, as actions/checkout makes one; an earlier one of the folder goes."""
+    shutil.rmtree(target, ignore_errors=True)
+    subprocess.run(["git", "clone", "--quiet", str(noxfile.ROOT), str(target)], check=True)
+    return target
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """A registry on loopback; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "version": 0.1,
+        "log": {"level": "error"},
+        "storage": {"filesystem": {"rootdirectory": str(folder)}, "delete": {"enabled": True}},
+        "http": {"addr": f"127.0.0.1:{port}"},
+    }
+    path = folder.parent / "registry.json"  # JSON is YAML
+    path.write_text(json.dumps(config))
+    with (folder.parent / "registry.log").open("w") as log:
+        process = subprocess.Popen([str(_registry_program()), "serve", str(path)], stdout=log, stderr=log)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/v2/", process)
+            yield f"localhost:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _registry_program() -> str | None:
+    return shutil.which("docker-registry") or shutil.which("registry")
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            if process.poll() is not None:
+                raise RuntimeError(f"the registry ended with {process.returncode}") from None
+            time.sleep(0.1)
+    raise RuntimeError(f"{url} does not answer")
+
+
+def failures(done: Sequence[Done]) -> list[Done]:
+    """The steps that did not do their work; a gate that says no has done it."""
+    return [
+        one
+        for one in done
+        if one.outcome == "failure" and not (one.step in ("Gate", "Confirm") and one.status in GATE_ANSWERS)
+    ]
+
+
+def print_steps(done: Sequence[Done]) -> None:
+    """A line for every step."""
+    for one in done:
+        status = "" if one.status is None else f"exit {one.status}"
+        print(f"{one.outcome:<8} {status:<8} {one.duration_s:>6.0f} s  {one.job}: {one.step}")
+
+
+def look_at(pages: Path, picture: Path) -> str:
+    """Opens the published pages in Chromium; what the status page answers, and where it is.
+
+    Raises:
+        RuntimeError: a page is missing, asks for something from outside, or reports an error.
+    """
+    status = pages / "nightly" / "index.html"
+    with tempfile.TemporaryDirectory() as profile, open_browser(Path(profile) / "p", Page) as page:
+        page.navigate((pages / "index.html").as_uri())
+        page.wait("document.readyState === 'complete' && document.querySelector('h1') !== null")
+        page.navigate(status.as_uri())
+        page.wait("document.querySelector('#answer') !== null && document.readyState === 'complete'")
+        answer = page.value("document.querySelector('#answer').textContent")
+        nights = page.value("document.querySelectorAll('#nights + .card tbody tr').length")
+        page.screenshot(picture)
+        outside = [url for url in page.requests() if not url.startswith(("file:", "data:"))]
+        if problems := [*outside, *page.problems()]:
+            raise RuntimeError(f"{status}: {problems}")
+    return f"{status}: {answer}; {nights} nights; {picture}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,191 @@
+"""Workflows: every step's command is a session or a command of Nightjar that takes its options; rehearsed dry."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import noxfile
+from nightjar_ci.cli import COMMANDS, make_app
+from tests.rehearsal.expressions import ExpressionError, evaluate, fill
+from tests.rehearsal.runner import Runner
+from tests.rehearsal.stand_ins import StandIns
+from tests.rehearsal.workflow import read_workflow
+
+ROOT = noxfile.ROOT
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+GITHUB = {
+    "repository": "owner/nightjar",
+    "server_url": "https://github.example",
+    "run_id": "7",
+    "run_attempt": "1",
+    "actor": "somebody",
+    "token": "none",
+    "ref": "refs/heads/main",
+    "ref_name": "main",
+    "event_name": "push",
+}
+CONTEXTS: Mapping[str, Any] = {"github": GITHUB, "vars": {}, "secrets": {}, "runner": {"os": "Linux"}}
+INPUTS = {"package": "jax", "good": "0.10.1", "bad": "0.10.2", "metric": "step_time", "command": "true"}
+
+
+class Rehearsed:
+    """A shell that runs nothing: it notes the words of each command, with variables filled in."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+
+    def __call__(self, command: str, env: Mapping[str, str]) -> int:
+        text = re.sub(r"^echo \"[A-Z]+=[^$]*\$\((.*)\)\" >> \"\$GITHUB_ENV\"$", r"\1", command.strip())
+        text = re.sub(r"\$(\w+)", lambda name: env.get(name[1], "VALUE") or "VALUE", text)
+        self.commands.append(shlex.split(text))
+        return 0
+
+
+def rehearse(name: str, folder: Path) -> tuple[Rehearsed, Runner]:
+    """All steps of a workflow in order, with a shell that runs nothing."""
+    shell = Rehearsed()
+    (folder / "checkout").mkdir()
+    stand_ins = StandIns(folder, folder / "checkout")
+    stand_ins.artifacts.mkdir()
+    stand_ins.act = lambda uses, given: uses if uses in stand_ins.names() else ""  # type: ignore[method-assign]
+    runner = Runner(ROOT, stand_ins, CONTEXTS, shell)
+    runner.run(read_workflow(ROOT / ".github" / "workflows" / name, ROOT), INPUTS)
+    return shell, runner
+
+
+def parse(words: list[str]) -> str:
+    """The command of nightjar-ci that the words name; their options are parsed, and nothing is run."""
+    context: Any = typer.main.get_command(make_app(words[0])).make_context("nightjar-ci", list(words))
+    while hasattr(context.command, "resolve_command"):
+        name, command, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    return str(context.command_path)
+
+
+SESSIONS = set(re.findall(r"@nox\.session[^\n]*\ndef (\w+)", (ROOT / "noxfile.py").read_text()))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_step_runs_a_session_or_a_command_that_takes_its_options(path: Path, tmp_path: Path) -> None:
+    shell, runner = rehearse(path.name, tmp_path)
+    if path.stem == "docs":
+        assert shell.commands  # on a push: what is published
+    for words in shell.commands:
+        if ".ci/run" in words:
+            assert (ROOT / ".ci" / "run").is_file()
+            continue
+        assert words[:2] == ["python3", "noxfile.py"], f"{path.name}: {words}: workflows call nox"
+        if words[2:] == ["--list"]:
+            continue
+        session = words[words.index("-s") + 1]
+        assert session in SESSIONS, f"{path.name}: no session {session}"
+        if session == "ci":
+            rest = words[words.index("--") + 1 :]
+            assert rest[0] in COMMANDS
+            assert parse(rest).startswith(f"nightjar-ci {rest[0]}")
+    assert all(one.outcome != "failure" for one in runner.done), runner.done
+
+
+def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) -> None:
+    _, runner = rehearse("nightly.yml", tmp_path)
+    named = [one.step for one in runner.done if one.outcome == "success"]
+    wanted = ["Build", "Test", "Run", "Confirm", "Gate", "Report", "Documentation", "Status page", "Deploy"]
+    assert [name for name in named if name in wanted] == wanted
+    assert next(one for one in runner.done if one.step == "Bisect").outcome == "skipped"
+
+
+def test_a_red_gate_is_bisected_and_reported_and_the_page_is_made_all_the_same(tmp_path: Path) -> None:
+    shell, runner = Rehearsed(), None
+    stand_ins = StandIns(tmp_path, tmp_path)
+    stand_ins.artifacts.mkdir()
+    stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
+    failing = lambda command, env: shell(command, env) or int(" -- gate " in command)  # noqa: E731
+    runner = Runner(ROOT, stand_ins, CONTEXTS, failing)
+    assert runner.run(read_workflow(ROOT / ".github" / "workflows" / "nightly.yml", ROOT)) == "failure"
+    done = {one.step: one.outcome for one in runner.done}
+    assert (done["Gate"], done["Report"], done["Bisect"], done["Status page"]) == (
+        "failure",
+        "success",
+        "success",
+        "success",
+    )
+
+
+def test_every_action_has_a_stand_in_or_belongs_to_the_release() -> None:
+    known = StandIns(Path(), Path()).names() | {"actions/attest-build-provenance"}
+    used = {found for path in WORKFLOWS for found in re.findall(r"uses: ([\w./-]+)@", path.read_text())}
+    assert used <= known
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("github.event_name == 'push' && !cancelled()", True),
+        ("vars.unset || format('ghcr.io/{0}', github.repository)", "ghcr.io/owner/nightjar"),
+        ("failure() || (steps.gate.outcome == 'failure')", False),
+        ("fromJSON('[1, 2]')", [1, 2]),
+        ("'it''s'", "it's"),
+    ],
+)
+def test_expressions_are_those_of_github(text: str, value: object) -> None:
+    functions = {"cancelled": lambda: False, "failure": lambda: False}
+    assert evaluate(text, {**CONTEXTS, "steps": {}}, functions) == value
+
+
+@pytest.mark.parametrize("text", ["github.nothing", "nobody.knows", "unknown()", "1 +", "github.ref 'x'"])
+def test_an_expression_that_is_not_understood_is_an_error_and_no_empty_text(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        fill(f"${{{{ {text} }}}}", CONTEXTS, {})
+
+
+def test_a_step_with_a_status_runs_in_a_real_shell_and_its_variables_reach_the_next(tmp_path: Path) -> None:
+    (tmp_path / "flow.yml").write_text(
+        "on: push\njobs:\n  one:\n    env: { A: '1' }\n    steps:\n"
+        '      - run: echo "B=$((A + 1))" >> "$GITHUB_ENV"\n'
+        '      - run: test "$B" = 2\n'
+        "      - run: exit 4\n        id: may\n        continue-on-error: true\n"
+        "      - run: touch reached\n        if: steps.may.outcome == 'failure'\n"
+        "      - run: exit 3\n"
+        "      - run: touch unreached\n"
+        "  two:\n    needs: one\n    steps: [{ run: touch unreached }]\n"
+        "  three:\n    needs: one\n    if: always()\n    steps: [{ run: touch after }]\n"
+    )
+    stand_ins = StandIns(tmp_path, tmp_path)
+    stand_ins.artifacts.mkdir()
+    runner = Runner(tmp_path, stand_ins, CONTEXTS)
+    assert runner.run(read_workflow(tmp_path / "flow.yml", tmp_path)) == "failure"
+    assert [(one.outcome, one.status) for one in runner.done] == [
+        ("success", 0),
+        ("success", 0),
+        ("failure", 4),
+        ("success", 0),
+        ("failure", 3),
+        ("skipped", None),
+        ("success", 0),
+    ]
+    assert sorted(path.name for path in tmp_path.glob("*ed")) == ["reached"]
+    assert (tmp_path / "after").exists()
+
+
+def test_artifacts_are_kept_and_brought_back_as_their_actions_do(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    night = checkout / ".nightjar" / "nights" / "cpu-7-1"
+    night.mkdir(parents=True)
+    (night / "night.json").write_text("{}")
+    (checkout / ".nightjar" / "bisections").mkdir()
+    stand_ins = StandIns(tmp_path, checkout)
+    paths = ".nightjar/nights/cpu-7-1\n.nightjar/bisections"
+    stand_ins.act("actions/upload-artifact", {"name": "night-cpu", "path": paths})
+    stand_ins.act("actions/download-artifact", {"pattern": "night-*", "path": "back"})
+    assert (checkout / "back" / "nights" / "cpu-7-1" / "night.json").read_text() == "{}"
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        stand_ins.act("actions/download-artifact", {"name": "other"})
+    with pytest.raises(KeyError):
+        stand_ins.act("somebody/unknown", {})
