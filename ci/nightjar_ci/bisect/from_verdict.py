@@ -125,7 +125,7 @@ def _image_ends(asked: Asked, good: Outcome, bad: Outcome) -> Asked:
     if ends[0] is None or ends[1] is None or ends[0]["image"] != ends[1]["image"]:
         raise InputError(
             f"{bad.job} ran in {bad.environment}, and {good.job} in {good.environment} when it was good.",
-            "expected dated tags of one image; name the nights yourself: --images REPOSITORY:NAME --good DATE --bad DATE",
+            "expected dated tags of one image; or name the nights: --images REPOSITORY:NAME --good DATE --bad DATE",
         )
     if ends[0]["date"] == ends[1]["date"]:
         raise InputError(f"both nights ran in {bad.environment}.", "the image did not change: look at the machine")

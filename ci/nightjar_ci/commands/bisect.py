@@ -76,7 +76,7 @@ def command(
     verdict: Annotated[
         Path | None,
         typer.Option(
-            help="Start from a night's verdicts.json; the argument is then a series that regressed, by default the worst."
+            help="Start from a night's verdicts.json; the argument is then a series that regressed; default: the worst."
         ),
     ] = None,
     executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.")] = None,
