@@ -11,6 +11,7 @@ import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 from nightjar_ci.errors import EnvironmentFailedError
@@ -104,6 +105,7 @@ class Environments:
 
     settings: Settings = field(default_factory=read_settings)
     _prepared: dict[str, PreparedEnvironment | EnvironmentFailedError] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def get(self, name: str, on_line: Callable[[str], None] | None = None) -> PreparedEnvironment:
         """The environment of that name.
@@ -111,11 +113,12 @@ class Environments:
         Raises:
             EnvironmentFailedError: it could not be made, now or earlier.
         """
-        if name not in self._prepared:
-            try:
-                self._prepared[name] = prepare(name, self.settings, on_line)
-            except EnvironmentFailedError as error:
-                self._prepared[name] = error
+        with self._lock:
+            if name not in self._prepared:
+                try:
+                    self._prepared[name] = prepare(name, self.settings, on_line)
+                except EnvironmentFailedError as error:
+                    self._prepared[name] = error
         found = self._prepared[name]
         if isinstance(found, EnvironmentFailedError):
             raise EnvironmentFailedError(found.message, found.hint)

@@ -29,7 +29,8 @@ from nightjar_ci.progress import NightProgress
 from nightjar_ci.report.contents import gather
 from nightjar_ci.report.terminal import print_verdicts
 from nightjar_ci.report.write import write_reports
-from nightjar_ci.run import run_job, run_night
+from nightjar_ci.run import run_night
+from nightjar_ci.run_job import run_job
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night

@@ -23,7 +23,7 @@ class NightProgress:
 
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
-        self._total, self._done, self._job, self._last = total, 0, "", 0.0
+        self._total, self._started, self._done, self._job, self._last = total, 0, 0, "", 0.0
         self._bar = Progress(
             SpinnerColumn(),
             BarColumn(bar_width=20),
@@ -47,10 +47,11 @@ class NightProgress:
 
     def start(self, job_id: str) -> None:
         """A job starts."""
+        self._started += 1
         self._job, self._last = job_id, time.monotonic()
         self._bar.update(self._task, description=escape(job_id))
         if not self._console.is_terminal:
-            self.say(f"[{self._done + 1}/{self._total}] {job_id}")
+            self.say(f"[{self._started}/{self._total}] {job_id}")
 
     def on_line(self, line: str) -> None:
         """The running job has written a line."""
@@ -60,6 +61,10 @@ class NightProgress:
         elif time.monotonic() - self._last >= _PLAIN_EVERY_S:
             self._last = time.monotonic()
             self.say(f"  {line}")
+
+    def on_line_of(self, job_id: str, line: str) -> None:
+        """One of the running jobs has written a line."""
+        self.on_line(line if job_id == self._job else f"{job_id}: {line}")
 
     def end(self, outcome: Outcome) -> None:
         """A job has ended."""

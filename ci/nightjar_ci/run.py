@@ -1,4 +1,4 @@
-"""How does a night run? Each job in its environment by its executor, its result read, everything kept at once.
+"""How does a night run? Its jobs by the crew, the outcome of each kept as soon as it is there.
 
 In: a matrix (or some of its jobs) and a folder. Out: a night folder, and a `Night` that says what became of each job.
 Whatever befalls one job, the others go on, and what is already stored stays.
@@ -7,22 +7,16 @@ Whatever befalls one job, the others go on, and what is already stored stays.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nightjar_ci.adapters.job import adapt_job
-from nightjar_ci.documents import write_json
+from nightjar_ci.crew import run_jobs
 from nightjar_ci.environments import Environments
-from nightjar_ci.errors import EnvironmentFailedError, InputError, NightjarError, StoreError
-from nightjar_ci.executors import EXECUTORS, OnLine
-from nightjar_ci.executors.ending import not_started
+from nightjar_ci.errors import InputError, NightjarError, StoreError
 from nightjar_ci.job import Job
 from nightjar_ci.matrix import Matrix, expand
 from nightjar_ci.night import (
     Night,
-    check_result,
     is_night_id,
     job_folder,
     new_night_id,
@@ -33,48 +27,9 @@ from nightjar_ci.night import (
 )
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.progress import NightProgress
-from nightjar_ci.record import Git
+from nightjar_ci.run_job import DISK_HINT, find_git
 from nightjar_ci.store import Store
 from nightjar_ci.store.folder import import_night, read_stored
-
-_DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
-
-
-def run_job(job: Job, folder: Path, environments: Environments | None = None, on_line: OnLine | None = None) -> Outcome:
-    """Runs one job and reads what it leaves; whatever goes wrong with the job is in the outcome.
-
-    Args:
-        job: what to run.
-        folder: the job's `{out}`; what an earlier run left there is removed.
-        environments: environments prepared so far; fresh where None.
-        on_line: called with the last line that the job has written.
-
-    Returns:
-        The outcome, also written to `outcome.json`.
-    """
-    started_at = now()
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        environment = (Environments() if environments is None else environments).get(job.environment, on_line)
-        outcome = EXECUTORS[job.executor].run(job, environment, folder, on_line)
-        if job.adapter is not None and outcome.completed:
-            adapt_job(outcome, job.adapter, folder, find_git())
-    except InputError as error:
-        message = f"{job.id}: exit code 0, but its adapter cannot read what it left: {error}"
-        outcome = outcome.model_copy(update={"state": "invalid", "message": message})
-    except EnvironmentFailedError as error:
-        outcome = not_started(job, error.message, error.hint, started_at)
-    except OSError as error:
-        outcome = not_started(job, f"{folder} cannot be written: {error}.", _DISK_HINT, started_at)
-    outcome = check_result(outcome, folder)
-    try:
-        write_json(folder / "outcome.json", outcome)
-    except OSError as error:
-        lost = f"{job.id}: outcome.json cannot be written: {error}. Hint: {_DISK_HINT}"
-        return outcome.model_copy(update={"message": f"{outcome.message}\n{lost}" if outcome.message else lost})
-    return outcome
 
 
 def run_night(
@@ -85,8 +40,9 @@ def run_night(
     store: Store | None = None,
     environments: Environments | None = None,
     resume: bool = False,
+    workers: int = 1,
 ) -> Night:
-    """Runs jobs one after the other, and keeps what is known after each: in `night.json`, and in the store.
+    """Runs jobs, and keeps what is known after each: in `night.json`, and in the store.
 
     Args:
         matrix: where the jobs are from.
@@ -95,6 +51,7 @@ def run_night(
         store: remembers the night, its runs and their measures.
         environments: prepared so far; fresh where None.
         resume: continue the unfinished night of this folder, its completed jobs left as they are.
+        workers: how many jobs run on this machine at the same time; timings want one.
 
     Raises:
         InputError: the folder holds a night already, or none that can be resumed.
@@ -112,12 +69,14 @@ def run_night(
         progress.say(f"night {night.id}: {len(todo)} jobs of {matrix.name}" + (f", {len(done)} done" * bool(done)))
         keeper = _Keeper(folder, store, progress.say)
         keeper.keep(night)
-        for job in todo:
-            progress.start(job.id)
-            outcome = run_job(job, job_folder(folder, job.id), environments, progress.on_line)
-            night = night.with_outcome(outcome)
-            keeper.keep(night, outcome)
-            progress.end(outcome)
+        ends = run_jobs(
+            todo, folder, environments, workers=workers, on_start=progress.start, on_line=progress.on_line_of
+        )
+        with contextlib.closing(ends):
+            for outcome in ends:
+                night = night.with_outcome(outcome)
+                keeper.keep(night, outcome)
+                progress.end(outcome)
         if all(night.outcome_of(job_id) for job_id in night.planned):
             night = night.model_copy(update={"finished_at": now()})
         keeper.finish(night)
@@ -150,7 +109,7 @@ class _Keeper:
             if self._store is not None:
                 import_night(self._store, self._folder)
         except OSError as error:
-            raise NightjarError(self._describe(error), _DISK_HINT) from error
+            raise NightjarError(self._describe(error), DISK_HINT) from error
 
     def _remember(self, store: Store, night: Night, outcome: Outcome) -> None:
         stored = read_stored(self._folder, outcome, read_result(job_folder(self._folder, outcome.job)))
@@ -205,15 +164,3 @@ def find_unfinished(nights: Path, matrix: Matrix) -> Path:
             if night.matrix == matrix.name and night.finished_at is None:
                 return folder
     raise InputError(f"{nights} holds no unfinished night of the matrix {matrix.name!r}.", "run it without --resume")
-
-
-def find_git() -> Git | None:
-    """The commit of the working directory, or None where there is none."""
-    try:
-        sha, status = (
-            subprocess.run(["git", *asked], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-            for asked in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return Git(sha=sha, dirty=bool(status))

@@ -19,7 +19,8 @@ from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.matrix import expand, read_matrix
 from nightjar_ci.night import Night, is_night_id, job_folder, new_night_id, read_night, read_results, write_night
 from nightjar_ci.outcome import Outcome
-from nightjar_ci.run import find_unfinished, run_job, run_night
+from nightjar_ci.run import find_unfinished, run_night
+from nightjar_ci.run_job import run_job
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import Store, open_store
 from tests.ci.jobs import GOOD, RESULT, make_job, python, write_matrix

@@ -27,7 +27,7 @@ def command(
     from nightjar_ci.adapters.machine import read_machine
     from nightjar_ci.documents import write_json
     from nightjar_ci.night import now
-    from nightjar_ci.run import find_git
+    from nightjar_ci.run_job import find_git
 
     about = About(
         job=job,

@@ -28,6 +28,9 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the latest unfinished night (or that of --out).")
     ] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Jobs at the same time on this machine; timings want 1. A cluster gets all.")
+    ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print night.json instead of its folder.")] = False,
 ) -> None:
@@ -57,7 +60,13 @@ def command(
     if out is None:
         out = find_unfinished(settings.nights_dir, read) if resume else settings.nights_dir / new_night_id()
     night = run_night(
-        read, out, jobs=chosen, store=open_store(settings), environments=Environments(settings), resume=resume
+        read,
+        out,
+        jobs=chosen,
+        store=open_store(settings),
+        environments=Environments(settings),
+        resume=resume,
+        workers=workers,
     )
     print(night.model_dump_json(by_alias=True, indent=1) if as_json else out)
     if not all(outcome.completed for outcome in night.jobs):
