@@ -6,12 +6,14 @@ steps run only where their condition says so; a failed job skips those that need
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,9 +64,18 @@ class Runner:
                 given = {name: self._fill(value, contexts) for name, value in job.inputs.items()}
                 result = self.run(read_workflow(job.calls, self.checkout), given, f"{prefix}{job.name}/")
             else:
-                result = self._run_job(job, workflow, contexts, f"{prefix}{job.name}")
+                parts = [
+                    self._run_job(job, workflow, {**contexts, "matrix": part}, f"{prefix}{job.name}")
+                    for part in self._combine(job.matrix, contexts)
+                ]
+                result = "failure" if "failure" in parts else "success"
             results[job.name] = {"result": result, "outputs": {}}
         return "failure" if any(one["result"] == "failure" for one in results.values()) else "success"
+
+    def _combine(self, matrix: Mapping[str, Any], contexts: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Every combination of a matrix whose values are lists, or expressions that give one."""
+        axes = [json.loads(self._fill(values, contexts)) for values in matrix.values()]
+        return [dict(zip(matrix, chosen, strict=True)) for chosen in product(*axes)]
 
     def _run_job(self, job: Job, workflow: Workflow, contexts: Mapping[str, Any], name: str) -> Result:
         env: dict[str, str] = {}

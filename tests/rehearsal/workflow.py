@@ -42,6 +42,7 @@ class Job:
     steps: tuple[Step, ...] = ()
     calls: Path | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    matrix: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ def _read_job(name: str, job: Mapping[str, Any], root: Path) -> Job:
         steps=tuple(step for written in job.get("steps", ()) for step in _read_steps(written, root)),
         calls=root / job["uses"] if "uses" in job else None,
         inputs=job.get("with") or {},
+        matrix=(job.get("strategy") or {}).get("matrix") or {},
     )
 
 

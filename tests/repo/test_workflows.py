@@ -96,9 +96,38 @@ def test_every_step_runs_a_session_or_a_command_that_takes_its_options(path: Pat
 def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) -> None:
     _, runner = rehearse("nightly.yml", tmp_path)
     named = [one.step for one in runner.done if one.outcome == "success"]
-    wanted = ["Build", "Test", "Run", "Confirm", "Gate", "Report", "Documentation", "Status page", "Deploy"]
+    wanted = [
+        "Bump",
+        "Build",
+        "Test",
+        "Publish",
+        "Run",
+        "Confirm",
+        "Gate",
+        "Report",
+        "Documentation",
+        "Status page",
+        "Deploy",
+    ]
     assert [name for name in named if name in wanted] == wanted
+    assert {one.job for one in runner.done} == {
+        "images",
+        "cpu/night",
+        "page/pages",
+    }  # other machines are not switched on
     assert next(one for one in runner.done if one.step == "Bisect").outcome == "skipped"
+
+
+def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> None:
+    variables = {"NIGHTJAR_GPU_MATRIX": "ci/matrix/gpu.toml", "NIGHTJAR_FLAVORS": '["cpu", "cuda12"]'}
+    stand_ins, shell = StandIns(tmp_path, tmp_path), Rehearsed()
+    stand_ins.artifacts.mkdir()
+    stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
+    runner = Runner(ROOT, stand_ins, {**CONTEXTS, "vars": variables}, shell)
+    runner.run(read_workflow(ROOT / ".github" / "workflows" / "nightly.yml", ROOT))
+    assert {one.job for one in runner.done} == {"images", "cpu/night", "gpu/night", "page/pages"}
+    assert [words[-1] for words in shell.commands if "build" in words] == ["cpu", "cuda12"]
+    assert ["ci/matrix/gpu.toml" in words for words in shell.commands if "run" in words] == [False, True]
 
 
 def test_a_red_gate_is_bisected_and_reported_and_the_page_is_made_all_the_same(tmp_path: Path) -> None:
