@@ -1,4 +1,5 @@
-"""What does a job run in? `current`, `uv:<requirement>[,<requirement>...]` or `image:<reference>`.
+"""What does a job run in? `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named) or
+`image:<reference>`.
 
 In: the text of a matrix. Out: what an executor needs to run a command there: the folder that comes first on `PATH` and
 the variables to set, or the image. A uv environment is made on first use and kept (see `uv_environment`).
@@ -58,9 +59,11 @@ def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
     if name == "current":
         return "current", ""
     if colon and kind == "uv" and rest.strip():
+        from nightjar_ci.lock_environment import parse_lock
         from nightjar_ci.uv_environment import parse_requirements
 
-        parse_requirements(rest)
+        if parse_lock(rest) is None:
+            parse_requirements(rest)
         return "uv", rest
     if colon and kind == "image" and rest.strip():
         return "image", rest
@@ -87,9 +90,11 @@ def prepare(
     if kind == "image":
         return PreparedEnvironment(name=environment, kind=kind, image=rest)
     if kind == "uv":
+        from nightjar_ci.lock_environment import make_locked, parse_lock
         from nightjar_ci.uv_environment import make_environment
 
-        prefix = make_environment(rest, (settings or read_settings()).environments_dir, on_line)
+        make = make_environment if parse_lock(rest) is None else make_locked
+        prefix = make(rest, (settings or read_settings()).environments_dir, on_line)
         return PreparedEnvironment(
             name=environment, kind=kind, bin_dir=prefix / "bin", variables={"VIRTUAL_ENV": str(prefix)}
         )

@@ -5,7 +5,9 @@ NightjarError       3, a tool or machine failed
 ├── DivergedError   3, the loss stopped being finite; the result up to that step is written
 ├── CompilerError   3, the program cannot be compiled: no CUDA plugin, or the compiler refuses it
 ├── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
-└── ClusterError    3, a process of a run of several is missing, or cannot be reached
+├── ClusterError    3, a process of a run of several is missing, or cannot be reached
+├── BrokenError     1, a library built on JAX does not work: names the versions that did not go together
+└── NotMeasurableError  4, this machine lacks what the question needs, such as a GPU
 """
 
 from __future__ import annotations
@@ -54,6 +56,18 @@ class OutputError(NightjarError):
 
 class ClusterError(NightjarError):
     """The processes of a run did not find each other."""
+
+
+class BrokenError(NightjarError):
+    """A library does not import, fails, or computes a wrong number."""
+
+    exit_code = 1
+
+
+class NotMeasurableError(NightjarError):
+    """The machine lacks what the question needs: no answer, neither yes nor no."""
+
+    exit_code = 4
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightjar_ci.images.process import run_captured
+from nightjar_ci.images.process import ToolError, run_captured
 
 FOLDER = "docker/locks"
 PACKAGES = ("ci/pyproject.toml", "models/pyproject.toml", "profiling/pyproject.toml")
@@ -30,6 +30,7 @@ class Lock:
         within: name of the lock whose versions it keeps to.
         extras: extras of the pyproject files.
         alone: without dependencies: a source whose metadata only its build knows.
+        apart: nothing else is resolved within it, so that the other locks can be made where this one cannot.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Lock:
     within: str | None = None
     extras: tuple[str, ...] = ()
     alone: bool = False
+    apart: bool = False
 
     @property
     def path(self) -> str:
@@ -51,7 +53,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
 
     def lock_of(name: str, within: str) -> Lock:
         return Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within=within)
-
+    cells = sorted(f"ecosystem/{path.stem}" for path in (checkout / FOLDER / "ecosystem").glob("*.in"))
     return (
         Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
         Lock(name="tools", sources=(f"{FOLDER}/tools.in",), within="dev"),
@@ -61,6 +63,8 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
         *(lock_of(f"jax-{flavor}", "models") for flavor in flavors),
         *(lock_of(leaf.format(flavor), f"jax-{flavor}") for flavor in flavors if flavor != "cpu" for leaf in leaves),
         Lock(name="te-source", sources=(f"{FOLDER}/te-source.in",), within="te-cuda12", alone=True),
+        Lock(name="jax", sources=(f"{FOLDER}/jax.in",), within="models"),
+        *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="jax", apart=True) for name in cells),
     )
 
 
@@ -96,12 +100,21 @@ def make_locks(checkout: Path, locks: Sequence[Lock], *, upgrade: bool, on_lock:
         on_lock: called as each begins.
 
     Raises:
-        ToolError: uv is missing, or the versions do not resolve; uv's own explanation is in the message.
+        ToolError: uv is missing, or the versions do not resolve; uv's own explanation is in the message. A lock that
+            stands apart stays as it was, and is told of when all others are made.
     """
     path = os.pathsep.join(
         (os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))
     )  # nightjar-ci's own uv
+    failed: list[str] = []
     for lock in locks:
         on_lock(lock)
         argv = render_compile(lock, upgrade=upgrade)
-        run_captured(argv, cwd=checkout, variables={"PATH": path}, hint="which of the versions asked for conflict?")
+        try:
+            run_captured(argv, cwd=checkout, variables={"PATH": path}, hint="which of the versions asked for conflict?")
+        except ToolError as error:
+            if not lock.apart:
+                raise
+            failed.append(f"{lock.path} stays as it was: {error.message}")
+    if failed:
+        raise ToolError("\n".join(failed), "the other locks are made")

@@ -1,0 +1,61 @@
+"""`nightjar-models smoke`: does a library that is built on JAX still work with tonight's JAX?"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_models.ecosystem.table import CELLS, find_cell
+from nightjar_models.errors import InputError
+from nightjar_models.result import dump, prepare_folder, render_result, write_result
+
+
+def smoke(
+    name: Annotated[str | None, typer.Argument(help="The cell to run; all are listed where absent.")] = None,
+    out: Annotated[Path | None, typer.Option(envvar="NIGHTJAR_OUT", help="Output folder.")] = None,
+    job: Annotated[str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not smoke-NAME.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Run one ecosystem cell and write OUT/result.json (checked numbers, times, versions), or list the cells.
+
+    Exit code 0: every number is true; 1: the library does not import, fails, or a number is wrong, and the message
+    names the two versions; 3: it is not installed here; 4: this machine lacks what the cell needs.
+
+    Example: nightjar-models smoke diffrax --out /tmp/diffrax
+    """
+    if name is None:
+        cells = CELLS.values()
+        listed = {cell.name: {"packages": cell.packages, "summary": cell.summary} for cell in cells}
+        print(json.dumps(listed) if as_json else "\n".join(f"{cell.name:20} {cell.summary}" for cell in cells))
+        return
+    begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    entry = find_cell(name)
+    if out is None:
+        raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
+    prepare_folder(out)
+
+    from nightjar_models.ecosystem.run import run_cell
+
+    run, environment = run_cell(entry)
+    about = {
+        "job": job or f"smoke-{name}",
+        "workload": f"ecosystem.{name}",
+        "seed": 0,
+        "started_at": started_at,
+        "duration_s": time.monotonic() - begin,
+        "environment": environment,
+    }
+    document = render_result(run, about)
+    path = write_result(out, document)
+    if as_json:
+        print(dump(document))
+        return
+    checks = {key.removeprefix("check."): value for key, value in run.config.items() if key.startswith("check.")}
+    rows = [f"{key:32} {value:14.6g}  expected {run.config[f'expected.{key}']}" for key, value in checks.items()]
+    rows += [f"{one.name:32} {sorted(one.values)[len(one.values) // 2]:14.6g}  {one.unit}" for one in run.samples]
+    print("\n".join([*rows, str(path)]))

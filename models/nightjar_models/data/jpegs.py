@@ -1,0 +1,50 @@
+"""Which JPEGs does every machine have? Crops of scikit-learn's two sample photographs, encoded anew.
+
+In: a folder and how many. Out: `FOLDER/CLASS/NUMBER.jpg`, the class being the photograph. Needs Pillow.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+QUALITY = 90
+SMALLEST, LARGEST = 160, 420  # sides of a crop in pixels; the photographs have 427 x 640
+
+
+def write_jpegs(folder: Path, count: int, seed: int = 0) -> list[Path]:
+    """Writes crops of random place and size, half of each photograph.
+
+    Args:
+        folder: made where it is not there.
+        count: how many files.
+        seed: of places and sizes.
+
+    Returns:
+        The files, sorted by path.
+    """
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    photographs = load_sample_images()
+    rng = np.random.default_rng(seed)
+    written = []
+    for number in range(count):
+        which = number % len(photographs.images)
+        picture = photographs.images[which]
+        height, width = rng.integers(SMALLEST, LARGEST, 2)
+        top, left = rng.integers(0, picture.shape[0] - height), rng.integers(0, picture.shape[1] - width)
+        path = folder / Path(photographs.filenames[which]).stem / f"{number:05}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        crop = np.ascontiguousarray(picture[top : top + height, left : left + width])
+        Image.fromarray(crop).save(path, quality=QUALITY)
+        written.append(path)
+    return sorted(written)
+
+
+def list_jpegs(folder: Path) -> tuple[list[Path], list[int]]:
+    """The files of `FOLDER/CLASS/*.jpg` in order, and the number of the class of each."""
+    classes = sorted(path for path in folder.iterdir() if path.is_dir())
+    found = [(path, label) for label, one in enumerate(classes) for path in sorted(one.glob("*.jpg"))]
+    return [path for path, _ in found], [label for _, label in found]

@@ -1,0 +1,87 @@
+"""What does an ecosystem cell find? Numbers that must be true, and how fast it was.
+
+In: what a cell computed. Out: a `Finding`, whose checks hold or not. Nothing here imports JAX or a library under test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nightjar_models.result import Sample
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A number that is known beforehand.
+
+    Attributes:
+        name: what it is, as a key: `posterior_mean_error`.
+        value: what was computed.
+        expected: what it must be.
+        tolerance: how far it may be from that, itself included.
+        why: where the expected number is from.
+    """
+
+    name: str
+    value: float
+    expected: float
+    tolerance: float
+    why: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the number is true; one that is not a number never is.
+
+        >>> Check(name="x", value=1.01, expected=1.0, tolerance=0.1, why="").holds
+        True
+        >>> Check(name="x", value=float("nan"), expected=1.0, tolerance=0.1, why="").holds
+        False
+        """
+        return abs(self.value - self.expected) <= self.tolerance
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.value:.6g}, expected {self.expected:.6g} +- {self.tolerance:.3g} ({self.why})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a cell found.
+
+    Attributes:
+        checks: at least one.
+        samples: times and rates.
+    """
+
+    checks: Sequence[Check]
+    samples: Sequence[Sample] = ()
+
+
+class CannotTellError(Exception):
+    """This machine lacks what the cell needs (a GPU): neither works nor broken."""
+
+
+def time_calls(call: Callable[[], Any], *, items: float, unit: str, calls: int = 10) -> list[Sample]:
+    """Times a call that compiles the first time: `first_call_time`, `step_time` and `throughput`.
+
+    Args:
+        call: runs the work and returns arrays, which are waited for.
+        items: how many units of work one call does.
+        unit: of the throughput, such as `steps/s`.
+        calls: how many calls are timed after the first.
+    """
+    import jax
+
+    times = []
+    for _ in range(calls + 1):
+        begin = time.perf_counter()
+        jax.block_until_ready(call())  # type: ignore[no-untyped-call]
+        times.append(time.perf_counter() - begin)
+    first, *steady = times
+    return [
+        Sample(name="first_call_time", unit="s", better="lower", values=[first]),
+        Sample(name="step_time", unit="s", better="lower", values=steady),
+        Sample(name="throughput", unit=unit, better="higher", values=[items * len(steady) / sum(steady)]),
+    ]

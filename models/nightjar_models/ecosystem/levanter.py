@@ -1,0 +1,96 @@
+"""Haliax and Levanter: do named tensors compute what positions compute, and does a tiny GPT-2 learn?
+
+A contraction over named axes equals `einsum` in any order of axes; Levanter's causal attention equals the softmax that
+defines it; a GPT-2 begins at the entropy of guessing, log(vocabulary), and learns one batch by heart.
+"""
+
+from __future__ import annotations
+
+import math
+
+from nightjar_models.ecosystem.cell import Check, Finding, time_calls
+
+STEPS = 40
+
+
+def run() -> Finding:
+    """Runs the cell."""
+    import equinox as eqx
+    import haliax as hax
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from levanter.layers.attention import AttentionBackend, AttentionMask, dot_product_attention
+    from levanter.models.gpt2 import Gpt2Config, Gpt2LMHeadModel
+
+    batch, heads, key_size = hax.Axis("batch", 2), hax.Axis("heads", 3), hax.Axis("key_size", 8)
+    position, key_position = hax.Axis("position", 16), hax.Axis("key_position", 16)
+    one, two, three = jax.random.split(jax.random.key(0), 3)
+    query = hax.random.normal(one, (batch, position, heads, key_size))
+    key = hax.random.normal(two, (heads, batch, key_size, key_position))  # another order: names decide
+    value = hax.random.normal(three, (batch, key_position, heads, key_size))
+    product = hax.dot(query, key, axis=key_size).rearrange((batch, heads, position, key_position)).array
+    scores = jnp.einsum("bqhd,hbdk->bhqk", query.array, key.array)
+    masked = jnp.where(jnp.tril(jnp.ones((16, 16), bool)), scores / math.sqrt(key_size.size), -jnp.inf)
+    expected = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(masked), value.array)
+    attended = dot_product_attention(
+        position, key_position, key_size, query, key, value,
+        mask=AttentionMask.causal(), attn_backend=AttentionBackend.VANILLA,
+    )  # fmt: skip
+    attended = attended.rearrange((batch, position, heads, key_size)).array
+
+    vocabulary = hax.Axis("vocab", 128)
+    config = Gpt2Config(max_seq_len=32, hidden_dim=32, num_layers=2, num_heads=2, gradient_checkpointing=False)
+    model = Gpt2LMHeadModel.init(vocabulary, config, key=jax.random.key(1))
+    place = config.max_Pos
+    tokens = hax.random.randint(jax.random.key(2), (batch, place), 0, vocabulary.size)
+    optimizer = optax.adam(1e-2)
+    memory = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
+
+    def loss(model):  # type: ignore[no-untyped-def]
+        logits = model(tokens, attn_mask=AttentionMask.causal()).rearrange((batch, place, vocabulary)).array
+        log = jax.nn.log_softmax(logits[:, :-1])
+        return -jnp.mean(jnp.take_along_axis(log, tokens.array[:, 1:, None], axis=-1))
+
+    @eqx.filter_jit
+    def train_step(model, memory):  # type: ignore[no-untyped-def]
+        now, gradients = eqx.filter_value_and_grad(loss)(model)
+        updates, memory = optimizer.update(gradients, memory, eqx.filter(model, eqx.is_inexact_array))
+        return eqx.apply_updates(model, updates), memory, now
+
+    losses: list[float] = []
+
+    def advance() -> object:
+        nonlocal model, memory
+        model, memory, now = train_step(model, memory)
+        losses.append(float(now))
+        return now
+
+    samples = time_calls(advance, items=1, unit="train steps/s", calls=STEPS)
+    return Finding(
+        checks=[
+            Check(
+                name="contraction_difference",
+                value=float(jnp.abs(product - scores).max()),
+                expected=0.0,
+                tolerance=1e-5,
+                why="named axes against einsum",
+            ),
+            Check(
+                name="attention_difference",
+                value=float(jnp.abs(attended - expected).max()),
+                expected=0.0,
+                tolerance=1e-5,
+                why="causal attention against its formula",
+            ),
+            Check(
+                name="first_loss",
+                value=losses[0],
+                expected=math.log(vocabulary.size),
+                tolerance=0.3,
+                why="log(vocabulary), for nothing is learned yet",
+            ),
+            Check(name="last_loss", value=losses[-1], expected=0.0, tolerance=1.0, why="one batch learned by heart"),
+        ],
+        samples=samples,
+    )

@@ -1,0 +1,64 @@
+"""MuJoCo MJX: does the humanoid fall by g, and move as in MuJoCo's own engine in C?
+
+Two truths: above the ground its centre of mass follows h - g t^2 / 2 (semi-implicit Euler: g t (t + dt) / 2), and after
+some steps in contact its joints stand where the C engine puts them. Compiling a step takes most of the cell's time.
+"""
+
+from __future__ import annotations
+
+from nightjar_models.ecosystem.cell import Check, Finding, time_calls
+
+FALL_STEPS, CONTACT_STEPS = 40, 20
+HEIGHT = 3.0  # metres above where it stands, so that nothing is touched during the fall
+
+
+def run() -> Finding:
+    """Runs the cell."""
+    from importlib.resources import files
+
+    import jax
+    import mujoco
+    import numpy as np
+    from mujoco import mjx
+
+    path = files("mujoco.mjx") / "test_data" / "humanoid" / "humanoid.xml"
+    model = mujoco.MjModel.from_xml_path(str(path))
+    on_device = mjx.put_model(model)
+
+    def start(height: float) -> mujoco.MjData:
+        state = mujoco.MjData(model)
+        state.qpos[2] += height
+        mujoco.mj_forward(model, state)
+        return state
+
+    step = jax.jit(mjx.step)  # with jax.vmap around it, compiling takes four times as long
+    high, low = start(HEIGHT), start(0.0)
+    falling, standing = mjx.put_data(model, high), mjx.put_data(model, low)
+    samples = time_calls(lambda: step(on_device, standing), items=1, unit="env steps/s", calls=100)
+    begin_height = float(high.subtree_com[0, 2])
+    for _ in range(CONTACT_STEPS):
+        standing = step(on_device, standing)
+        mujoco.mj_step(model, low)
+    for _ in range(FALL_STEPS + 1):  # subtree_com is that of the state which a step began with
+        falling = step(on_device, falling)
+    time_s = FALL_STEPS * model.opt.timestep
+    expected = begin_height + model.opt.gravity[2] * time_s * (time_s + model.opt.timestep) / 2
+    return Finding(
+        checks=[
+            Check(
+                name="height_after_fall",
+                value=float(falling.subtree_com[0, 2]),
+                expected=expected,
+                tolerance=1e-4,
+                why=f"metres: free fall by g for {time_s:g} s",
+            ),
+            Check(
+                name="difference_from_c",
+                value=float(np.abs(np.asarray(standing.qpos) - low.qpos).max()),
+                expected=0.0,
+                tolerance=1e-4,
+                why=f"joint positions after {CONTACT_STEPS} steps on the ground, float32 against float64",
+            ),
+        ],
+        samples=samples,
+    )

@@ -1,0 +1,68 @@
+"""How does a cell run, and what is said when it breaks?
+
+In: an entry of the table. Out: a `Run` with every checked number, and the environment with the versions of the cell's
+packages; or an error that names the two versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nightjar_models.ecosystem.blame import describe_versions, find_pair, find_version, summarize_error
+from nightjar_models.ecosystem.cell import CannotTellError, Check, Finding
+from nightjar_models.ecosystem.table import Entry
+from nightjar_models.errors import BrokenError, NightjarError, NotMeasurableError
+from nightjar_models.result import Run
+
+
+def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
+    """Runs a cell in this environment.
+
+    Raises:
+        BrokenError: an import failed, a call failed, or a number is wrong.
+        NotMeasurableError: this machine lacks what the cell needs.
+        NightjarError: the cell's own packages are not installed.
+    """
+    absent = [name for name in entry.packages if find_version(name) is None]
+    if absent:
+        raise NightjarError(
+            f"{entry.name}: {', '.join(absent)} is not installed here, so nothing can be said about it.",
+            f"`nox -s ecosystem -- --jobs '{entry.name}*'` runs the cell in an environment of its own",
+        )
+    try:
+        finding = entry.load()()
+    except CannotTellError as error:
+        raise NotMeasurableError(f"{describe_versions([*entry.packages, 'jax'])}: {error}.") from None
+    except Exception as error:
+        pair = describe_versions(find_pair(error, entry.packages))
+        hint = f"the last night that passed names the versions that went together; `nightjar-models --debug smoke {entry.name}` prints the traceback"  # noqa: E501
+        raise BrokenError(f"{pair}: {summarize_error(error)}", hint) from error
+    judge(entry, finding)
+    from nightjar_models.environment import read_environment
+
+    environment = read_environment()
+    versions = {name: version for name in entry.packages if (version := find_version(name))}
+    environment["packages"] = dict(sorted({**environment["packages"], **versions}.items()))
+    return Run(status="completed", config=describe(finding), curves=[], samples=[*finding.samples], facts=[]), environment
+
+
+def judge(entry: Entry, finding: Finding) -> None:
+    """Ends where a number is wrong.
+
+    Raises:
+        BrokenError: a check does not hold; the message lists those that do not.
+    """
+    wrong = [check for check in finding.checks if not check.holds]
+    if wrong or not finding.checks:
+        what = "; ".join(map(str, wrong)) or "the cell checked nothing"
+        raise BrokenError(f"{describe_versions([*entry.packages[:1], 'jax'])}: {what}.")
+
+
+def describe(finding: Finding) -> dict[str, Any]:
+    """Every checked number and what it had to be, as names to scalars."""
+
+    def expected(check: Check) -> str:
+        return f"{check.expected:.6g} +- {check.tolerance:.3g}: {check.why}"
+
+    values = {f"check.{check.name}": float(check.value) for check in finding.checks}
+    return {**values, **{f"expected.{check.name}": expected(check) for check in finding.checks}}
