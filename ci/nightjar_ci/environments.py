@@ -70,6 +70,23 @@ def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
     raise ValueError(f"unknown environment {name!r}: expected current, uv:<requirement>[,...] or image:<reference>")
 
 
+def with_requirements(environment: str, requirements: str) -> str:
+    """The environment with other versions of some packages.
+
+    Raises:
+        ValueError: it is an image, or a requirement is not valid.
+
+    >>> with_requirements("current", "jax==0.10.1"), with_requirements("uv:locks/a.txt", "jax==0.10.1")
+    ('uv:jax==0.10.1', 'uv:locks/a.txt,jax==0.10.1')
+    """
+    kind, rest = parse_environment(environment)
+    if kind == "image":
+        raise ValueError(f"packages of the image {environment!r} are not replaced: expected current or uv:...")
+    changed = f"uv:{rest},{requirements}" if rest else f"uv:{requirements}"
+    parse_environment(changed)
+    return changed
+
+
 def prepare(
     environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
 ) -> PreparedEnvironment:

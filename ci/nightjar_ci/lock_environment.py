@@ -1,4 +1,4 @@
-"""How is an environment made from a lock file, with tonight's JAX? `uv:docker/locks/ecosystem/diffrax.txt[,jax==0.10.1]`.
+"""How is an environment made from a lock with tonight's JAX? `uv:docker/locks/ecosystem/diffrax.txt[,jax==0.10.1]`.
 
 In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file beside it, and requirements that win over
 it. Out: a virtual environment with exactly what the lock says, and this checkout's `nightjar-models`. JAX is tonight's:
@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.uv_environment import Frozen as Frozen
 from nightjar_ci.uv_environment import freeze, make_pinned, parse_requirements, run_uv
 
 WORKLOADS = "nightjar-models"  # the package whose commands run in there; its own dependencies are in the lock

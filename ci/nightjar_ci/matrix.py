@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 
 from nightjar_ci.adapters.config import Adapter
 from nightjar_ci.documents import read_document
-from nightjar_ci.environments import parse_environment
+from nightjar_ci.environments import parse_environment, with_requirements
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.job import SAFE_ID, Job, Kind
@@ -161,14 +161,24 @@ def with_seeds(matrix: Matrix, seeds: Sequence[int]) -> Matrix:
     return matrix.model_copy(update={"job": entries})
 
 
-def move_job(job: Job, *, executor: str | None = None, environment: str | None = None) -> Job:
+def move_job(
+    job: Job, *, executor: str | None = None, environment: str | None = None, requirements: str | None = None
+) -> Job:
     """The job in another place.
+
+    Args:
+        job: as the matrix has it.
+        executor: another one.
+        environment: another one.
+        requirements: of its uv environment, besides those it has; `current` becomes a uv environment with them.
 
     Raises:
         InputError: the executor or environment is unknown, or the one cannot enter the other.
     """
-    moved = replace(job, executor=executor or job.executor, environment=environment or job.environment)
+    place = environment or job.environment
     try:
+        place = with_requirements(place, requirements) if requirements else place
+        moved = replace(job, executor=executor or job.executor, environment=place)
         _check_place(moved.executor, moved.environment, moved.resources)
     except ValueError as error:
         raise InputError(f"{job.id}: {error}.") from None
@@ -201,7 +211,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                     name: fill_placeholders(text, values, keep={"out"})
                     for name, text in {**defaults.env, **entry.env}.items()
                 },
-                environment=environment,
+                environment=fill_placeholders(environment, values),
                 executor=executor,
                 timeout_s=defaults.timeout_s if entry.timeout_s is None else entry.timeout_s,
                 adapter=entry.adapter,

@@ -47,6 +47,7 @@ def run_nightly(
     pattern: str | None,
     executor: str | None,
     environment: str | None,
+    requirements: str | None = None,
 ) -> tuple[Path, int]:
     """Runs, gates and reports a night; whatever people wrote is read first, so that a typo costs no training.
 
@@ -56,7 +57,7 @@ def run_nightly(
     """
     matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
     chosen = select_jobs(expand(matrix), pattern=pattern)
-    jobs = [move_job(job, executor=executor, environment=environment) for job in chosen]
+    jobs = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
     for cell in dict.fromkeys(job.cell for job in jobs):
         read_convergence(baselines, cell)
     if reference is not None:

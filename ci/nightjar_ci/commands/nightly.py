@@ -27,6 +27,9 @@ def command(
     jobs: Annotated[str | None, typer.Option(help="Glob of job ids; all where absent.")] = None,
     executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker.")] = None,
     environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
+    requirements: Annotated[
+        str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
+    ] = None,
 ) -> None:
     """Run, gate and report a matrix: the whole nightly.
 
@@ -47,6 +50,7 @@ def command(
         pattern=jobs,
         executor=executor,
         environment=environment,
+        requirements=requirements,
     )
     typer.echo(path)
     raise typer.Exit(exit_code)

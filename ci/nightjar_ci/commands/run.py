@@ -25,6 +25,9 @@ def command(
     seeds: Annotated[str | None, typer.Option(help="Run only these seeds: 0,2 or 0:3 (0, 1, 2).")] = None,
     executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor.")] = None,
     environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
+    requirements: Annotated[
+        str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the latest unfinished night (or that of --out).")
     ] = False,
@@ -45,7 +48,7 @@ def command(
 
     read = read_matrix(matrix)
     chosen = select_jobs(expand(read), pattern=jobs, seeds=None if seeds is None else parse_seeds(seeds))
-    chosen = [move_job(job, executor=executor, environment=environment) for job in chosen]
+    chosen = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
     if dry_run:
         print(_render_dry_run(chosen, as_json))
         return

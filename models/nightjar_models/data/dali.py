@@ -1,8 +1,8 @@
 """How does DALI feed JPEGs to JAX? Files read, decoded and resized by DALI's threads, batches laid over a mesh.
 
-In: a folder of `CLASS/*.jpg`. Out: an iterator over `image` uint8 [batch, side, side, 3] and `label` int32 [batch]. With
-`device_id=None` all of it runs on the CPU; with a GPU's number the JPEGs are decoded there. Every process reads its own
-share of the files. DALI's own `sharding=` needs CUDA devices, so the arrays are laid out by JAX.
+In: a folder of `CLASS/*.jpg`. Out: an iterator over `image` uint8 [batch, side, side, 3] and `label` int32 [batch].
+With `device_id=None` all of it runs on the CPU; with a GPU's number the JPEGs are decoded there. Every process reads
+its own share of the files. DALI's own `sharding=` needs CUDA devices, so the arrays are laid out by JAX.
 """
 
 from __future__ import annotations
@@ -67,4 +67,5 @@ def lay_out(array: jax.Array, sharding: Sharding | None) -> jax.Array:
     """The array where the model wants it."""
     if sharding is None:
         return array
-    return jax.make_array_from_process_local_data(sharding, np.asarray(array))
+    laid_out: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))  # type: ignore[no-untyped-call]
+    return laid_out

@@ -31,7 +31,8 @@ def find_pair(error: BaseException, packages: Sequence[str], find: Find | None =
     if isinstance(error, ModuleNotFoundError) and asked is not None and find(asked) is None:
         return tuple(met[:1] or packages[:1])  # it lacks a package: there is no second version
     second = find(asked) if asked is not None else None
-    pair = list(dict.fromkeys([*met[:1], *([second] if second else []), *met[1:], *packages[:1], "jax"]))[:2]
+    named = [*met[:1], *([second] if second else []), *met[1:]] or [*packages[:1]]
+    pair = list(dict.fromkeys([*named, "jax"]))[:2]
     return tuple(sorted(pair, key=lambda name: name == "jax"))
 
 

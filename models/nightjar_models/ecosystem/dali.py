@@ -29,7 +29,7 @@ def run() -> Finding:
         write_jpegs(folder, FILES)
         paths, labels = list_jpegs(folder)
         mesh = jax.make_mesh((jax.device_count(),), ("data",))
-        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))  # type: ignore[no-untyped-call]
 
         def epoch(shuffle: bool) -> list[dict[str, jax.Array]]:
             return list(

@@ -7,6 +7,7 @@ linear system with a closed solution) on which a small network is trained throug
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from nightjar_models.ecosystem.cell import Check, Finding, time_calls
 
@@ -22,7 +23,7 @@ def run() -> Finding:
     import jax.numpy as jnp
     import optax
 
-    def solve(field, start, times, args=None):  # type: ignore[no-untyped-def]
+    def solve(field, start, times, args=None):
         return diffrax.diffeqsolve(
             diffrax.ODETerm(field),
             diffrax.Tsit5(),
@@ -45,7 +46,7 @@ def run() -> Finding:
     class Field(eqx.Module):
         network: eqx.nn.MLP
 
-        def __call__(self, t, y, args):  # type: ignore[no-untyped-def]
+        def __call__(self, t, y, args):
             return self.network(y)
 
     spiral_times = jnp.linspace(0.0, 4.0, 40)
@@ -56,20 +57,21 @@ def run() -> Finding:
     memory = optimizer.init(eqx.filter(model, eqx.is_array))
 
     @eqx.filter_jit
-    def train_step(model, memory):  # type: ignore[no-untyped-def]
-        def loss(model):  # type: ignore[no-untyped-def]
+    def train_step(model, memory):
+        def loss(model):
             return jnp.mean((solve(model, spiral[0], spiral_times) - spiral) ** 2)
 
         value, gradients = eqx.filter_value_and_grad(loss)(model)
         updates, memory = optimizer.update(gradients, memory)
         return eqx.apply_updates(model, updates), memory, value
 
+    value: Any = jnp.inf
+
     def advance() -> object:
         nonlocal model, memory, value
         model, memory, value = train_step(model, memory)
         return value
 
-    value = jnp.inf
     samples = time_calls(advance, items=1, unit="train steps/s", calls=STEPS)
     unlearned = float(jnp.mean((spiral - spiral.mean(axis=0)) ** 2))
     return Finding(

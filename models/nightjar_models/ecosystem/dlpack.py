@@ -20,7 +20,7 @@ def run() -> Finding:
     import torch
 
     def address(array: jax.Array) -> int:
-        return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
+        return array.unsafe_buffer_pointer()
 
     copied: dict[str, list[str]] = {"from torch": [], "to torch": [], "from numpy": [], "to numpy": []}
     wrong: list[str] = []
@@ -79,7 +79,7 @@ def run() -> Finding:
     )
 
 
-def align(array, np):  # type: ignore[no-untyped-def]
+def align(array, np):
     """A copy that begins at a multiple of 64 bytes: XLA:CPU copies what does not, and NumPy promises only 16."""
     room = np.empty(array.nbytes + 64, np.uint8)
     start = -room.ctypes.data % 64

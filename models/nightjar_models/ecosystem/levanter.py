@@ -47,13 +47,13 @@ def run() -> Finding:
     optimizer = optax.adam(1e-2)
     memory = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
 
-    def loss(model):  # type: ignore[no-untyped-def]
+    def loss(model):
         logits = model(tokens, attn_mask=AttentionMask.causal()).rearrange((batch, place, vocabulary)).array
         log = jax.nn.log_softmax(logits[:, :-1])
         return -jnp.mean(jnp.take_along_axis(log, tokens.array[:, 1:, None], axis=-1))
 
     @eqx.filter_jit
-    def train_step(model, memory):  # type: ignore[no-untyped-def]
+    def train_step(model, memory):
         now, gradients = eqx.filter_value_and_grad(loss)(model)
         updates, memory = optimizer.update(gradients, memory, eqx.filter(model, eqx.is_inexact_array))
         return eqx.apply_updates(model, updates), memory, now

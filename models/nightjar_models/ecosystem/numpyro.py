@@ -33,7 +33,7 @@ def run() -> Finding:
     covariance = np.linalg.inv(x.T @ x / NOISE**2 + np.eye(x.shape[1]))
     mean, spread = covariance @ x.T @ y / NOISE**2, np.sqrt(np.diag(covariance))
 
-    def model(x, y):  # type: ignore[no-untyped-def]
+    def model(x, y):
         weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
         numpyro.sample("y", dist.Normal(x @ weights, NOISE), obs=y)
 
@@ -42,11 +42,11 @@ def run() -> Finding:
     )
     begin = time.perf_counter()
     sampler.run(jax.random.key(0), jnp.asarray(x), jnp.asarray(y))
-    jax.block_until_ready(sampler.get_samples())  # type: ignore[no-untyped-call]
+    jax.block_until_ready(sampler.get_samples())
     whole = time.perf_counter() - begin
     begin = time.perf_counter()
     sampler.run(jax.random.key(1), jnp.asarray(x), jnp.asarray(y))  # compiled by now
-    draws = np.asarray(jax.block_until_ready(sampler.get_samples())["weights"], np.float64)  # type: ignore[no-untyped-call]
+    draws = np.asarray(jax.block_until_ready(sampler.get_samples())["weights"], np.float64)
     steady = time.perf_counter() - begin
     effective = float(np.min(effective_sample_size(draws[None])))
     return Finding(

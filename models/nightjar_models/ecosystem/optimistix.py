@@ -16,14 +16,14 @@ def run() -> Finding:
     import jax.numpy as jnp
     import optimistix as optx
 
-    def residuals(x, args):  # type: ignore[no-untyped-def]
+    def residuals(x, args):
         return jnp.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]])
 
     least = optx.LevenbergMarquardt(rtol=1e-6, atol=1e-6)
     descent = optx.BFGS(rtol=1e-6, atol=1e-6)
     newton = optx.Newton(rtol=1e-6, atol=1e-6)
 
-    def root(a):  # type: ignore[no-untyped-def]
+    def root(a):
         return optx.root_find(lambda x, a: x**2 - a, newton, jnp.array(1.0), a).value
 
     starts = jax.random.uniform(jax.random.key(0), (PROBLEMS, 2), minval=-2.0, maxval=2.0)

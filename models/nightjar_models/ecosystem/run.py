@@ -35,7 +35,7 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
         raise NotMeasurableError(f"{describe_versions([*entry.packages, 'jax'])}: {error}.") from None
     except Exception as error:
         pair = describe_versions(find_pair(error, entry.packages))
-        hint = f"the last night that passed names the versions that went together; `nightjar-models --debug smoke {entry.name}` prints the traceback"  # noqa: E501
+        hint = f"`nightjar-models --debug smoke {entry.name} --out OUT` prints the traceback"
         raise BrokenError(f"{pair}: {summarize_error(error)}", hint) from error
     judge(entry, finding)
     from nightjar_models.environment import read_environment
@@ -43,7 +43,8 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
     environment = read_environment()
     versions = {name: version for name in entry.packages if (version := find_version(name))}
     environment["packages"] = dict(sorted({**environment["packages"], **versions}.items()))
-    return Run(status="completed", config=describe(finding), curves=[], samples=[*finding.samples], facts=[]), environment
+    run = Run(status="completed", config=describe(finding), curves=[], samples=[*finding.samples], facts=[])
+    return run, environment
 
 
 def judge(entry: Entry, finding: Finding) -> None:

@@ -24,7 +24,7 @@ def run() -> Finding:
     wp.init()
 
     @wp.kernel
-    def diffuse(heat: wp.array(dtype=float), after: wp.array(dtype=float)):  # type: ignore[valid-type,no-untyped-def]
+    def diffuse(heat: wp.array(dtype=float), after: wp.array(dtype=float)):  # type: ignore[valid-type, no-untyped-def]
         i = wp.tid()
         n = heat.shape[0]
         after[i] = heat[i] + RATE * (heat[(i + 1) % n] - 2.0 * heat[i] + heat[(i + n - 1) % n])
@@ -32,12 +32,12 @@ def run() -> Finding:
     kernel = find_jax_kernel(wp)(diffuse)
 
     @jax.jit
-    def advance(heat):  # type: ignore[no-untyped-def]
+    def advance(heat):
         return jax.lax.fori_loop(0, STEPS, lambda _, now: kernel(now)[0], heat)
 
     @jax.jit
-    def reference(heat):  # type: ignore[no-untyped-def]
-        def step(_, now):  # type: ignore[no-untyped-def]
+    def reference(heat):
+        def step(_, now):
             return now + RATE * (jnp.roll(now, -1) - 2.0 * now + jnp.roll(now, 1))
 
         return jax.lax.fori_loop(0, STEPS, step, heat)
@@ -74,7 +74,7 @@ def run() -> Finding:
     )
 
 
-def find_jax_kernel(wp):  # type: ignore[no-untyped-def]
+def find_jax_kernel(wp):
     """`jax_kernel`, which lies in `warp.jax_experimental` before Warp 1.10."""
     if hasattr(wp, "jax_kernel"):
         return wp.jax_kernel

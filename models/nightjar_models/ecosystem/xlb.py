@@ -43,8 +43,8 @@ def run() -> Finding:
     first = stepper.equilibrium(density, velocity)
 
     @jax.jit
-    def advance(f):  # type: ignore[no-untyped-def]
-        def step(number, pair):  # type: ignore[no-untyped-def]
+    def advance(f):
+        def step(number, pair):
             now, after = stepper(*pair, *masks, OMEGA, number)
             return after, now
 
