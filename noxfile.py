@@ -29,6 +29,7 @@ TOOLS = ROOT / ".nox" / "tools"
 LOCKS = ROOT / "docker" / "locks"
 PACKAGES = ("ci", "models", "profiling")
 NIGHTLY = str(ROOT / "ci" / "matrix" / "nightly-cpu.toml")
+ECOSYSTEM = str(ROOT / "ci" / "matrix" / "nightly-ecosystem.toml")
 SOURCES = ("ci", "models", "profiling", "tests", "docs/hooks", "noxfile.py")
 PYPI = "pypi.org"  # where no index is configured, as for pip
 OLDEST_PYTHON = (3, 11)
@@ -221,6 +222,13 @@ def ci(session: nox.Session) -> None:
     """Run nightjar-ci with what stands after `--`: the steps of the workflows."""
     install(session)
     run_command(session, "nightjar-ci", *session.posargs)
+
+
+@nox.session
+def ecosystem(session: nox.Session) -> None:
+    """Try what users build on JAX, each in the environment of its own lock (`-- --with jax==0.10.1` with another JAX)."""
+    install(session)
+    run_command(session, "nightjar-ci", "nightly", ECOSYSTEM, *session.posargs)
 
 
 @nox.session
