@@ -226,7 +226,7 @@ def ci(session: nox.Session) -> None:
 
 @nox.session
 def ecosystem(session: nox.Session) -> None:
-    """Try what users build on JAX, each in the environment of its own lock (`-- --with jax==0.10.1` with another JAX)."""
+    """Try what users build on JAX, each in its own environment; `-- --with jax==0.10.1` takes another JAX."""
     install(session)
     run_command(session, "nightjar-ci", "nightly", ECOSYSTEM, *session.posargs)
 
