@@ -53,6 +53,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
 
     def lock_of(name: str, within: str) -> Lock:
         return Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within=within)
+
     cells = sorted(f"ecosystem/{path.stem}" for path in (checkout / FOLDER / "ecosystem").glob("*.in"))
     return (
         Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
