@@ -1,4 +1,4 @@
-"""`nightjar-models`: train a workload, compile it for GPUs that are not there, try what is built on JAX; see `commands`."""
+"""`nightjar-models`: train a workload, compile it for absent GPUs, try what is built on JAX; see `commands/`."""
 
 from __future__ import annotations
 
