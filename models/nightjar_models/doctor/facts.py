@@ -1,0 +1,102 @@
+"""What must be known of a machine to say whether JAX can use its GPUs? Plain data: gathered once, then judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU, as nvidia-smi describes it.
+
+    Attributes:
+        name: such as `NVIDIA H100 80GB HBM3`.
+        capability: compute capability, such as (9, 0); None where unknown.
+        memory_mib, used_mib: None where unknown.
+    """
+
+    name: str
+    capability: Version | None = None
+    memory_mib: int | None = None
+    used_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A CUDA library.
+
+    Attributes:
+        name: such as `cuDNN`.
+        compiled: the version that JAX was compiled against; None where it does not say.
+        required: the oldest that JAX runs with.
+        loaded: the version that a program of this environment loads; None where it cannot be loaded.
+        path: the file that was loaded; None where unknown.
+        package: the wheel that brings it; None where none is installed.
+        error: why it could not be loaded.
+    """
+
+    name: str
+    compiled: Version | None = None
+    required: Version | None = None
+    loaded: Version | None = None
+    path: str | None = None
+    package: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was found.
+
+    Attributes:
+        python, platform: of this machine.
+        driver: version of the NVIDIA kernel driver; None where none is loaded.
+        gpus: as nvidia-smi lists them.
+        packages: installed distributions that matter, name to version.
+        backend, devices: what JAX computes on; None and empty where it did not start.
+        libraries: CUDA libraries of JAX's CUDA plugin.
+        failures: `jax`, `transformer_engine`, `nvidia.dali` or `probe` to why it could not be imported or asked.
+        environ: variables that matter.
+        shadowing: CUDA libraries in folders of LD_LIBRARY_PATH, which come before those of the wheels.
+        shm_bytes: size of /dev/shm; None where there is none.
+        container: whether this is one.
+    """
+
+    python: str
+    platform: str
+    driver: Version | None = None
+    gpus: tuple[Gpu, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+    backend: str | None = None
+    devices: tuple[str, ...] = ()
+    libraries: tuple[Library, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    shadowing: tuple[str, ...] = ()
+    shm_bytes: int | None = None
+    container: bool = False
+
+
+def parse_version(text: str) -> Version:
+    """The numbers at the start of a version.
+
+    >>> parse_version("580.65.06"), parse_version("12.9.1rc1")
+    ((580, 65, 6), (12, 9, 1))
+    """
+    numbers = []
+    for part in text.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
+
+
+def format_version(version: Version | None) -> str:
+    """A version as people write it; `unknown` for None."""
+    return "unknown" if version is None else ".".join(map(str, version))

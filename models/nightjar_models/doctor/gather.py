@@ -1,0 +1,182 @@
+"""What has JAX to run on here? Asked of the driver, nvidia-smi, the installed packages, and of JAX in a process of
+its own.
+
+In: this machine. Out: facts. Nothing here needs a GPU, an NVIDIA driver or a JAX that starts.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nightjar_models.doctor.facts import Facts, Gpu, Library, Version, parse_version
+
+PROBE = Path(__file__).with_name("probe.py")
+OPTIONAL = {"transformer-engine": "transformer_engine.jax", "nvidia-dali": "nvidia.dali"}
+_DRIVER = Path("/proc/driver/nvidia/version")
+_PACKAGES = re.compile(
+    r"jax|jaxlib|jax-cuda\d+-\w+|nvidia-[\w-]+|transformer-engine[\w-]*|flax|optax|orbax-checkpoint|grain|numpy|nightjar-\w+"
+)
+_VARIABLES = re.compile(
+    r"LD_LIBRARY_PATH|LD_PRELOAD|CUDA_VISIBLE_DEVICES|CUDA_HOME|NVIDIA_VISIBLE_DEVICES|XLA_\w+|JAX_\w+|NCCL_\w+|TF_GPU_ALLOCATOR"
+)
+_CUDA_FILES = re.compile(r"lib(cudart|cublas|cublasLt|cudnn\w*|cufft|cusparse|cusolver|nccl|nvrtc|nvJitLink)\.so")
+_WHEELS = {
+    "CUDA runtime": "cuda-runtime",
+    "cuDNN": "cudnn",
+    "cuBLAS": "cublas",
+    "cuFFT": "cufft",
+    "cuSPARSE": "cusparse",
+    "NCCL": "nccl",
+}
+_SMI = ["--query-gpu=name,compute_cap,memory.total,memory.used", "--format=csv,noheader,nounits"]
+_SMI_TIMEOUT_S = 30
+
+
+def gather_facts(timeout_s: float) -> Facts:
+    """Everything that the checks judge.
+
+    Args:
+        timeout_s: how long JAX may take to start, seconds.
+    """
+    packages = read_packages()
+    modules = [module for name, module in OPTIONAL.items() if any(one.startswith(name) for one in packages)]
+    probed = run_probe(modules, timeout_s)
+    libraries = tuple(make_library(entry, packages) for entry in probed["libraries"])
+    return Facts(
+        python=platform.python_version(),
+        platform=f"{platform.system().lower()}-{platform.machine()}",
+        driver=read_driver(_DRIVER),
+        gpus=ask_nvidia_smi(),
+        packages=packages,
+        backend=probed["backend"],
+        devices=tuple(probed["devices"]),
+        libraries=libraries,
+        failures=probed["failures"],
+        environ={name: value for name, value in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)},
+        shadowing=find_shadowing(os.environ.get("LD_LIBRARY_PATH", "")),
+        shm_bytes=read_shm_bytes(Path("/dev/shm")),
+        container=Path("/.dockerenv").exists()
+        or Path("/run/.containerenv").exists()
+        or "APPTAINER_CONTAINER" in os.environ,
+    )
+
+
+def read_packages() -> dict[str, str]:
+    """The installed distributions that matter to JAX, name to version."""
+    found = {
+        (one.metadata["Name"] or "").lower().replace("_", "-"): one.version
+        for one in importlib.metadata.distributions()
+    }
+    return {name: version for name, version in sorted(found.items()) if _PACKAGES.fullmatch(name)}
+
+
+def read_driver(path: Path) -> Version | None:
+    """The version of the loaded NVIDIA kernel driver; None where there is none."""
+    try:
+        found = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", path.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return parse_version(found[1]) if found else None
+
+
+def ask_nvidia_smi() -> tuple[Gpu, ...]:
+    """The GPUs that nvidia-smi lists; none where it is missing or fails."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    try:
+        done = subprocess.run([program, *_SMI], capture_output=True, text=True, check=False, timeout=_SMI_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse_nvidia_smi(done.stdout) if done.returncode == 0 else ()
+
+
+def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
+    """The GPUs in nvidia-smi's answer: name, compute capability, memory, memory in use (MiB), one line each.
+
+    >>> parse_nvidia_smi("NVIDIA H100, 9.0, 81559, [N/A]")[0].memory_mib
+    81559
+    """
+    gpus = []
+    for line in text.splitlines():
+        name, *numbers = (part.strip() for part in line.rsplit(",", 3))
+        if len(numbers) == 3:
+            total, used = (int(one) if one.isdigit() else None for one in numbers[1:])
+            gpus.append(Gpu(name=name, capability=parse_version(numbers[0]) or None, memory_mib=total, used_mib=used))
+    return tuple(gpus)
+
+
+def run_probe(modules: list[str], timeout_s: float) -> dict[str, Any]:
+    """What JAX says of itself, from a process of its own."""
+    silent: dict[str, Any] = {"backend": None, "devices": [], "failures": {}, "libraries": []}
+    try:
+        done = subprocess.run(
+            [sys.executable, str(PROBE), *modules], capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        return {**silent, "failures": {"probe": f"JAX did not start within {timeout_s:g} s"}}
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {**silent, "failures": {"probe": f"JAX ended its process with status {done.returncode}: {last}"}}
+    return answer
+
+
+def make_library(entry: Mapping[str, Any], packages: Mapping[str, str]) -> Library:
+    """A library, from what the probe said of it and from the packages."""
+    stem = f"nvidia-{_WHEELS[entry['name']]}"
+    package = next((name for name in packages if re.fullmatch(rf"{stem}(-cu\d+)?", name)), None)
+
+    def version(key: str) -> Version | None:
+        return tuple(entry[key]) if entry.get(key) else None
+
+    return Library(
+        name=entry["name"],
+        compiled=version("compiled"),
+        required=version("required") or (read_required(package, packages) if package else None),
+        loaded=version("loaded"),
+        path=entry.get("path"),
+        package=package,
+        error=entry.get("error"),
+    )
+
+
+def read_required(package: str, packages: Mapping[str, str]) -> Version | None:
+    """The oldest version of a package that JAX's CUDA plugin asks for in its metadata."""
+    for plugin in packages:
+        if re.fullmatch(r"jax-cuda\d+-plugin", plugin):
+            for line in importlib.metadata.requires(plugin) or ():
+                if least := re.match(rf"{re.escape(package)}\b[^;]*>=\s*([\d.]+)", line):
+                    return parse_version(least[1])
+    return None
+
+
+def find_shadowing(path: str) -> tuple[str, ...]:
+    """The CUDA libraries in the folders of an LD_LIBRARY_PATH."""
+    found = []
+    for folder in filter(None, path.split(":")):
+        try:
+            found += [str(file) for file in sorted(Path(folder).iterdir()) if _CUDA_FILES.match(file.name)]
+        except OSError:
+            continue
+    return tuple(found)
+
+
+def read_shm_bytes(folder: Path) -> int | None:
+    """The size of the file system of shared memory; None where there is none."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None
+    return status.f_frsize * status.f_blocks

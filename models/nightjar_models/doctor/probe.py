@@ -1,0 +1,110 @@
+"""What does JAX say of itself? Run as a program of its own, so that a JAX that hangs or dies takes nothing with it.
+
+Out: one line of JSON on stdout: backend, devices, CUDA libraries (version compiled against, version loaded, file),
+and what could not be imported. It imports nothing of Nightjar and takes no GPU memory in advance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import re
+import sys
+from typing import Any
+
+# name -> prefix of functions in jax's _versions module, the file's name, how major, minor and patch make its number;
+# and whether JAX accepts one that is older than what it was compiled against
+LIBRARIES = {
+    "CUDA runtime": ("cuda_runtime", "libcudart", (1000, 10, 1), True),
+    "cuDNN": ("cudnn", "libcudnn.so", (10000, 100, 1), False),
+    "cuBLAS": ("cublas", "libcublas.so", (10000, 100, 1), True),
+    "cuFFT": ("cufft", "libcufft.so", (1000, 100, 1), False),
+    "cuSPARSE": ("cusparse", "libcusparse.so", (1000, 100, 1), True),
+}
+COMPARED = 2  # numbers of a version that count: JAX itself ignores the patch
+
+
+def split_number(number: int, scale: tuple[int, int, int]) -> list[int]:
+    """A library's number as a version.
+
+    >>> split_number(91002, (10000, 100, 1)), split_number(12090, (1000, 10, 1))
+    ([9, 10, 2], [12, 9, 0])
+    """
+    major, minor, patch = scale
+    return [number // major, number % major // minor, number % minor // patch]
+
+
+def ask_libraries() -> list[dict[str, Any]]:
+    """The CUDA libraries, through the module that JAX's plugin brings; empty without a plugin."""
+    versions = None
+    for flavor in ("13", "12"):
+        with contextlib.suppress(ImportError):
+            versions = importlib.import_module(f"jax_cuda{flavor}_plugin._versions")
+            break
+    if versions is None:
+        return []
+    found = []
+    for name, (prefix, file, scale, any_age) in LIBRARIES.items():
+        entry: dict[str, Any] = {"name": name, "file": file}
+        try:
+            entry["compiled"] = split_number(getattr(versions, f"{prefix}_build_version")(), scale)[:COMPARED]
+            entry["required"] = None if any_age else entry["compiled"]
+            entry["loaded"] = split_number(getattr(versions, f"{prefix}_get_version")(), scale)
+        except Exception as error:
+            entry["error"] = str(error).splitlines()[0]
+        found.append(entry)
+    found.append(ask_nccl())
+    return found
+
+
+def ask_nccl() -> dict[str, Any]:
+    """NCCL, which XLA loads by name when it is first needed."""
+    entry: dict[str, Any] = {"name": "NCCL", "file": "libnccl.so"}
+    number = ctypes.c_int()
+    places = ["libnccl.so.2", *(os.path.join(path, "nvidia/nccl/lib/libnccl.so.2") for path in sys.path)]  # noqa: PTH118
+    for place in places:
+        try:
+            ctypes.CDLL(place).ncclGetVersion(ctypes.byref(number))
+        except OSError as error:
+            entry.setdefault("error", str(error))
+            continue
+        entry.pop("error", None)
+        entry["loaded"] = split_number(number.value, (10000, 100, 1))
+        break
+    return entry
+
+
+def add_paths(libraries: list[dict[str, Any]]) -> None:
+    """Adds which file each library was loaded from."""
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123
+        files = sorted({line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line})
+        for library in libraries:
+            name = library.pop("file")
+            library["path"] = next((file for file in files if re.search(rf"/{re.escape(name)}", file)), None)
+
+
+def main() -> None:
+    """Prints what was found."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    answer: dict[str, Any] = {"backend": None, "devices": [], "failures": {}, "libraries": []}
+    try:
+        jax = importlib.import_module("jax")
+        answer["devices"] = [device.device_kind for device in jax.local_devices()]
+        answer["backend"] = jax.default_backend()
+    except Exception as error:
+        answer["failures"]["jax"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    for name in sys.argv[1:]:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            answer["failures"][name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    answer["libraries"] = ask_libraries()
+    add_paths(answer["libraries"])
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""How does a person read what the doctor found? One page of text; programs read the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from nightjar_models.doctor.checks import Finding, cuda_flavors
+from nightjar_models.doctor.facts import Facts, format_version
+
+SCHEMA = "nightjar.doctor/1"
+_SHOWN = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
+
+
+def render_report(facts: Facts, findings: Sequence[Finding]) -> str:
+    """The page, 40 lines or so."""
+    lines = [f"Python     {facts.python}, {facts.platform}{', in a container' if facts.container else ''}"]
+    lines.append(f"Driver     {format_version(facts.driver) if facts.driver else 'none loaded'}")
+    for number, gpu in enumerate(facts.gpus):
+        memory = (
+            f", {gpu.memory_mib} MiB, {gpu.used_mib if gpu.used_mib is not None else '?'} in use"
+            if gpu.memory_mib
+            else ""
+        )
+        lines.append(f"GPU {number:<6} {gpu.name}, compute capability {format_version(gpu.capability)}{memory}")
+    if not facts.gpus:
+        lines.append("GPU        none seen")
+    lines.append(f"JAX        {_describe_jax(facts)}")
+    lines.append(f"           {', '.join(f'{one} {facts.packages[one]}' for one in _SHOWN if one in facts.packages)}")
+    for number, names in sorted(cuda_flavors(facts).items()):
+        lines.append(f"CUDA {number:<5} wheels: {len(names)} packages")
+    for library in facts.libraries:
+        loaded = library.error or f"loaded {format_version(library.loaded)}"
+        compiled = f", compiled against {format_version(library.compiled)}" if library.compiled else ""
+        needed = f", needs {format_version(library.required)}" if library.required and not library.compiled else ""
+        lines.append(f"  {library.name:<13} {loaded}{compiled}{needed}")
+    for title, start in (("TE", "transformer-engine"), ("DALI", "nvidia-dali")):
+        versions = [f"{name} {version}" for name, version in facts.packages.items() if name.startswith(start)]
+        lines.append(f"{title:<10} {', '.join(versions) or 'not installed'}")
+    shm = "none" if facts.shm_bytes is None else f"{facts.shm_bytes / 2**20:.0f} MiB"
+    lines.append(f"/dev/shm   {shm}")
+    lines += [f"           {name}={value}" for name, value in facts.environ.items()]
+    lines.append("")
+    for finding in findings:
+        lines += [f"{finding.level}: {finding.found}.", f"  fix: {finding.fix}"]
+    wrong = sum(finding.level != "note" for finding in findings)
+    lines.append(f"{wrong} of {len(findings)} findings need a fix." if wrong else "Nothing is wrong.")
+    return "\n".join(lines)
+
+
+def render_json(facts: Facts, findings: Sequence[Finding]) -> str:
+    """The same as JSON: `nightjar.doctor/1`."""
+    document = {"schema": SCHEMA, "facts": asdict(facts), "findings": [asdict(finding) for finding in findings]}
+    return json.dumps(document, indent=1)
+
+
+def _describe_jax(facts: Facts) -> str:
+    if facts.backend is None:
+        return "does not start"
+    kinds = {kind: facts.devices.count(kind) for kind in facts.devices}
+    return f"computes on {facts.backend}: {', '.join(f'{count} x {kind}' for kind, count in kinds.items())}"

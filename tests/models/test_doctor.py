@@ -1,0 +1,230 @@
+"""The doctor names each mismatch with its fix, and is silent where nothing is wrong: made-up machines, and this one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nightjar_models.doctor import gather
+from nightjar_models.doctor.checks import Finding, judge_facts
+from nightjar_models.doctor.cli import app
+from nightjar_models.doctor.facts import Facts, Gpu, Library
+from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, read_driver, run_probe
+from nightjar_models.doctor.report import render_json, render_report
+
+H100 = Gpu(name="NVIDIA H100", capability=(9, 0), memory_mib=81559, used_mib=3)
+CUDNN = Library(
+    name="cuDNN",
+    compiled=(9, 8),
+    required=(9, 8),
+    loaded=(9, 12, 0),
+    path="/x/libcudnn.so.9",
+    package="nvidia-cudnn-cu12",
+)
+HEALTHY = Facts(
+    python="3.13.5",
+    platform="linux-x86_64",
+    driver=(580, 65, 6),
+    gpus=(H100, H100),
+    packages={
+        "jax": "0.12.0",
+        "jaxlib": "0.12.0",
+        "jax-cuda12-plugin": "0.12.0",
+        "jax-cuda12-pjrt": "0.12.0",
+        "nvidia-cudnn-cu12": "9.12.0",
+        "transformer-engine-cu12": "2.9",
+    },
+    backend="gpu",
+    devices=("NVIDIA H100", "NVIDIA H100"),
+    libraries=(CUDNN,),
+    shm_bytes=2**33,
+    container=True,
+)
+
+
+def with_packages(**versions: str) -> Facts:
+    return replace(HEALTHY, packages={**HEALTHY.packages, **{k.replace("_", "-"): v for k, v in versions.items()}})
+
+
+def only(facts: Facts) -> Finding:
+    (finding,) = judge_facts(facts)
+    return finding
+
+
+def test_nothing_is_said_of_a_healthy_machine() -> None:
+    assert judge_facts(HEALTHY) == ()
+    assert "Nothing is wrong." in render_report(HEALTHY, ())
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "found", "fix"),
+    [
+        (
+            replace(HEALTHY, libraries=(replace(CUDNN, loaded=(9, 1, 0)),)),
+            "error",
+            "cuDNN 9.1.0 is loaded (/x/libcudnn.so.9), older than 9.8 that this JAX needs",
+            "pip install --upgrade nvidia-cudnn-cu12",
+        ),
+        (
+            replace(HEALTHY, libraries=(replace(CUDNN, required=(9, 1), loaded=(9, 5)),)),
+            "warning",
+            "older than 9.8 that JAX was compiled against",
+            "pip install --upgrade nvidia-cudnn-cu12",
+        ),
+        (
+            replace(HEALTHY, libraries=(replace(CUDNN, loaded=None, error="libcudnn.so.9: no such file"),)),
+            "error",
+            "cuDNN cannot be loaded: libcudnn.so.9",
+            "nvidia-cudnn-cu12",
+        ),
+        (replace(HEALTHY, driver=(470, 82, 1)), "error", "driver 470.82.1 is older than 525", "to 525"),
+        (
+            with_packages(nvidia_nccl_cu13="2.28"),
+            "error",
+            "CUDA 13: nvidia-nccl-cu13",
+            "pip uninstall nvidia-nccl-cu13",
+        ),
+        (with_packages(nvidia_dali_cuda130="2.0"), "error", "nvidia-dali-cuda130", "pip uninstall nvidia-dali-cuda130"),
+        (with_packages(jaxlib="0.11.0"), "error", "jax-cuda12-p", "0.11.0"),
+        (
+            replace(HEALTHY, shadowing=("/usr/local/cuda/lib64/libcudnn.so.8",)),
+            "warning",
+            "LD_LIBRARY_PATH puts /usr/local/cuda/lib64/libcudnn.so.8 before",
+            "unset LD_LIBRARY_PATH",
+        ),
+        (replace(HEALTHY, shm_bytes=64 * 2**20), "warning", "64 MiB: NCCL", "--shm-size=1g"),
+        (
+            replace(HEALTHY, backend="cpu", devices=("cpu",)),
+            "error",
+            "cpu though there are 2 GPUs",
+            "JAX's own warning",
+        ),
+        (
+            replace(HEALTHY, backend="cpu", devices=("cpu",), environ={"JAX_PLATFORMS": "cpu"}),
+            "warning",
+            "JAX_PLATFORMS='cpu'",
+            "unset JAX_PLATFORMS",
+        ),
+        (replace(HEALTHY, devices=("NVIDIA H100",)), "warning", "JAX sees 1 of 2 GPUs", "CUDA_VISIBLE_DEVICES"),
+        (replace(HEALTHY, gpus=(), driver=None), "note", "no GPU is seen here", "--gpus all"),
+        (
+            replace(HEALTHY, gpus=(replace(H100, used_mib=60000), H100)),
+            "warning",
+            "GPU 0 has 60000 of 81559 MiB in use",
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        ),
+        (
+            replace(HEALTHY, environ={"XLA_PYTHON_CLIENT_MEM_FRACTION": "75"}),
+            "error",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION is '75'",
+            "unset",
+        ),
+        (replace(HEALTHY, failures={"jax": "ImportError: x"}), "error", "jax: ImportError: x", "pip install"),
+    ],
+)
+def test_each_mismatch_is_named_with_its_fix(facts: Facts, level: str, found: str, fix: str) -> None:
+    findings = judge_facts(facts)
+    assert {finding.check for finding in findings} == {findings[0].check}, "another check spoke, too"
+    assert findings[0].level == level
+    assert any(found in finding.found for finding in findings)
+    assert any(fix in finding.fix for finding in findings)
+
+
+def test_old_gpus_and_drivers_are_refused_for_cuda_13_only() -> None:
+    thirteen = {name.replace("12", "13"): version for name, version in HEALTHY.packages.items()}
+    volta = replace(H100, name="Tesla V100", capability=(7, 0))
+    facts = replace(HEALTHY, packages=thirteen, gpus=(volta, volta), driver=(560, 35))
+    assert {finding.check for finding in judge_facts(facts)} == {"driver", "capability"}
+    assert "jax[cuda12]" in judge_facts(facts)[0].fix
+    assert judge_facts(replace(facts, packages=HEALTHY.packages)) == ()
+
+
+def test_memory_in_use_is_no_matter_without_preallocation() -> None:
+    busy = replace(HEALTHY, gpus=(replace(H100, used_mib=60000), H100))
+    assert judge_facts(replace(busy, environ={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})) == ()
+
+
+def test_errors_come_before_warnings_and_notes() -> None:
+    facts = replace(HEALTHY, gpus=(), shm_bytes=2**20, libraries=(replace(CUDNN, loaded=(8, 9)),))
+    assert [finding.level for finding in judge_facts(facts)] == ["error", "warning", "note"]
+
+
+# Gathering.
+
+
+def test_the_driver_is_read_from_the_kernel(tmp_path: Path) -> None:
+    text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x)  Sun Jul 27\n"
+    (tmp_path / "version").write_text(text)
+    assert read_driver(tmp_path / "version") == (580, 65, 6)
+    assert read_driver(tmp_path / "none") is None
+
+
+def test_nvidia_smi_is_read_where_it_knows_and_where_it_does_not() -> None:
+    first, second = parse_nvidia_smi("NVIDIA A100-SXM4-80GB, 8.0, 81920, 4\nGPU, with comma, [N/A], [N/A], [N/A]\n")
+    assert first == Gpu(name="NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_mib=81920, used_mib=4)
+    assert second == Gpu(name="GPU, with comma")
+
+
+def test_libraries_of_the_search_path_are_found(tmp_path: Path) -> None:
+    for name in ("libcudnn.so.9", "libcudnn_ops.so.9", "libc.so.6", "libnccl.so.2"):
+        (tmp_path / name).touch()
+    found = find_shadowing(f"/nowhere::{tmp_path}")
+    assert [Path(path).name for path in found] == ["libcudnn.so.9", "libcudnn_ops.so.9", "libnccl.so.2"]
+
+
+def test_a_library_is_joined_with_the_wheel_that_brings_it() -> None:
+    entry = {"name": "cuDNN", "compiled": [9, 8], "required": [9, 8], "loaded": [9, 12, 0], "path": "/x/libcudnn.so.9"}
+    assert make_library(entry, {"nvidia-cudnn-cu12": "9.12.0", "nvidia-cudnn-frontend": "1"}) == CUDNN
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import time; time.sleep(60)", "did not start within 1 s"),
+        ("import os; os.kill(os.getpid(), 11)", "status -11"),
+        ("raise SystemExit('libcuda: bad')", "libcuda: bad"),
+    ],
+)
+def test_a_jax_that_hangs_or_dies_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, said: str
+) -> None:
+    (tmp_path / "probe.py").write_text(program)
+    monkeypatch.setattr(gather, "PROBE", tmp_path / "probe.py")
+    assert said in run_probe([], 1 if "sleep" in program else 30)["failures"]["probe"]
+    ended = CliRunner().invoke(app, ["--timeout-s", "1"])
+    assert ended.exit_code == 4
+
+
+def test_this_machine_is_reported_with_or_without_a_gpu() -> None:
+    ended = CliRunner().invoke(app, ["--json"])
+    document = json.loads(ended.stdout)
+    assert document["schema"] == "nightjar.doctor/1"
+    assert document["facts"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert document["facts"]["devices"]
+    assert ended.exit_code == (1 if any(one["level"] == "error" for one in document["findings"]) else 0)
+
+
+def test_a_gpu_that_is_expected_and_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = replace(HEALTHY, gpus=(), packages={"jax": "0.12.0"}, backend="cpu", devices=("cpu",), libraries=())
+    monkeypatch.setattr("nightjar_models.doctor.gather.gather_facts", lambda timeout_s: bare)
+    runner = CliRunner()
+    assert runner.invoke(app, []).exit_code == 0
+    ended = runner.invoke(app, ["--expect-gpu"])
+    assert ended.exit_code == 1
+    assert "error: no GPU is seen here.\n  fix: start the container with --gpus all" in ended.stdout
+    assert runner.invoke(app, ["--fast"]).exit_code == 2
+
+
+def test_the_page_and_the_json_say_the_same() -> None:
+    facts = replace(HEALTHY, libraries=(replace(CUDNN, loaded=(9, 1, 0)),))
+    findings = judge_facts(facts)
+    page = render_report(facts, findings)
+    assert len(page.splitlines()) < 50
+    assert "cuDNN         loaded 9.1.0, compiled against 9.8" in page
+    assert json.loads(render_json(facts, findings))["findings"][0]["fix"] in page
+    assert only(facts).fix in page
