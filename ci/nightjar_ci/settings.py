@@ -25,6 +25,7 @@ class Settings:
         docker_options: further options of `docker run`, such as `--gpus all`.
         docker_config_dir: where `docker login` leaves passwords of registries.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
+        cache_dir: what can be had again, such as resolutions of past nights.
         index_url: the package index that uv asks; it may hold a password.
     """
 
@@ -34,6 +35,7 @@ class Settings:
     docker_options: tuple[str, ...]
     docker_config_dir: Path
     slurm_options: tuple[str, ...] = ()
+    cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
     index_url: str = field(default=f"https://{PYPI}/simple", repr=False)
 
     @property
@@ -50,6 +52,17 @@ class Settings:
     def environments_dir(self) -> Path:
         """Where uv environments are kept."""
         return self.state_dir / "environments"
+
+
+def find_cache_dir(environ: Mapping[str, str]) -> Path:
+    """Where the user's caches lie: `NIGHTJAR_CACHE_DIR`, or `nightjar` in the XDG cache folder.
+
+    >>> str(find_cache_dir({"XDG_CACHE_HOME": "/var/cache/me"}))
+    '/var/cache/me/nightjar'
+    """
+    if own := environ.get("NIGHTJAR_CACHE_DIR"):
+        return Path(own).absolute()
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nightjar"
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -69,6 +82,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         docker_network=environ.get("NIGHTJAR_DOCKER_NETWORK") or "none",
         docker_config_dir=Path(environ.get("DOCKER_CONFIG") or Path.home() / ".docker"),
         docker_options=_read_options(environ, "NIGHTJAR_DOCKER_OPTIONS"),
+        cache_dir=find_cache_dir(environ),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), f"https://{PYPI}/simple"),
     )
