@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands import images_nights
+from nightjar_ci.commands import images_layers, images_nights
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, render_bake, select_images
 
@@ -25,6 +25,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands and 
 Target = Annotated[str | None, typer.Argument(help="An image of the tree; all where absent.", show_default=False)]
 
 
+app.command("diff", epilog="Example: nightjar-ci images diff engine:nightjar/jax:cpu oci:layout:jax")(
+    images_layers.diff
+)
+app.command("plan", epilog="Example: nightjar-ci images plan --flavor cuda12 --nights 30")(images_layers.plan)
 app.command("push", epilog="Example: nightjar-ci images push jax --to localhost:5000/nightjar --tests tests.json")(
     images_nights.push
 )

@@ -4,8 +4,8 @@ In: a lock's source (`docker/locks/*.in`), days, and the package index that this
 wheels of each night with their sizes, which the server of each file is asked for. Both are kept in a folder outside the
 checkout and never asked for again: a past night does not change. A night ends at 23:59:59 UTC, wherever it is resolved.
 
-Cost: one resolution a night (a second of CPU, mostly waiting for the index, so several at once) and one HEAD request for
-each wheel that is new; it grows with the nights asked for, once.
+Cost: one resolution a night (a second of CPU, mostly waiting for the index, so several at once) and one HEAD request
+for each wheel that is new; it grows with the nights asked for, once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class PastNights:
                 raise
         sizes = self._read_sizes({url for files in nights for _, _, url in files})
         return tuple(
-            ResolvedNight(day=day, wheels=tuple(sorted(Wheel(name, version, sizes[url]) for name, version, url in files)))
+            ResolvedNight(
+                day=day, wheels=tuple(sorted(Wheel(name, version, sizes[url]) for name, version, url in files))
+            )
             for day, files in zip(days, nights, strict=True)
         )
 

@@ -1,9 +1,9 @@
 """What do users download who pull an image every night, and how should its packages be put in layers? Pure.
 
-In: what each night resolved to, with the size of every wheel, and a layout: a function from package to layer. Out: bytes
-pulled over all nights, changes of each layer, and which package would be cheaper in a layer of its own. A layer whose
-packages are the same as yesterday's is the same blob and costs nothing; a wheel's size stands for its share of the
-compressed layer (both are deflated).
+In: what each night resolved to, with the size of every wheel, and a layout: a function from package to layer. Out:
+bytes pulled over all nights, changes of each layer, and which package would be cheaper in a layer of its own. A layer
+whose packages are the same as yesterday's is the same blob and costs nothing; a wheel's size stands for its share of
+the compressed layer (both are deflated).
 
 The cost of a layout over N nights is the sum over its layers of (changes of the layer) x (its size), so it grows with
 the nights on which something changes, not with the nights: a quiet night is free.
