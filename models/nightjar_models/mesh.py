@@ -1,4 +1,4 @@
-"""How are devices arranged? Reads a mesh such as `dp2.fsdp2.tp2`.
+"""How are devices arranged? Reads a mesh such as `dp2.fsdp2.tp2` or `pp2.sp2.ep2`.
 
 In: the text, and the user's XLA_FLAGS. Out: the number of devices along each axis, and XLA_FLAGS under which the CPU
 offers that many. Nothing here imports JAX: both are settled before JAX starts.
@@ -12,13 +12,21 @@ import re
 
 from nightjar_models.errors import InputError, did_you_mean
 
-AXES = {"dp": "data", "fsdp": "fsdp", "tp": "tensor"}
+AXES = {"dp": "data", "fsdp": "fsdp", "tp": "tensor", "sp": "sequence", "ep": "expert", "pp": "pipeline"}
 HOST_DEVICES = "--xla_force_host_platform_device_count"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeshShape:
     """How many devices along each axis.
+
+    Attributes:
+        dp: data: each has all parameters and a part of the batch.
+        fsdp: each has a part of the parameters and of the batch, and gathers the parameters when it needs them.
+        tp: tensor: each has a part of every matrix, of the heads and of the vocabulary.
+        sp: sequence: each has a part of the positions.
+        ep: expert: each has some of the experts, and a part of the batch for what is not an expert.
+        pp: pipeline: each has some of the layers; microbatches pass from one to the next.
 
     >>> str(parse_mesh("dp2.fsdp2.tp2")), parse_mesh("dp2.tp4").size
     ('dp2.fsdp2.tp2', 8)
@@ -27,6 +35,9 @@ class MeshShape:
     dp: int = 1
     fsdp: int = 1
     tp: int = 1
+    sp: int = 1
+    ep: int = 1
+    pp: int = 1
 
     @property
     def size(self) -> int:

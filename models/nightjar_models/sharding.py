@@ -1,14 +1,18 @@
 """Which part of a parameter lies where?
 
-In: a mesh, and the logical axes that a model gives its parameters. Out: a JAX mesh with the axes data, fsdp and tensor,
-and shardings on it. The batch is split over data x fsdp. Initialisation and batch order do not depend on the mesh, so
-that a sharded run has the loss curve of a single device, up to the order of sums.
+In: a mesh, and the logical axes that a model gives its parameters. Out: a JAX mesh with all axes of `AXES`, and
+shardings on it. The batch is split over data x fsdp x expert, the positions of a stream over sequence. Initialisation
+and batch order do not depend on the mesh, so that a sharded run has the loss curve of a single device, up to the order
+of sums.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,9 +28,15 @@ from nightjar_models.mesh import AXES, HOST_DEVICES, MeshShape
 # second), and the model's width over fsdp. Source: Shoeybi et al. 2019; Rajbhandari et al. 2020 (ZeRO-3).
 RULES = {"vocabulary": "tensor", "heads": "tensor", "feed_forward": "tensor", "width": "fsdp"}
 
+BATCH = ("data", "fsdp", "expert")  # the axes over which the examples of a batch are split
+_GRID = ("pipeline", "data", "fsdp", "expert", "sequence", "tensor")
+_ACTIVE: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("mesh", default=None)
+
 
 def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
-    """The first devices of this process, or all of several processes, as a mesh with the axes data, fsdp and tensor.
+    """The first devices of this process, or all of several processes, as a mesh with all axes of `AXES`.
+
+    Neighbours along tensor are neighbours in the machine, since they exchange most; pipeline stages exchange least.
 
     Args:
         shape: how many devices along each axis.
@@ -46,8 +56,42 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
         raise InputError(
             f"--mesh {shape}: expected at least {shape.size} {devices[0].platform} devices, found {len(devices)}.", hint
         )
-    grid = np.array(devices[: shape.size]).reshape(dataclasses.astuple(shape))
-    return Mesh(grid, tuple(AXES.values()))
+    counts = {AXES[name]: count for name, count in dataclasses.asdict(shape).items()}
+    grid = np.array(devices[: shape.size]).reshape([counts[axis] for axis in _GRID])
+    return Mesh(grid, _GRID)
+
+
+@contextlib.contextmanager
+def use_mesh(mesh: Mesh) -> Iterator[None]:
+    """What is traced inside is laid out over this mesh: `active_mesh` tells the layers."""
+    token = _ACTIVE.set(mesh)
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
+def active_mesh() -> Mesh | None:
+    """The mesh of the program that is being traced; None outside of `use_mesh`."""
+    return _ACTIVE.get()
+
+
+def spread_positions(x: Any) -> Any:
+    """Splits a stream [B, T, ...] over sequence; without such an axis in the active mesh it stays as it is.
+
+    Raises:
+        InputError: the positions cannot be split evenly.
+    """
+    mesh = active_mesh()
+    if mesh is None or mesh.shape["sequence"] == 1 or jnp.ndim(x) < 3:
+        return x
+    if x.shape[1] % mesh.shape["sequence"]:
+        raise InputError(
+            f"--mesh: a stream has {x.shape[1]} positions, expected a multiple of the mesh's sequence "
+            f"({mesh.shape['sequence']}).",
+            "choose another mesh, or change the length with --set",
+        )
+    return jax.lax.with_sharding_constraint(x, split(mesh, BATCH, "sequence"))  # type: ignore[no-untyped-call]
 
 
 def split(mesh: Mesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:
@@ -94,15 +138,15 @@ def parameter_sharding(mesh: Mesh, path: str, shape: tuple[int, ...], axes: tupl
 
 
 def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
-    """The batch, split over data x fsdp.
+    """The batch, split over data x fsdp x expert.
 
     Raises:
         InputError: the batch cannot be split evenly.
     """
-    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    parts = math.prod(mesh.shape[axis] for axis in BATCH)
     if batch_size % parts:
-        raise InputError(f"batch_size: expected a multiple of data x fsdp ({parts}), found {batch_size}.")
-    return split(mesh, ("data", "fsdp"))
+        raise InputError(f"batch_size: expected a multiple of data x fsdp x expert ({parts}), found {batch_size}.")
+    return split(mesh, BATCH)
 
 
 def put_batch(batch: Mapping[str, Any], sharding: NamedSharding) -> dict[str, Any]:

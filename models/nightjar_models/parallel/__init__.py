@@ -1,0 +1,1 @@
+"""What the compiler does not do by itself: ring attention, pipelines, matrix products that overlap, a broadcast."""

@@ -1,0 +1,59 @@
+"""How can a matrix product hide the collective that feeds it? In pieces: one is multiplied while the next travels.
+
+In: inside `shard_map`, a device's part of two matrices. Out: what `all_gather` and then `@` would give, or `@` and then
+`psum_scatter`, by as many collective-permutes as the axis has further devices. These are the two products of a layer
+with Megatron's tensor and sequence parallelism.
+
+Dimensions: T positions on one device, N devices along the axis, D and F widths; whatever is split says so (`F/N`).
+
+Source: Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
+Models" (ASPLOS).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def gather_matmul(x: Float[Array, "T D"], w: Float[Array, "D F/N"], axis: str) -> Float[Array, "N*T F/N"]:
+    """All rows of x times this device's columns of w: `all_gather(x) @ w`.
+
+    Args:
+        x: this device's rows.
+        w: this device's columns.
+        axis: the mesh axis.
+    """
+    size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    rows = x.shape[0]
+    out = jnp.zeros((size * rows, w.shape[1]), jnp.result_type(x, w))
+    for step in range(size):
+        piece = x
+        if step + 1 < size:
+            x = jax.lax.ppermute(x, axis, [(i, (i - 1) % size) for i in range(size)])  # type: ignore[no-untyped-call]
+        owner = (here + step) % size  # whose rows this piece is
+        out = jax.lax.dynamic_update_slice_in_dim(out, piece @ w, owner * rows, axis=0)
+    return out
+
+
+def matmul_scatter(y: Float[Array, "N*T F/N"], w: Float[Array, "F/N D"], axis: str) -> Float[Array, "T D"]:
+    """This device's rows of the sum over devices of y @ w: `psum_scatter(y @ w)`.
+
+    A sum travels around the ring; each device adds its product for the rows whose sum passes by.
+
+    Args:
+        y: all rows, this device's columns.
+        w: this device's rows.
+        axis: the mesh axis.
+    """
+    size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    rows = y.shape[0] // size
+    total = jnp.zeros((rows, w.shape[1]), jnp.result_type(y, w))
+    for step in range(size):
+        owner = (here - step - 1) % size  # for whom the sum that is here now is meant
+        part = jax.lax.dynamic_slice_in_dim(y, owner * rows, rows) @ w
+        total = total + part
+        if step + 1 < size:
+            total = jax.lax.ppermute(total, axis, [(i, (i + 1) % size) for i in range(size)])  # type: ignore[no-untyped-call]
+    return total

@@ -1,0 +1,98 @@
+"""How do layers on different devices work at the same time? GPipe: microbatches pass from stage to stage.
+
+In: layers whose parameters are stacked, their first axis split over the mesh axis `pipeline`, and a stream of examples.
+Out: the stream after all layers, on every stage. Of `microbatches + stages - 1` ticks a stage idles in `stages - 1`.
+The backward pass is the transpose of the forward one: the same schedule in reverse.
+
+Source: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array
+
+from nightjar_models.errors import InputError
+from nightjar_models.parallel.broadcast import masked_sum
+
+AXIS = "pipeline"
+
+
+def run_pipeline(
+    stage: Callable[[Any, Any, Any], Any],
+    parameters: Any,
+    carry: Any,
+    shared: Any = (),
+    *,
+    mesh: Mesh,
+    microbatches: int,
+) -> Any:
+    """Sends a batch through all stages.
+
+    Args:
+        stage: a stage's own parameters, a microbatch of `carry` and of `shared` to what the next stage gets; of the
+            same shapes as `carry`.
+        parameters: arrays whose first axis counts the layers, a multiple of the mesh's pipeline.
+        carry: arrays with a leading axis of examples.
+        shared: arrays with a leading axis of examples, that every stage reads.
+        mesh: has the axis `pipeline`; how its other axes split the arguments is left to the compiler.
+        microbatches: into how many parts the batch is cut; more of them idle less.
+
+    Raises:
+        InputError: layers or examples cannot be split evenly.
+    """
+    stages = mesh.shape[AXIS]
+    layers = jax.tree.leaves(parameters)[0].shape[0]
+    examples = jax.tree.leaves(carry)[0].shape[0]
+    if layers % stages:
+        raise InputError(f"--mesh: {layers} layers, expected a multiple of the mesh's pipeline ({stages}).")
+    if examples % microbatches:
+        raise InputError(f"--mesh: a batch of {examples}, expected a multiple of its {microbatches} microbatches.")
+
+    def run(own: Any, carry: Any, shared: Any) -> Any:
+        here = jax.lax.axis_index(AXIS)
+
+        def tick(state: tuple[Any, Any], time: Array) -> tuple[tuple[Any, Any], None]:
+            held, done = state
+            number = jnp.clip(time - here, 0, microbatches - 1)  # outside of these bounds the stage idles
+            first = _take(carry, jnp.minimum(time, microbatches - 1))
+            held = jax.tree.map(lambda new, old: jnp.where(here == 0, new, old), first, held)
+            made = stage(own, held, _take(shared, number))
+            fresh = (here == stages - 1) & (time >= here)
+            done = jax.tree.map(lambda all_, one: all_.at[number].set(jnp.where(fresh, one, all_[number])), done, made)
+            onwards = [(i, i + 1) for i in range(stages - 1)]
+            return (jax.lax.ppermute(made, AXIS, onwards), done), None  # type: ignore[no-untyped-call]
+
+        start = jax.tree.map(lambda x: jnp.zeros_like(x[0]), carry), jax.tree.map(jnp.zeros_like, carry)
+        (_, done), _ = jax.lax.scan(tick, start, jnp.arange(microbatches + stages - 1))
+        return jax.tree.map(lambda x: masked_sum(x, AXIS, source=stages - 1), done)
+
+    everywhere, by_layer = PartitionSpec(), PartitionSpec(AXIS)  # type: ignore[no-untyped-call]
+    sharded = jax.shard_map(
+        run,
+        mesh=mesh,
+        in_specs=(by_layer, everywhere, everywhere),
+        out_specs=everywhere,
+        axis_names={AXIS},
+        check_vma=False,
+    )
+    return _join(sharded(parameters, _cut(carry, microbatches), _cut(shared, microbatches)))
+
+
+def _cut(tree: Any, parts: int) -> Any:
+    """Microbatches along a new first axis. Each takes every `parts`-th example: what lies on one device stays there."""
+    return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), tree)
+
+
+def _join(tree: Any) -> Any:
+    """Undoes `_cut`."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), tree)
+
+
+def _take(tree: Any, index: Array) -> Any:
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), tree)
