@@ -6,6 +6,7 @@ NightjarError       3, a tool or machine failed
 ├── CompilerError   3, the program cannot be compiled: no CUDA plugin, or the compiler refuses it
 ├── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
 ├── ClusterError    3, a process of a run of several is missing, or cannot be reached
+├── ToolError       3, a compiler or library that a switch asks for is missing or failed
 ├── BrokenError     1, a library built on JAX does not work: names the versions that did not go together
 └── NotMeasurableError  4, this machine lacks what the question needs, such as a GPU
 """
@@ -56,6 +57,10 @@ class OutputError(NightjarError):
 
 class ClusterError(NightjarError):
     """The processes of a run did not find each other."""
+
+
+class ToolError(NightjarError):
+    """A compiler or an optional library is missing or failed."""
 
 
 class BrokenError(NightjarError):

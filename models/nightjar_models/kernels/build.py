@@ -1,0 +1,90 @@
+"""Where is the compiled form of a kernel? Built at its first use by the system's compiler, then kept.
+
+In: a source beside this file and a platform. Out: a shared library in the user's cache folder, named by the digest of
+source, compiler and XLA's headers, so that a new JAX builds anew. Two processes that build at once each rename a whole
+file into place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from nightjar_models.errors import ToolError
+
+_SOURCES = Path(__file__).parent
+# Sums may be reordered, so that they use vector instructions. Not -ffast-math: gcc before 13 then links code that makes
+# the whole process flush denormal numbers to zero (gcc.gnu.org/bugzilla, 55522).
+_COMPILERS = {
+    "cpu": (".cc", "g++", ("-O3", "-fPIC", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")),
+    "cuda": (".cu", "nvcc", ("-O3", "-Xcompiler", "-fPIC")),
+}
+_HINTS = {
+    "cpu": "install it (apt-get install g++), or choose compute.norm=jnp",
+    "cuda": "install the CUDA toolkit and put nvcc on PATH, or choose compute.norm=pallas",
+}
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where compiled kernels are kept."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nightjar-models"
+
+
+def build(name: str, platform: str, headers: str, folder: Path) -> Path:
+    """Compiles a kernel unless it is there already.
+
+    Args:
+        name: of the source, without its ending.
+        platform: `cpu` or `cuda`.
+        headers: `jax.ffi.include_dir()`.
+        folder: where the library is kept.
+
+    Returns: the library.
+
+    Raises:
+        ToolError: there is no compiler, or it failed.
+    """
+    ending, compiler, options = _COMPILERS[platform]
+    program = shutil.which(compiler)
+    if program is None:
+        raise ToolError(f"{name}{ending}: expected {compiler} on PATH to compile it, found none.", _HINTS[platform])
+    source = _SOURCES / f"{name}{ending}"
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    parts = [source.read_text(), version, headers, *options, *(_stamp(Path(headers)))]
+    path = folder / f"{name}-{platform}-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
+    if path.is_file():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / path.name
+        command = [program, *options, "-std=c++17", "-shared", f"-I{headers}", str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            report = "\n".join(done.stderr.splitlines()[-20:])
+            raise ToolError(f"{' '.join(command)}: ended with {done.returncode}:\n{report}", _HINTS[platform])
+        made.replace(path)
+    return path
+
+
+def _stamp(headers: Path) -> list[str]:
+    """XLA's headers by name and size: they change with jaxlib."""
+    return [f"{path.name} {path.stat().st_size}" for path in sorted(headers.rglob("ffi/api/*.h"))]
+
+
+@functools.cache
+def load(name: str, platform: str) -> ctypes.CDLL:
+    """The library of a kernel, built where needed, as a handle on its symbols.
+
+    Raises:
+        ToolError: it could not be built.
+    """
+    import jax
+
+    return ctypes.CDLL(str(build(name, platform, jax.ffi.include_dir(), cache_folder(os.environ))))

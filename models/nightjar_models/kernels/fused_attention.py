@@ -1,0 +1,103 @@
+"""May cuDNN's fused attention compute this? If not, why, and what does instead?
+
+In: what attention is asked to do, and on which device. Out: the implementation that computes it. cuDNN refuses with an
+error deep inside a trace; here its conditions are a pure function, the refusal is a warning in the log, and the run's
+result says which implementation was used (`attention` under `config`).
+
+Source: jax/_src/cudnn/fused_attention_stablehlo.py of JAX 0.10 (check_layout, check_is_flash_attention); NVIDIA cuDNN
+documentation, "Scaled Dot Product Attention".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import logging
+from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+CUDNN, FALLBACK = "cudnn", "einsum"
+_HOPPER, _AMPERE = (9, 0), (8, 0)
+_HEAD_LIMIT, _HEAD_LIMIT_HOPPER = 128, 256
+
+_used: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("used", default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What attention is asked to do.
+
+    Attributes:
+        dtype: of queries, keys and values.
+        head_width: numbers per head.
+        queries: positions that look.
+        keys: positions that are looked at.
+        biased: whether a learned bias is added to the scores.
+        split: whether a mesh splits the positions.
+        platform: `cpu`, `gpu`, ... of the device.
+        capability: a GPU's compute capability, such as (9, 0).
+    """
+
+    dtype: str
+    head_width: int
+    queries: int
+    keys: int
+    biased: bool = False
+    split: bool = False
+    platform: str
+    capability: tuple[int, int] | None = None
+
+
+def find_refusals(request: Request) -> list[str]:
+    """Why cuDNN would not compute this; empty where it would.
+
+    >>> find_refusals(Request(dtype="float32", head_width=64, queries=8, keys=8, platform="gpu", capability=(9, 0)))
+    ['float32, expected bfloat16 or float16']
+    """
+    if request.platform not in ("gpu", "cuda"):
+        return [f"no NVIDIA GPU, but {request.platform}"]
+    refusals = []
+    capability = request.capability or (0, 0)
+    if capability < _AMPERE:
+        refusals.append(f"compute capability {capability[0]}.{capability[1]}, expected 8.0 or newer")
+    if request.dtype not in ("bfloat16", "float16"):
+        refusals.append(f"{request.dtype}, expected bfloat16 or float16")
+    limit = _HEAD_LIMIT_HOPPER if capability >= _HOPPER else _HEAD_LIMIT
+    if request.head_width > limit or request.head_width % 8:
+        refusals.append(f"heads of {request.head_width}, expected a multiple of 8 up to {limit}")
+    if request.biased and (request.queries % 2 or request.keys % 2):
+        refusals.append(f"a bias for {request.queries} x {request.keys} positions, expected even numbers")
+    if request.split:
+        refusals.append("positions split over a mesh")
+    return refusals
+
+
+def choose(asked: str, request: Request) -> str:
+    """The implementation that will compute this: the one that was asked for, or the fallback, said aloud.
+
+    Args:
+        asked: `cudnn`, or another, which is returned as it is.
+        request: what it is to compute.
+    """
+    refusals = find_refusals(request) if asked == CUDNN else []
+    taken = FALLBACK if refusals else asked
+    note = f"{taken} (cudnn refused: {'; '.join(refusals)})" if refusals else taken
+    used = _used.get()
+    if refusals and (used is None or note not in used):
+        log.warning("attention: %s", note)
+    if used is not None:
+        used.add(note)
+    return taken
+
+
+@contextlib.contextmanager
+def note_choices() -> Iterator[set[str]]:
+    """Collects what `choose` takes while a program is traced, one note for each kind."""
+    notes: set[str] = set()
+    token = _used.set(notes)
+    try:
+        yield notes
+    finally:
+        _used.reset(token)

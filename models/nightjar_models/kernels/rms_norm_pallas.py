@@ -1,0 +1,84 @@
+"""How is the same RMSNorm written as a Pallas kernel? A block of rows at a time, in Python.
+
+In: activations [..., D] and a scale [D]. Out: the activations with unit mean square, times the scale. On a GPU Pallas
+compiles it (Triton); on the CPU it runs in Pallas's interpreter, which is exact and slow. A mesh splits it only as the
+compiler sees fit: `rms_norm.py` states its partitioning, this one does not.
+
+Dimensions: R rows, D width.
+
+Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization"; docs.jax.dev, "Pallas Quickstart".
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jaxtyping import Array, Float
+
+from nightjar_models.kernels.rms_norm import EPSILON
+
+_BLOCK_ROWS = 8  # rows of a few thousand numbers: a block stays within the registers of its threads
+
+
+@jax.custom_vjp
+def rms_norm(x: Float[Array, "*B D"], scale: Float[Array, " D"]) -> Float[Array, "*B D"]:
+    """Unit mean square over the width, then a learned scale."""
+    return _forward(x, scale)[0]
+
+
+def _forward(x: Array, scale: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    flat = x.reshape(-1, x.shape[-1])
+    rows = jax.ShapeDtypeStruct((flat.shape[0], 1), jnp.float32)  # type: ignore[no-untyped-call]
+    y, inverse = _by_blocks(_forward_block, (flat,), scale, (jax.ShapeDtypeStruct(flat.shape, x.dtype), rows))  # type: ignore[no-untyped-call]
+    return y.reshape(x.shape), (x, scale, inverse)
+
+
+def _backward(kept: tuple[Array, Array, Array], dy: Array) -> tuple[Array, Array]:
+    x, scale, inverse = kept
+    flat, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, x.shape[-1])
+    (dx,) = _by_blocks(_backward_block, (flat, inverse, dy), scale, (jax.ShapeDtypeStruct(flat.shape, x.dtype),))  # type: ignore[no-untyped-call]
+    products = dy.astype(jnp.float32) * flat.astype(jnp.float32) * inverse
+    return dx.reshape(x.shape), products.sum(axis=0).astype(scale.dtype)
+
+
+rms_norm.defvjp(_forward, _backward)
+
+
+def _forward_block(x_ref: Any, scale_ref: Any, y_ref: Any, inverse_ref: Any) -> None:
+    x = x_ref[...].astype(jnp.float32)
+    inverse = jax.lax.rsqrt((x * x).mean(axis=-1, keepdims=True) + EPSILON)
+    y_ref[...] = (x * inverse * scale_ref[...].astype(jnp.float32)).astype(y_ref.dtype)
+    inverse_ref[...] = inverse
+
+
+def _backward_block(x_ref: Any, inverse_ref: Any, dy_ref: Any, scale_ref: Any, dx_ref: Any) -> None:
+    x, inverse = x_ref[...].astype(jnp.float32), inverse_ref[...]
+    g = dy_ref[...].astype(jnp.float32) * scale_ref[...].astype(jnp.float32)
+    pull = (g * x).mean(axis=-1, keepdims=True) * inverse * inverse
+    dx_ref[...] = (inverse * (g - x * pull)).astype(dx_ref.dtype)
+
+
+def _by_blocks(kernel: Any, by_rows: tuple[Array, ...], scale: Array, results: tuple[Any, ...]) -> Any:
+    """Runs a kernel on blocks of rows; rows that fill the last block up are thrown away."""
+    rows = by_rows[0].shape[0]
+    missing = -rows % _BLOCK_ROWS
+    filled = [jnp.pad(array, ((0, missing), (0, 0)), constant_values=1) for array in by_rows]
+
+    def block(array: Any) -> pl.BlockSpec:
+        return pl.BlockSpec((_BLOCK_ROWS, array.shape[1]), lambda i: (i, 0))
+
+    shapes = [jax.ShapeDtypeStruct((rows + missing, one.shape[1]), one.dtype) for one in results]  # type: ignore[no-untyped-call]
+    call = functools.partial(
+        pl.pallas_call,
+        kernel,
+        out_shape=shapes,
+        grid=((rows + missing) // _BLOCK_ROWS,),
+        in_specs=[*map(block, filled), pl.BlockSpec(scale.shape, lambda i: (0,))],
+        out_specs=[block(one) for one in results],
+        interpret=jax.default_backend() == "cpu",
+    )
+    return [found[:rows] for found in call()(*filled, scale)]

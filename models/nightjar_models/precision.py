@@ -1,0 +1,76 @@
+"""How does a layer multiply in eight bits? Flax's FP8 matrix products, with delayed scaling.
+
+In: activations and float32 weights. Out: bfloat16 products whose factors were rounded to FP8. Each factor is divided by
+a scale, so that its largest recent value is the largest number of FP8; the scales come from the largest values of the
+last steps, so that no extra pass over the data is needed. Scales and histories are variables that a step replaces by
+their own "gradients": `Fp8Scaling`, which `next_scalings` picks out.
+
+| part | type |
+|---|---|
+| weights, as the optimizer keeps them | float32 |
+| factors of the forward product | float8_e4m3fn |
+| gradient that goes backwards | float8_e5m2 |
+| result and gradients of activations | bfloat16 |
+| gradients of weights | float32 |
+| scales and histories | float32 |
+
+On NVIDIA GPUs from Ada and Hopper on XLA makes one FP8 product of it (cuBLASLt); elsewhere, the CPU too, the factors
+are rounded and multiplied in bfloat16: the same numbers, slower.
+
+Source: Micikevicius et al. 2022, "FP8 Formats for Deep Learning"; flax.linen.fp8_ops of Flax 0.12.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from flax.linen import fp8_ops
+from jaxtyping import Array, Float
+
+OPERATIONS = {
+    "fake": fp8_ops.Fp8DotGeneralOp,  # rounds, multiplies in bfloat16; XLA:GPU joins the two
+    "direct": fp8_ops.Fp8DirectDotGeneralOp,  # multiplies FP8 numbers, scales the result
+}
+HISTORY = 1024  # steps, Flax's own
+_COLLECTION = fp8_ops.OVERWRITE_WITH_GRADIENT
+_SCALING = ("input", "kernel", "output_grad")
+
+
+class Fp8Scaling(nnx.Variable[Any]):
+    """A scale or a history: a step sets it to its gradient."""
+
+
+class Fp8Linear(nnx.Module):
+    """A linear map without bias, multiplied in FP8.
+
+    Args:
+        rngs: where the weights come from.
+        width: of the input.
+        out: of the output.
+        operation: a key of `OPERATIONS`.
+    """
+
+    def __init__(self, rngs: nnx.Rngs, width: int, out: int, operation: str = "fake") -> None:
+        self.operation = operation
+        self.kernel = nnx.Param(jax.random.normal(rngs.params(), (width, out), jnp.float32) * width**-0.5)
+        self.scaling = nnx.Dict(
+            {f"{name}_scale": Fp8Scaling(jnp.ones((1,), jnp.float32)) for name in _SCALING}
+            | {f"{name}_amax_history": Fp8Scaling(jnp.zeros((HISTORY,), jnp.float32)) for name in _SCALING}
+        )
+
+    def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B F"]:
+        """The product, in bfloat16."""
+        state = {name: variable[...] for name, variable in self.scaling.items()}
+        multiply = OPERATIONS[self.operation](dtype=jnp.bfloat16)
+        factors = x.astype(jnp.bfloat16), self.kernel[...]
+        dimensions = (((x.ndim - 1,), (0,)), ((), ()))
+        product: Array = multiply.apply({_COLLECTION: state}, *factors, dimensions)
+        return product
+
+
+def next_scalings(gradients: Any) -> Any:
+    """Of the gradients of a model's state those that are the next scales and histories."""
+    return nnx.filter_state(gradients, Fp8Scaling)
