@@ -17,6 +17,9 @@ their own "gradients": `Fp8Scaling`, which `next_scalings` picks out.
 On NVIDIA GPUs from Ada and Hopper on XLA makes one FP8 product of it (cuBLASLt); elsewhere, the CPU too, the factors
 are rounded and multiplied in bfloat16: the same numbers, slower.
 
+Of Flax's operations it is `Fp8DirectDotGeneralOp`; `Fp8DotGeneralOp`, which rounds to FP8 and back before a bfloat16
+product, is deprecated in Flax 0.12.
+
 Source: Micikevicius et al. 2022, "FP8 Formats for Deep Learning"; flax.linen.fp8_ops of Flax 0.12.
 """
 
@@ -30,10 +33,6 @@ from flax import nnx
 from flax.linen import fp8_ops
 from jaxtyping import Array, Float
 
-OPERATIONS = {
-    "fake": fp8_ops.Fp8DotGeneralOp,  # rounds, multiplies in bfloat16; XLA:GPU joins the two
-    "direct": fp8_ops.Fp8DirectDotGeneralOp,  # multiplies FP8 numbers, scales the result
-}
 HISTORY = 1024  # steps, Flax's own
 _COLLECTION = fp8_ops.OVERWRITE_WITH_GRADIENT
 _SCALING = ("input", "kernel", "output_grad")
@@ -50,11 +49,9 @@ class Fp8Linear(nnx.Module):
         rngs: where the weights come from.
         width: of the input.
         out: of the output.
-        operation: a key of `OPERATIONS`.
     """
 
-    def __init__(self, rngs: nnx.Rngs, width: int, out: int, operation: str = "fake") -> None:
-        self.operation = operation
+    def __init__(self, rngs: nnx.Rngs, width: int, out: int) -> None:
         self.kernel = nnx.Param(jax.random.normal(rngs.params(), (width, out), jnp.float32) * width**-0.5)
         self.scaling = nnx.Dict(
             {f"{name}_scale": Fp8Scaling(jnp.ones((1,), jnp.float32)) for name in _SCALING}
@@ -64,11 +61,11 @@ class Fp8Linear(nnx.Module):
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B F"]:
         """The product, in bfloat16."""
         state = {name: variable[...] for name, variable in self.scaling.items()}
-        multiply = OPERATIONS[self.operation](dtype=jnp.bfloat16)
-        factors = x.astype(jnp.bfloat16), self.kernel[...]
+        factors = x.astype(jnp.bfloat16), self.kernel[...].astype(jnp.bfloat16)
         dimensions = (((x.ndim - 1,), (0,)), ((), ()))
-        product: Array = multiply.apply({_COLLECTION: state}, *factors, dimensions)
-        return product
+        product: Any = fp8_ops.Fp8DirectDotGeneralOp().apply({_COLLECTION: state}, *factors, dimensions)
+        found: Array = product
+        return found
 
 
 def next_scalings(gradients: Any) -> Any:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from nightjar_models.facts import read_facts
+from nightjar_models.kernels.rms_norm import rms_norm
 from nightjar_models.mesh import parse_mesh
 from nightjar_models.parallel.broadcast import broadcast, masked_sum
 from nightjar_models.parallel.matmul import gather_matmul, matmul_scatter
@@ -109,10 +111,42 @@ def check_broadcast() -> dict[str, Any]:
     return {"values": jax.jit(run)(values).tolist(), "flags": jax.jit(flags)(jnp.arange(8) == 2).tolist()}
 
 
+def check_rms_norm() -> dict[str, Any]:
+    """The collectives of forward and backward, by the way in which x is split; both rows and width are."""
+    if shutil.which("g++") is None:
+        return {}
+    mesh = make_mesh(parse_mesh("dp2.sp2.tp2"))
+    x, scale = random(4, 8, 16), random(16, seed=1)
+    report: dict[str, Any] = {}
+    for name, spec in (("rows", P("data", "sequence")), ("width", P("data", None, "tensor"))):
+
+        def total(x: jax.Array, scale: jax.Array) -> jax.Array:
+            return (rms_norm(x, scale) * jnp.cos(jnp.arange(x.size).reshape(x.shape))).sum()
+
+        where, everywhere = NamedSharding(mesh, spec), NamedSharding(mesh, P())
+        gradient = jax.value_and_grad(total, (0, 1))
+        run = jax.jit(gradient, in_shardings=(where, everywhere), out_shardings=(everywhere, (where, everywhere)))
+        step = run.lower(x, scale).compile()
+        found = step(jax.device_put(x, where), jax.device_put(scale, everywhere))
+        facts = read_facts("rms_norm", step)
+        report[name] = {
+            "difference": difference(found, gradient(x, scale)),
+            "collectives": facts["collectives"],
+            "calls": {k: v["count"] for k, v in facts["custom_calls"].items()},
+        }
+    return report
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("jax").setLevel(logging.WARNING)
-    checks = {"ring": check_ring, "pipeline": check_pipeline, "matmul": check_matmul, "broadcast": check_broadcast}
+    checks: dict[str, Callable[[], dict[str, Any]]] = {
+        "ring": check_ring,
+        "pipeline": check_pipeline,
+        "matmul": check_matmul,
+        "broadcast": check_broadcast,
+        "rms_norm": check_rms_norm,
+    }
     print(json.dumps({name: check() for name, check in checks.items()}))
 
 

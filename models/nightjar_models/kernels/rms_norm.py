@@ -72,7 +72,7 @@ def _rms_norm_backward(kept: tuple[Array, Array, Array], dy: Array) -> tuple[Arr
     x, scale, inverse = kept
     dx = _backward(x, scale, inverse, dy)
     products = dy.astype(jnp.float32) * x.astype(jnp.float32) * inverse[..., None]
-    return dx, products.reshape(-1, x.shape[-1]).sum(axis=0).astype(scale.dtype)
+    return dx, products.sum(axis=tuple(range(x.ndim - 1))).astype(scale.dtype)  # a reshape would gather split rows
 
 
 rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
