@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from nightjar_ci.bisect.ask import Asked
 from nightjar_ci.bisect.explain import diff_programs, explain, read_dumps
 from nightjar_ci.bisect.from_verdict import ask_from_verdict, find_worst
+from nightjar_ci.bisect.rope import Asked
 from nightjar_ci.cli import main
 from nightjar_ci.documents import write_json
 from nightjar_ci.environments import PreparedEnvironment

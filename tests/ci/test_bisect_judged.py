@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from nightjar_ci.baselines import write_convergence
-from nightjar_ci.bisect.ask import Asked, make_plan
+from nightjar_ci.bisect.ask import make_plan
 from nightjar_ci.bisect.judged import default_policies
+from nightjar_ci.bisect.rope import Asked
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import read_settings
 from tests.ci.nights import CELL, baseline, losses, program_facts, record

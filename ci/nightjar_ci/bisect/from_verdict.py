@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nightjar_ci.bisect.ask import Asked
+from nightjar_ci.bisect.rope import Asked
 from nightjar_ci.errors import InputError
 from nightjar_ci.night import job_folder, read_night, read_outcomes, read_result
 from nightjar_ci.outcome import Outcome

@@ -237,12 +237,26 @@ def make_answer(
 
 
 def _explain(plan: Plan, worker: Worker, conclusion: Conclusion, folder: Path, on_line: OnLine) -> tuple[str, ...]:
-    """Captures of both sides of the culprit, compared."""
-    if plan.question.executor != "local" or conclusion.culprits is None:
+    """Captures of both sides of the culprit, compared; of two changes, of each."""
+    if plan.question.executor != "local":
         return ("Both sides can be explained where tests run on this machine (the executor 'local') only.",)
+    changes = [change for change in (conclusion.culprits, conclusion.second) if change is not None]
+    texts: list[str] = []
+    for number, (first, last) in enumerate(changes, start=1):
+        if len(changes) > 1:
+            old, new = (worker.ladder.rungs[index].name for index in (first - 1, last))
+            texts.append(f"Change {number}, from {old} to {new}:")
+        place = folder / "explain" if number == 1 else folder / f"explain-{number}"
+        texts += _explain_change(plan, worker, (first - 1, last), place, on_line)
+    return tuple(texts)
+
+
+def _explain_change(
+    plan: Plan, worker: Worker, indices: tuple[int, int], folder: Path, on_line: OnLine
+) -> tuple[str, ...]:
     workshop, ladder, stage = worker.workshop, worker.ladder, worker.stage
     sides = []
-    for index in (conclusion.culprits[0] - 1, conclusion.culprits[1]):
+    for index in indices:
         rung = ladder.rungs[index]
         try:
             environment = workshop.make(ladder, index, stage, on_line)
@@ -250,7 +264,7 @@ def _explain(plan: Plan, worker: Worker, conclusion: Conclusion, folder: Path, o
             return (f"{rung.name} could not be made ready again: {error.message}",)
         command = workshop.command(rung, workshop.place(rung, index, stage), plan.question.command)
         sides.append((rung.name, environment, command))
-    return explain(sides, folder / "explain", 3 * plan.question.timeout_s, on_line)
+    return explain(sides, folder, 3 * plan.question.timeout_s, on_line)
 
 
 def _sides(

@@ -101,8 +101,9 @@ def command(
 
     Example: nightjar-ci bisect --package jax --good 0.4.31 --bad 0.5.0 --metric us_per_step -- python scan_3x3.py
     """
-    from nightjar_ci.bisect.ask import Asked, make_plan
+    from nightjar_ci.bisect.ask import make_plan
     from nightjar_ci.bisect.follow import Follower
+    from nightjar_ci.bisect.rope import Asked
     from nightjar_ci.settings import read_settings
 
     settings = read_settings()
