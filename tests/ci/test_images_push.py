@@ -67,8 +67,10 @@ def image(client: DockerClient) -> Iterator[str]:
     status = "Package: bash\nStatus: install ok installed\nVersion: 5.2-1\n"
     data = layer({**metadata("Jax_Cuda", "0.12.0"), "var/lib/dpkg/status": status})
     client.api.import_image_from_data(data, repository=TAG, changes=["USER 10001", 'LABEL "a"="b"'])
+    first = client.images.get(TAG).id
     yield TAG
-    client.images.remove(TAG)
+    for one in {first, client.images.get(TAG).id}:  # a test may have given the tag to another image
+        client.images.remove(one, force=True)
 
 
 def report_on(path: Path, *failures: str) -> Path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from datetime import UTC, datetime
 
 import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.build import find_revision
+from nightjar_ci.images.faults import find_bad_variables, find_oversize
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
 
@@ -67,3 +69,13 @@ def test_files_are_readable_by_all_and_writable_by_few(run: Runner) -> None:
     closed_folder, closed_file = ["-type", "d", "!", "-perm", "-o+rx"], ["-type", "f", "!", "-perm", "-o+r"]
     unreadable = run("find", "/opt", "/home", "-xdev", *closed_folder, "-o", *closed_file, user="0").split()
     assert unreadable == []
+
+
+def test_names_of_variables_are_such_as_every_shell_takes(client: DockerClient, image: Image, run: Runner) -> None:
+    assert find_bad_variables(client.images.get(image.tag).attrs["Config"]["Env"]) == []
+
+
+def test_image_keeps_within_its_budget(client: DockerClient, image: Image, run: Runner) -> None:
+    budgets = tomllib.loads((CHECKOUT / "docker/budgets.toml").read_text())["size_mb"]
+    size = client.images.get(image.tag).attrs["Size"]
+    assert find_oversize(size, budgets, image.name, image.tag.split(":")[1]) == []

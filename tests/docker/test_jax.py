@@ -72,3 +72,14 @@ def test_no_file_of_the_environment_is_newer_than_the_pinned_date(run: Runner) -
     epoch = int(pins["SOURCE_DATE_EPOCH"]["default"])
     assert run("find", "/opt/nightjar/lib", "!", "-newermt", f"@{epoch - 1}").split() == []
     assert run("find", "/opt/nightjar", "-newermt", f"@{epoch}").split() == []
+
+
+def test_cuda_libraries_are_as_new_as_those_that_jax_was_compiled_against(run: Runner, image: Image) -> None:
+    if "cuda" not in image.tag:
+        pytest.skip("the image has no CUDA")
+    probe = CHECKOUT / "models" / "nightjar_models" / "doctor" / "probe.py"
+    mount = {str(probe): {"bind": "/probe.py", "mode": "ro"}}
+    libraries = json.loads(run("python", "/probe.py", volumes=mount))["libraries"]
+    assert {"cuDNN", "cuBLAS", "NCCL"} <= {library["name"] for library in libraries}
+    assert [library for library in libraries if "error" in library] == []
+    assert [one["name"] for one in libraries if one["loaded"] < one.get("compiled", [])] == []

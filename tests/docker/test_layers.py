@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
+import shutil
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
@@ -15,6 +18,9 @@ import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.access import find_certificates, render_access
+from nightjar_ci.images.engine_archive import read_members, save_images
+from nightjar_ci.images.faults import find_bad_modes, find_bad_variables
+from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import Image
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -27,54 +33,27 @@ OWN_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 READ_AT_MOST = 1_000_000
 
 
-def read_layers(client: DockerClient, tag: str) -> Iterator[tuple[str, bytes | None]]:
-    """Path of each file in each layer, and its bytes where it is small."""
-    stream = io.BufferedReader(_Stream(client.images.get(tag).save()))
-    with stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for blob in archive:
-            if not blob.isfile() or blob.name.endswith(".json"):
-                continue
-            try:
-                layer = tarfile.open(fileobj=archive.extractfile(blob), mode="r|")  # noqa: SIM115
-            except tarfile.ReadError:
-                continue  # the image's configuration, which is no archive
-            with layer:
-                for member in layer:
-                    if member.isfile():
-                        small = member.size <= READ_AT_MOST
-                        yield member.name.removeprefix("./"), _read(layer, member) if small else None
+def read_entries(tag: str) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
+    """Each entry of each layer of an image, and its bytes where it is a small file."""
+    with save_images([tag]) as files:
+        for file in files:
+            for tar, member in read_members(file.stream) if file.is_layer else ():
+                small = member.isfile() and member.size <= READ_AT_MOST
+                yield member, cast(IO[bytes], tar.extractfile(member)).read() if small else None
 
 
-def _read(layer: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    return cast(IO[bytes], layer.extractfile(member)).read()
-
-
-class _Stream(io.RawIOBase):
-    """A file over the chunks of a download."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self.chunks = iter(chunks)
-        self.rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        self.rest = self.rest or next(self.chunks, b"")
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
-
-
-def find_leftovers(client: DockerClient, tag: str) -> list[str]:
-    """What should not be in the layers of an image: path and reason."""
+def find_faults(client: DockerClient, tag: str) -> list[str]:
+    """What should not be in an image: leftovers and secrets in its layers, bad modes, bad names of variables."""
     certificates = find_certificates(os.environ)
     bundle = None if certificates is None else hashlib.sha256(certificates.read_bytes()).hexdigest()
     secrets = re.findall(rb"https?://[^\s']+", render_access(os.environ, certificates=False).encode())
-    found, files = [], 0
-    for path, content in read_layers(client, tag):
-        files += 1
-        if LEFTOVERS.fullmatch(path):
+    found = find_bad_variables(client.images.get(tag).attrs["Config"]["Env"] or [])
+    files = 0
+    for member, content in read_entries(tag):
+        path = member.name.removeprefix("./")
+        found += find_bad_modes([member])
+        files += member.isfile()
+        if member.isfile() and LEFTOVERS.fullmatch(path):
             found.append(f"{path}: of the build")
         if content is not None and any(secret in content for secret in secrets):
             found.append(f"{path}: names the index")
@@ -85,10 +64,10 @@ def find_leftovers(client: DockerClient, tag: str) -> list[str]:
     return found
 
 
-def test_layers_hold_no_cache_log_or_secret(client: DockerClient, tree: tuple[Image, ...]) -> None:
+def test_layers_hold_no_cache_log_secret_or_bad_mode(client: DockerClient, tree: tuple[Image, ...]) -> None:
     parents = {image.parent for image in tree}
     leaves = [image.tag for image in tree if image.name not in parents]  # the layers of a parent are in its children
-    assert {tag: find_leftovers(client, tag) for tag in leaves} == {tag: [] for tag in leaves}
+    assert {tag: find_faults(client, tag) for tag in leaves} == {tag: [] for tag in leaves}
 
 
 def test_a_secret_a_cache_and_a_log_are_found_where_they_are(
@@ -110,9 +89,62 @@ def test_a_secret_a_cache_and_a_log_are_found_where_they_are(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
             archive.add(file, path)
-    tag = "nightjar/test-leftovers:latest"
-    client.api.import_image_from_file(str(tmp_path / "root.tar"), repository=tag)
+    with imported(client, tmp_path / "root.tar") as tag:
+        assert {entry.partition(":")[0] for entry in find_faults(client, tag)} == set(contents) - {"usr/bin/fine"}
+
+
+@contextmanager
+def imported(client: DockerClient, root: Path, *changes: str) -> Iterator[str]:
+    """An image of one layer, made of a tar."""
+    tag = "nightjar/test-faults:latest"
+    client.api.import_image_from_file(str(root), repository=tag, changes=list(changes))
     try:
-        assert {entry.partition(":")[0] for entry in find_leftovers(client, tag)} == set(contents) - {"usr/bin/fine"}
+        yield tag
     finally:
         client.images.remove(tag)
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "change", "fault"),
+    [
+        ("opt/fine", 0o755, "ENV FINE_1=x", None),
+        ("usr/bin/su", 0o4755, "ENV FINE=x", None),
+        ("opt/fine", 0o755, "ENV jax-version=1", "variable 'jax-version': a name is letters, digits and _"),
+        ("opt/fine", 0o755, "ENV 1ST=1", "variable '1ST'"),
+        ("opt/closed/", 0o770, "ENV A=x", "opt/closed (0770): others cannot enter or read it"),
+        ("opt/open/", 0o777, "ENV A=x", "opt/open (0777): anybody may write in it"),
+        ("srv/drop/", 0o1777, "ENV A=x", None),
+        ("usr/bin/rooter", 0o4755, "ENV A=x", "usr/bin/rooter (4755): setuid or setgid"),
+        ("opt/setgid", 0o2755, "ENV A=x", "opt/setgid (2755): setuid or setgid"),
+        ("opt/writable", 0o666, "ENV A=x", "opt/writable (0666): anybody may write it"),
+        ("opt/secret", 0o600, "ENV A=x", "opt/secret (0600): others cannot read it"),
+    ],
+)
+def test_an_image_with_a_bad_name_or_mode_fails(
+    client: DockerClient, tmp_path: Path, path: str, mode: int, change: str, fault: str | None
+) -> None:
+    with tarfile.open(tmp_path / "root.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("etc/anything"), io.BytesIO())
+        member = tarfile.TarInfo(path.rstrip("/"))
+        member.mode, member.type = mode, tarfile.DIRTYPE if path.endswith("/") else tarfile.REGTYPE
+        archive.addfile(member, io.BytesIO())
+    with imported(client, tmp_path / "root.tar", change) as tag:
+        found = find_faults(client, tag)
+    assert len(found) == (fault is not None), found
+    assert all(str(fault) in one for one in found)
+
+
+def test_the_image_is_an_oci_layout_that_other_engines_unpack(tree: tuple[Image, ...], tmp_path: Path) -> None:
+    missing = [program for program in ("skopeo", "umoci") if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}: nox -s system")
+    if os.getuid() != 0:
+        pytest.skip("files of other users are unpacked by root only")
+    archive, layout = tmp_path / "image.tar", f"{tmp_path / 'layout'}:base"
+    run_captured(["docker", "save", "--output", str(archive), tree[0].tag])
+    run_captured(["skopeo", "copy", f"docker-archive:{archive}", f"oci:{layout}"])
+    archive.unlink()
+    run_captured(["umoci", "unpack", "--image", layout, str(tmp_path / "bundle")])
+    config = json.loads((tmp_path / "bundle" / "config.json").read_text())
+    assert config["process"]["user"]["uid"] == 10001
+    assert (tmp_path / "bundle" / "rootfs" / "usr" / "bin" / "bash").stat().st_mode & 0o777 == 0o755
