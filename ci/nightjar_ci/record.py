@@ -79,6 +79,54 @@ class Memory(_Strict):
     peak_bytes: int | None
 
 
+class Work(_Strict):
+    """Some instructions of a step: how many, how often they run, the bytes that they move, their operations."""
+
+    count: int
+    runs: int
+    bytes: int
+    flops: float
+
+
+class Buffer(_Strict):
+    """A value in memory at the peak, and the Python line that it is from."""
+
+    instruction: str
+    kind: str
+    bytes: int
+    line: str
+    op_name: str
+
+
+class Ahead(_Strict):
+    """What is read from a program that was compiled for devices that are not there.
+
+    Attributes:
+        target: such as `h100x8`.
+        fingerprint: of instructions, shapes, configurations and schedule, without names.
+        kernels: work of a step by kind of kernel, loops counted.
+        messages: the same by collective and size of its groups, such as `all-gather/8`.
+        buffers: the largest values at the peak of memory.
+        reserved_bytes: what a step takes of the `device_bytes` of a device.
+        code_bytes: of PTX.
+        spill_bytes: None where no ptxas ran.
+        estimate: seconds of a step by a model of the device, and its parts.
+        lints: what the compiler's log says and a person should read.
+    """
+
+    target: str
+    fingerprint: str
+    kernels: dict[str, Work]
+    messages: dict[str, Work]
+    buffers: tuple[Buffer, ...]
+    reserved_bytes: int
+    device_bytes: int
+    code_bytes: int
+    spill_bytes: int | None
+    estimate: dict[str, float]
+    lints: tuple[str, ...]
+
+
 class Facts(_Strict):
     """What the compiler emitted for one program; deterministic."""
 
@@ -89,6 +137,7 @@ class Facts(_Strict):
     collectives: dict[str, Tally]
     flops: float | None
     memory: Memory
+    ahead: Ahead | None = None
 
 
 class Cpu(_Strict):

@@ -26,7 +26,7 @@ class Manifest:
     """One capture.
 
     Attributes:
-        backend: which profiler wrote the raw files.
+        backend: which profiler wrote the raw files; `estimate` where none did and nothing ran.
         command: the program and its arguments; empty where only a raw trace was given.
         exit_code: of the program; minus the signal's number where one ended it; None where unknown.
         steps: first and last traced step, or None for the whole run.
@@ -37,7 +37,7 @@ class Manifest:
         warnings: what is missing or doubtful.
     """
 
-    backend: Literal["jax", "nsys"]
+    backend: Literal["jax", "nsys", "estimate"]
     command: tuple[str, ...]
     exit_code: int | None
     steps: tuple[int, int] | None

@@ -141,13 +141,14 @@ def test_memory_shared_between_values_is_free_when_the_last_is_gone() -> None:
 
 def test_a_capture_holds_the_program_and_says_that_it_is_an_estimate(module: Module, tmp_path: Path) -> None:
     step = estimate_step(module, CLUSTER)
-    manifest = capture.render_manifest(["x"], {"packages": {}}, CLUSTER)
+    manifest = capture.render_manifest(["x"], {"packages": {}}, CLUSTER, [__file__])
     capture.write_capture(tmp_path, b"hlo", capture.render_timeline(step, "train_step", CLUSTER), manifest)
     with zipfile.ZipFile(tmp_path / "raw" / "rank0000.estimate.zip") as archive:
         timeline = json.loads(archive.read("timeline.json"))
     assert timeline["schema"] == "nightjar.estimate/1"
     assert len(timeline["start_ns"]) == len(step.spans) == len(timeline["instruction"])
-    assert "Estimate" in json.loads((tmp_path / "manifest.json").read_text())["warnings"][0]
+    assert (tmp_path / "sources" / __file__.lstrip("/")).is_file()
+    assert json.loads((tmp_path / "manifest.json").read_text())["backend"] == "estimate"
 
 
 @pytest.mark.slow

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from nightjar_ci.judges.emitted import find_meanings
 from nightjar_ci.judges.finding import Finding, count, percent, worst_of
 from nightjar_ci.policy import FactsPolicy
-from nightjar_ci.record import Facts, RunRecord
+from nightjar_ci.record import Ahead, Facts, RunRecord
 from nightjar_ci.verdict import Effect, Verdict
 
 _WORDS = {"opcodes": "", "fusions": "fusion ", "custom_calls": "custom call ", "collectives": "collective "}
+_WORK = {"kernels": "kernel ", "messages": "message "}  # of a program compiled ahead of time
 _TELLING = ("dot", "convolution", "fusion", "custom-call")  # said to be unchanged where they are
 
 
@@ -61,6 +63,8 @@ def judge_facts(
         before = _program(known.facts, program)
         findings.append(_describe(before, first, policy, f"{program} is not compiled as in {known.source}"))
         details = [*diff_lines(before, first, policy), *_unchanged(before, first)]
+        if before is not None and first is not None:
+            details = [*find_meanings(before, first, policy), *details]
         if known.flags is not None and details:
             details += _differing_flags(runs[0].environment.flags, known.flags)
     worst = worst_of(findings)
@@ -86,6 +90,20 @@ def flatten(facts: Facts | None) -> dict[str, float | None]:
     for group in _WORDS:
         for kind, tally in sorted(getattr(facts, group).items()):
             flat |= {f"{group}.{kind}.count": tally.count, f"{group}.{kind}.bytes": tally.bytes}
+    return flat | (_flatten_ahead(facts.ahead) if facts.ahead is not None else {})
+
+
+def _flatten_ahead(ahead: Ahead) -> dict[str, float | None]:
+    flat: dict[str, float | None] = {
+        "ahead.reserved_bytes": ahead.reserved_bytes,
+        "ahead.code_bytes": ahead.code_bytes,
+        "ahead.spill_bytes": ahead.spill_bytes,
+        "ahead.lints": len(ahead.lints),
+    }
+    flat |= {f"estimate.{name}": value for name, value in sorted(ahead.estimate.items())}
+    for group in ("kernels", "messages"):
+        for kind, work in sorted(getattr(ahead, group).items()):
+            flat |= {f"{group}.{kind}.{name}": value for name, value in work.model_dump().items()}
     return flat
 
 
@@ -94,7 +112,7 @@ def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> d
     old, new = flatten(before), flatten(after)
     changes = {}
     for name in sorted({**old, **new}, key=_telling):
-        default = None if name == "flops" or name.startswith("memory.") else 0.0
+        default = None if name == "flops" or name.startswith(("memory.", "ahead.", "estimate.")) else 0.0
         was, now = old.get(name, default), new.get(name, default)
         if was == now:
             continue
@@ -113,7 +131,10 @@ def diff_lines(before: Facts | None, after: Facts | None, policy: FactsPolicy) -
     for name, relative in changes.items():
         group, _, rest = name.partition(".")
         was, now = old.get(name), new.get(name)
-        if rest.endswith(".count"):
+        if group in _WORK:
+            kind, _, measure = rest.rpartition(".")
+            lines.append(f"{_WORK[group]}{kind} {measure} {_amount(was, now, relative)}")
+        elif rest.endswith(".count"):
             kind = f"{_WORDS[group]}{rest.removesuffix('.count')}"
             lines.append(f"{kind} {was or 0:g} -> {now or 0:g} ({(now or 0) - (was or 0):+g})")
         elif rest.endswith(".bytes"):
@@ -135,7 +156,7 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
         total = sum(tally.count for tally in after.opcodes.values())
         text = f"All facts are equal or within their tolerance ({count(total, 'instruction')})."
         return Finding(status="ok", explanation=text, effect=Effect(value=0.0, unit="compile facts"))
-    lines = diff_lines(before, after, policy)
+    lines = [*find_meanings(before, after, policy), *diff_lines(before, after, policy)]
     worst = max(changes, key=lambda name: (name.endswith(".count"), math.isfinite(changes[name]), abs(changes[name])))
     more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
     effect = Effect(value=changes[worst], unit=worst)
@@ -144,7 +165,10 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
 
 def _telling(name: str) -> int:
     """The order of groups in a difference: what the compiler chose first, plain instructions last."""
-    groups = ("fusions", "custom_calls", "collectives", "flops", "memory", "opcodes")
+    groups = (
+        *("kernels", "messages", "fusions", "custom_calls", "collectives", "flops", "ahead", "estimate", "memory"),
+        "opcodes",
+    )
     return groups.index(name.partition(".")[0])
 
 
@@ -161,7 +185,7 @@ def _amount(was: float | None, now: float | None, relative: float) -> str:
 
 
 def _shown(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.0f}"
+    return "none" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def _program(facts: Sequence[Facts], program: str) -> Facts | None:

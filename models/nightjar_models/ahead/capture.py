@@ -1,28 +1,27 @@
 """How does an estimate become a profile? A capture folder, `nightjar.capture/1`, whose raw trace is the estimate.
 
-In: a `Compilation` and its `Estimate`. Out: `manifest.json`, `raw/rank0000.estimate.zip` (the HLO protobuf and the time
-line of one step as JSON, `nightjar.estimate/1`) and nothing else: `nightjar-profiling report FOLDER` makes tables,
-flame graph and page. Every name, warning and title says that nothing was measured.
+In: a `Compilation` and its `Estimate`. Out: `manifest.json`, `raw/rank0000.estimate.zip` (the HLO protobuf and the
+time line of one step as JSON, `nightjar.estimate/1`), the Python sources, and nothing else: `nightjar-profiling report
+FOLDER` makes tables, flame graph and page. Every name, warning and title says that nothing was measured.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nightjar_models.ahead.estimate import Estimate
+from nightjar_models.ahead.module import Module
 from nightjar_models.ahead.target import Cluster
 from nightjar_models.errors import OutputError
 
 SCHEMA = "nightjar.capture/1"
+VERSIONS = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12")
 ESTIMATE = "nightjar.estimate/1"
-WARNING = (
-    "Estimate, not a measurement: nothing ran. Times are rooflines of the program compiled ahead of time for "
-    "{cluster}; a real step takes longer."
-)
 
 
 def render_timeline(estimate: Estimate, program: str, cluster: Cluster) -> dict[str, Any]:
@@ -40,7 +39,15 @@ def render_timeline(estimate: Estimate, program: str, cluster: Cluster) -> dict[
     }
 
 
-def render_manifest(command: Sequence[str], environment: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+def find_sources(module: Module) -> list[str]:
+    """The Python files that the program's stacks name and that are here, libraries left out."""
+    names = module.proto.hlo_module.stack_frame_index.file_names
+    return sorted({name for name in names if "-packages/" not in name and Path(name).is_absolute() and _is_file(name)})
+
+
+def render_manifest(
+    command: Sequence[str], environment: Mapping[str, Any], cluster: Cluster, sources: Sequence[str]
+) -> dict[str, Any]:
     """The manifest of the capture."""
     return {
         "schema": SCHEMA,
@@ -51,13 +58,13 @@ def render_manifest(command: Sequence[str], environment: Mapping[str, Any], clus
         "environment": {
             **environment,
             "cwd": str(Path.cwd()),
-            "device_kind": cluster.target.name,
             "devices": [f"{cluster.target.name} (estimate)"] * cluster.devices,
+            "versions": {name: environment["packages"][name] for name in VERSIONS if name in environment["packages"]},
         },
         "raw": ["raw/rank0000.estimate.zip"],
-        "sources": [],
+        "sources": list(sources),
         "user_code": [],
-        "warnings": [WARNING.format(cluster=cluster)],
+        "warnings": [],  # the reader of the raw file says that it is an estimate
     }
 
 
@@ -72,6 +79,17 @@ def write_capture(folder: Path, hlo: bytes, timeline: Mapping[str, Any], manifes
         with zipfile.ZipFile(folder / manifest["raw"][0], "w", zipfile.ZIP_LZMA) as archive:
             for name, data in (("program.hlo.pb", hlo), ("timeline.json", json.dumps(timeline).encode())):
                 archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_LZMA)
+        for source in manifest["sources"]:
+            copy = folder / "sources" / source.lstrip("/")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror}.", "name another folder with --out") from None
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:
+        return False

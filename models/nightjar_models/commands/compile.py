@@ -84,7 +84,7 @@ def compile_(
     }
     (out / "program.hlo.pb.xz").write_bytes(lzma.compress(compilation.hlo))
     timeline = capture.render_timeline(estimate, record.PROGRAM, cluster)
-    manifest = capture.render_manifest(sys.argv, environment, cluster)
+    manifest = capture.render_manifest(sys.argv, environment, cluster, capture.find_sources(compilation.module))
     capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
     document = render_result(run, about)
     path = write_result(out, document)

@@ -84,11 +84,12 @@ class Diff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the captures: its tables, what counts as the user's code, and its sources."""
+    """One of the captures: its tables, what counts as the user's code, its sources, and whether it ever ran."""
 
     tables: Tables
     is_user_code: Callable[[str], bool]
     source_of: SourceOf
+    estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,10 @@ def compare(before: Side, after: Side, fusion: Fusion = "split") -> Diff:
         lines=tuple(_describe(one, after.source_of, before.source_of) for one in lines),
         instructions=tuple(replace(one, name=shown[one.name]) for one in changes(names, ["program", "instruction"])),
         executions=(_main_count(counts[0]), _main_count(counts[1])),
-        warnings=tuple(_warnings(old, new, counts)),
+        warnings=(
+            *(f"{name} is an estimate, not a measurement: it never ran." for name in _estimates(before, after)),
+            *_warnings(old, new, counts),
+        ),
     )
 
 
@@ -269,6 +273,10 @@ def _describe(change: Change, *sources: SourceOf) -> Change:
     file, line, function = change.name.split("\0")
     text = next((text for source_of in sources if (text := source_of(file, int(line)))), None)
     return replace(change, name=f"{file}:{line}", function=function, source=text)
+
+
+def _estimates(before: Side, after: Side) -> list[str]:
+    return [name for name, side in (("A", before), ("B", after)) if side.estimate]
 
 
 def _warnings(old: Tables, new: Tables, counts: list[pl.DataFrame]) -> Iterable[str]:

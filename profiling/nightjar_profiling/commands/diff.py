@@ -135,6 +135,7 @@ def read_side(folder: Path) -> Side:
         tables=read_tables(folder / "tables"),
         is_user_code=user_code_test(manifest.user_code),
         source_of=sources.reader(folder / "sources", manifest.environment.get("cwd")),
+        estimate=manifest.backend == "estimate",
     )
 
 

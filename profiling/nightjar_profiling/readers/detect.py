@@ -28,7 +28,7 @@ class Kind:
     """
 
     name: str
-    backend: Literal["jax", "nsys"]
+    backend: Literal["jax", "nsys", "estimate"]
     suffix: str
     reader: str
 
@@ -50,7 +50,8 @@ PARQUET = Kind(
     name="nsys Parquet", backend="nsys", suffix="_pqtdir", reader=f"{READERS}.nsys_export:read_parquet_folder"
 )
 REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys_rep:read_raw")
-KINDS = (XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
+ESTIMATE = Kind(name="estimate", backend="estimate", suffix=".estimate.zip", reader=f"{READERS}.estimate:read_raw")
+KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
 
 

@@ -121,5 +121,6 @@ def describe(manifest: Manifest) -> list[str]:
     versions = [f"{name} {version}" for name, version in sorted(environment.get("versions", {}).items())]
     devices = environment.get("devices", [])
     kinds = [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
-    parts = [*kinds, f"{manifest.backend} profiler", *versions]
+    source = "estimate, nothing ran" if manifest.backend == "estimate" else f"{manifest.backend} profiler"
+    parts = [*kinds, source, *versions]
     return [*parts, f"Python {environment['python']}"] if "python" in environment else parts
