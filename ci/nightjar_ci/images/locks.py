@@ -29,7 +29,7 @@ class Lock:
         sources: pyproject or `.in` files, relative to the checkout.
         within: name of the lock whose versions it keeps to.
         extras: extras of the pyproject files.
-        alone: without dependencies: a source whose metadata only its build knows.
+        alone: without dependencies: a source whose metadata only its build knows, or a few wheels of many.
         apart: nothing else is resolved within it, so that the other locks can be made where this one cannot.
     """
 
@@ -64,6 +64,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
         *(lock_of(f"jax-{flavor}", "models") for flavor in flavors),
         *(lock_of(leaf.format(flavor), f"jax-{flavor}") for flavor in flavors if flavor != "cpu" for leaf in leaves),
         Lock(name="te-source", sources=(f"{FOLDER}/te-source.in",), within="te-cuda12", alone=True),
+        Lock(name="aot", sources=(f"{FOLDER}/aot.in",), within="jax-cuda12", alone=True),
         Lock(name="jax", sources=(f"{FOLDER}/jax.in",), within="models"),
         *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="jax", apart=True) for name in cells),
     )
