@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_models.commands import compile, presets, smoke, train
+from nightjar_models.commands import compile, fit, presets, smoke, train
 from nightjar_models.errors import NightjarError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command()(train.train)
 app.command()(presets.presets)
 app.command("compile")(compile.compile_)
+app.command()(fit.fit)
 app.command()(smoke.smoke)
 
 

@@ -10,6 +10,7 @@ by timing them on the device are left to the compiler's defaults.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -24,6 +25,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 
 from nightjar_models.ahead import ptx
 from nightjar_models.ahead.module import Module, read_module
@@ -128,6 +130,13 @@ def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[st
         )
         for name, value in example.items()
     }
+
+
+def count_parameters(config: TrainConfig) -> int:
+    """How many numbers a model learns."""
+    task = find_task(config)
+    _, state = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
+    return sum(math.prod(variable.shape) for _, variable in nnx.to_flat_state(state))
 
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:

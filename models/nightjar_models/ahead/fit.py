@@ -1,0 +1,158 @@
+"""On which mesh does a model train, and how fast? A search over meshes, microbatches and rematerialization.
+
+In: the number of parameters, of devices, what a device holds, and a function that compiles one candidate. Out: what was
+tried, in words and numbers, fastest first. Each candidate costs a compilation (5 to 20 s of CPU), so that the search is
+short: a mesh whose state alone fills the devices is left out; on each other mesh the step is made to use less memory,
+from no recomputing to all, then by halving what is computed at once, until it fits.
+
+Less recomputing is less work, and fewer microbatches are fewer passes over the weights: the first candidate of a mesh
+that fits is taken for the fastest on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from nightjar_models.errors import InputError
+from nightjar_models.mesh import MeshShape
+
+STATE_BYTES = 12  # of a parameter: itself and Adam's two moments, in float32
+REMATS = ("none", "dots_no_batch", "full")
+MOST_MICROBATCHES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One way to run a step: `microbatches` parts of the batch one after the other, `remat` as in `Compute`."""
+
+    mesh: MeshShape
+    batch_size: int
+    microbatches: int
+    remat: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What compiling a candidate told.
+
+    Attributes:
+        reserved_bytes: of each device; None where it was not compiled.
+        step_s: estimated; exposed_s: of it communication that nothing hides.
+        problem: why there is nothing to tell, in words.
+    """
+
+    candidate: Candidate
+    reserved_bytes: int | None = None
+    step_s: float | None = None
+    exposed_s: float | None = None
+    problem: str | None = None
+
+    def fits(self, device_bytes: int) -> bool:
+        """Whether the step's memory is there."""
+        return self.reserved_bytes is not None and self.reserved_bytes <= device_bytes
+
+    @property
+    def rate(self) -> float:
+        """Examples per second and device, by the estimate; 0 where there is none."""
+        return self.candidate.batch_size / self.step_s / self.candidate.mesh.size if self.step_s else 0.0
+
+
+def parse_devices(text: str) -> list[int]:
+    """Reads `8`, `8,64` or `8..1024`, which doubles.
+
+    Raises:
+        InputError: no numbers, or the first is larger than the last.
+
+    >>> parse_devices("8..64"), parse_devices("8,256")
+    ([8, 16, 32, 64], [8, 256])
+    """
+    first, dots, last = text.partition("..")
+    numbers = [first, last] if dots else text.split(",")
+    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        raise InputError(f"--devices {text}: expected a number, several such as 8,64, or a range such as 8..1024.")
+    found = [int(number) for number in numbers]
+    if not dots:
+        return sorted(set(found))
+    if found[0] > found[1]:
+        raise InputError(f"--devices {text}: expected the smaller number first.")
+    return [found[0] << power for power in range(64) if found[0] << power <= found[1]]
+
+
+def list_meshes(devices: int, per_host: int) -> list[MeshShape]:
+    """The meshes that are tried: tensor parallelism within a host only; parameters split over nobody, a host, or all.
+
+    >>> [str(mesh) for mesh in list_meshes(8, 8)]
+    ['fsdp8', 'dp8', 'fsdp4.tp2', 'dp4.tp2', 'fsdp2.tp4', 'dp2.tp4', 'tp8']
+    """
+    found: dict[MeshShape, None] = {}
+    tensor = 1
+    while tensor <= min(devices, per_host):
+        rest = devices // tensor
+        if devices % tensor == 0:
+            for fsdp in (rest, per_host // tensor, 1):
+                if fsdp and rest % fsdp == 0:
+                    found[MeshShape(dp=rest // fsdp, fsdp=fsdp, tp=tensor)] = None
+        tensor *= 2
+    return list(found)
+
+
+def list_candidates(mesh: MeshShape, batch_size: int) -> Iterator[Candidate]:
+    """The candidates of a mesh, the one that needs most memory first.
+
+    Args:
+        mesh: how many devices along each axis.
+        batch_size: examples per step over all devices; raised to a multiple of those that share the batch.
+    """
+    shards = mesh.dp * mesh.fsdp
+    batch_size = -(-batch_size // shards) * shards
+    for remat in REMATS:
+        yield Candidate(mesh=mesh, batch_size=batch_size, microbatches=1, remat=remat)
+    parts = 2
+    while parts <= MOST_MICROBATCHES and batch_size // shards % parts == 0:
+        yield Candidate(mesh=mesh, batch_size=batch_size, microbatches=parts, remat=REMATS[-1])
+        parts *= 2
+
+
+def search(
+    meshes: Iterable[MeshShape],
+    *,
+    parameters: int,
+    batch_size: int,
+    device_bytes: int,
+    compile_one: Callable[[Candidate], Measured],
+) -> list[Measured]:
+    """What was tried, the fastest that fits first, then what does not fit.
+
+    Args:
+        meshes: to try.
+        parameters: how many numbers are learned.
+        batch_size: examples per step over all devices.
+        device_bytes: memory of a device.
+        compile_one: compiles a candidate; a mesh that it says cannot be is given up.
+    """
+    found: list[Measured] = []
+    for mesh in meshes:
+        candidates = list(list_candidates(mesh, batch_size))
+        state = STATE_BYTES * parameters // (mesh.fsdp * mesh.tp)
+        if state > device_bytes:
+            problem = f"parameters and optimizer alone take {state / 2**30:.1f} GiB of each device"
+            found.append(Measured(candidate=candidates[-1], problem=problem))
+            continue
+        for candidate in candidates:
+            measured = compile_one(candidate)
+            found.append(measured)
+            if measured.problem is not None or measured.fits(device_bytes):
+                break
+    return sorted(found, key=lambda one: (not one.fits(device_bytes), -one.rate))
+
+
+def render_plan(preset: str, candidate: Candidate) -> str:
+    """The command that trains so."""
+    settings = {
+        "batch_size": candidate.batch_size,
+        "compute.remat": candidate.remat,
+        "compute.accumulate": candidate.microbatches,
+    }
+    options = " ".join(f"--set {name}={value}" for name, value in settings.items())
+    return f"nightjar-models train {preset} --mesh {candidate.mesh} {options} --out OUT"

@@ -1,0 +1,154 @@
+"""`nightjar-models fit`: does a workload fit on so many GPUs, on which mesh, and how fast should it be?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from nightjar_models.config import TrainConfig, override
+from nightjar_models.errors import CompilerError, InputError
+from nightjar_models.mesh import parse_mesh
+from nightjar_models.presets import find_preset
+
+
+def fit(
+    preset: Annotated[str, typer.Argument(help="What to train; `nightjar-models presets` lists them.")],
+    target: Annotated[str, typer.Option(help="GPU: a100, h100 or b200.")] = "h100",
+    devices: Annotated[str, typer.Option(help="How many: 8, or 8,64, or 8..1024, which doubles.")] = "8",
+    meshes: Annotated[
+        list[str] | None, typer.Option("--mesh", help="Try this mesh only; may be repeated. Replaces --devices.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Examples per step over all devices, if not the preset's.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="Compilations for each number of devices, at most.")] = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document instead of a table.")] = False,
+) -> None:
+    """Search mesh, microbatches and rematerialization for GPUs that this machine does not have; 1 where nothing fits.
+
+    Every line was compiled for its mesh: memory is what the compiler reserves; times are rooflines of the compiled
+    program, not measured, for comparing lines. A compilation takes 5 to 20 s of CPU.
+
+    Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
+    """
+    from nightjar_models.ahead.fit import Candidate, Measured, list_meshes, parse_devices, render_plan, search
+    from nightjar_models.ahead.target import parse_cluster, read_target
+    from nightjar_models.ahead.topology import prepare_process
+
+    config = override(find_preset(preset)(), settings or [])
+    gpu = read_target(target)
+    shapes = [parse_mesh(mesh) for mesh in meshes or []]
+    counts = sorted({shape.size for shape in shapes}) or parse_devices(devices)
+    for count in counts:
+        parse_cluster(f"{target}x{count}")
+    prepare_process()
+
+    from nightjar_models.ahead.compile import compile_step, count_parameters
+    from nightjar_models.ahead.estimate import estimate_step
+    from nightjar_models.ahead.memory import reserved_bytes
+
+    parameters = count_parameters(config)
+    answers: list[dict[str, Any]] = []
+    for count in counts:
+        cluster, left = parse_cluster(f"{target}x{count}"), [most]
+
+        def compile_one(candidate: Candidate, cluster: Any = cluster, left: list[int] = left) -> Measured:
+            if not left[0]:
+                return Measured(candidate=candidate, problem=f"not tried: --most {most}")
+            left[0] -= 1
+            print(f"compiling {describe(candidate)}", file=sys.stderr, flush=True)
+            try:
+                made = compile_step(configure(config, candidate), candidate.mesh, cluster, {})
+            except (InputError, CompilerError) as error:
+                return Measured(candidate=candidate, problem=str(error))
+            step = estimate_step(made.module, cluster)
+            return Measured(
+                candidate=candidate,
+                reserved_bytes=reserved_bytes(made.module),
+                step_s=step.step_s,
+                exposed_s=step.exposed_s,
+            )
+
+        found = search(
+            [shape for shape in shapes if shape.size == count] or list_meshes(count, gpu.devices_per_host),
+            parameters=parameters,
+            batch_size=batch_size or config.batch_size,
+            device_bytes=gpu.memory_bytes,
+            compile_one=compile_one,
+        )
+        best = found[0] if found and found[0].fits(gpu.memory_bytes) else None
+        answers.append(
+            {
+                "devices": count,
+                "plan": None if best is None else render_plan(preset, best.candidate),
+                "candidates": [
+                    {
+                        **dataclasses.asdict(one),
+                        "candidate": {**dataclasses.asdict(one.candidate), "mesh": str(one.candidate.mesh)},
+                        "fits": one.fits(gpu.memory_bytes),
+                    }
+                    for one in found
+                ],
+            }
+        )
+    document = {
+        "schema": "nightjar.fit/1",
+        "preset": preset,
+        "target": target,
+        "parameters": parameters,
+        "device_bytes": gpu.memory_bytes,
+        "estimate": True,
+        "answers": answers,
+    }
+    print(json.dumps(document) if as_json else summarize(document))
+    if not any(answer["plan"] for answer in answers):
+        raise typer.Exit(1)
+
+
+def configure(config: TrainConfig, candidate: Any) -> TrainConfig:
+    """The config of a candidate."""
+    settings = [f"batch_size={candidate.batch_size}", f"compute.remat={candidate.remat}"]
+    return override(config, [*settings, f"compute.accumulate={candidate.microbatches}"])
+
+
+def describe(candidate: Any) -> str:
+    """A candidate in a few words."""
+    return (
+        f"{candidate.mesh}, batch {candidate.batch_size} in {candidate.microbatches} microbatches, "
+        f"remat {candidate.remat}"
+    )
+
+
+def summarize(document: dict[str, Any]) -> str:
+    """A table for each number of devices, and the commands of the best."""
+    device = document["device_bytes"]
+    rows = [
+        f"{document['preset']}: {document['parameters']:,} parameters, {document['target']} with "
+        f"{device / 2**30:.1f} GiB. Step times are rooflines, not measured."
+    ]
+    for answer in document["answers"]:
+        title = f"{answer['devices']} devices"
+        rows += [
+            "",
+            f"{title:16} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {'fits':>5} {'ms':>9} {'exposed':>9}",
+        ]
+        for one in answer["candidates"]:
+            way = one["candidate"]
+            row = f"{way['mesh']:16} {way['batch_size']:6} {way['microbatches']:5} {way['remat']:14}"
+            if one["problem"] is not None:
+                rows.append(f"{row} {one['problem'][:120]}")
+                continue
+            fits = "yes" if one["fits"] else "no"
+            rows.append(
+                f"{row} {one['reserved_bytes'] / 2**30:7.1f} {fits:>5} {one['step_s'] * 1e3:9.1f} "
+                f"{one['exposed_s'] * 1e3:9.1f}"
+            )
+        rows.append(answer["plan"] or "nothing fits")
+    return "\n".join(rows)
