@@ -38,6 +38,7 @@ app.command("publish", epilog="Example: nightjar-ci images publish jax-cpu --to 
 app.command("prune", epilog="Example: nightjar-ci images prune --to localhost:5000/nightjar --keep-days 90 --dry-run")(
     images_nights.prune
 )
+app.command("support", epilog="Example: nightjar-ci images support nightly.json > support.md")(images_nights.support)
 app.command("show", epilog="Example: nightjar-ci images show localhost:5000/nightjar:jax-cpu")(images_nights.show)
 app.command("pull", epilog="Example: nightjar-ci images pull localhost:5000/nightjar:jax-cpu-2026-11-21")(
     images_nights.pull
@@ -147,3 +148,36 @@ def lock(
         make_locks(checkout, locks, upgrade=upgrade, on_lock=lambda one: on_step(f"resolving {one.path}"))
     for one in locks:
         typer.echo(one.path)
+
+
+@app.command(epilog="Example: nightjar-ci images bump jax==0.12.0 --dry-run")
+def bump(
+    pins: Annotated[
+        list[str] | None, typer.Argument(help="What moves, such as jax==0.12.0; all to its newest where absent.")
+    ] = None,
+    pre: Annotated[bool, typer.Option("--pre", help="Take pre-releases, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change and write nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Move the locks to newer versions and print what changes, with changelogs; nothing changes unless all resolves.
+
+    Ends with 2 where the versions do not resolve together, and says which stands in the way.
+    """
+    from nightjar_ci.images.bump import bump_locks, write_bump
+
+    checkout = find_checkout(Path.cwd())
+    with show_steps() as on_step:
+        found = bump_locks(checkout, pins or [], pre=pre, on_step=on_step)
+    if not dry_run:
+        write_bump(checkout, found)
+    if as_json:
+        answer = {"changes": [asdict(change) for change in found.changes], "notes": list(found.notes)}
+        typer.echo(json.dumps({**answer, "files": sorted(found.files), "written": not dry_run}, indent=1))
+        return
+    for change in found.changes:
+        versions = f"{', '.join(change.before) or 'new'} -> {', '.join(change.after) or 'gone'}"
+        typer.echo(f"{change.package:<28} {versions:<32} {change.changelog or ''}".rstrip())
+    for note in found.notes:
+        typer.echo(note, err=True)
+    wrote = "would change" if dry_run else "changed"
+    typer.echo(f"{len(found.changes)} packages, {len(found.files)} locks {wrote}", err=True)

@@ -185,6 +185,17 @@ def pull(where: Where, dry_run: DryRun = False) -> None:
     typer.echo(named)
 
 
+def support(
+    source: Annotated[str, typer.Argument(help="A repository, or the file or address of a nightly index (.json).")],
+    as_json: Json = False,
+) -> None:
+    """Print the support matrix: night by image by CUDA, cuDNN, NCCL, driver floor, JAX, TE, DALI, GPU architectures."""
+    from nightjar_ci.images.nights.support import describe_support, render_support
+
+    rows = describe_support(_index(source))
+    typer.echo(json.dumps([asdict(row) for row in rows], indent=1) if as_json else render_support(rows), nl=as_json)
+
+
 def list_nights(source: str, as_json: bool) -> None:
     """Prints the nights of a repository or of a nightly index."""
     from nightjar_ci.images.nights.nightly_index import render_index

@@ -70,12 +70,13 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
     )
 
 
-def render_compile(lock: Lock, *, upgrade: bool = False) -> tuple[str, ...]:
+def render_compile(lock: Lock, *, upgrade: bool = False, options: Sequence[str] = ()) -> tuple[str, ...]:
     """The uv command that makes a lock; to be run in the checkout.
 
     Args:
         lock: what to make.
         upgrade: take the newest versions instead of keeping the locked ones.
+        options: further options of uv.
 
     >>> " ".join(render_compile(Lock(name="models", sources=("a.toml",), within="dev"))[-5:])
     'a.toml --constraints docker/locks/dev.txt --output-file docker/locks/models.txt'
@@ -85,6 +86,7 @@ def render_compile(lock: Lock, *, upgrade: bool = False) -> tuple[str, ...]:
         *("--no-emit-index-url", "--custom-compile-command", "nightjar-ci images lock"),
         *(("--upgrade",) if upgrade else ()),
         *(("--no-deps",) if lock.alone else ()),
+        *options,
         *(part for extra in lock.extras for part in ("--extra", extra)),
         *lock.sources,
         *(("--constraints", f"{FOLDER}/{lock.within}.txt") if lock.within else ()),
@@ -92,7 +94,14 @@ def render_compile(lock: Lock, *, upgrade: bool = False) -> tuple[str, ...]:
     )
 
 
-def make_locks(checkout: Path, locks: Sequence[Lock], *, upgrade: bool, on_lock: Callable[[Lock], None]) -> None:
+def make_locks(
+    checkout: Path,
+    locks: Sequence[Lock],
+    *,
+    upgrade: bool,
+    on_lock: Callable[[Lock], None],
+    options: Sequence[str] = (),
+) -> None:
     """Makes locks, one after the other.
 
     Args:
@@ -100,6 +109,7 @@ def make_locks(checkout: Path, locks: Sequence[Lock], *, upgrade: bool, on_lock:
         locks: from `list_locks`.
         upgrade: take the newest versions.
         on_lock: called as each begins.
+        options: further options of uv.
 
     Raises:
         ToolError: uv is missing, or the versions do not resolve; uv's own explanation is in the message. A lock that
@@ -111,7 +121,7 @@ def make_locks(checkout: Path, locks: Sequence[Lock], *, upgrade: bool, on_lock:
     failed: list[str] = []
     for lock in locks:
         on_lock(lock)
-        argv = render_compile(lock, upgrade=upgrade)
+        argv = render_compile(lock, upgrade=upgrade, options=options)
         try:
             run_captured(argv, cwd=checkout, variables={"PATH": path}, hint="which of the versions asked for conflict?")
         except ToolError as error:
