@@ -96,6 +96,7 @@ def bump_locks(checkout: Path, pins: Sequence[str], *, pre: bool, on_step: Calla
     with tempfile.TemporaryDirectory(prefix="nightjar-bump-") as folder:
         copy = Path(folder)
         _copy_inputs(checkout, copy, locks)
+        before = {lock.path: _read(copy / lock.path) for lock in locks}
         begun: list[Lock] = []
 
         def on_lock(lock: Lock) -> None:
@@ -114,7 +115,6 @@ def bump_locks(checkout: Path, pins: Sequence[str], *, pre: bool, on_step: Calla
                 _resolve(copy, [lock], wanted, pre=pre, on_lock=on_lock)
             except ToolError as error:
                 notes.append(f"{lock.path} stays as it is: {error.message.splitlines()[-1].strip()}")
-        before = {lock.path: _read(checkout / lock.path) for lock in locks}
         after = {lock.path: _read(copy / lock.path) for lock in locks}
     files = {path: text for path, text in after.items() if text != before[path]}
     return Bump(changes=compare_locks(before, after), files=files, notes=tuple(notes))
@@ -136,8 +136,8 @@ def compare_locks(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[
             changes.append(
                 Change(
                     package=name,
-                    before=_ordered(mine.values()),
-                    after=_ordered(theirs.values()),
+                    before=_ordered(mine.get(lock, set()) for lock in differing),
+                    after=_ordered(theirs.get(lock, set()) for lock in differing),
                     locks=tuple(differing),
                     changelog=find_changelog(name),
                 )
