@@ -1,4 +1,4 @@
-"""What is trained? Frozen configurations, and how `--set key=value` changes one.
+"""What is trained, and how is it computed? Frozen configurations, and how `--set key=value` changes one.
 
 In: a preset's config and the user's overrides. Out: a new config, or an `InputError` that names the key, the value and
 what was expected. Nothing here imports JAX, so that a wrong option is answered at once.
@@ -11,34 +11,37 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from nightjar_models.errors import InputError, did_you_mean
+from nightjar_models.sizes import ModelConfig, check_sizes
 
 Scalar = str | int | float | bool
 Config = TypeVar("Config")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GPTConfig:
-    """Sizes of the causal decoder in `models/gpt.py`."""
+class Compute:
+    """How a step is computed; the mathematics stays the same, up to rounding.
 
-    vocabulary: int = 256
-    length: int
-    width: int
-    layers: int
-    heads: int
-    feed_forward: int
+    Attributes:
+        dtype: of activations and matrix products, `f32` or `bf16`; parameters and optimizer stay float32.
+        remat: what of a layer is kept for the backward pass: `none` recomputes nothing, `full` all of it, `dots` keeps
+            the results of matrix products, `dots_no_batch` those without batch dimensions (weights times activations).
+        scan_layers: one traced layer in a `jax.lax.scan` over stacked parameters, in place of one per layer.
+        attention: `einsum`; or `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs).
+        accumulate: microbatches whose gradients are added up before the optimizer steps.
+    """
+
+    dtype: str = "f32"
+    remat: str = "none"
+    scan_layers: bool = False
+    attention: str = "einsum"
+    accumulate: int = 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ViTConfig:
-    """Sizes of the vision transformer in `models/vit.py`."""
-
-    image: int = 8
-    patch: int
-    classes: int = 10
-    width: int
-    layers: int
-    heads: int
-    feed_forward: int
+CHOICES = {
+    "compute.dtype": ("f32", "bf16"),
+    "compute.remat": ("none", "full", "dots", "dots_no_batch"),
+    "compute.attention": ("einsum", "xla", "cudnn"),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class TrainConfig:
     Attributes:
         workload: name of the preset.
         model: sizes; its type chooses model and data (`tasks.py`).
+        compute: how a step is computed.
         steps: how many optimizer steps to run.
         schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a
             prefix of a long one.
@@ -61,7 +65,8 @@ class TrainConfig:
     """
 
     workload: str
-    model: GPTConfig | ViTConfig
+    model: ModelConfig
+    compute: Compute = Compute()
     steps: int
     schedule_steps: int
     warmup_steps: int
@@ -74,11 +79,17 @@ class TrainConfig:
 
 
 def flatten(config: TrainConfig) -> dict[str, Scalar]:
-    """The config as names to scalars, the model's under `model.`."""
+    """The config as names to scalars, the model's under `model.` and the ways of computing under `compute.`."""
     flat: dict[str, Scalar] = {}
     for name, value in dataclasses.asdict(config).items():
         flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
     return flat
+
+
+def describe_config(config: TrainConfig) -> dict[str, Scalar]:
+    """`flatten`, less the ways of computing that were not chosen: a new one leaves old results comparable."""
+    usual = {f"compute.{name}": value for name, value in dataclasses.asdict(Compute()).items()}
+    return {name: value for name, value in flatten(config).items() if name not in usual or value != usual[name]}
 
 
 def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
@@ -86,7 +97,7 @@ def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
 
     Args:
         config: the preset's.
-        settings: such as `["learning_rate=0.01", "model.layers=4"]`.
+        settings: such as `["learning_rate=0.01", "model.layers=4", "compute.dtype=bf16"]`.
 
     Raises:
         InputError: no `=`, an unknown key, a value of the wrong type, or a size that is not positive.
@@ -117,6 +128,10 @@ def _with(config: Config, field: str, value: Any) -> Config:
 
 
 def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise InputError(f"--set {setting}: expected true or false.")
+        return text == "true"
     try:
         value = kind(text)
     except ValueError:
@@ -124,12 +139,21 @@ def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
     return value
 
 
-_FROM_ZERO = {"warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"}
+_FROM_ZERO = {
+    *("warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"),
+    *("model.balance", "model.unconditional"),
+}
 
 
 def _check(config: TrainConfig) -> None:
     for key, value in flatten(config).items():
-        if not isinstance(value, str) and not (value >= 0 if key in _FROM_ZERO else value > 0):
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, str):
+            if value not in (choices := CHOICES.get(key, (value,))):
+                hint = did_you_mean(value, choices)
+                raise InputError(f"{key}: expected one of {', '.join(choices)}, found {value!r}.", hint)
+        elif not (value >= 0 if key in _FROM_ZERO else value > 0):
             expected = "zero or more" if key in _FROM_ZERO else "more than zero"
             raise InputError(f"{key}: expected {expected}, found {value}.")
     if config.beta2 >= 1:
@@ -138,11 +162,9 @@ def _check(config: TrainConfig) -> None:
         raise InputError(
             f"warmup_steps: expected fewer than schedule_steps ({config.schedule_steps}), found {config.warmup_steps}."
         )
-    if config.model.width % config.model.heads:
+    if config.batch_size % config.compute.accumulate:
         raise InputError(
-            f"model.width: expected a multiple of model.heads ({config.model.heads}), found {config.model.width}."
+            f"batch_size: expected a multiple of compute.accumulate ({config.compute.accumulate}), "
+            f"found {config.batch_size}."
         )
-    if isinstance(config.model, ViTConfig) and config.model.image % config.model.patch:
-        raise InputError(
-            f"model.patch: expected a divisor of the image's side ({config.model.image}), found {config.model.patch}."
-        )
+    check_sizes(config.model)

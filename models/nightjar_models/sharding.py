@@ -26,7 +26,14 @@ from nightjar_models.mesh import AXES, HOST_DEVICES, MeshShape
 
 # Logical axis of a parameter to mesh axis: Megatron's tensor parallelism (columns of the first matrix, rows of the
 # second), and the model's width over fsdp. Source: Shoeybi et al. 2019; Rajbhandari et al. 2020 (ZeRO-3).
-RULES = {"vocabulary": "tensor", "heads": "tensor", "feed_forward": "tensor", "width": "fsdp"}
+# Layers that are scanned over stay together.
+RULES: dict[str, str | None] = {
+    "vocabulary": "tensor",
+    "heads": "tensor",
+    "feed_forward": "tensor",
+    "width": "fsdp",
+    "layers": None,
+}
 
 BATCH = ("data", "fsdp", "expert")  # the axes over which the examples of a batch are split
 _GRID = ("pipeline", "data", "fsdp", "expert", "sequence", "tensor")

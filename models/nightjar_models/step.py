@@ -13,17 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Float
 
 from nightjar_models.config import TrainConfig
+from nightjar_models.models.stack import LAYERS
 from nightjar_models.sharding import batch_sharding, parameter_sharding, split
-from nightjar_models.tasks import Task
+from nightjar_models.tasks import Scores, Task
+
+DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
+WEIGHT = "weight"  # a score that is none: over how much the others are means, where batches differ in it
 
 Batch = Mapping[str, Array]
-Scores = dict[str, Float[Array, ""]]
 
 
 class State(NamedTuple):
@@ -54,15 +58,17 @@ class Program:
     parameter_count: int
 
 
-def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW behind a clipped gradient; the learning rate rises linearly, then falls along a cosine."""
+def make_optimizer(config: TrainConfig, matrices: list[bool]) -> optax.GradientTransformation:
+    """AdamW behind a clipped gradient; the learning rate rises linearly, then falls along a cosine.
+
+    Args:
+        config: its numbers.
+        matrices: for each parameter whether it is a matrix, whose weights decay.
+    """
     peak = config.learning_rate
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, peak, config.warmup_steps, config.schedule_steps, peak * config.final_fraction
     )
-
-    def matrices(parameters: Sequence[Array]) -> list[bool]:
-        return [parameter.ndim > 1 for parameter in parameters]
 
     adamw = optax.adamw(schedule, b2=config.beta2, weight_decay=config.weight_decay, mask=matrices)
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
@@ -74,17 +80,20 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     Raises:
         InputError: a parameter or the batch cannot be split evenly over the mesh.
     """
-    optimizer = make_optimizer(config)
     graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
     paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
     shardings = [
         parameter_sharding(mesh, ".".join(map(str, path)), variable.shape, variable.get_metadata("axes"))
         for path, variable in zip(paths, variables, strict=True)
     ]
+    axes = [variable.get_metadata("axes") for variable in variables]
+    optimizer = make_optimizer(config, [len(names) - (LAYERS in names) > 1 for names in axes])
     replicated = split(mesh)
+    dtype = DTYPES[config.compute.dtype]
 
     def assemble(parameters: Sequence[Array]) -> nnx.Module:
-        filled = [variable.replace(value) for variable, value in zip(variables, parameters, strict=True)]
+        """The model with these parameters, rounded to the type that is computed in."""
+        filled = [v.replace(value.astype(dtype)) for v, value in zip(variables, parameters, strict=True)]
         return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, filled, strict=True))))
 
     def initialize(seed: int | Array) -> State:
@@ -92,11 +101,12 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         parameters = [variable.get_value() for _, variable in nnx.to_flat_state(state)]
         return State(parameters, optimizer.init(parameters))
 
-    def train_step(state: State, batch: Batch) -> tuple[State, Float[Array, ""]]:
-        def loss(parameters: list[Array]) -> Float[Array, ""]:
-            return task.measure(assemble(parameters), batch)["loss"]
+    def loss(parameters: list[Array], batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""] | float]:
+        scores = task.measure(assemble(parameters), batch)
+        return scores["loss"], scores.get(WEIGHT, 1.0)
 
-        value, gradients = jax.value_and_grad(loss)(state.parameters)
+    def train_step(state: State, batch: Batch) -> tuple[State, Float[Array, ""]]:
+        value, gradients = accumulate_gradients(loss, state.parameters, batch, config.compute.accumulate)
         updates, memory = optimizer.update(gradients, state.optimizer, state.parameters)
         return State(optax.apply_updates(state.parameters, updates), memory), value
 
@@ -120,3 +130,32 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         batch=batch,
         parameter_count=sum(parameter.size for parameter in shapes.parameters),
     )
+
+
+def accumulate_gradients(
+    loss: Callable[[list[Array], Batch], tuple[Float[Array, ""], Any]],
+    parameters: list[Array],
+    batch: Batch,
+    parts: int,
+) -> tuple[Float[Array, ""], list[Array]]:
+    """The loss of a batch and its gradients, computed in one piece or one microbatch after another.
+
+    Args:
+        loss: parameters and batch to the mean loss, and the weight of that mean among those of other batches.
+        parameters: float32, as are the sums of their gradients.
+        batch: its leading dimension is cut into `parts`.
+        parts: microbatches. Each takes every `parts`-th example, so that what lies on one device stays there.
+    """
+    gradient = jax.value_and_grad(loss, has_aux=True)
+    if parts == 1:
+        (value, _), gradients = gradient(parameters, batch)
+        return value, gradients
+    pieces = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), dict(batch))
+
+    def add(total: Any, piece: Batch) -> tuple[Any, None]:
+        (value, weight), gradients = gradient(parameters, piece)
+        return jax.tree.map(lambda sum, part: sum + weight * part, total, (value, 1.0, gradients)), None
+
+    zero = (jnp.zeros(()), jnp.zeros(()), [jnp.zeros_like(parameter) for parameter in parameters])
+    (value, weight, gradients), _ = jax.lax.scan(add, zero, pieces)
+    return value / weight, [gradient / weight for gradient in gradients]

@@ -12,10 +12,13 @@ from typing import Any
 from flax import nnx
 from jaxtyping import Array, Float
 
-from nightjar_models.config import GPTConfig, TrainConfig, ViTConfig
+from nightjar_models.config import TrainConfig
 from nightjar_models.data.pipeline import Data
 from nightjar_models.data.text import read_text
-from nightjar_models.models import gpt, vit
+from nightjar_models.models import gpt, llama, vit
+from nightjar_models.sizes import GPTConfig, LlamaConfig, ViTConfig
+
+Scores = dict[str, Float[Array, ""]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Task:
     """
 
     build: Callable[[nnx.Rngs], nnx.Module]
-    measure: Callable[[Any, Any], dict[str, Float[Array, ""]]]
+    measure: Callable[[Any, Any], Scores]
     read: Callable[[], Data]
     units: dict[str, tuple[str, str]]
     item: str
@@ -41,25 +44,32 @@ class Task:
 
 def find_task(config: TrainConfig) -> Task:
     """The task of a config, by the type of its model."""
-    model = config.model
+    model, compute = config.model, config.compute
     match model:
         case GPTConfig():
-            return Task(
-                build=lambda rngs: gpt.GPT(model, rngs),
-                measure=gpt.measure,
-                read=lambda: read_text(model.length),
-                units={"loss": ("nats/token", "lower")},
-                item="tokens",
-                items_per_example=model.length,
-            )
+            return _text(lambda rngs: gpt.GPT(model, compute, rngs), gpt.measure, model.length)
+        case LlamaConfig():
+            return _text(lambda rngs: llama.Llama(model, compute, rngs), llama.measure, model.length)
         case ViTConfig():
             from nightjar_models.data.digits import read_digits  # scikit-learn takes two seconds to import
 
             return Task(
-                build=lambda rngs: vit.ViT(model, rngs),
+                build=lambda rngs: vit.ViT(model, compute, rngs),
                 measure=vit.measure,
                 read=read_digits,
                 units={"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
                 item="images",
                 items_per_example=1,
             )
+
+
+def _text(build: Callable[[nnx.Rngs], nnx.Module], measure: Callable[[Any, Any], Scores], length: int) -> Task:
+    """A causal decoder on bytes of English text."""
+    return Task(
+        build=build,
+        measure=measure,
+        read=lambda: read_text(length),
+        units={"loss": ("nats/token", "lower")},
+        item="tokens",
+        items_per_example=length,
+    )

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from nightjar_models.checkpoint import Checkpoints, History
-from nightjar_models.config import TrainConfig, flatten
+from nightjar_models.config import TrainConfig, describe_config
 from nightjar_models.data.pipeline import Data, held_out_batches, reorder, train_batches
 from nightjar_models.facts import read_facts
 from nightjar_models.mesh import MeshShape
@@ -62,7 +62,7 @@ def train(
     program = make_program(config, task, make_mesh(mesh))
     data = task.read()
     batches, held_out = train_batches(data, config.batch_size, seed), held_out_batches(data, config.batch_size)
-    identity = {**flatten(config), "seed": seed, "data_digest": data.digest}
+    identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
     identity |= {"reordered": True} if reordered else {}
     with Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints:
         restored = checkpoints.restore(program.state)
@@ -125,7 +125,7 @@ def evaluate(program: Program, state: State, held_out: Iterable[Mapping[str, Any
 def describe(config: TrainConfig, mesh: MeshShape, program: Program, data: Data) -> dict[str, Any]:
     """What was trained, as names to scalars; `trivial.*` are the scores that any useful model beats."""
     return {
-        **flatten(config),
+        **describe_config(config),
         "mesh": str(mesh),
         "parameters": program.parameter_count,
         "data_digest": data.digest,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from nightjar_models.config import flatten, override
 from nightjar_models.errors import InputError
-from nightjar_models.presets import PRESETS, find_preset, gpt_tiny, vit_tiny
+from nightjar_models.presets import PRESETS, find_preset
+from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
 
 
 def test_a_setting_changes_one_number_and_keeps_its_type() -> None:
@@ -41,6 +42,9 @@ def test_every_preset_is_consistent_and_says_what_to_expect(name: str) -> None:
         ("beta2=1", "beta2: expected less than one"),
         ("warmup_steps=300", "warmup_steps: expected fewer than schedule_steps"),
         ("model.heads=5", "multiple of model.heads"),
+        ("compute.dtype=bf61", "compute.dtype: expected one of f32, bf16, found 'bf61'.*did you mean 'bf16'"),
+        ("compute.scan_layers=yes", "expected true or false"),
+        ("compute.accumulate=5", r"batch_size: expected a multiple of compute.accumulate \(5\), found 32"),
     ],
 )
 def test_a_wrong_setting_is_named(setting: str, message: str) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from nightjar_models.config import GPTConfig, ViTConfig
-from nightjar_models.models import gpt, vit
+from nightjar_models.config import Compute
+from nightjar_models.models import gpt, layers, llama, transformer, vit
+from nightjar_models.sizes import GPTConfig, LlamaConfig, ViTConfig
 
 GPT_SIZES = GPTConfig(length=16, width=32, layers=2, heads=4, feed_forward=64)
 VIT_SIZES = ViTConfig(patch=4, width=32, layers=2, heads=4, feed_forward=64)
@@ -17,7 +18,7 @@ VIT_SIZES = ViTConfig(patch=4, width=32, layers=2, heads=4, feed_forward=64)
 
 @pytest.fixture(scope="module")
 def model() -> gpt.GPT:
-    return gpt.GPT(GPT_SIZES, nnx.Rngs(0))
+    return gpt.GPT(GPT_SIZES, Compute(), nnx.Rngs(0))
 
 
 def random(*shape: int, seed: int = 0) -> jax.Array:
@@ -39,21 +40,54 @@ def test_an_untrained_gpt_is_about_as_good_as_guessing(model: gpt.GPT) -> None:
     assert float(nnx.jit(gpt.measure)(model, {"tokens": tokens})["loss"]) == pytest.approx(np.log(256) + 0.5, abs=0.2)
 
 
-@pytest.mark.parametrize(("attention", "causal"), [(gpt.causal_attention, True), (vit.attention, False)])
-def test_attention_agrees_with_jax_nn(attention: object, causal: bool) -> None:
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_agrees_with_jax_nn(causal: bool) -> None:
     x, qkv, projection = random(2, 16, 32), random(32, 3, 4, 8, seed=1) / 6, random(4, 8, 32, seed=2) / 6
     q, k, v = (jnp.tensordot(x, qkv[:, part], axes=1) for part in range(3))
     mixed = jax.nn.dot_product_attention(q, k, v, is_causal=causal)
     expected = jnp.tensordot(mixed, projection, axes=2)
+    found = transformer.self_attention(x, qkv, projection, causal=causal, how="einsum")
     # float32 sums of at most 32 products of order one
-    np.testing.assert_allclose(attention(x, qkv, projection), expected, rtol=1e-4, atol=1e-5)  # type: ignore[operator]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("layer_norm", [gpt.layer_norm, vit.layer_norm])
-def test_layer_norm_agrees_with_flax(layer_norm: object) -> None:
+def test_the_ways_of_attention_agree_with_groups_bias_and_padding() -> None:
+    q, k, v = random(2, 4, 6, 8), random(2, 2, 5, 8, seed=1), random(2, 2, 5, 8, seed=2)
+    seen, bias = jnp.arange(5) < jnp.array([[3], [5]]), random(4, 6, 5, seed=3)
+    one, other = (layers.attend(q, k, v, how=how, seen=seen, bias=bias, scale=1.0) for how in ("einsum", "xla"))
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    hidden = layers.attend(
+        q, k.at[0, :, 3:].set(9), v.at[0, :, 3:].set(9), how="einsum", seen=seen, bias=bias, scale=1.0
+    )
+    np.testing.assert_array_equal(one, hidden)
+
+
+def test_norms_agree_with_flax() -> None:
     x = 3 * random(2, 5, 32) + 1
     expected = nnx.LayerNorm(32, epsilon=1e-5, use_bias=False, rngs=nnx.Rngs(0))(x)
-    np.testing.assert_allclose(layer_norm(x, jnp.ones(32)), expected, rtol=1e-4, atol=1e-5)  # type: ignore[operator]
+    np.testing.assert_allclose(layers.layer_norm(x, jnp.ones(32)), expected, rtol=1e-4, atol=1e-5)
+    expected = nnx.RMSNorm(32, epsilon=1e-5, rngs=nnx.Rngs(0))(x)
+    np.testing.assert_allclose(layers.rms_norm(x, jnp.ones(32)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rotation_is_that_of_complex_numbers_and_knows_distances_only() -> None:
+    x = np.asarray(random(1, 1, 7, 8))
+    angles = np.arange(7)[:, None] * 100.0 ** (-np.arange(4) / 4)
+    turned = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * angles)
+    expected = np.concatenate([turned.real, turned.imag], axis=-1)
+    np.testing.assert_allclose(layers.rotate(jnp.asarray(x), 100.0), expected, rtol=1e-4, atol=1e-5)
+    same = layers.rotate(jnp.ones((1, 1, 7, 8)), 100.0)[0, 0]
+    products = np.asarray(same @ same.T)
+    np.testing.assert_allclose(products[1:, 1:], products[:-1, :-1], rtol=1e-4)
+
+
+def test_no_position_of_a_llama_sees_a_later_byte() -> None:
+    sizes = LlamaConfig(length=8, width=16, layers=1, heads=4, groups=2, feed_forward=32)
+    logits = nnx.jit(llama.Llama(sizes, Compute(), nnx.Rngs(0)))
+    tokens = jax.random.randint(jax.random.key(1), (1, 8), 0, 256)
+    difference = np.abs(np.asarray(logits(tokens) - logits(tokens.at[0, 5].add(1))))[0].max(axis=-1)
+    assert (difference[:5] == 0).all()
+    assert (difference[5:] > 0).all()
 
 
 def test_patches_are_squares_in_reading_order() -> None:
@@ -63,7 +97,7 @@ def test_patches_are_squares_in_reading_order() -> None:
 
 
 def test_vit_scores_a_batch() -> None:
-    model = vit.ViT(VIT_SIZES, nnx.Rngs(0))
+    model = vit.ViT(VIT_SIZES, Compute(), nnx.Rngs(0))
     images, labels = random(6, 8, 8), jnp.arange(6)
     logits = nnx.jit(model)(images)
     scores = nnx.jit(vit.measure)(model, {"image": images, "label": labels})

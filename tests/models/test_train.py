@@ -13,7 +13,7 @@ import pytest
 from nightjar_models.config import TrainConfig, override
 from nightjar_models.errors import InputError
 from nightjar_models.mesh import MeshShape
-from nightjar_models.presets import gpt_tiny, vit_tiny
+from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
 from nightjar_models.result import Run
 from nightjar_models.sharding import make_mesh
 from nightjar_models.step import make_program

@@ -90,7 +90,7 @@ def train(
         )
     environment = read_environment()
     about = {
-        "job": job or f"{preset}-train-{environment['backend']}-f32-{shape}-s{seed}",
+        "job": job or f"{preset}-train-{environment['backend']}-{config.compute.dtype}-{shape}-s{seed}",
         "workload": preset,
         "seed": seed,
         "started_at": started_at,

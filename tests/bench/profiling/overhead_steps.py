@@ -16,7 +16,7 @@ import jax
 
 from nightjar_models.data.pipeline import held_out_batches
 from nightjar_models.mesh import MeshShape
-from nightjar_models.presets import gpt_tiny
+from nightjar_models.presets.tiny import gpt_tiny
 from nightjar_models.sharding import make_mesh, put_batch
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task

@@ -1,15 +1,13 @@
-"""Which configurations ship, and what is expected of each?
+"""Which configurations train within a minute on two CPU cores?
 
-A preset is a function; its docstring states the command, the hardware, the time, the expected number with its spread
-over seeds, and the trivial baseline that it has to beat. `PRESETS` lists them.
+Each docstring states the command, the hardware, the time, the expected number with its spread over seeds, and the
+trivial baseline that it has to beat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from nightjar_models.config import GPTConfig, TrainConfig, ViTConfig
-from nightjar_models.errors import InputError, did_you_mean
+from nightjar_models.config import TrainConfig
+from nightjar_models.sizes import GPTConfig, LlamaConfig, ViTConfig
 
 
 def gpt_tiny() -> TrainConfig:
@@ -26,6 +24,26 @@ def gpt_tiny() -> TrainConfig:
         model=GPTConfig(length=64, width=96, layers=2, heads=4, feed_forward=384),
         steps=300,
         schedule_steps=300,
+        warmup_steps=40,
+        batch_size=32,
+        learning_rate=3e-3,
+    )
+
+
+def llama_tiny() -> TrainConfig:
+    """A byte-level Llama on English text: rotary positions, grouped heads, gated feed-forward layers.
+
+    Command: nightjar-models train llama_tiny --seed 0 --out OUT
+    Hardware: two CPU cores, 0.7 GB of memory.
+    Time: not measured yet.
+    Expected: eval_loss below 2.2 nats per byte.
+    Trivial: 3.157 by byte frequencies, 2.479 by pairs of bytes.
+    """
+    return TrainConfig(
+        workload="llama_tiny",
+        model=LlamaConfig(length=64, width=96, layers=2, heads=4, groups=2, feed_forward=256),
+        steps=200,
+        schedule_steps=200,
         warmup_steps=40,
         batch_size=32,
         learning_rate=3e-3,
@@ -51,17 +69,3 @@ def vit_tiny() -> TrainConfig:
         learning_rate=3e-3,
         weight_decay=0.3,
     )
-
-
-PRESETS: dict[str, Callable[[], TrainConfig]] = {preset.__name__: preset for preset in (gpt_tiny, vit_tiny)}
-
-
-def find_preset(name: str) -> Callable[[], TrainConfig]:
-    """The preset of that name.
-
-    Raises:
-        InputError: there is none.
-    """
-    if name not in PRESETS:
-        raise InputError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}.", did_you_mean(name, PRESETS))
-    return PRESETS[name]

@@ -1,0 +1,77 @@
+"""How are equal layers run one after another? Unrolled or scanned, with or without rematerialisation.
+
+In: the blocks of a model and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it.
+Scanned layers hold each parameter once, with a leading axis `layers`; they start from the random numbers of unrolled
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from nightjar_models.config import Compute
+
+LAYERS = "layers"  # the logical axis over which scanned parameters are stacked
+
+# Source: docs.jax.dev, "Gradient checkpointing", the policies of jax.checkpoint_policies.
+_POLICIES: dict[str, Callable[..., Any]] = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_saveable,
+    "dots_no_batch": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
+
+def stack_layers(blocks: Sequence[nnx.Module], compute: Compute) -> Any:
+    """A list of the blocks, or one block whose parameters are those of all, stacked."""
+    if not compute.scan_layers:
+        return nnx.List(blocks)
+    graph, first = nnx.split(blocks[0])
+    flat = [[variable for _, variable in nnx.to_flat_state(nnx.state(block))] for block in blocks]
+    stacked = [
+        nnx.Param(jnp.stack([one.get_value() for one in same]), axes=(LAYERS, *same[0].get_metadata("axes")))
+        for same in zip(*flat, strict=True)
+    ]
+    paths = [path for path, _ in nnx.to_flat_state(first)]
+    return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, stacked, strict=True))))
+
+
+def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
+    """Each block in turn, called with what the one before returned, and with `shared`.
+
+    Args:
+        blocks: what `stack_layers` made.
+        carry: the first block's argument, an array or a tree of them.
+        shared: further arguments, the same for each block.
+        compute: the one given to `stack_layers`.
+    """
+    if not compute.scan_layers:
+        for number, block in enumerate(blocks):
+            with jax.named_scope(f"{LAYERS}.{number}"):
+                carry = _call(block, compute)(carry, *shared)
+        return carry
+    graph, state = nnx.split(blocks)
+
+    def step(carry: Any, layer: Any) -> tuple[Any, None]:
+        return _call(nnx.merge(graph, layer), compute)(carry, *shared), None
+
+    with jax.named_scope(LAYERS):
+        return jax.lax.scan(step, carry, state)[0]
+
+
+def _call(block: Any, compute: Compute) -> Callable[..., Any]:
+    """The block as a function whose backward pass recomputes what the policy does not keep."""
+    if compute.remat == "none":
+        return block  # type: ignore[no-any-return]
+    graph, state = nnx.split(block)
+
+    def call(state: Any, *arguments: Any) -> Any:
+        return nnx.merge(graph, state)(*arguments)
+
+    # Within a scan nothing outside can be merged with the recomputed part, so no barrier against it is needed.
+    saved = jax.checkpoint(call, policy=_POLICIES[compute.remat], prevent_cse=not compute.scan_layers)
+    return lambda *arguments: saved(state, *arguments)

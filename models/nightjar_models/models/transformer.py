@@ -1,0 +1,54 @@
+"""What is one layer of a plain transformer? Pre-norm attention and a feed-forward layer, causal (GPT) or not (ViT).
+
+In: a stream of positions. Out: the stream, with what the layer adds to it.
+
+Dimensions: B batch, T positions, D model width, H heads, K width of a head, F feed-forward width.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from nightjar_models.config import Compute
+from nightjar_models.models.layers import attend, feed_forward, layer_norm
+from nightjar_models.sharding import parameter
+from nightjar_models.sizes import GPTConfig, ViTConfig
+
+
+class Block(nnx.Module):
+    """Attention, then a feed-forward layer, each added to its input."""
+
+    def __init__(self, config: GPTConfig | ViTConfig, rngs: nnx.Rngs, *, causal: bool, compute: Compute) -> None:
+        self.causal, self.how = causal, compute.attention
+        D, H, F = config.width, config.heads, config.feed_forward
+        K, residual = D // H, (2 * config.layers) ** -0.5  # GPT-2: what is added to the stream shrinks with depth
+        self.attention_norm = parameter(rngs, (D,), (None,), constant=1.0)
+        self.qkv = parameter(rngs, (D, 3, H, K), ("width", None, "heads", None), deviation=D**-0.5)
+        self.projection = parameter(rngs, (H, K, D), ("heads", None, "width"), deviation=residual * D**-0.5)
+        self.feed_forward_norm = parameter(rngs, (D,), (None,), constant=1.0)
+        self.w_in = parameter(rngs, (D, F), ("width", "feed_forward"), deviation=D**-0.5)
+        self.b_in = parameter(rngs, (F,), ("feed_forward",), constant=0.0)
+        self.w_out = parameter(rngs, (F, D), ("feed_forward", "width"), deviation=residual * F**-0.5)
+        self.b_out = parameter(rngs, (D,), (None,), constant=0.0)
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """One layer of the stack."""
+        h = layer_norm(x, self.attention_norm[...])
+        x = x + self_attention(h, self.qkv[...], self.projection[...], causal=self.causal, how=self.how)
+        h = layer_norm(x, self.feed_forward_norm[...])
+        return x + feed_forward(h, self.w_in[...], self.b_in[...], self.w_out[...], self.b_out[...])
+
+
+def self_attention(
+    x: Float[Array, "B T D"],
+    qkv: Float[Array, "D 3 H K"],
+    projection: Float[Array, "H K D"],
+    *,
+    causal: bool,
+    how: str,
+) -> Float[Array, "B T D"]:
+    """Multi-head attention of positions among themselves; queries, keys and values come from one parameter."""
+    q, k, v = jnp.einsum("btd,dchk->cbhtk", x, qkv)
+    return jnp.einsum("bhtk,hkd->btd", attend(q, k, v, causal=causal, how=how), projection)

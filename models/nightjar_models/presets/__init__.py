@@ -1,0 +1,32 @@
+"""Which configurations ship, and what is expected of each?
+
+A preset is a function; its docstring states the command, the hardware, the time, the expected number with its spread
+over seeds, and the trivial baseline that it has to beat. `PRESETS` lists them: `tiny.py` for two CPU cores, `large.py`
+for GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nightjar_models.config import TrainConfig
+from nightjar_models.errors import InputError, did_you_mean
+from nightjar_models.presets import large, tiny
+
+_PRESETS = (
+    *(tiny.gpt_tiny, tiny.vit_tiny, tiny.llama_tiny),
+    *(large.gpt3_126m, large.gpt3_5b),
+    *(large.llama_125m, large.llama2_7b, large.llama2_70b, large.llama3_8b, large.llama3_70b),
+)
+PRESETS: dict[str, Callable[[], TrainConfig]] = {preset.__name__: preset for preset in _PRESETS}
+
+
+def find_preset(name: str) -> Callable[[], TrainConfig]:
+    """The preset of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in PRESETS:
+        raise InputError(f"unknown preset {name!r}: expected one of {', '.join(PRESETS)}.", did_you_mean(name, PRESETS))
+    return PRESETS[name]

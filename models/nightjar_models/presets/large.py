@@ -1,0 +1,141 @@
+"""Which configurations have the sizes of published models, for GPUs?
+
+They run the code of `tiny.py` at real size: to be trained on GPUs, or compiled ahead of time for a mesh that is not
+there. The data is the same real text or images (bytes of text use 256 entries of the vocabulary), so that nothing is
+downloaded: their step times and memory are those of the real task, their losses are not. What a docstring calls
+published was measured by others with their own code.
+"""
+
+from __future__ import annotations
+
+from nightjar_models.config import Compute, TrainConfig
+from nightjar_models.sizes import GPTConfig, LlamaConfig, ModelConfig
+
+BF16 = Compute(dtype="bf16", remat="dots_no_batch", scan_layers=True, attention="cudnn")
+RECOMPUTED = Compute(dtype="bf16", remat="full", scan_layers=True, attention="cudnn")
+
+
+def _language(
+    workload: str, model: ModelConfig, batch_size: int, compute: Compute, learning_rate: float
+) -> TrainConfig:
+    """A run of a language model: 1,000 steps, Adam as in the papers."""
+    return TrainConfig(
+        workload=workload,
+        model=model,
+        compute=compute,
+        steps=1000,
+        schedule_steps=1000,
+        warmup_steps=100,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        beta2=0.95,
+    )
+
+
+def gpt3_126m() -> TrainConfig:
+    """GPT-3 Small: 12 layers of width 768, 2,048 positions, 163 million parameters (two tables of 50,304 tokens).
+
+    Command: nightjar-models train gpt3_126m --mesh dp8 --out OUT
+    Hardware: one GPU of 80 GB, or eight.
+    Time: not measured.
+    Expected: eval_loss below the trivial one; the step time is the number of interest.
+    Trivial: 2.5 nats per byte by pairs of bytes.
+    """
+    model = GPTConfig(vocabulary=50_304, length=2048, width=768, layers=12, heads=12, feed_forward=3072)
+    return _language("gpt3_126m", model, 32, BF16, 6e-4)
+
+
+def gpt3_5b() -> TrainConfig:
+    """GPT-3 with five billion parameters: 24 layers of width 4,096, 2,048 positions.
+
+    Command: nightjar-models train gpt3_5b --mesh fsdp8 --out OUT
+    Hardware: eight GPUs of 80 GB.
+    Time: not measured. Published (another code): 1,657 sequences/s on 256 H100 in bf16, 2,375 in FP8.
+    Expected: eval_loss below the trivial one; the step time is the number of interest.
+    Trivial: 2.5 nats per byte by pairs of bytes.
+    """
+    model = GPTConfig(vocabulary=50_304, length=2048, width=4096, layers=24, heads=32, feed_forward=16_384)
+    return _language("gpt3_5b", model, 64, RECOMPUTED, 1.6e-4)
+
+
+def llama_125m() -> TrainConfig:
+    """A small Llama for one GPU: 12 layers of width 768, 2,048 positions, 134 million parameters.
+
+    Command: nightjar-models train llama_125m --out OUT
+    Hardware: one GPU of 24 GB or more.
+    Time: not measured.
+    Expected: eval_loss below the trivial one; the step time is the number of interest.
+    Trivial: 2.5 nats per byte by pairs of bytes.
+    """
+    sizes = LlamaConfig(vocabulary=32_000, length=2048, width=768, layers=12, heads=12, groups=12, feed_forward=2048)
+    return _language("llama_125m", sizes, 16, BF16, 6e-4)
+
+
+def llama2_7b() -> TrainConfig:
+    """Llama 2 with 7 billion parameters: 32 layers of width 4,096, 4,096 positions.
+
+    Command: nightjar-models train llama2_7b --mesh fsdp8 --out OUT
+    Hardware: eight GPUs of 80 GB.
+    Time: not measured. Published (another code): 0.721 s per step on eight H100, 50.1 % of their peak.
+    Expected: eval_loss below the trivial one; the step time is the number of interest.
+    Trivial: 2.5 nats per byte by pairs of bytes.
+    """
+    sizes = LlamaConfig(vocabulary=32_000, length=4096, width=4096, layers=32, heads=32, groups=32, feed_forward=11_008)
+    return _language("llama2_7b", sizes, 16, RECOMPUTED, 3e-4)
+
+
+def llama2_70b() -> TrainConfig:
+    """Llama 2 with 70 billion parameters: 80 layers of width 8,192, eight heads of keys and values.
+
+    Command: nightjar-models train llama2_70b --mesh fsdp32.tp8 --out OUT
+    Hardware: 64 GPUs of 80 GB or more.
+    Time: not measured.
+    Expected: compiles for the mesh and fits into memory; meant for ahead-of-time compilation.
+    Trivial: 2.5 nats per byte by pairs of bytes.
+    """
+    sizes = LlamaConfig(vocabulary=32_000, length=4096, width=8192, layers=80, heads=64, groups=8, feed_forward=28_672)
+    return _language("llama2_70b", sizes, 128, RECOMPUTED, 1.5e-4)
+
+
+def llama3_8b() -> TrainConfig:
+    """Llama 3 with 8 billion parameters: 32 layers of width 4,096, 8,192 positions, 128,256 tokens.
+
+    Command: nightjar-models train llama3_8b --mesh fsdp8 --out OUT
+    Hardware: eight GPUs of 80 GB.
+    Time: not measured.
+    Expected: eval_loss below the trivial one; the step time is the number of interest.
+    Trivial: 2.5 nats per byte by pairs of bytes.
+    """
+    sizes = LlamaConfig(
+        vocabulary=128_256,
+        length=8192,
+        width=4096,
+        layers=32,
+        heads=32,
+        groups=8,
+        feed_forward=14_336,
+        rope_base=500_000.0,
+    )
+    return _language("llama3_8b", sizes, 8, RECOMPUTED, 3e-4)
+
+
+def llama3_70b() -> TrainConfig:
+    """Llama 3 with 70 billion parameters: 80 layers of width 8,192, 8,192 positions, 128,256 tokens.
+
+    Command: nightjar-models train llama3_70b --mesh fsdp32.tp8 --out OUT
+    Hardware: 64 GPUs of 80 GB or more.
+    Time: not measured.
+    Expected: compiles for the mesh and fits into memory; meant for ahead-of-time compilation.
+    Trivial: 2.5 nats per byte by pairs of bytes.
+    """
+    sizes = LlamaConfig(
+        vocabulary=128_256,
+        length=8192,
+        width=8192,
+        layers=80,
+        heads=64,
+        groups=8,
+        feed_forward=28_672,
+        rope_base=500_000.0,
+    )
+    return _language("llama3_70b", sizes, 64, RECOMPUTED, 1.5e-4)

@@ -1,0 +1,69 @@
+"""The ways of computing a step give the same step: scanned, recomputed, in microbatches, in bfloat16."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from nightjar_models.config import override
+from nightjar_models.mesh import MeshShape
+from nightjar_models.presets.tiny import llama_tiny
+from nightjar_models.sharding import make_mesh
+from nightjar_models.step import State, make_program
+from nightjar_models.tasks import find_task
+
+SIZES = ["model.length=16", "model.width=16", "model.feed_forward=32", "model.layers=2", "batch_size=8"]
+STEPS = 3  # the learning rate of the first is zero
+FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}  # compile time matters here, not run time
+
+
+@functools.cache
+def losses(*settings: str) -> tuple[float, ...]:
+    """The losses of three steps on one batch: the third tells whether gradients and optimizer agree."""
+    config = override(llama_tiny(), [*SIZES, "warmup_steps=1", *settings])
+    program = make_program(config, find_task(config), make_mesh(MeshShape()))
+    tokens = np.asarray(jax.random.randint(jax.random.key(0), (8, 17), 0, 256))
+    state: State = jax.jit(program.initialize).lower(0).compile(FAST)(0)
+    step = program.train_step.lower(program.state, {"tokens": tokens}).compile(FAST)
+    assert {value.dtype.name for value in state.parameters} == {"float32"}
+    found = []
+    for _ in range(STEPS):
+        state, loss = step(state, {"tokens": tokens})
+        found.append(float(loss))
+    return tuple(found)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["compute.scan_layers=true", "compute.remat=dots_no_batch"],
+        ["compute.accumulate=4", "compute.remat=full"],
+        ["compute.attention=xla", "compute.remat=dots"],
+    ],
+    ids=lambda settings: "+".join(settings),
+)
+def test_the_way_of_computing_does_not_change_the_step(settings: list[str]) -> None:
+    # float32: sums in another order, over at most 128 tokens
+    assert losses(*settings) == pytest.approx(losses(), rel=1e-5)
+    assert losses()[-1] < losses()[0]
+
+
+def test_bfloat16_rounds_and_learns() -> None:
+    rounded = losses("compute.dtype=bf16")
+    assert rounded != losses()
+    assert rounded == pytest.approx(losses(), rel=2e-2)  # bfloat16 has 8 bits: 0.4 % per rounding
+    assert rounded[-1] < rounded[0]
+
+
+@pytest.mark.parametrize(("remat", "more"), [("dots", False), ("full", True)])
+def test_remat_recomputes_products_in_the_backward_pass(remat: str, more: bool) -> None:
+    def products(*settings: str) -> int:
+        config = override(llama_tiny(), [*SIZES, *settings])
+        program = make_program(config, find_task(config), make_mesh(MeshShape()))
+        batch = {"tokens": jax.ShapeDtypeStruct((8, 17), np.int32)}  # type: ignore[no-untyped-call]
+        return str(program.train_step.lower(program.state, batch).as_text()).count("dot_general")
+
+    assert (products(f"compute.remat={remat}") > products()) == more
