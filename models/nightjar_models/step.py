@@ -58,19 +58,21 @@ class Program:
     parameter_count: int
 
 
-def make_optimizer(config: TrainConfig, matrices: list[bool]) -> optax.GradientTransformation:
+def make_optimizer(config: TrainConfig, matrices: list[bool] | None = None) -> optax.GradientTransformation:
     """AdamW behind a clipped gradient; the learning rate rises linearly, then falls along a cosine.
 
     Args:
         config: its numbers.
-        matrices: for each parameter whether it is a matrix, whose weights decay.
+        matrices: for each parameter whether it is a matrix, whose weights decay; None for those of two dimensions and
+            more, which is wrong where layers are stacked.
     """
     peak = config.learning_rate
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, peak, config.warmup_steps, config.schedule_steps, peak * config.final_fraction
     )
 
-    adamw = optax.adamw(schedule, b2=config.beta2, weight_decay=config.weight_decay, mask=matrices)
+    mask = (lambda parameters: [one.ndim > 1 for one in parameters]) if matrices is None else matrices
+    adamw = optax.adamw(schedule, b2=config.beta2, weight_decay=config.weight_decay, mask=mask)
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
 
 

@@ -19,8 +19,9 @@ import optax
 from flax import nnx
 from numpy.typing import NDArray
 
-from nightjar_models.config import GPTConfig, TrainConfig
+from nightjar_models.config import TrainConfig
 from nightjar_models.data.pipeline import train_batches
+from nightjar_models.sizes import GPTConfig
 from nightjar_models.step import make_optimizer
 from nightjar_models.tasks import find_task
 
