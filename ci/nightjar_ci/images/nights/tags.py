@@ -17,6 +17,7 @@ INDEX_TAG = "nightly-index"
 _DATED = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9._-]*?)-(?P<date>\d{4}-\d{2}-\d{2})(?:-(?P<platform>[a-z0-9]+(?:-[a-z0-9]+)+))?"
 )
+_ARCHITECTURE = re.compile(r"-(amd64|arm64)$")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 _PLATFORM = re.compile(r"[a-z0-9]+(/[a-z0-9]+){1,2}")
 
@@ -72,15 +73,16 @@ def check_platform(text: str) -> str:
 
 
 def image_name(tag: str) -> str:
-    """The name under which an image of the tree is published.
+    """The name under which an image of the tree is published; its architecture is no part of it.
 
-    >>> image_name("nightjar/jax:cuda12")
-    'jax-cuda12'
+    >>> image_name("nightjar/jax:cuda12"), image_name("nightjar/jax:cuda12-py312-arm64")
+    ('jax-cuda12', 'jax-cuda12-py312')
 
     Raises:
         InputError: the registry would not take it.
     """
     repository, _, flavor = tag.rpartition("/")[2].partition(":")
+    flavor = _ARCHITECTURE.sub("", flavor)
     name = f"{repository}-{flavor}" if flavor not in ("", "latest") else repository
     if not _NAME.fullmatch(name) or read_tag(f"{name}-2026-01-01") != Tag(name=name, date="2026-01-01", platform=None):
         raise InputError(f"{tag!r} gives no name of a nightly image.", "lower-case letters, digits, dots and dashes")
