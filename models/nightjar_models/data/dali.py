@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Sharding
+
+from nightjar_models.data.jpegs import lay_out
 
 
 def dali_batches(
@@ -61,11 +62,3 @@ def dali_batches(
 
     for batch in pipeline(batch_size=batch_size, num_threads=threads, device_id=device_id, seed=seed):
         yield {"image": lay_out(batch["image"], sharding), "label": lay_out(batch["label"].reshape(-1), sharding)}
-
-
-def lay_out(array: jax.Array, sharding: Sharding | None) -> jax.Array:
-    """The array where the model wants it."""
-    if sharding is None:
-        return array
-    laid_out: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))  # type: ignore[no-untyped-call]
-    return laid_out

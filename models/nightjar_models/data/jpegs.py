@@ -6,8 +6,11 @@ In: a folder and how many. Out: `FOLDER/CLASS/NUMBER.jpg`, the class being the p
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
+from jax.sharding import Sharding
 
 QUALITY = 90
 SMALLEST, LARGEST = 160, 420  # sides of a crop in pixels; the photographs have 427 x 640
@@ -48,3 +51,11 @@ def list_jpegs(folder: Path) -> tuple[list[Path], list[int]]:
     classes = sorted(path for path in folder.iterdir() if path.is_dir())
     found = [(path, label) for label, one in enumerate(classes) for path in sorted(one.glob("*.jpg"))]
     return [path for path, _ in found], [label for _, label in found]
+
+
+def lay_out(array: Any, sharding: Sharding | None) -> jax.Array:
+    """The array where the model wants it."""
+    if sharding is None:
+        return jax.numpy.asarray(array)
+    laid_out: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))  # type: ignore[no-untyped-call]
+    return laid_out

@@ -40,9 +40,9 @@ def run() -> Finding:
     attended = attended.rearrange((batch, position, heads, key_size)).array
 
     vocabulary = hax.Axis("vocab", 128)
-    config = Gpt2Config(max_seq_len=32, hidden_dim=32, num_layers=2, num_heads=2, gradient_checkpointing=False)
+    config = Gpt2Config(seq_len=32, hidden_dim=32, num_layers=2, num_heads=2, gradient_checkpointing=False)
     model = Gpt2LMHeadModel.init(vocabulary, config, key=jax.random.key(1))
-    place = config.max_Pos
+    place = config.Pos
     tokens = hax.random.randint(jax.random.key(2), (batch, place), 0, vocabulary.size)
     optimizer = optax.adam(1e-2)
     memory = optimizer.init(eqx.filter(model, eqx.is_inexact_array))

@@ -1,0 +1,30 @@
+"""Ours: the step as the trainer runs it, from a NumPy batch to the loss on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nightjar_models.mesh import MeshShape
+from nightjar_models.presets import find_preset
+from nightjar_models.sharding import make_mesh, put_batch
+from nightjar_models.step import make_program
+from nightjar_models.tasks import find_task
+from nightjar_models.train import run_step
+
+
+def make(preset: str) -> Callable[[Any], float]:
+    """The step of a preset."""
+    config = find_preset(preset)()
+    program = make_program(config, find_task(config), make_mesh(MeshShape()))
+    state, compiled = program.initialize(0), None
+
+    def step(batch: Any) -> float:
+        nonlocal state, compiled
+        placed = put_batch(batch, program.batch)
+        if compiled is None:
+            compiled = program.train_step.lower(program.state, placed).compile()
+        state, loss = run_step(compiled, state, placed)
+        return loss
+
+    return step

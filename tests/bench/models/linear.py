@@ -1,0 +1,64 @@
+"""A linear model's predictions: a loop over samples in PyTorch against `jax.jit(jax.vmap(...))`, and the fair version.
+
+Talks show the first as a speed-up of thousands of times. Most of it is the loop: PyTorch that is given all samples at
+once is within a small factor. Both figures are published, and no goal is set for the first.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tests.bench.table import Row
+
+FEATURES, SAMPLES = (64, 784), 10_000
+ROUNDS = 15
+
+
+def measure() -> list[Row]:
+    """Both sizes of model."""
+    return [row for features in FEATURES for row in measure_size(features)]
+
+
+def measure_size(features: int) -> list[Row]:
+    """JAX against PyTorch sample by sample, vectorised, and compiled."""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(SAMPLES, features)).astype(np.float32), rng.normal(size=features).astype(np.float32)
+    ours = jax.jit(jax.vmap(lambda w, b, x: jnp.dot(w, x) + b, in_axes=(None, None, 0)))
+    jx, jw = jnp.asarray(x), jnp.asarray(w)
+    tx, tw, tb = torch.from_numpy(x), torch.from_numpy(w), torch.tensor(0.5)
+    compiled = torch.compile(lambda x, w, b: x @ w + b)
+    with torch.no_grad():
+        calls: dict[str, Callable[[], Any]] = {
+            "ours": lambda: ours(jw, jnp.float32(0.5), jx).block_until_ready(),
+            "sample by sample": lambda: torch.stack([torch.dot(tw, one) + tb for one in tx]),
+            "vectorised": lambda: tx @ tw + tb,
+            "vectorised, torch.compile": lambda: compiled(tx, tw, tb),
+        }
+        expected = np.asarray(calls["ours"]())
+        for name, call in calls.items():
+            np.testing.assert_allclose(np.asarray(call()), expected, rtol=1e-4, atol=1e-4, err_msg=name)
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(ROUNDS):
+            for name, call in calls.items():
+                begin = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - begin)
+    best = {name: 1e6 * statistics.median(found) for name, found in times.items()}
+    return [
+        Row(
+            name=f"linear predict, {SAMPLES} x {features}",
+            ours=best["ours"],
+            unit="us",
+            rival=f"PyTorch {name}",
+            rival_value=best[name],
+        )
+        for name in list(calls)[1:]
+    ]

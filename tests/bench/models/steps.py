@@ -1,0 +1,46 @@
+"""A training step of ours against the loops of Flax's documentation and against PyTorch, in one run."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from nightjar_models.data.pipeline import train_batches
+from nightjar_models.presets import find_preset
+from nightjar_models.tasks import find_task
+from tests.bench.models.race import race
+from tests.bench.table import Row
+
+PRESETS = ("gpt_tiny", "vit_tiny")
+RIVALS = {
+    "flax:nnx": "nnx.jit and nnx.Optimizer",
+    "flax:state": "jax.jit over a split state",
+    "torch:eager": "PyTorch eager",
+    "torch:compile": "PyTorch torch.compile",
+}
+BATCHES = 8
+
+
+def measure() -> list[Row]:
+    """Races every preset."""
+    rows = []
+    for preset in PRESETS:
+        config = find_preset(preset)()
+        feed = train_batches(find_task(config).read(), config.batch_size, seed=0)
+        batches = [{k: np.asarray(v) for k, v in one.items()} for one in itertools.islice(feed, BATCHES)]
+        found = race(preset, batches, ["ours", *RIVALS])
+        ours = found["ours"]
+        for name, title in RIVALS.items():
+            its = found[name]
+            rows += [
+                Row(name=f"{preset}: step time over {title}", ours=1 / its.wall_ratio, goal=1.0, unit="x wall"),
+                Row(
+                    name=f"{preset}: CPU time of a step",
+                    ours=1000 * ours.cpu_s,
+                    unit="ms",
+                    rival=title,
+                    rival_value=1000 * its.cpu_s,
+                ),
+            ]
+    return rows
