@@ -375,6 +375,12 @@ def bench_gate(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_models(session: nox.Session) -> None:
+    """Measure training steps against Flax's own loops and PyTorch, the trainer's overhead, and JPEG loaders (6 GB)."""
+    bench(session, "models")
+
+
+@nox.session
 def bench_bisect(session: nox.Session) -> None:
     """Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration."""
     bench(session, "bisect")

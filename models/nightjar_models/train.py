@@ -11,7 +11,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,14 @@ def train(
             state, history = restored.state, restored.history
             batches.set_state(restored.position)
         step, timing = compile_step(program, put_batch(held_out[0], program.batch))
+        waits: list[float] = []  # seconds of each step of this process before its batch was there
         for index in range(len(history.losses), config.steps):
             with jax.profiler.StepTraceAnnotation("train", step_num=index):
                 begin = time.perf_counter()
                 batch = reorder(next(batches), seed, index) if reordered else next(batches)
-                state, loss = run_step(step, state, put_batch(batch, program.batch))
+                placed = put_batch(batch, program.batch)
+                waits.append(time.perf_counter() - begin)
+                state, loss = run_step(step, state, placed)
                 history.step_times.append(time.perf_counter() - begin)
             history.losses.append(loss)
             progress(index + 1, loss)
@@ -89,7 +92,7 @@ def train(
         status="diverged" if diverged else "completed",
         config=describe(config, mesh, program, data),
         curves=[loss_curve(task, history), *score_curves(task, scores, len(history.losses))],
-        samples=[*speed(config, task, history), *timing, peak_memory()],
+        samples=[*speed(config, task, history), *input_wait(waits, history), *timing, peak_memory()],
         facts=[read_facts("train_step", step)],
     )
 
@@ -156,6 +159,16 @@ def speed(config: TrainConfig, task: Task, history: History) -> list[Sample]:
         Sample(name="step_time", unit="s", better="lower", values=history.step_times, warmup=warmup),
         Sample(name="throughput", unit=f"{task.item}/s", better="higher", values=[rate]),
     ]
+
+
+def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
+    """The share of the steps' time during which they waited for their batch; none where no step was run."""
+    warmup = min(WARMUP_STEPS, len(waits) - 1)
+    steady = waits[warmup:]
+    if not steady:
+        return []
+    fraction = sum(steady) / sum(history.step_times[-len(steady) :])
+    return [Sample(name="input_wait", unit="fraction", better="lower", values=[fraction])]
 
 
 def peak_memory() -> Sample:

@@ -69,6 +69,7 @@ def test_an_error_of_the_cell_itself_is_laid_at_its_library() -> None:
     with pytest.raises(TypeError) as caught:
         len(3)  # type: ignore[arg-type]
     assert find_pair(caught.value, ["numpyro", "scikit-learn"], lambda _: None) == ("numpyro", "jax")
+    assert find_pair(caught.value, ["numpyro"], lambda _: "jax") == ("numpyro", "jax")
 
 
 def test_versions_are_those_installed() -> None:

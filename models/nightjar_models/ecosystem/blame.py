@@ -31,8 +31,9 @@ def find_pair(error: BaseException, packages: Sequence[str], find: Find | None =
     if isinstance(error, ModuleNotFoundError) and asked is not None and find(asked) is None:
         return tuple(met[:1] or packages[:1])  # it lacks a package: there is no second version
     second = find(asked) if asked is not None else None
-    named = [*met[:1], *([second] if second else []), *met[1:]] or [*packages[:1]]
-    pair = list(dict.fromkeys([*named, "jax"]))[:2]
+    named = [*met[:1], *([second] if second else []), *met[1:]]
+    libraries = named if set(named) - {"jax"} else packages[:1]  # JAX alone: it was the cell itself that called it
+    pair = list(dict.fromkeys([*libraries, "jax"]))[:2]
     return tuple(sorted(pair, key=lambda name: name == "jax"))
 
 
