@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.record import read_run
+from nightjar_models import ecosystem
 from nightjar_models.ecosystem.blame import describe_versions, find_pair
 from nightjar_models.ecosystem.cell import Check, Finding
 from nightjar_models.ecosystem.run import describe, judge
-from nightjar_models.ecosystem.table import CELLS, find_cell
+from nightjar_models.ecosystem.table import CELLS, Entry, find_cell
 from nightjar_models.errors import BrokenError, InputError
 from tests.models.conftest import Command
 
@@ -115,14 +116,12 @@ def test_a_cell_leaves_a_result_that_ci_reads_only_where_its_numbers_are_true(
     from typer.testing import CliRunner
 
     from nightjar_models.cli import app
-    from nightjar_models.ecosystem import table
 
     before, _, after = change.partition("->")
-    (tmp_path / "own_cell.py").write_text(WORKS.replace(before, after) if change else WORKS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("importlib.import_module", lambda _: __import__("own_cell"))
-    monkeypatch.setitem(CELLS, "own", table.Entry(name="own", packages=("optax",), summary=""))
-    sys.modules.pop("own_cell", None)
+    (tmp_path / "own.py").write_text(WORKS.replace(before, after) if change else WORKS)
+    monkeypatch.setattr(ecosystem, "__path__", [*ecosystem.__path__, str(tmp_path)])
+    monkeypatch.setitem(CELLS, "own", Entry(name="own", packages=("optax",), summary=""))
+    monkeypatch.delitem(sys.modules, "nightjar_models.ecosystem.own", raising=False)
     ended = CliRunner().invoke(app, ["smoke", "own", "--out", str(tmp_path / "o"), "--job", "own-cpu"])
     if code:
         assert isinstance(ended.exception, BrokenError)
