@@ -384,3 +384,9 @@ def bench_models(session: nox.Session) -> None:
 def bench_bisect(session: nox.Session) -> None:
     """Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration."""
     bench(session, "bisect")
+
+
+@nox.session
+def aot(session: nox.Session) -> None:
+    """Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared."""
+    bench(session, "aot")

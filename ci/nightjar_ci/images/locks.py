@@ -29,7 +29,8 @@ class Lock:
         sources: pyproject or `.in` files, relative to the checkout.
         within: name of the lock whose versions it keeps to.
         extras: extras of the pyproject files.
-        alone: without dependencies: a source whose metadata only its build knows, or a few wheels of many.
+        alone: without dependencies: a source whose metadata only its build knows.
+        overrides: file of this folder with requirements that win over what packages ask for.
         apart: nothing else is resolved within it, so that the other locks can be made where this one cannot.
     """
 
@@ -38,6 +39,7 @@ class Lock:
     within: str | None = None
     extras: tuple[str, ...] = ()
     alone: bool = False
+    overrides: str | None = None
     apart: bool = False
 
     @property
@@ -64,7 +66,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
         *(lock_of(f"jax-{flavor}", "models") for flavor in flavors),
         *(lock_of(leaf.format(flavor), f"jax-{flavor}") for flavor in flavors if flavor != "cpu" for leaf in leaves),
         Lock(name="te-source", sources=(f"{FOLDER}/te-source.in",), within="te-cuda12", alone=True),
-        Lock(name="aot", sources=(f"{FOLDER}/aot.in",), within="jax-cuda12", alone=True),
+        Lock(name="aot", sources=(PACKAGES[1], f"{FOLDER}/aot.in"), within="jax-cuda12", overrides="aot.overrides.in"),
         Lock(name="jax", sources=(f"{FOLDER}/jax.in",), within="models"),
         *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="jax", apart=True) for name in cells),
     )
@@ -90,6 +92,7 @@ def render_compile(lock: Lock, *, upgrade: bool = False, options: Sequence[str] 
         *(part for extra in lock.extras for part in ("--extra", extra)),
         *lock.sources,
         *(("--constraints", f"{FOLDER}/{lock.within}.txt") if lock.within else ()),
+        *(("--overrides", f"{FOLDER}/{lock.overrides}") if lock.overrides else ()),
         *("--output-file", lock.path),
     )
 

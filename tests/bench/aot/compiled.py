@@ -1,0 +1,73 @@
+"""How does a bench compile? One process for each program, in an environment of its own, timed in seconds of CPU.
+
+In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar_ci.environments import prepare
+from nightjar_ci.record import RunRecord, read_run
+
+ROOT = Path(__file__).parents[3]
+LOCK = "docker/locks/aot.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A compiled program; `record` is None where the compiler refused it, and `said` is what it wrote."""
+
+    record: RunRecord | None
+    cpu_s: float
+    said: str
+
+
+def find_python(release: str | None) -> Path:
+    """The Python of the locked environment with the CUDA plugin, with another release of jax where one is given."""
+    os.chdir(ROOT)  # the lock's path is relative
+    names = ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt")
+    text = ",".join([f"uv:{LOCK}", *(f"{name}=={release}" for name in names if release is not None)])
+    prepared = prepare(text, on_line=lambda line: print(line, file=sys.stderr, flush=True))
+    assert prepared.bin_dir is not None  # as of every uv environment
+    return prepared.bin_dir / "python"
+
+
+def compile_one(
+    python: Path,
+    arguments: Sequence[str],
+    out: Path,
+    *,
+    fault: str | None = None,
+    before: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Compiled:
+    """Compiles in a process of its own.
+
+    Args:
+        python: of the environment.
+        arguments: what follows `nightjar-models compile`, without `--out`.
+        out: where the result goes; a result that is there is not made again.
+        fault: name of a fault of `faults.py` to plant.
+        before: a command that starts the process, such as `taskset -c 0`.
+        variables: of its environment.
+    """
+    if not (out / "result.json").is_file():
+        module = ["-m", "nightjar_models"] if fault is None else ["-m", "tests.bench.aot.plant", fault]
+        argv = [*before, str(python), *module, "compile", *arguments, "--out", str(out)]
+        environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), **(variables or {})}
+        begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"compiling: {' '.join(arguments)}{f' with {fault}' if fault else ''}", file=sys.stderr, flush=True)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environ)
+        end = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
+        if done.returncode:
+            return Compiled(record=None, cpu_s=cpu_s, said=done.stderr[-2000:])
+        (out / "cpu_s").write_text(str(cpu_s))
+    return Compiled(record=read_run(out / "result.json"), cpu_s=float((out / "cpu_s").read_text()), said="")
