@@ -80,8 +80,11 @@ def _products(before: Facts, after: Facts) -> Iterator[str]:
     was, now = (_sum(side, (*_PRODUCTS, *_ATTENTION)) for side in (old, new))
     flops = _relative(was.flops, now.flops)
     if abs(flops) > _MATTERS:
-        cause = "more is recomputed in the backward pass" if flops > 0 else "less is recomputed in the backward pass"
-        yield f"FLOPs of matrix products changed by {percent(flops)}: {cause} (rematerialization), or other shapes"
+        recomputed = "more" if flops > 0 else "less"
+        cause = f"{recomputed} is recomputed in the backward pass (rematerialization), or other shapes"
+        if _sum(old, _ATTENTION).runs and not _sum(new, _ATTENTION).runs:
+            cause = "attention that is not fused computes the scores that it masks"
+        yield f"FLOPs of matrix products changed by {percent(flops)}: {cause}"
     traffic = _relative(was.bytes, now.bytes)
     if abs(flops) <= _MATTERS < abs(traffic):
         wide = "operands or results in a wider type" if traffic > 0 else "operands or results in a narrower type"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 
@@ -19,18 +20,16 @@ def accumulate_in_f32() -> None:
     import jax
     import jax.numpy as jnp
 
-    from nightjar_models.models import layers
-
     def wide(x: Any, weights: Any) -> Any:
-        return jax.lax.optimization_barrier(jnp.matmul(x, weights, preferred_element_type=jnp.float32))
+        product = jnp.matmul(x, weights, preferred_element_type=jnp.float32)
+        return jax.lax.optimization_barrier(product)  # type: ignore[no-untyped-call]
 
     def gated(x: Any, w_gate: Any, w_in: Any, w_out: Any) -> Any:
         return wide((jax.nn.silu(wide(x, w_gate)) * wide(x, w_in)).astype(x.dtype), w_out).astype(x.dtype)
 
-    layers.gated_feed_forward = gated
-    from nightjar_models.models import llama
-
-    llama.gated_feed_forward = gated  # type: ignore[attr-defined,unused-ignore]
+    models: list[Any] = [import_module(f"nightjar_models.models.{name}") for name in ("layers", "llama")]
+    for module in models:
+        module.gated_feed_forward = gated
 
 
 PLANTS = {plant.__name__: plant for plant in (drop_a_sharding, accumulate_in_f32)}

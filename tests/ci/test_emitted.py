@@ -1,0 +1,85 @@
+"""Each kind of change of a compiled program is named in words, by the numbers that it was seen to leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nightjar_ci.judges.emitted import find_meanings
+from nightjar_ci.judges.facts import changed
+from nightjar_ci.policy import FactsPolicy
+from nightjar_ci.record import Facts
+
+GIB = 2**30
+
+
+def work(runs: int, moved: int = 0, flops: float = 0.0) -> dict[str, Any]:
+    return {"count": runs, "runs": runs, "bytes": moved, "flops": flops}
+
+
+def facts(kernels: dict[str, Any] | None = None, messages: dict[str, Any] | None = None, **changes: Any) -> Facts:
+    base = {
+        "cuBLASLt": work(20, 40 * GIB, 1e12),
+        "cuDNN attention": work(12, GIB, 2e11),
+        "loop fusion": work(100, 10 * GIB),
+        "copy": work(4),
+    }
+    ahead = {
+        "target": "h100x8",
+        "fingerprint": "0",
+        "kernels": {kind: one for kind, one in {**base, **(kernels or {})}.items() if one is not None},
+        "messages": {"all-gather/8": work(8, GIB)} if messages is None else messages,
+        "buffers": (),
+        "reserved_bytes": 40 * GIB,
+        "device_bytes": 79 * GIB,
+        "code_bytes": 1000,
+        "spill_bytes": None,
+        "estimate": {"step_s": 0.1},
+        "lints": (),
+        **changes,
+    }
+    names = ("argument", "output", "alias", "temp", "generated_code", "peak")
+    return Facts.model_validate(
+        {
+            "program": "train_step",
+            **{group: {} for group in ("opcodes", "fusions", "custom_calls", "collectives")},
+            "flops": 1e12,
+            "memory": {f"{name}_bytes": 1 for name in names},
+            "ahead": ahead,
+        }
+    )
+
+
+BUFFER = {"instruction": "fusion.1", "kind": "temp", "bytes": 30 * GIB, "line": "layers.py:70 attend", "op_name": ""}
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (facts({"cuDNN attention": None, "Triton matmul": work(24, GIB, 2e11)}), "fused attention lost: 12 -> 0 runs"),
+        (facts(messages={"all-gather/8": work(8, GIB), "all-gather/2": work(1, GIB)}), "a new all-gather among 2"),
+        (facts(messages={"all-gather/8": work(9, 2 * GIB)}), "a new all-gather among 8 devices: 8 -> 9 runs"),
+        (facts({"loop fusion": work(140, 14 * GIB)}), "fusions were split: 100 -> 140 runs"),
+        (facts({"cuBLASLt": work(26, 52 * GIB, 1.3e12)}), "more is recomputed in the backward pass"),
+        (facts({"cuBLASLt": work(20, 60 * GIB, 1e12)}), "in a wider type"),
+        (facts(reserved_bytes=70 * GIB, buffers=(BUFFER,)), "peak memory +75 %: 40.00 GiB -> 70.00 GiB; the largest"),
+        (facts(reserved_bytes=90 * GIB), "it no longer fits into the 79.00 GiB of a device"),
+        (facts(lints=("involuntary full rematerialization: 2 times",)), "new in the compiler's log: involuntary"),
+    ],
+)
+def test_a_change_is_named(after: Facts, said: str) -> None:
+    assert any(said in sentence for sentence in find_meanings(facts(), after, FactsPolicy()))
+
+
+def test_an_fp8_product_that_fell_back_is_named_with_what_computes_it_now() -> None:
+    before = facts({"cuBLASLt f8": work(10, GIB, 1e11)})
+    after = facts({"cuBLASLt": work(30, 41 * GIB, 1.1e12)})
+    assert find_meanings(before, after, FactsPolicy())[0] == ("fp8 matmul fell back: 10 -> 0 runs a step, cuBLASLt +10")
+
+
+def test_equal_programs_say_nothing_and_programs_of_a_device_have_no_kinds_to_speak_of() -> None:
+    assert find_meanings(facts(), facts(), FactsPolicy()) == []
+    plain = facts().model_copy(update={"ahead": None})
+    assert find_meanings(plain, facts(), FactsPolicy()) == []
+    assert changed(facts(), facts(), FactsPolicy()) == {}
