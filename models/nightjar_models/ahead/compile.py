@@ -72,8 +72,10 @@ class Compilation:
     lints: tuple[str, ...]
 
 
-def compile_step(config: TrainConfig, shape: MeshShape, cluster: Cluster, options: Mapping[str, Any]) -> Compilation:
-    """Compiles the train step of a config.
+def compile_step(
+    config: TrainConfig, shape: MeshShape, cluster: Cluster, options: Mapping[str, Any], *, on_device: bool = False
+) -> Compilation:
+    """Compiles the train step of a config; `on_device` for this machine's own GPUs, which then choose kernels by timing.
 
     Raises:
         InputError: mesh, batch and devices do not fit together, or an option is unknown.
@@ -84,7 +86,7 @@ def compile_step(config: TrainConfig, shape: MeshShape, cluster: Cluster, option
             f"--mesh {shape}: {shape.size} devices, expected the {cluster.devices} of --target {cluster}.",
             f"name {cluster.target.short}x{shape.size}, or another mesh",
         )
-    mesh = make_mesh(shape, find_devices(cluster))
+    mesh = make_mesh(shape, None if on_device else find_devices(cluster))
     task = find_task(config)
     program = make_program(config, task, mesh)
     begin = time.perf_counter()

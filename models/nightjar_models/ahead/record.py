@@ -65,8 +65,10 @@ def render_samples(compilation: Compilation) -> list[Sample]:
     return [Sample(name=name, unit=unit, better="lower", values=[value]) for name, (unit, value) in found.items()]
 
 
-def render_environment(environment: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+def render_environment(environment: Mapping[str, Any], cluster: Cluster, *, on_device: bool) -> dict[str, Any]:
     """The environment of this process, with the devices that were compiled for."""
+    if on_device:
+        return dict(environment)
     kind = f"{cluster.target.name} (ahead of time)"
     return {**environment, "backend": "gpu", "devices": [kind] * cluster.devices}
 

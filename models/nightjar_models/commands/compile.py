@@ -30,6 +30,9 @@ def compile_(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
     ] = None,
+    on_device: Annotated[
+        bool, typer.Option("--on-device", help="Compile for this machine's own GPUs, to compare with the same without.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(envvar="NIGHTJAR_OUT", help="Output folder.")] = None,
     job: Annotated[
         str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
@@ -54,7 +57,8 @@ def compile_(
     if out is None:
         raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
     prepare_folder(out)
-    prepare_process()
+    if not on_device:
+        prepare_process()
 
     from nightjar_models.ahead import capture, record
     from nightjar_models.ahead.compile import compile_step, parse_options
@@ -62,9 +66,9 @@ def compile_(
     from nightjar_models.environment import read_environment
 
     options = parse_options(xla or [])
-    compilation = compile_step(config, shape, cluster, options)
+    compilation = compile_step(config, shape, cluster, options, on_device=on_device)
     estimate = estimate_step(compilation.module, cluster)
-    environment = record.render_environment(read_environment(), cluster)
+    environment = record.render_environment(read_environment(), cluster, on_device=on_device)
     environment["flags"] |= {f"--xla {name}": str(value) for name, value in options.items()}
     facts = record.render_facts(compilation, estimate, cluster)
     run = Run(
