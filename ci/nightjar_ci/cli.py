@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "report": "Render the report of a night.",
         "accept": "Say that a change of a series is wanted, in a file to commit.",
         "baseline": "Train every cell of a matrix with many seeds and write its baselines.",
-        "facts": "Compare the compile facts of two results: what was emitted otherwise, in words, then number by number.",
+        "facts": "Compare the compile facts of two results, in words and number by number.",
         "matrix": "Print the jobs that a matrix stands for.",
         "adapt": "Make a result of what another program wrote.",
         "store": "Print what the store remembers: nights, the measures of a cell, or the history of one.",

@@ -75,7 +75,14 @@ class Compilation:
 def compile_step(
     config: TrainConfig, shape: MeshShape, cluster: Cluster, options: Mapping[str, Any], *, on_device: bool = False
 ) -> Compilation:
-    """Compiles the train step of a config; `on_device` for this machine's own GPUs, which then choose kernels by timing.
+    """Compiles the train step of a config.
+
+    Args:
+        config: what to train.
+        shape: how many devices along each axis.
+        cluster: the devices.
+        options: of the compiler.
+        on_device: for this machine's own GPUs, on which kernels are then chosen by timing.
 
     Raises:
         InputError: mesh, batch and devices do not fit together, or an option is unknown.
