@@ -61,7 +61,7 @@ def compile_one(
     if not (out / "result.json").is_file():
         module = ["-m", "nightjar_models"] if fault is None else ["-m", "tests.bench.aot.plant", fault]
         argv = [*before, str(python), *module, "compile", *arguments, "--out", str(out)]
-        environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), **(variables or {})}
+        environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'models'}", **(variables or {})}
         begin = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"compiling: {' '.join(arguments)}{f' with {fault}' if fault else ''}", file=sys.stderr, flush=True)
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environ)
