@@ -210,6 +210,13 @@ def run_command(session: nox.Session, *command: str) -> None:
         raise SystemExit(code)  # nox itself would make a 1 of every code
 
 
+def run_module(session: nox.Session, module: str) -> None:
+    """Installs, and runs a module of tests/ with what stands after `--`."""
+    install(session)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    run_command(session, "python", "-m", module, *session.posargs)
+
+
 @nox.session
 def nightly(session: nox.Session) -> None:
     """Train, gate, profile and report tonight's jobs on this machine: the whole nightly."""
@@ -270,14 +277,14 @@ def check_workflows(session: nox.Session) -> None:
     github = ROOT / ".github"
     session.run("actionlint")
     session.run("zizmor", "--offline", "--quiet", "--no-progress", str(github), silent=True)
-    forms = sorted(path for path in github.glob("ISSUE_TEMPLATE/*.yml") if path.name != "config.yml")
-    for schema, paths in {
-        "github-workflows": sorted(github.glob("workflows/*.yml")),
-        "github-actions": sorted(github.glob("actions/*/action.yml")),
-        "github-issue-forms": forms,
-        "github-issue-config": [github / "ISSUE_TEMPLATE" / "config.yml"],
-    }.items():
-        session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, paths), silent=True)
+    files = {
+        "workflows": "workflows/*.yml",
+        "actions": "actions/*/action.yml",
+        "issue-forms": "ISSUE_TEMPLATE/[!c]*.yml",
+    }
+    for schema, pattern in files.items():
+        paths = map(str, sorted(github.glob(pattern)))
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.github-{schema}", *paths, silent=True)
 
 
 def check_types(session: nox.Session) -> None:
@@ -318,11 +325,27 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def journeys(session: nox.Session) -> None:
+    """Run every command of the tutorials, those that need JAX and Docker too."""
+    run_module(session, "tests.journeys")
+
+
+@nox.session
+def pictures(session: nox.Session) -> None:
+    """Make docs/pictures from a night of this machine (`-- NIGHT`: of that one)."""
+    run_module(session, "tests.pictures")
+
+
+@nox.session
 def rehearse(session: nox.Session) -> None:
     """Run the nightly workflow on this machine, step by step from its YAML, up to the page in Chromium."""
-    install(session)
-    os.environ["PYTHONPATH"] = str(ROOT)
-    run_command(session, "python", "-m", "tests.rehearsal", *session.posargs)
+    run_module(session, "tests.rehearsal")
+
+
+@nox.session
+def reference(session: nox.Session) -> None:
+    """Write docs/reference/cli.md from the code."""
+    run_module(session, "tests.repo.cli_reference")
 
 
 @nox.session(venv_backend="none")
@@ -331,9 +354,8 @@ def wheels(session: nox.Session) -> None:
     if session.posargs == ["publish"]:
         wheels = sorted(map(str, (ROOT / "dist").glob("nightjar_*")))
         session.run("uv", "publish", "--trusted-publishing", "always", *wheels, external=True)
-        return
-    for package in PACKAGES:
-        session.run("uv", "build", "--quiet", "--out-dir", "dist", package, *session.posargs, external=True)
+    else:
+        session.run("uv", "build", "--quiet", "--all-packages", "--out-dir", "dist", external=True)
 
 
 @nox.session
@@ -349,8 +371,7 @@ def bench(session: nox.Session, name: str) -> None:
     rivals = ROOT / "tests" / "bench" / name / "rivals.txt"
     if rivals.is_file():
         session.install("-r", str(rivals))
-    os.environ["PYTHONPATH"] = str(ROOT)
-    run_command(session, "python", "-m", f"tests.bench.{name}", *session.posargs)
+    run_module(session, f"tests.bench.{name}")
 
 
 @nox.session
@@ -358,8 +379,7 @@ def fuzz(session: nox.Session) -> None:
     """Feed damaged bytes to the readers of traces: `-- --target xplane|hlo --seconds 300`."""
     install(session)
     session.install("-r", str(ROOT / "tests" / "fuzz" / "requirements.txt"))
-    os.environ["PYTHONPATH"] = str(ROOT)
-    run_command(session, "python", "-m", "tests.fuzz", *session.posargs)
+    run_module(session, "tests.fuzz")
 
 
 @nox.session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 import noxfile
+from nightjar_ci.matrix import expand, read_matrix
 
 ROOT = noxfile.ROOT
 DOCS = ROOT / "docs"
@@ -59,3 +61,26 @@ def test_a_link_to_nothing_is_named_and_without_an_address_only_the_text_stays()
     rewrite_links = load_hook().rewrite_links
     assert rewrite_links("[pins](../docker/pins.json)", DOCS / "images.md", DOCS, None)[1] == ["../docker/pins.json"]
     assert rewrite_links("[pins](../docker/versions.json)", DOCS / "images.md", DOCS, None) == ("pins", [])
+
+
+def test_the_matrices_of_the_examples_can_be_run() -> None:
+    matrices = [path for path in (ROOT / "ci" / "examples").rglob("*.toml") if "nightjar.matrix/1" in path.read_text()]
+    jobs = {path.stem: expand(read_matrix(path)) for path in matrices}
+    assert jobs["two-nodes"][0].resources.tasks == 16
+    assert all(jobs.values())
+
+
+def test_the_manifests_of_the_clouds_are_yaml() -> None:
+    blocks = [
+        yaml.safe_load(block)
+        for path in (DOCS / "clouds").glob("*.md")
+        for block in re.findall(r"```yaml\n(.*?)```", path.read_text(), re.DOTALL)
+    ]
+    assert {block.get("kind") for block in blocks} == {"JobSet", None}
+
+
+def test_the_pictures_are_small_and_every_one_is_shown() -> None:
+    pictures = sorted((DOCS / "pictures").iterdir())
+    assert pictures
+    assert [path.name for path in pictures if path.stat().st_size > 200_000] == []
+    assert all(f"pictures/{path.name}" in (DOCS / "index.md").read_text() for path in pictures)

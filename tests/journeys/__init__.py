@@ -1,0 +1,1 @@
+"""The tutorials of docs/journeys, run."""
