@@ -331,12 +331,6 @@ def journeys(session: nox.Session) -> None:
 
 
 @nox.session
-def pictures(session: nox.Session) -> None:
-    """Make docs/pictures from a night of this machine (`-- NIGHT`: of that one)."""
-    run_module(session, "tests.pictures")
-
-
-@nox.session
 def rehearse(session: nox.Session) -> None:
     """Run the nightly workflow on this machine, step by step from its YAML, up to the page in Chromium."""
     run_module(session, "tests.rehearsal")
