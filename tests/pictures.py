@@ -1,4 +1,4 @@
-"""`python -m tests.pictures`: what does the documentation show? Pictures of pages that Nightjar itself made of a real night.
+"""`python -m tests.pictures`: what does the documentation show? Pictures of pages that Nightjar made of a real night.
 
 In: a night folder; where none is named, a night is run first. Out: docs/pictures/*.webp, each below 200 kB.
 """
