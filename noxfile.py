@@ -266,25 +266,15 @@ def check_style(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", "--quiet", *SOURCES)
     session.run("ruff", "check", "--quiet", *SOURCES)
     session.run("lint-imports", "--no-logo", silent=True)
-    session.run("shellcheck", *map(str, sorted(ROOT.glob("docker/*.sh"))), str(ROOT / ".ci" / "run"))
-    check_workflows(session)
+    session.run(
+        "shellcheck",
+        *map(str, sorted(ROOT.glob("docker/*.sh"))),
+        str(ROOT / ".ci" / "run"),
+        str(ROOT / ".github" / "lint.sh"),
+    )
+    session.run(str(ROOT / ".github" / "lint.sh"), external=True)
     dockerfiles = sorted(path for path in ROOT.glob("docker/Dockerfile.*") if path.suffix != ".dockerignore")
     session.run("hadolint", "--config", str(ROOT / "docker" / "hadolint.yaml"), *map(str, dockerfiles), silent=True)
-
-
-def check_workflows(session: nox.Session) -> None:
-    """Runs the linters of .github: syntax and shell, security, the published schemas. Nothing is fetched."""
-    github = ROOT / ".github"
-    session.run("actionlint")
-    session.run("zizmor", "--offline", "--quiet", "--no-progress", str(github), silent=True)
-    files = {
-        "workflows": "workflows/*.yml",
-        "actions": "actions/*/action.yml",
-        "issue-forms": "ISSUE_TEMPLATE/[!c]*.yml",
-    }
-    for schema, pattern in files.items():
-        paths = map(str, sorted(github.glob(pattern)))
-        session.run("check-jsonschema", "--builtin-schema", f"vendor.github-{schema}", *paths, silent=True)
 
 
 def check_types(session: nox.Session) -> None:
