@@ -88,14 +88,17 @@ class Checkpoints:
         state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))["state"]
         return Restored(state, about["position"], History(**about["history"]))
 
-    def save(self, step: int, last: bool, state: State, position: Mapping[str, Any], history: History) -> None:
-        """Saves where it is time to, and after the last step.
+    def is_due(self, step: int, last: bool) -> bool:
+        """Whether it is time to save: every so many steps, and after the last."""
+        return self._manager is not None and bool(self._every) and (step % self._every == 0 or last)
+
+    def save(self, step: int, state: State, position: Mapping[str, Any], history: History) -> None:
+        """Saves the state after so many steps; the one before is removed once this one is whole.
 
         Raises:
             OutputError: the folder cannot be written.
         """
-        if not self._manager or not self._every or (step % self._every and not last):
-            return
+        assert self._manager is not None, "is_due says no where nothing is saved"
         about = {"identity": self._identity, "position": position, "history": dataclasses.asdict(history)}
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
         manager = self._manager

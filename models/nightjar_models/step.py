@@ -48,6 +48,8 @@ class Program:
         state: shapes, types and shardings of the state.
         batch: where a batch lies.
         parameter_count: how many numbers are learned.
+        gradient: parameters and batch to loss and gradients, to be looked into when one is not finite.
+        is_finite: whether all parameters are.
     """
 
     initialize: Callable[[int], State]
@@ -56,6 +58,8 @@ class Program:
     state: State
     batch: NamedSharding
     parameter_count: int
+    gradient: Callable[[list[Array], Batch], Any]
+    is_finite: Callable[[list[Array]], Array]
 
 
 def make_optimizer(config: TrainConfig, matrices: list[bool] | None = None) -> optax.GradientTransformation:
@@ -107,8 +111,11 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         scores = task.measure(assemble(parameters), batch)
         return scores["loss"], scores.get(WEIGHT, 1.0)
 
+    def gradient(parameters: list[Array], batch: Batch) -> tuple[Float[Array, ""], list[Array]]:
+        return accumulate_gradients(loss, parameters, batch, config.compute.accumulate)
+
     def train_step(state: State, batch: Batch) -> tuple[State, Float[Array, ""]]:
-        value, gradients = accumulate_gradients(loss, state.parameters, batch, config.compute.accumulate)
+        value, gradients = gradient(state.parameters, batch)
         updates, memory = optimizer.update(gradients, state.optimizer, state.parameters)
         return State(optax.apply_updates(state.parameters, updates), memory), value
 
@@ -131,6 +138,8 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         state=start.eval_shape(0),  # type: ignore[no-untyped-call]
         batch=batch,
         parameter_count=sum(parameter.size for parameter in shapes.parameters),
+        gradient=gradient,
+        is_finite=jax.jit(lambda parameters: jnp.array([jnp.isfinite(one).all() for one in parameters]).all()),
     )
 
 

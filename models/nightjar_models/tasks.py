@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 
 from nightjar_models.config import TrainConfig
 from nightjar_models.data.pipeline import Data
+from nightjar_models.data.pronunciations import read_pronunciations
 from nightjar_models.data.text import read_text
-from nightjar_models.models import gpt, llama, vit
-from nightjar_models.sizes import GPTConfig, LlamaConfig, ViTConfig
+from nightjar_models.models import diffusion, gpt, llama, moe, t5, vae, vit
+from nightjar_models.sizes import DiffusionConfig, GPTConfig, LlamaConfig, MoEConfig, T5Config, VAEConfig, ViTConfig
 
 Scores = dict[str, Float[Array, ""]]
 
@@ -50,16 +51,43 @@ def find_task(config: TrainConfig) -> Task:
             return _text(lambda rngs: gpt.GPT(model, compute, rngs), gpt.measure, model.length)
         case LlamaConfig():
             return _text(lambda rngs: llama.Llama(model, compute, rngs), llama.measure, model.length)
+        case MoEConfig():
+            return _text(lambda rngs: moe.MoE(model, compute, rngs), moe.measure, model.length)
+        case T5Config():
+            return Task(
+                build=lambda rngs: t5.T5(model, compute, rngs),
+                measure=t5.measure,
+                read=lambda: read_pronunciations(model.length, model.target_length, model.vocabulary),
+                units={"loss": ("nats/token", "lower"), "accuracy": ("fraction", "higher")},
+                item="sequences",
+                items_per_example=1,
+            )
         case ViTConfig():
             from nightjar_models.data.digits import read_digits  # scikit-learn takes two seconds to import
 
-            return Task(
-                build=lambda rngs: vit.ViT(model, compute, rngs),
-                measure=vit.measure,
-                read=read_digits,
-                units={"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
-                item="images",
-                items_per_example=1,
+            return _images(
+                lambda rngs: vit.ViT(model, compute, rngs),
+                vit.measure,
+                lambda: read_digits(model.image, model.channels),
+                {"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
+            )
+        case DiffusionConfig():
+            from nightjar_models.data.noised import read_named_digits
+
+            return _images(
+                lambda rngs: diffusion.UNet(model, compute, rngs),
+                diffusion.measure,
+                lambda: read_named_digits(model.image, model.channels, model.text_length),
+                {"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
+            )
+        case VAEConfig():
+            from nightjar_models.data.noised import read_keyed_digits
+
+            return _images(
+                lambda rngs: vae.VAE(model, compute, rngs),
+                vae.measure,
+                lambda: read_keyed_digits(model.image),
+                {"loss": ("nats/image", "lower"), "reconstruction": ("nats/image", "lower")},
             )
 
 
@@ -73,3 +101,13 @@ def _text(build: Callable[[nnx.Rngs], nnx.Module], measure: Callable[[Any, Any],
         item="tokens",
         items_per_example=length,
     )
+
+
+def _images(
+    build: Callable[[nnx.Rngs], nnx.Module],
+    measure: Callable[[Any, Any], Scores],
+    read: Callable[[], Data],
+    units: dict[str, tuple[str, str]],
+) -> Task:
+    """A model of images, of which each example holds one."""
+    return Task(build=build, measure=measure, read=read, units=units, item="images", items_per_example=1)

@@ -22,10 +22,12 @@ from nightjar_models.checkpoint import Checkpoints, History
 from nightjar_models.config import TrainConfig, describe_config
 from nightjar_models.data.pipeline import Data, held_out_batches, reorder, train_batches
 from nightjar_models.facts import read_facts
+from nightjar_models.flops import find_peak, train_flops
 from nightjar_models.mesh import MeshShape
+from nightjar_models.nans import find_first
 from nightjar_models.result import Curve, Run, Sample
 from nightjar_models.sharding import make_mesh, put_batch
-from nightjar_models.step import Program, State, make_program
+from nightjar_models.step import WEIGHT, Program, State, make_program
 from nightjar_models.tasks import Task, find_task
 
 WARMUP_STEPS = 5  # XLA:CPU is steady from the second step; a GPU's clocks and allocator need a few
@@ -41,6 +43,7 @@ def train(
     out: Path,
     checkpoint_every: int = 0,
     reordered: bool = False,
+    debug_nans: bool = False,
     progress: Progress = lambda step, loss: None,
 ) -> Run:
     """Trains until `config.steps`, or until the loss stops being finite.
@@ -52,6 +55,8 @@ def train(
         out: the folder whose `checkpoints/` is continued from and, with `checkpoint_every`, written.
         checkpoint_every: steps between two checkpoints; 0 writes none.
         reordered: feed the examples of each batch in another order: the same training, up to rounding.
+        debug_nans: look at the parameters after each step, and where one is not finite, say which operation of which
+            layer made the first such number (`first_not_finite` in the run's config).
         progress: called after each step with the number of steps done and the loss.
 
     Raises:
@@ -71,6 +76,7 @@ def train(
         else:
             state, history = restored.state, restored.history
             batches.set_state(restored.position)
+        found: str | None = None
         step, timing = compile_step(program, put_batch(held_out[0], program.batch))
         waits: list[float] = []  # seconds of each step of this process before its batch was there
         for index in range(len(history.losses), config.steps):
@@ -79,20 +85,31 @@ def train(
                 batch = reorder(next(batches), seed, index) if reordered else next(batches)
                 placed = put_batch(batch, program.batch)
                 waits.append(time.perf_counter() - begin)
+                before = [jax.numpy.copy(value) for value in state.parameters] if debug_nans else []
                 state, loss = run_step(step, state, placed)
                 history.step_times.append(time.perf_counter() - begin)
             history.losses.append(loss)
             progress(index + 1, loss)
-            if not math.isfinite(loss):
+            save = checkpoints.is_due(index + 1, index + 1 == config.steps)
+            finite = math.isfinite(loss) and not ((save or debug_nans) and not program.is_finite(state.parameters))
+            if not finite:
+                found = find_first(program.gradient, before, batch) if debug_nans else None
                 break
-            checkpoints.save(index + 1, index + 1 == config.steps, state, batches.get_state(), history)
-    diverged = not math.isfinite(history.losses[-1])
+            if save:
+                checkpoints.save(index + 1, state, batches.get_state(), history)
+        diverged = not program.is_finite(state.parameters) or not math.isfinite(history.losses[-1])
     scores = {} if diverged else evaluate(program, state, held_out)
     return Run(
         status="diverged" if diverged else "completed",
-        config=describe(config, mesh, program, data),
+        config=describe(config, mesh, program, data) | ({"first_not_finite": found} if found else {}),
         curves=[loss_curve(task, history), *score_curves(task, scores, len(history.losses))],
-        samples=[*speed(config, task, history), *input_wait(waits, history), *timing, peak_memory()],
+        samples=[
+            *speed(config, task, history),
+            *use_of_peak(config, mesh, history),
+            *input_wait(waits, history),
+            *timing,
+            peak_memory(),
+        ],
         facts=[read_facts("train_step", step)],
     )
 
@@ -122,7 +139,12 @@ def evaluate(program: Program, state: State, held_out: Iterable[Mapping[str, Any
     one pool of threads.
     """
     scores = [jax.device_get(program.evaluate(state.parameters, put_batch(one, program.batch))) for one in held_out]
-    return {name: float(np.mean([score[name] for score in scores], dtype=np.float64)) for name in scores[0]}
+    weights = [score.get(WEIGHT, 1.0) for score in scores]
+    names = [name for name in scores[0] if name != WEIGHT]
+    return {
+        name: float(np.average(np.array([score[name] for score in scores], np.float64), weights=weights))
+        for name in names
+    }
 
 
 def describe(config: TrainConfig, mesh: MeshShape, program: Program, data: Data) -> dict[str, Any]:
@@ -169,6 +191,17 @@ def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
         return []
     fraction = sum(steady) / sum(history.step_times[-len(steady) :])
     return [Sample(name="input_wait", unit="fraction", better="lower", values=[fraction])]
+
+
+def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[Sample]:
+    """The rate of the model's operations over the steps after warm-up; and, of a GPU whose peak is known, MFU."""
+    steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
+    rate = config.batch_size * train_flops(config.model) * len(steady) / sum(steady)
+    samples = [Sample(name="flop_rate", unit="FLOP/s", better="higher", values=[rate])]
+    peak = find_peak(jax.local_devices()[0].device_kind, config.compute.dtype)
+    if peak is not None:
+        samples.append(Sample(name="mfu", unit="fraction", better="higher", values=[rate / (peak * mesh.size)]))
+    return samples
 
 
 def peak_memory() -> Sample:

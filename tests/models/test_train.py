@@ -78,7 +78,15 @@ def test_another_seed_starts_from_other_parameters(config: TrainConfig) -> None:
 def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
     assert [(found.name, found.steps) for found in whole.curves] == [("loss", list(range(8))), ("eval_loss", [8])]
     samples = {found.name: found for found in whole.samples}
-    assert samples.keys() == {"step_time", "throughput", "input_wait", "lower_time", "compile_time", "peak_memory"}
+    assert samples.keys() == {
+        "step_time",
+        "throughput",
+        "input_wait",
+        "flop_rate",
+        "lower_time",
+        "compile_time",
+        "peak_memory",
+    }
     assert (len(samples["step_time"].values), samples["step_time"].warmup) == (8, 5)
     steady = samples["step_time"].values[5:]
     assert 0 < samples["input_wait"].values[0] < 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import os
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from nightjar_models.errors import DivergedError, InputError
 from nightjar_models.mesh import parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
 from nightjar_models.progress import show_progress
-from nightjar_models.result import dump, prepare_folder, render_result, write_result
+from nightjar_models.result import Run, dump, prepare_folder, render_result, write_result
 
 
 def train(
@@ -39,6 +40,10 @@ def train(
     reordered: Annotated[
         bool,
         typer.Option("--reordered", help="Feed each batch's examples in another order: what rounding does to a curve."),
+    ] = False,
+    debug_nans: Annotated[
+        bool,
+        typer.Option("--debug-nans", help="Say which operation of which layer made the first NaN or infinity; slower."),
     ] = False,
     coordinator: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where process 0 of several waits for the others.")
@@ -86,6 +91,7 @@ def train(
             out=out,
             checkpoint_every=checkpoint_every,
             reordered=reordered,
+            debug_nans=debug_nans,
             progress=progress,
         )
     environment = read_environment()
@@ -102,11 +108,18 @@ def train(
     if leads:
         print(dump(document) if as_json else summarize(document, path))
     if run.status == "diverged":
-        loss = run.curves[0]
-        raise DivergedError(
-            f"{about['job']}: the loss of step {loss.steps[-1]} is {loss.values[-1]}, expected a finite number.",
-            f"lower learning_rate (now {config.learning_rate}) with --set; the curve up to there is in {path}",
-        )
+        raise _diverged(str(about["job"]), run, config.learning_rate, path)
+
+
+def _diverged(job: str, run: Run, learning_rate: float, path: Path) -> DivergedError:
+    loss = run.curves[0]
+    step, value, first = loss.steps[-1], loss.values[-1], run.config.get("first_not_finite")
+    what = f"the loss of step {step} is {value}" if not math.isfinite(value) else f"step {step} left NaN or infinity"
+    hint = f"lower learning_rate (now {learning_rate}) with --set; the curve up to there is in {path}"
+    return DivergedError(
+        f"{job}: {what}, expected a finite number." + (f" The first arose in {first}." if first else ""),
+        hint if first else f"{hint}; --debug-nans says where it began",
+    )
 
 
 def summarize(document: dict[str, Any], path: Path) -> str:

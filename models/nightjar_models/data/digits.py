@@ -1,7 +1,7 @@
 """Which images does every environment have? scikit-learn's 1,797 handwritten digits of 8x8 pixels.
 
 In: the installed scikit-learn. Out: images in [-1, 1] and labels; the last 384 are held out. They were written by other
-people than the first ones, so held-out accuracy speaks of new hands.
+people than the first ones, so held-out accuracy speaks of new hands. Larger images are the same with larger pixels.
 
 Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository.
 """
@@ -18,42 +18,60 @@ from nightjar_models.data.pipeline import Data, Example, digest
 
 HELD_OUT = 384
 BACKGROUND = -1.0
+SIDE = 8
 _BRIGHTEST = 16.0
 
 
 class Images:
-    """Images with their labels."""
+    """Images with their labels.
 
-    def __init__(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
-        self._images, self._labels = images, labels
+    Args:
+        images: float32 [n, 8, 8].
+        labels: int32 [n].
+        side: pixels along each side of what is handed out.
+        channels: one for grey images without a dimension of channels; more repeat the grey one.
+    """
+
+    def __init__(self, images: NDArray[np.float32], labels: NDArray[np.int32], side: int, channels: int) -> None:
+        self._images, self._labels, self._channels = images, labels, channels
+        self._rows = np.arange(side) * SIDE // side
 
     def __len__(self) -> int:
         """How many there are."""
         return len(self._images)
 
     def __getitem__(self, index: int) -> Example:
-        """One image: `image` float32 [8, 8] and `label` int32."""
-        return {"image": self._images[index], "label": self._labels[index]}
+        """One image: `image` float32 [side, side] or [side, side, channels], and `label` int32."""
+        image = self._images[index]
+        if len(self._rows) != SIDE:
+            image = image[self._rows[:, None], self._rows]
+        if self._channels > 1:
+            image = np.repeat(image[..., None], self._channels, axis=-1)
+        return {"image": image, "label": self._labels[index]}
 
 
-def read_digits() -> Data:
+def read_digits(side: int = SIDE, channels: int = 1) -> Data:
     """The digits, split by position."""
-    found: Any = load_digits()
-    images = (found.images / (_BRIGHTEST / 2) - 1).astype(np.float32)
-    labels = found.target.astype(np.int32)
+    images, labels = load()
     counts = np.bincount(labels[:-HELD_OUT], minlength=10)
     return Data(
-        train=Images(images[:-HELD_OUT], labels[:-HELD_OUT]),
-        held_out=Images(images[-HELD_OUT:], labels[-HELD_OUT:]),
+        train=Images(images[:-HELD_OUT], labels[:-HELD_OUT], side, channels),
+        held_out=Images(images[-HELD_OUT:], labels[-HELD_OUT:], side, channels),
         augment=shift,
         digest=digest(images, labels),
         trivial={"majority_accuracy": float((labels[-HELD_OUT:] == counts.argmax()).mean())},
     )
 
 
+def load() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """All images in [-1, 1] and their labels, as they were scanned."""
+    found: Any = load_digits()
+    return (found.images / (_BRIGHTEST / 2) - 1).astype(np.float32), found.target.astype(np.int32)
+
+
 def shift(example: Example, rng: np.random.Generator) -> Example:
     """Moves the image by up to one pixel each way; without it the model learns the 1,413 training images by heart."""
     down, right = rng.integers(0, 3, size=2)
-    padded = np.pad(example["image"], 1, constant_values=BACKGROUND)
-    rows, columns = example["image"].shape
+    padded = np.pad(example["image"], ((1, 1), (1, 1), (0, 0))[: example["image"].ndim], constant_values=BACKGROUND)
+    rows, columns = example["image"].shape[:2]
     return {**example, "image": padded[down : down + rows, right : right + columns]}

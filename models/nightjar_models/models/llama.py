@@ -22,7 +22,7 @@ from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, rms_norm, rotate
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.sharding import parameter
-from nightjar_models.sizes import LlamaConfig
+from nightjar_models.sizes import LlamaConfig, MoEConfig
 
 
 class Llama(nnx.Module):
@@ -63,7 +63,7 @@ class Block(nnx.Module):
 class RotaryAttention(nnx.Module):
     """Causal attention behind a norm: grouped heads, positions as rotations of queries and keys."""
 
-    def __init__(self, config: LlamaConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: LlamaConfig | MoEConfig, compute: Compute, rngs: nnx.Rngs) -> None:
         self.how, self.base = compute.attention, config.rope_base
         D, H, G = config.width, config.heads, config.groups
         K, residual = D // H, (2 * config.layers) ** -0.5

@@ -52,18 +52,18 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
     if not compute.scan_layers:
         for number, block in enumerate(blocks):
             with jax.named_scope(f"{LAYERS}.{number}"):
-                carry = _call(block, compute)(carry, *shared)
+                carry = checkpointed(block, compute)(carry, *shared)
         return carry
     graph, state = nnx.split(blocks)
 
     def step(carry: Any, layer: Any) -> tuple[Any, None]:
-        return _call(nnx.merge(graph, layer), compute)(carry, *shared), None
+        return checkpointed(nnx.merge(graph, layer), compute)(carry, *shared), None
 
     with jax.named_scope(LAYERS):
         return jax.lax.scan(step, carry, state)[0]
 
 
-def _call(block: Any, compute: Compute) -> Callable[..., Any]:
+def checkpointed(block: Any, compute: Compute) -> Callable[..., Any]:
     """The block as a function whose backward pass recomputes what the policy does not keep."""
     if compute.remat == "none":
         return block  # type: ignore[no-any-return]
