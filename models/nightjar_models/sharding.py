@@ -33,7 +33,7 @@ RULES: dict[str, str | None] = {
     "feed_forward": "tensor",
     "width": "fsdp",
     "layers": None,
-    "experts": None,
+    "experts": "expert",
 }
 
 BATCH = ("data", "fsdp", "expert")  # the axes over which the examples of a batch are split

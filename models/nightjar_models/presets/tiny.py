@@ -99,7 +99,7 @@ def t5_tiny() -> TrainConfig:
     Command: nightjar-models train t5_tiny --seed 0 --out OUT
     Hardware: two CPU cores, 0.8 GB of memory.
     Time: 60 s of CPU on a busy machine (an idle one takes about half).
-    Expected: T5EVAL
+    Expected: eval_loss 1.130 nats per phoneme, accuracy 0.648 with seed 0; the spread over seeds is not measured yet.
     Trivial: 3.266 by phoneme frequencies, 2.682 by pairs; accuracy 0.222.
     """
     return TrainConfig(
