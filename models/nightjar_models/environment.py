@@ -17,6 +17,8 @@ from typing import Any
 
 import jax
 
+from nightjar_models.driver import read_driver
+
 IMAGE_VARIABLE = "NIGHTJAR_IMAGE"
 _FLAGS = re.compile(r"XLA_FLAGS|LIBTPU_INIT_ARGS|JAX_\w+|NCCL_\w+")
 _PACKAGES = re.compile(
@@ -39,16 +41,6 @@ def read_environment() -> dict[str, Any]:
         "image": os.environ.get(IMAGE_VARIABLE) or None,
         "driver": read_driver(),
     }
-
-
-def read_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The version of the loaded NVIDIA driver, or None where there is none."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    found = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", text)
-    return found[1] if found else None
 
 
 def read_cpu() -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import socket
 import subprocess
+import tarfile
 import time
 import urllib.error
 import urllib.request
@@ -127,3 +129,14 @@ def make_image(
 
 def verdict_on(image: PackedImage, *failures: str) -> TestedImage:
     return TestedImage(tag=image.tags[0], id=image.id, passed=3, skipped=0, failures=failures)
+
+
+def make_tar(files: dict[str, str]) -> bytes:
+    """A layer: a tar of small files, by path."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return stream.getvalue()

@@ -19,6 +19,7 @@ from nightjar_ci.images.nights.provenance import render_provenance
 from nightjar_ci.images.nights.sbom import read_locked_hashes, read_sbom_packages, render_sbom
 from nightjar_ci.images.tested import summarize_junit
 from nightjar_ci.images.tree import find_checkout
+from tests.ci.registries import make_tar
 
 DIGEST = f"sha256:{'a' * 64}"
 LOCK = f"""# header
@@ -105,14 +106,7 @@ def test_provenance_names_commit_locks_base_and_builder() -> None:
 
 
 def scan(files: dict[str, str]) -> LayerContents:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for path, text in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(text)
-            tar.addfile(member, io.BytesIO(text.encode()))
-    stream.seek(0)
-    with tarfile.open(fileobj=stream) as tar:
+    with tarfile.open(fileobj=io.BytesIO(make_tar(files))) as tar:
         return scan_layer(tar, lambda member: tar.extractfile(member).read())  # type: ignore[union-attr]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
+import os
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,14 @@ from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.nights.push import push_images
 from nightjar_ci.images.tested import TESTS_SCHEMA
 from nightjar_ci.images.tree import find_checkout
-from tests.ci.registries import SOURCE, Registry, run_registry
+from tests.ci.registries import SOURCE, Registry, make_tar, run_registry
 from tests.docker.conftest import reason_without_engine
 
 pytestmark = pytest.mark.docker
 
 CHECKOUT = find_checkout(Path(__file__).parent)
-TAG = "nightjar-test/tiny:cpu"
-NAME = "tiny-cpu"
+TAG = f"nightjar-test/tiny{os.getpid()}:cpu"  # of this process alone: the engine is everybody's
+NAME = f"tiny{os.getpid()}-cpu"
 DAY = "2026-11-21"
 
 
@@ -46,16 +45,6 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
         yield registry
 
 
-def layer(files: dict[str, str]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for path, text in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(text)
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return stream.getvalue()
-
-
 def metadata(name: str, version: str) -> dict[str, str]:
     path = f"opt/nightjar/lib/python3.13/site-packages/{name}-{version}.dist-info/METADATA"
     return {path: f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nVersion: not this\n"}
@@ -65,7 +54,7 @@ def metadata(name: str, version: str) -> dict[str, str]:
 def image(client: DockerClient) -> Iterator[str]:
     """An image of one layer with a Python and a Debian package."""
     status = "Package: bash\nStatus: install ok installed\nVersion: 5.2-1\n"
-    data = layer({**metadata("Jax_Cuda", "0.12.0"), "var/lib/dpkg/status": status})
+    data = make_tar({**metadata("Jax_Cuda", "0.12.0"), "var/lib/dpkg/status": status})
     client.api.import_image_from_data(data, repository=TAG, changes=["USER 10001", 'LABEL "a"="b"'])
     first = client.images.get(TAG).id
     yield TAG
@@ -102,7 +91,8 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     program = tmp_path / "docker"
     program.write_text(DOCKER)
     program.chmod(0o755)
-    labels = {"org.opencontainers.image.base.name": "scratch", "org.opencontainers.image.description": "x"}
+    texts = {"base.name": "scratch", "description": "x", "title": "nightjar/tiny"}
+    labels = {f"org.opencontainers.image.{key}": text for key, text in texts.items()}
     (tmp_path / "docker.json").write_text(json.dumps({"target": {"tiny": {"tags": [TAG], "labels": labels}}}))
     monkeypatch.setenv("REAL_DOCKER", shutil.which("docker") or "")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -153,7 +143,7 @@ def test_another_image_of_a_published_date_is_refused_with_2(
 ) -> None:
     push = ["push", "tiny", "--to", f"{registry.host}/refused", "--date", DAY]
     assert images(*push, "--tests", str(report_on(tmp_path / "t.json"))).returncode == 0
-    client.api.import_image_from_data(layer(metadata("jax", "9")), repository=TAG)
+    client.api.import_image_from_data(make_tar(metadata("jax", "9")), repository=TAG)
     again = images(*push, "--tests", str(report_on(tmp_path / "u.json")))
     assert again.returncode == 2
     assert "a published night never changes" in again.stderr

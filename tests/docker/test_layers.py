@@ -96,7 +96,7 @@ def test_a_secret_a_cache_and_a_log_are_found_where_they_are(
 @contextmanager
 def imported(client: DockerClient, root: Path, *changes: str) -> Iterator[str]:
     """An image of one layer, made of a tar."""
-    tag = "nightjar/test-faults:latest"
+    tag = f"nightjar/test-faults{os.getpid()}:latest"
     client.api.import_image_from_file(str(root), repository=tag, changes=list(changes))
     try:
         yield tag

@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_the_gpt_in_the_models_image_is_trained_and_gated(tree: tuple[Image, ...], tmp_path: Path) -> None:
-    tag = {image.name: image.tag for image in tree}["models"]
+    tag = {image.name: image.tag for image in tree}.get("models")
+    if tag is None:
+        pytest.skip("the models image is not under test")
     command = [sys.executable, "-m", "nightjar_ci", "nightly", str(CHECKOUT / "ci" / "matrix" / "nightly-cpu.toml")]
     options = {
         "--jobs": "gpt_tiny-train-cpu-f32-dp1-s0",

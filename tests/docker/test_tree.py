@@ -52,7 +52,7 @@ def test_docs_list_the_images_of_the_tree() -> None:
 
 def test_every_lock_file_is_in_the_table_of_locks() -> None:
     assert {lock.path for lock in list_locks(CHECKOUT)} == {
-        f"{FOLDER}/{p.name}" for p in (CHECKOUT / FOLDER).glob("*.txt")
+        str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / FOLDER).rglob("*.txt")
     }
 
 

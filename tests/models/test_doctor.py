@@ -14,7 +14,7 @@ from nightjar_models.doctor import gather
 from nightjar_models.doctor.checks import Finding, judge_facts
 from nightjar_models.doctor.cli import app
 from nightjar_models.doctor.facts import Facts, Gpu, Library
-from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, read_driver, run_probe
+from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
 from nightjar_models.doctor.report import render_json, render_report
 
 H100 = Gpu(name="NVIDIA H100", capability=(9, 0), memory_mib=81559, used_mib=3)
@@ -155,13 +155,6 @@ def test_errors_come_before_warnings_and_notes() -> None:
 
 
 # Gathering.
-
-
-def test_the_driver_is_read_from_the_kernel(tmp_path: Path) -> None:
-    text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x)  Sun Jul 27\n"
-    (tmp_path / "version").write_text(text)
-    assert read_driver(tmp_path / "version") == (580, 65, 6)
-    assert read_driver(tmp_path / "none") is None
 
 
 def test_nvidia_smi_is_read_where_it_knows_and_where_it_does_not() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from nightjar_models.environment import read_driver, read_environment, read_git, select_flags
+from nightjar_models.driver import read_driver
+from nightjar_models.environment import read_environment, read_git, select_flags
 
 
 def test_environment_names_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:

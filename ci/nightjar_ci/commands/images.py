@@ -115,9 +115,8 @@ def run_tests(
         typer.echo(shlex.join(argv))
         return
     check_engine()
-    ids = {}
     for image in images:  # an image that is not there is an error here, where pytest would skip its tests
-        ids[image.name] = (image.tag, describe_image(image).id)
+        describe_image(image)
     import subprocess
 
     with tempfile.TemporaryDirectory(prefix="nightjar-tests-") as folder:
@@ -126,6 +125,9 @@ def run_tests(
         if status > 1:
             raise ToolError(f"`{shlex.join(argv)}` ended with exit status {status}, expected 0 or 1.")
         if report is not None:
+            ids = {
+                image.name: (image.tag, describe_image(image).id) for image in images
+            }  # the tests brought them up to date
             write_json(report, summarize_junit(junit.read_text(encoding="utf-8"), ids))
     raise typer.Exit(status)
 

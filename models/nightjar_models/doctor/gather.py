@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_models.doctor.facts import Facts, Gpu, Library, Version, parse_version
+from nightjar_models.driver import read_driver
 
 PROBE = Path(__file__).with_name("probe.py")
 OPTIONAL = {"transformer-engine": "transformer_engine.jax", "nvidia-dali": "nvidia.dali"}
-_DRIVER = Path("/proc/driver/nvidia/version")
 _PACKAGES = re.compile(
     r"jax|jaxlib|jax-cuda\d+-\w+|nvidia-[\w-]+|transformer-engine[\w-]*|flax|optax|orbax-checkpoint|grain|numpy|nightjar-\w+"
 )
@@ -55,7 +55,7 @@ def gather_facts(timeout_s: float) -> Facts:
     return Facts(
         python=platform.python_version(),
         platform=f"{platform.system().lower()}-{platform.machine()}",
-        driver=read_driver(_DRIVER),
+        driver=parse_version(driver) if (driver := read_driver()) else None,
         gpus=ask_nvidia_smi(),
         packages=packages,
         backend=probed["backend"],
@@ -78,15 +78,6 @@ def read_packages() -> dict[str, str]:
         for one in importlib.metadata.distributions()
     }
     return {name: version for name, version in sorted(found.items()) if _PACKAGES.fullmatch(name)}
-
-
-def read_driver(path: Path) -> Version | None:
-    """The version of the loaded NVIDIA kernel driver; None where there is none."""
-    try:
-        found = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", path.read_text(encoding="utf-8"))
-    except OSError:
-        return None
-    return parse_version(found[1]) if found else None
 
 
 def ask_nvidia_smi() -> tuple[Gpu, ...]:

@@ -15,11 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from nightjar_ci.errors import NightjarError
-from nightjar_ci.images.nights.manifests import render_manifest
+from nightjar_ci.images.nights.manifests import EMPTY, render_artifact, render_manifest
 from nightjar_ci.web.registry import INDEX_TYPE, MANIFEST_TYPE, AbsentError, Repository, digest_of
 
-EMPTY = b"{}"
-EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 TESTS_TYPE = "application/vnd.nightjar.image-tests.v1+json"
 NIGHT_TYPE = "application/vnd.nightjar.night.v1+json"
 SBOM_TYPE = "application/vnd.cyclonedx+json"
@@ -51,17 +49,8 @@ def attach(
     """
     repository.put_blob(digest_of(EMPTY), EMPTY)
     repository.put_blob(digest_of(document), document)
-    manifest = render_manifest(
-        {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "artifactType": kind,
-            "config": {"mediaType": EMPTY_TYPE, "digest": digest_of(EMPTY), "size": len(EMPTY)},
-            "layers": [{"mediaType": kind, "digest": digest_of(document), "size": len(document)}],
-            "subject": {"mediaType": subject_type, "digest": digest_of(subject), "size": len(subject)},
-            "annotations": dict(annotations or {}),
-        }
-    )
+    about = {"mediaType": subject_type, "digest": digest_of(subject), "size": len(subject)}
+    manifest = render_artifact(kind, document, annotations=annotations or {}, subject=about)
     answer = repository.put_manifest(digest_of(manifest), manifest, MANIFEST_TYPE)
     if "OCI-Subject" not in answer:  # the registry keeps no list of referrers
         described = {

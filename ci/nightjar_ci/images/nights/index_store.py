@@ -9,8 +9,8 @@ that a write that was lost to another one is made good by the next.
 from __future__ import annotations
 
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.images.nights.artifacts import EMPTY, EMPTY_TYPE, NIGHT_TYPE, find_documents
-from nightjar_ci.images.nights.manifests import render_manifest
+from nightjar_ci.images.nights.artifacts import NIGHT_TYPE, find_documents
+from nightjar_ci.images.nights.manifests import EMPTY, render_artifact
 from nightjar_ci.images.nights.nightly_index import (
     IMAGES_SCHEMA,
     Night,
@@ -93,14 +93,5 @@ def _store(repository: Repository, index: NightlyIndex) -> None:
     document = render_index(index).encode()
     for blob in (EMPTY, document):
         repository.put_blob(digest_of(blob), blob)
-    manifest = render_manifest(
-        {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "artifactType": INDEX_MEDIA_TYPE,
-            "config": {"mediaType": EMPTY_TYPE, "digest": digest_of(EMPTY), "size": len(EMPTY)},
-            "layers": [{"mediaType": INDEX_MEDIA_TYPE, "digest": digest_of(document), "size": len(document)}],
-            "annotations": {"nightjar.schema": IMAGES_SCHEMA},
-        }
-    )
+    manifest = render_artifact(INDEX_MEDIA_TYPE, document, annotations={"nightjar.schema": IMAGES_SCHEMA})
     repository.put_manifest(INDEX_TAG, manifest, MANIFEST_TYPE)

@@ -13,6 +13,9 @@ from typing import Any
 
 from nightjar_ci.web.registry import INDEX_TYPE, MANIFEST_TYPE, digest_of
 
+EMPTY = b"{}"
+EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
+
 
 def render_manifest(document: Mapping[str, Any]) -> bytes:
     """A manifest as bytes: the same document gives the same bytes."""
@@ -32,6 +35,32 @@ def render_index_manifest(images: Mapping[str, bytes]) -> bytes:
             {"mediaType": MANIFEST_TYPE, "digest": digest_of(manifest), "size": len(manifest), "platform": parts}
         )
     return render_manifest({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": described})
+
+
+def render_artifact(
+    kind: str,
+    document: bytes,
+    *,
+    annotations: Mapping[str, str],
+    subject: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The manifest of one document that is no image.
+
+    Args:
+        kind: the document's media type, which is also the artifact's type.
+        document: its bytes, which are a blob; `EMPTY` is the other.
+        annotations: of the manifest.
+        subject: descriptor of the image that it is about; None where it stands alone.
+    """
+    manifest: dict[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_TYPE,
+        "artifactType": kind,
+        "config": {"mediaType": EMPTY_TYPE, "digest": digest_of(EMPTY), "size": len(EMPTY)},
+        "layers": [{"mediaType": kind, "digest": digest_of(document), "size": len(document)}],
+        "annotations": dict(annotations),
+    }
+    return render_manifest(manifest if subject is None else {**manifest, "subject": dict(subject)})
 
 
 def read_platforms(index: Mapping[str, Any]) -> dict[str, str]:
