@@ -55,6 +55,8 @@ def test_every_instruction_of_a_loop_counts_with_its_trips(module: Module) -> No
     kernels = tally_kernels(module)
     assert (kernels["cuBLASLt"].count, kernels["cuBLASLt"].runs) == (3, 3 * LAYERS)  # forward, and two gradients
     assert kernels["cuBLASLt"].flops == 3 * LAYERS * 2 * (ROWS / DEVICES) * WIDTH * WIDTH
+    layer = 2 * ((ROWS // DEVICES) * WIDTH * 2 + WIDTH * WIDTH)  # bfloat16: two activations and a weight
+    assert kernels["cuBLASLt"].bytes == 3 * LAYERS * layer  # cuBLAS's workspace is not moved
     assert sum(work.runs for work in kernels.values()) > sum(work.count for work in kernels.values())
 
 

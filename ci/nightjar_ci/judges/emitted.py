@@ -86,7 +86,8 @@ def _products(before: Facts, after: Facts) -> Iterator[str]:
             cause = "attention that is not fused computes the scores that it masks"
         yield f"FLOPs of matrix products changed by {percent(flops)}: {cause}"
     traffic = _relative(was.bytes, now.bytes)
-    if abs(flops) <= _MATTERS < abs(traffic):
+    same = all(_work(old, kind).runs == _work(new, kind).runs for kind in (*_PRODUCTS, *_ATTENTION))
+    if same and abs(flops) <= _MATTERS < abs(traffic):
         wide = "operands or results in a wider type" if traffic > 0 else "operands or results in a narrower type"
         yield f"matrix products move {percent(traffic)} bytes at equal FLOPs: {wide}"
     for kind in _PRODUCTS:

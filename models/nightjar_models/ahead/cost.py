@@ -32,6 +32,7 @@ PARTIAL = frozenset(("slice", "dynamic-slice", "gather"))
 _ELEMENTS = {1: "s8", 2: "s8", 6: "s8", 10: "f16", 11: "tf32", 12: "f64", 16: "bf16", 32: "f4"} | dict.fromkeys(
     (19, 20, 23, 24, 25, 28, 29, 33), "f8"
 )
+_BYTES = frozenset((2, 6))  # S8 U8
 _FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33))
 
 
@@ -145,8 +146,12 @@ def _bytes(module: Module, one: Any) -> int:
         return 2 * size_bytes(one.shape) + sum(operands[1:])
     if one.opcode in ("dynamic-update-slice", "scatter") and len(operands) > 1:
         return 2 * (operands[1] if one.opcode == "dynamic-update-slice" else operands[-1])
-    written = size_bytes(one.shape.tuple_shapes[0]) if one.opcode == "copy-start" else size_bytes(one.shape)
-    return written + sum(operands)
+    parts = list(one.shape.tuple_shapes)
+    if one.opcode == "copy-start":
+        parts = parts[:1]
+    elif parts and one.custom_call_target.startswith(("__cublas$", "__cudnn$")) and parts[-1].element_type in _BYTES:
+        parts = parts[:-1]  # the workspace: reserved, but not what is moved
+    return sum(size_bytes(part) for part in parts or [one.shape]) + sum(operands)
 
 
 def _fusion_bytes(module: Module, fusion: Any) -> int:
