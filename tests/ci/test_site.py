@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar_ci.cli import main
 from nightjar_ci.documents import write_text
 from nightjar_ci.errors import InputError
 from nightjar_ci.night import read_night, write_night
@@ -210,6 +211,24 @@ def test_the_command_names_the_file_of_the_night_that_is_here() -> None:
 
 
 # From a real store and real night folders.
+
+
+def test_the_report_also_goes_to_the_summary_of_a_workflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    night = leave_night(tmp_path / "nights", 1, make_verdict("regressed"))
+    policies = tmp_path / "policies.toml"
+    policies.write_text('schema = "nightjar.policies/1"\n')
+    summary = tmp_path / "summary"
+    summary.write_text("before\n")
+    given = ["report", str(night), "--policies", str(policies), "--baselines", str(tmp_path), "--summary", str(summary)]
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 0
+    assert summary.read_text() == "before\n" + (night / "summary.md").read_text()
+    assert CELL in summary.read_text()
+    assert capsys.readouterr().out.strip() == str(night / "report.html")
 
 
 def leave_night(folder: Path, day: int, *verdicts: Verdict, **changes: Any) -> Path:
