@@ -394,3 +394,8 @@ def bench_bisect(session: nox.Session) -> None:
 def aot(session: nox.Session) -> None:
     """Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared."""
     bench(session, "aot")
+
+
+def bench_images(session: nox.Session) -> None:
+    """Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes)."""
+    bench(session, "images")

@@ -1,0 +1,37 @@
+"""What does a night cost those who pull it, and those who build it? Real builds, a registry on loopback.
+
+`nox -s bench_images` measures CUDA 12 (an hour, 40 GB of disk, 4 GB to download); `-- --flavor cpu` the same tree in
+minutes, without the goals that only CUDA's sizes make sense of. `--only PART` runs one part, and may be repeated. A
+part is a module beside this file with `measure(flavor) -> list[Row]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from nightjar_ci.images.tree import find_flavors
+from tests.bench.images.workshop import CHECKOUT
+from tests.bench.table import Row, finish, print_rows
+
+PARTS = ("replay", "rebuild", "identity", "delta", "sizes", "leaves")
+
+
+def main() -> int:
+    """Runs the parts, prints a table of each, and returns the exit code."""
+    parser = argparse.ArgumentParser(prog="nox -s bench_images --", description=__doc__)
+    parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
+    parser.add_argument("--flavor", choices=find_flavors(CHECKOUT), default="cuda12", help="of the images")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for part in given.only or PARTS:
+        print(f"measuring: {part}", file=sys.stderr, flush=True)
+        found: list[Row] = import_module(f"tests.bench.images.{part}").measure(given.flavor)
+        print_rows(f"{part}, {given.flavor}", found)
+        rows += found
+    return finish("bench_images", rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

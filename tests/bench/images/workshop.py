@@ -1,0 +1,112 @@
+"""How does the bench build an image of the tree with a lock of its own? In a copy of `docker/`, under tags of its own.
+
+In: a flavour, and a lock. Out: an image of the engine, and what it is made of. Whatever it tags, it removes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from nightjar_ci.images.access import open_secrets
+from nightjar_ci.images.build import GROUND_FLOOR_SCRIPT, inspect_image
+from nightjar_ci.images.nights.pack import PackedImage, Packer
+from nightjar_ci.images.process import check_engine, run_captured, run_streamed
+from nightjar_ci.images.tree import digest_locks, find_checkout, render_bake
+from nightjar_ci.web.registry import Repository
+
+CHECKOUT = find_checkout(Path(__file__).parent)
+CELL = "{image}-{flavor}-py313-amd64"
+FAMILY = re.compile(r"jax|jaxlib|jax-cuda\d+-(pjrt|plugin)")
+
+
+@contextmanager
+def open_workshop() -> Iterator[Path]:
+    """A copy of `docker/`; images tagged nightjar-bench/* are removed afterwards."""
+    check_engine()
+    run_streamed([str(CHECKOUT / GROUND_FLOOR_SCRIPT)], lambda line: None)
+    with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as name:
+        shutil.copytree(CHECKOUT / "docker", Path(name, "docker"))
+        try:
+            yield Path(name)
+        finally:
+            tags = run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "nightjar-bench/*"])
+            for tag in tags.split():
+                run_captured(["docker", "image", "rm", "--force", tag])
+
+
+def build(checkout: Path, image: str, flavor: str, tag: str, options: Sequence[str] = ()) -> float:
+    """Builds an image as `nightjar-bench/IMAGE:TAG` and returns the seconds that it took.
+
+    Args:
+        checkout: a workshop, or the checkout where the image holds its sources.
+        image: of the tree.
+        flavor: its flavour.
+        tag: what to call it.
+        options: further options of bake.
+    """
+    cell = CELL.format(image=image, flavor=flavor)
+    with open_secrets(os.environ) as secrets:
+        sets = ["--set", f"{cell}.tags=nightjar-bench/{image}:{tag}", "--progress", "plain", *options]
+        command = render_bake([image], flavor=flavor, secrets=secrets, options=sets, locks=digest_locks(checkout))
+        began = time.monotonic()
+        run_streamed(command.argv, lambda line: None, cwd=checkout, variables=command.variables)
+        return time.monotonic() - began
+
+
+def layers_of(tag: str) -> tuple[str, tuple[str, ...]]:
+    """The id of an image (the digest of its configuration) and the digests of its layers, uncompressed."""
+    found = inspect_image(tag)
+    match found:
+        case {"Id": str(id_), "RootFS": {"Layers": [*layers]}}:
+            return id_, tuple(map(str, layers))
+    raise AssertionError(f"{tag}: {found!r}")
+
+
+def pack(tags: Sequence[str], memory: Path, repository: Repository | None = None) -> dict[str, PackedImage]:
+    """Compresses the layers of images as `images push` does, and puts them in a repository where one is given."""
+    memory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
+        if repository is None:
+            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say)
+        else:
+            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say)
+        return packer.pack(tags)
+
+
+def other_jax(checkout: Path, flavor: str, version: str) -> None:
+    """Rewrites the lock of the jax image in a workshop: another JAX, and every other package as it is locked.
+
+    Args:
+        checkout: a workshop.
+        flavor: whose lock.
+        version: of jax, jaxlib and the plugins.
+    """
+    lock = checkout / "docker/locks" / f"jax-{flavor}.txt"
+    kept = [line.rstrip(" \\") for line in lock.read_text().splitlines() if line[:1].isalnum()]
+    constraints = checkout / "constraints.txt"
+    constraints.write_text("".join(f"{line}\n" for line in kept if not FAMILY.fullmatch(line.partition("==")[0])))
+    wanted = checkout / "wanted.in"
+    wanted.write_text(f"-r {checkout}/docker/locks/jax-{flavor}.in\njax=={version}\njaxlib=={version}\n")
+    argv = ["uv", "pip", "compile", "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-annotate"]
+    argv += ["--python-version", "3.13", "--python-platform", "x86_64-manylinux_2_28", "--upgrade"]
+    run_captured([*argv, "--constraints", str(constraints), "--output-file", str(lock), str(wanted)])
+
+
+def locked_version(checkout: Path, flavor: str, package: str) -> str:
+    """The version of a package that the lock of the jax image names for Python 3.13 (its last entry)."""
+    text = (checkout / "docker/locks" / f"jax-{flavor}.txt").read_text()
+    versions: list[str] = re.findall(rf"^{package}==(\S+)", text, re.MULTILINE)
+    return versions[-1]
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
