@@ -55,7 +55,7 @@ split_lock() { # LOCK [BELOW...]
     awk -v name="$name" '/^[A-Za-z0-9]/ { split($1, part, "=="); keep = part[1] == name } keep && !/^ +#/' "$lock" \
       >>"/layers/$(layer_of "$name").txt"
   done
-  [ "${CUDA:-wheels}" = wheels ] || for name in cuda-core cuda-blas cuda-sparse cudnn comm; do : >"/layers/$name.txt"; done
+  [ "${CUDA:-wheels}" = wheels ] || for name in cuda-{core,blas,sparse} cudnn nccl nvshmem; do : >"/layers/$name.txt"; done
 }
 
 install_packages() {

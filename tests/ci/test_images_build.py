@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.build import BuildReport, build_images, needs_ground_floor
+from nightjar_ci.images.build import BuildReport, build_images, find_hint, needs_ground_floor
 from nightjar_ci.images.process import ToolError, check_engine
 from nightjar_ci.images.tree import Image
 
@@ -86,6 +86,19 @@ def test_a_failed_step_is_told_with_its_last_lines(fake: Path) -> None:
     with pytest.raises(ToolError, match="no space left on device") as caught:
         build(fake)
     assert caught.value.exit_code == 3
+    assert "docker builder prune" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("error: Hash mismatch for `six==1.17.0`", "another file than the one that was locked"),
+        ("Because there is no version of jax==99 and you require", "a pin that the index does not have"),
+    ],
+)
+def test_a_changed_wheel_and_a_pin_that_is_not_there_are_told_with_the_next_step(said: str, hint: str) -> None:
+    assert hint in str(find_hint(said))
+    assert find_hint("a compiler failed") is None
 
 
 def test_an_engine_that_does_not_answer_is_a_machine_failure_with_the_next_step(fake: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_quiet_night_costs_nothing_and_a_new_cudnn_costs_its_layer() -> None:
     cost = replay(NIGHTS, read_layers(CHECKOUT).layer_of)
     assert (cost.nights, cost.changed_nights) == (4, 3)
     assert cost.pulled_bytes == (1094 + 700 + 94) * MB
-    assert {layer.name: layer.pulls for layer in cost.layers} == {"cudnn": 2, "comm": 1, "jaxlib": 2, "pure": 2}
+    assert {layer.name: layer.pulls for layer in cost.layers} == {"cudnn": 2, "nccl": 1, "jaxlib": 2, "jax": 2}
     assert replay(NIGHTS, one_layer).pulled_bytes == 3 * 1094 * MB
 
 
@@ -119,6 +119,19 @@ def test_a_night_that_does_not_resolve_ends_with_what_uv_says(tmp_path: Path, mo
         past(tmp_path).resolve(list_days(date(2026, 3, 1), 2), lambda day: None)
     assert caught.value.exit_code == 3
     assert "upload times" in str(caught.value.hint)
+
+
+def test_resolutions_are_kept_for_the_requirements_and_not_for_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_uv(tmp_path, f'echo >>{tmp_path}/calls; echo "packages = []"', monkeypatch)
+    days = list_days(date(2026, 3, 1), 1)
+    for text in ("jax\n", "# why\njax\n", "-r more.in\njax\n", "-r more.in\njax\n"):
+        (tmp_path / "more.in").write_text("flax\n")
+        night = past(tmp_path)
+        (tmp_path / "jax.in").write_text(text)
+        night.resolve(days, lambda day: None)
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2
 
 
 def test_a_package_without_a_wheel_counts_with_its_source() -> None:

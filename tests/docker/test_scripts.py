@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from nightjar_ci.images.layers import read_layers
 from tests.docker.conftest import CHECKOUT
 
 NOBODY = 65534
@@ -76,3 +78,52 @@ def test_python_layer_refuses_a_layer_that_it_does_not_know(environ: dict[str, s
     done = script("python-layer.sh", "wheel", environ=environ)
     assert done.returncode == 2
     assert "unknown layer 'wheel': expected tools, split, install, source or wheels" in done.stderr
+
+
+def split(folder: Path, lock: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs the step `split` on a lock, with its three folders moved to one that is the test's own."""
+    (folder / "locks").mkdir(parents=True, exist_ok=True)
+    (folder / "locks/jax.txt").write_text(lock)
+    text = (CHECKOUT / "docker/python-layer.sh").read_text()
+    layers = CHECKOUT / "docker/layers.txt"
+    text = text.replace("/usr/local/share/nightjar/layers.txt", str(layers))
+    text = text.replace('"/layers', f'"{folder}/layers').replace("-p /layers", f"-p {folder}/layers")
+    text = text.replace("=/locks/", f"={folder}/locks/")
+    (folder / "python-layer.sh").write_text(text)
+    argv = ["bash", str(folder / "python-layer.sh"), "split", "jax"]
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+
+
+def parts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (folder / "layers").iterdir()}
+
+
+def test_a_new_cudnn_changes_the_part_of_one_layer_and_comments_change_none(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    lock = (CHECKOUT / "docker/locks/jax-cuda12.txt").read_text()
+    cudnn = re.search(r"^nvidia-cudnn-cu12==(\S+)", lock, re.MULTILINE)
+    assert cudnn is not None
+    changed = lock.replace(f"cudnn-cu12=={cudnn[1]}", "cudnn-cu12==9.99.0.1").replace("# via", "# because of")
+    for name, text in {"old": lock, "new": changed}.items():
+        assert split(tmp_path / name, text, environ).returncode == 0
+    old, new = parts(tmp_path / "old"), parts(tmp_path / "new")
+    assert [name for name in old if old[name] != new[name]] == ["cudnn.txt"]
+    assert "9.99.0.1" in new["cudnn.txt"]
+    entries = sum(len(re.findall(r"^[a-z]", text, re.MULTILINE)) for text in old.values())
+    assert entries == len(re.findall(r"^[a-z]", lock, re.MULTILINE))
+
+
+def test_layers_are_the_same_to_the_script_and_to_the_planner(environ: dict[str, str], tmp_path: Path) -> None:
+    split(tmp_path, (CHECKOUT / "docker/locks/te-cuda12.txt").read_text(), environ)
+    rules = read_layers(CHECKOUT)
+    for name, text in parts(tmp_path).items():
+        for package in re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE):
+            assert f"{rules.layer_of(package)}.txt" == name
+
+
+def test_a_lock_that_is_not_the_one_of_the_checkout_is_not_built(environ: dict[str, str], tmp_path: Path) -> None:
+    stale = {**environ, "EXPECTED_SHA256": "0" * 64}
+    done = split(tmp_path, "six==1.17.0 \\\n    --hash=sha256:00\n", stale)
+    assert done.returncode == 3
+    assert "jax.txt of the build context is not that of the checkout" in done.stderr

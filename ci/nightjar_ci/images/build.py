@@ -20,6 +20,20 @@ from nightjar_ci.images.tree import Image, digest_locks, render_bake
 GROUND_FLOOR = "nightjar/ground-floor:"
 GROUND_FLOOR_SCRIPT = "docker/ground-floor.sh"
 _STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
+_HINTS = (
+    (
+        re.compile(r"no space left on device", re.IGNORECASE),
+        "`docker builder prune` frees the build cache, `docker image prune` the images that builds have replaced",
+    ),
+    (
+        re.compile(r"hash mismatch", re.IGNORECASE),
+        "the index serves another file than the one that was locked: is it the right index? Never lock it anew unseen",
+    ),
+    (
+        re.compile(r"there is no version of|no solution found|was not found in the package registry", re.IGNORECASE),
+        "a pin that the index does not have: correct it in docker/locks, or run `nightjar-ci images lock --upgrade`",
+    ),
+)
 _MOUNTS = re.compile(r"( --mount=\S+)*\s+")
 
 
@@ -75,10 +89,24 @@ def build_images(
         locks = digest_locks(checkout)
         revision = find_revision(checkout)
         command = render_bake(names, flavor=flavor, revision=revision, secrets=secrets, options=options, locks=locks)
-        run_streamed(command.argv, lambda line: _report_step(line, on_step), cwd=checkout, variables=command.variables)
+        try:
+            run_streamed(
+                command.argv, lambda line: _report_step(line, on_step), cwd=checkout, variables=command.variables
+            )
+        except ToolError as error:
+            raise ToolError(error.message, find_hint(error.message)) from None
     return BuildReport(
         images=tuple(describe_image(image) for image in images), duration_s=round(time.monotonic() - started, 1)
     )
+
+
+def find_hint(said: str) -> str | None:
+    """What to do about a failed build, from what it said; None where that says it all.
+
+    >>> find_hint("write /target/x: no space left on device")
+    '`docker builder prune` frees the build cache, `docker image prune` the images that builds have replaced'
+    """
+    return next((hint for words, hint in _HINTS if words.search(said)), None)
 
 
 def needs_ground_floor(base: str, *, exists: bool) -> bool:

@@ -93,9 +93,15 @@ class PastNights:
         return {url: known[_file_name(url)] for url in urls}
 
     def _key(self) -> str:
-        texts = [path.read_bytes() for path in sorted(self.source.parent.glob("*.in"))]
-        key = b"\0".join((*texts, self.source.name.encode(), self.python.encode(), self.platform.encode()))
+        key = b"\0".join((*_read_sources(self.source), self.python.encode(), self.platform.encode()))
         return hashlib.sha256(key).hexdigest()[:12]
+
+
+def _read_sources(source: Path) -> list[bytes]:
+    """The requirements of a file and of those that it names by `-r`, without comments."""
+    lines = [line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines()]
+    named = [source.parent / line.removeprefix("-r").strip() for line in lines if line.startswith("-r")]
+    return ["\n".join(filter(None, lines)).encode(), *(text for path in named for text in _read_sources(path))]
 
 
 def ask_size(url: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nightjar_ci.images.process import ToolError, run_captured
 from tests.bench.images.workshop import CHECKOUT, build, open_workshop, say
 from tests.bench.table import Row
+from tests.docker.test_te import WITH_DRIVER
 
 TE = "import transformer_engine.jax as te, transformer_engine_jax as x; print(len(x.registrations()))"
 DALI = "import nvidia.dali as d; from nvidia.dali import fn; print(d.__version__)"
@@ -26,7 +27,7 @@ def measure(flavor: str) -> list[Row]:
             took = build(CHECKOUT, image, flavor, "leaf")
             argv = ["docker", "run", "--rm", "--network", "none", "--env", "JAX_PLATFORMS=cpu"]
             try:
-                said = run_captured([*argv, f"nightjar-bench/{image}:leaf", "python", "-c", code]).strip()
+                said = run_captured([*argv, f"nightjar-bench/{image}:leaf", "sh", "-c", WITH_DRIVER, code]).strip()
                 works = 1.0
             except ToolError as error:
                 said, works = error.message, 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.bench.images.workshop import CELL, build, open_workshop
 from tests.bench.table import Row
 
-CHANGED = ("jaxlib", "pure")  # the builder stages of a night with a new JAX
+CHANGED = ("jaxlib", "jax")  # the builder stages of a night with a new JAX
 
 
 def measure(flavor: str) -> list[Row]:
