@@ -396,6 +396,7 @@ def aot(session: nox.Session) -> None:
     bench(session, "aot")
 
 
+@nox.session
 def bench_images(session: nox.Session) -> None:
     """Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes)."""
     bench(session, "images")
