@@ -106,7 +106,6 @@ def fetch_pip(lock: str, index: str, certificates: str | None) -> Path:
         index: a simple index (PEP 503).
         certificates: a CA bundle, or None for the system's.
     """
-
     address = urllib.parse.urlsplit(index)
     host = address.netloc.rpartition("@")[2]
     headers = {}
@@ -205,8 +204,7 @@ def run_command(session: nox.Session, *command: str) -> None:
     """Runs a command of Nightjar and keeps its exit code: 1 no, 2 input, 3 machine, 4 cannot tell."""
     path = os.pathsep.join([*(session.bin_paths or []), os.environ.get("PATH", os.defpath)])
     program = shutil.which(command[0], path=path) or command[0]
-    code = subprocess.call([program, *command[1:]], env={**os.environ, "PATH": path})
-    if code:
+    if code := subprocess.call([program, *command[1:]], env={**os.environ, "PATH": path}):
         raise SystemExit(code)  # nox itself would make a 1 of every code
 
 
@@ -352,8 +350,7 @@ def lock(session: nox.Session) -> None:
 def bench(session: nox.Session, name: str) -> None:
     """Installs the rivals that `tests/bench/<name>/rivals.txt` pins and runs `tests/bench/<name>`."""
     install(session)
-    rivals = ROOT / "tests" / "bench" / name / "rivals.txt"
-    if rivals.is_file():
+    if (rivals := ROOT / "tests" / "bench" / name / "rivals.txt").is_file():
         session.install("-r", str(rivals))
     run_module(session, f"tests.bench.{name}")
 
