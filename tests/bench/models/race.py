@@ -21,7 +21,7 @@ import numpy as np
 
 from nightjar_models.errors import NightjarError
 
-ROUNDS, STEPS = 9, 12
+ROUNDS, STEPS = 7, 8
 SAME_LOSS = 1e-3  # float32, another order of sums: 2e-6 was seen
 
 

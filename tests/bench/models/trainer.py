@@ -24,7 +24,7 @@ from nightjar_models.tasks import find_task
 from nightjar_models.train import train
 from tests.bench.table import Row
 
-BLOCKS, STEPS = 13, 10
+BLOCKS, STEPS = 9, 8
 GOAL = 0.03
 WAIT_GOAL = 0.02
 
