@@ -33,7 +33,7 @@ class Files(torch.utils.data.Dataset[tuple[np.ndarray, int]]):  # type: ignore[m
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        return decode_jpeg(self.paths[index], SIDE), self.labels[index]
+        return decode_jpeg(self.paths[index], SIDE).copy(), self.labels[index]  # PyTorch wants memory of its own
 
 
 def measure() -> list[Row]:
@@ -42,7 +42,12 @@ def measure() -> list[Row]:
         folder = Path(name)
         write_jpegs(folder, FILES)
         torch_loader = torch.utils.data.DataLoader(
-            Files(folder), BATCH, shuffle=True, num_workers=2, persistent_workers=True
+            Files(folder),
+            BATCH,
+            shuffle=True,
+            num_workers=2,
+            persistent_workers=True,
+            multiprocessing_context="forkserver",
         )
         epochs: dict[str, Callable[[], int]] = {
             "Grain": lambda: sum(len(b["label"]) for b in grain_batches(folder, batch_size=BATCH, side=SIDE)),
