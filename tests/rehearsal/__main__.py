@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where everything is left; default: a new temporary folder")
     parser.add_argument("--jobs", default="vit_tiny*", help="glob of the jobs to run, default %(default)s; '*' for all")
     parser.add_argument("--workflow", default="nightly.yml", help="a file of .github/workflows, default %(default)s")
+    parser.add_argument("--event", default="schedule", help="what set it off, default %(default)s; push for docs.yml")
     asked = parser.parse_args()
     missing = [name for name, found in (("chromium", CHROMIUM), ("docker-registry", _registry_program())) if not found]
     if missing:
@@ -46,14 +47,14 @@ def main() -> int:
     with registry(folder / "registry") as address:
         stand_ins = StandIns(folder, checkout)
         stand_ins.artifacts.mkdir(parents=True, exist_ok=True)
-        runner = Runner(checkout, stand_ins, contexts(f"{address}/nightjar", asked.jobs))
+        runner = Runner(checkout, stand_ins, contexts(f"{address}/nightjar", asked.jobs, asked.event))
         runner.run(read_workflow(checkout / ".github" / "workflows" / asked.workflow, checkout))
     print_steps(runner.done)
     print(look_at(stand_ins.pages, folder / "page.png"))
     return 1 if failures(runner.done) else 0
 
 
-def contexts(repository: str, jobs: str) -> dict[str, object]:
+def contexts(repository: str, jobs: str, event: str) -> dict[str, object]:
     """The contexts of a run, as GitHub would fill them for a repository with two variables set."""
     github = {
         "repository": "owner/nightjar",
@@ -63,7 +64,7 @@ def contexts(repository: str, jobs: str) -> dict[str, object]:
         "actor": "somebody",
         "token": "none",
         "ref": "refs/heads/main",
-        "event_name": "schedule",
+        "event_name": event,
     }
     variables = {"NIGHTJAR_REPOSITORY": repository, "NIGHTJAR_JOBS": jobs}
     return {"github": github, "vars": variables, "secrets": {}, "runner": {"os": "Linux"}}
