@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.bench.images.workshop import CELL, build, open_workshop
+import uuid
+from pathlib import Path
+
+from tests.bench.images.workshop import build, open_workshop
 from tests.bench.table import Row
 
 CHANGED = ("jaxlib", "jax")  # the builder stages of a night with a new JAX
@@ -13,9 +16,21 @@ def measure(flavor: str) -> list[Row]:
     with open_workshop() as checkout:
         build(checkout, "jax", flavor, "rebuild")
         same = min(build(checkout, "jax", flavor, "rebuild") for _ in range(3))
-        only = ["--set", f"{CELL.format(image='jax', flavor=flavor)}.no-cache-filter={','.join(CHANGED)}"]
-        new = min(build(checkout, "jax", flavor, "rebuild", only) for _ in range(2))
+        pristine = (checkout / "docker/Dockerfile.jax").read_text()
+        times = []
+        for _ in range(2):
+            forget_stages(checkout, pristine)
+            times.append(build(checkout, "jax", flavor, "rebuild"))
     return [
         Row(name="nothing changed", ours=same, goal=5.0, unit="s"),
-        Row(name="a new JAX, wheels in the cache", ours=new, goal=30.0, unit="s"),
+        Row(name="a new JAX, wheels in the cache", ours=min(times), goal=30.0, unit="s"),
     ]
+
+
+def forget_stages(checkout: Path, dockerfile: str) -> None:
+    """Makes the stages of a new JAX run again, by a step of each that was never run before."""
+    for stage in CHANGED:
+        begin = f"FROM tools AS {stage}\n"
+        assert begin in dockerfile
+        dockerfile = dockerfile.replace(begin, f"{begin}RUN : {uuid.uuid4()}\n")
+    (checkout / "docker/Dockerfile.jax").write_text(dockerfile)
