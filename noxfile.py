@@ -74,9 +74,6 @@ def pip_files(environ: Mapping[str, str]) -> list[Path]:
     return [*files, Path(environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in environ else files
 
 
-# The tool environment, made once from docker/locks/tools.txt.
-
-
 def make_tools(settings: Mapping[str, str]) -> Path:
     """Makes `.nox/tools` with nox and uv, hashes checked, unless it is there already.
 
@@ -208,11 +205,11 @@ def run_command(session: nox.Session, *command: str) -> None:
         raise SystemExit(code)  # nox itself would make a 1 of every code
 
 
-def run_module(session: nox.Session, module: str) -> None:
-    """Installs, and runs a module of tests/ with what stands after `--`."""
+def run_module(session: nox.Session, module: str, *arguments: str) -> None:
+    """Installs, and runs a module of tests/ with these arguments and what stands after `--`."""
     install(session)
     os.environ["PYTHONPATH"] = str(ROOT)
-    run_command(session, "python", "-m", module, *session.posargs)
+    run_command(session, "python", "-m", module, *arguments, *session.posargs)
 
 
 @nox.session
@@ -241,7 +238,7 @@ def tests(session: nox.Session) -> None:
     """Lint, types and tests; what this machine lacks (Docker, Chromium, PostgreSQL) is skipped with its reason."""
     install(session)
     check_style(session)
-    check_types(session)
+    session.run("mypy", "--no-error-summary", *SOURCES)
     session.run("pytest", *session.posargs)
 
 
@@ -256,7 +253,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Type-check packages, tests and this file."""
     install(session)
-    check_types(session)
+    session.run("mypy", "--no-error-summary", *SOURCES)
 
 
 def check_style(session: nox.Session) -> None:
@@ -264,20 +261,11 @@ def check_style(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", "--quiet", *SOURCES)
     session.run("ruff", "check", "--quiet", *SOURCES)
     session.run("lint-imports", "--no-logo", silent=True)
-    session.run(
-        "shellcheck",
-        *map(str, sorted(ROOT.glob("docker/*.sh"))),
-        str(ROOT / ".ci" / "run"),
-        str(ROOT / ".github" / "lint.sh"),
-    )
+    scripts = [*sorted(ROOT.glob("docker/*.sh")), ROOT / ".ci" / "run", ROOT / ".github" / "lint.sh"]
+    session.run("shellcheck", *map(str, scripts))
     session.run(str(ROOT / ".github" / "lint.sh"), external=True)
     dockerfiles = sorted(path for path in ROOT.glob("docker/Dockerfile.*") if path.suffix != ".dockerignore")
     session.run("hadolint", "--config", str(ROOT / "docker" / "hadolint.yaml"), *map(str, dockerfiles), silent=True)
-
-
-def check_types(session: nox.Session) -> None:
-    """Runs mypy in strict mode."""
-    session.run("mypy", "--no-error-summary", *SOURCES)
 
 
 @nox.session(venv_backend="none")
@@ -288,6 +276,12 @@ def system(session: nox.Session) -> None:
     packages = ["chromium", "docker-registry", "postgresql", "skopeo", "umoci", "git", "ca-certificates"]
     session.run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, external=True, env=environment)
     session.run(str(ROOT / "docker" / "engine.sh"), external=True)
+
+
+@nox.session
+def slurm(session: nox.Session) -> None:
+    """Run the Slurm tests on a cluster of this machine, two nodes of which one fails; installs Slurm (Debian, root)."""
+    run_module(session, "tests.ci.slurm_lab", "2", "--", "pytest", "-m", "slurm", "tests/ci/test_executors_slurm.py")
 
 
 @nox.session
@@ -397,3 +391,9 @@ def aot(session: nox.Session) -> None:
 def bench_images(session: nox.Session) -> None:
     """Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes)."""
     bench(session, "images")
+
+
+@nox.session
+def bench_run(session: nox.Session) -> None:
+    """Measure what a run adds to its jobs: a thousand of one second, two at a time (`-- --work sleep --jobs 100`)."""
+    bench(session, "run")

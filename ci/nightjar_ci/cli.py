@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "baseline": "Train every cell of a matrix with many seeds and write its baselines.",
         "facts": "Compare the compile facts of two results, in words and number by number.",
         "matrix": "Print the jobs that a matrix stands for.",
+        "render": "Print the batch script or the manifest that a job of a matrix becomes; nothing is run.",
         "adapt": "Make a result of what another program wrote.",
         "store": "Print what the store remembers: nights, the measures of a cell, or the history of one.",
         "query": "Ask the store in SQL.",

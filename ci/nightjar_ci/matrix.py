@@ -263,3 +263,8 @@ def _check_place(executor: str, environment: str, resources: Resources) -> None:
             f"the executor {executor!r} runs a job as one process, and resources ask for {resources.nodes} nodes of "
             f"{resources.tasks_per_node} tasks: expected {' or '.join(able)}"
         )
+    if resources.pinned_cpus and not EXECUTORS[executor].pins_cpus:
+        raise ValueError(
+            f"the executor {executor!r} chooses processors itself: expected no pinned_cpus = {resources.pinned_cpus!r} "
+            "but cpus_per_task, and for timings an option such as --exclusive"
+        )

@@ -113,6 +113,17 @@ class Lab:
         _kill(_inside(self._namespaces[node]))
         self._daemons.pop(node).wait()
 
+    @contextmanager
+    def without_names(self) -> Iterator[None]:
+        """The names of the nodes resolve nowhere while the context lives."""
+        hosts = self.folder / "hosts"
+        kept = hosts.read_text()
+        hosts.write_text(Path("/etc/hosts").read_text())
+        try:
+            yield
+        finally:
+            hosts.write_text(kept)
+
     def _daemon(self, name: str, program: str, *options: str) -> None:
         inside = 'mount --bind "$0" /etc/hosts && exec "$@"'
         command = [_find(program) or program, *options]
@@ -234,8 +245,19 @@ def _kill(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def install() -> None:
+    """Installs Slurm with apt, where it is missing and that can be done."""
+    if find_obstacle() is None or os.getuid() != 0 or _find("apt-get") is None:
+        return
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    options = ("-qq", "install", "-y", "--no-install-recommends")
+    for command in (("apt-get", "-qq", "update"), ("apt-get", *options, "slurm-wlm", "munge")):
+        subprocess.run(command, env=environ, check=False, stdout=sys.stderr)
+
+
 def main(arguments: list[str]) -> int:
-    """Runs a command beside a cluster."""
+    """Runs a command beside a cluster; installs Slurm first, where it is missing."""
+    install()
     obstacle = find_obstacle()
     if obstacle is not None:
         print(f"error: {obstacle}", file=sys.stderr)

@@ -19,6 +19,7 @@ from nightjar_ci.environments import PreparedEnvironment
 from nightjar_ci.executors import process
 from nightjar_ci.executors.docker import DockerExecutor, render_docker_run
 from nightjar_ci.outcome import Outcome
+from nightjar_ci.resources import Resources
 from tests.ci.jobs import make_job
 
 FAKES = Path(__file__).parents[1] / "fakes" / "bin"
@@ -33,8 +34,7 @@ def test_a_job_is_rendered_as_docker_run() -> None:
         folder=Path("/nights/n/jobs/demo"),
         user="1000:100",
         variables={"NIGHTJAR_OUT": "/out", "HOME": "/tmp"},
-        memory="8g",
-        cpus=2,
+        resources=Resources(memory="8G", cpus_per_task=2),
         options=("--gpus", "all"),
     )
     assert rendered == (
@@ -46,6 +46,19 @@ def test_a_job_is_rendered_as_docker_run() -> None:
         *("--gpus", "all"),
         *("--entrypoint", "nightjar-models", IMAGE, "train", "gpt_tiny", "--out", "/out"),
     )
+
+
+def test_gpus_come_with_shared_memory_and_limits_that_nccl_wants_and_pins_replace_a_share() -> None:
+    def render(resources: Resources) -> str:
+        rendered = render_docker_run(
+            IMAGE, ("x",), name="n", folder=Path("/f"), user="0:0", variables={}, resources=resources
+        )
+        return " ".join(rendered[rendered.index("--mount") + 2 : rendered.index("--entrypoint")])
+
+    assert render(Resources()) == ""
+    assert render(Resources(gpus_per_task=2)) == "--gpus 2 --shm-size 8g --ulimit memlock=-1 --ulimit stack=67108864"
+    assert "--shm-size 32g" in render(Resources(gpus_per_task=8, shm="32G"))
+    assert render(Resources(pinned_cpus="2-3", cpus_per_task=2, shm="1G")) == "--cpuset-cpus 2-3 --shm-size 1g"
 
 
 @pytest.fixture
@@ -197,3 +210,29 @@ def test_a_command_that_a_real_image_lacks_is_not_started(tmp_path: Path, real_i
 def test_a_real_container_that_is_killed_says_so(tmp_path: Path, real_image: str) -> None:
     outcome = run(tmp_path, "/bin/sh", "-c", "kill -KILL $$", image=real_image)
     assert (outcome.state, outcome.signal) == ("killed", "SIGKILL")
+
+
+@pytest.mark.docker
+def test_a_real_container_keeps_to_its_processor_and_its_shared_memory(tmp_path: Path, real_image: str) -> None:
+    last = str(max(os.sched_getaffinity(0)))
+    text = (
+        "while read -r key value; do case $key in Cpus_allowed_list:) echo $value;; esac; done < /proc/self/status;"
+        "while read -r _ where _ how _; do case $where in /dev/shm) echo $how;; esac; done < /proc/mounts"
+    )
+    wanted = Resources(pinned_cpus=last, shm="32M")
+    outcome = run(tmp_path, "/bin/sh", "-c", text, image=real_image, resources=wanted)
+    assert outcome.completed, outcome.message
+    cpus, shm = (tmp_path / "job" / "stdout.log").read_text().splitlines()
+    assert cpus == last
+    assert "size=32768k" in shm
+
+
+@pytest.mark.docker
+def test_the_peak_memory_of_a_real_container_is_that_of_its_largest_process(tmp_path: Path, real_image: str) -> None:
+    grow = (
+        "x=0123456789abcdef; for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do x=$x$x; done; sleep 3"
+    )
+    outcome = run(tmp_path, "/bin/sh", "-c", grow, image=real_image)
+    assert outcome.completed, outcome.message
+    assert outcome.peak_rss_bytes is not None
+    assert outcome.peak_rss_bytes > 32e6  # 16 bytes, doubled 21 times

@@ -15,6 +15,7 @@ from nightjar_ci.executors import process
 from nightjar_ci.executors.local import LocalExecutor
 from nightjar_ci.job import Job
 from nightjar_ci.outcome import Outcome
+from nightjar_ci.resources import Resources
 from tests.ci.jobs import HERE, make_job, python
 
 
@@ -69,10 +70,22 @@ def test_the_peak_memory_is_that_of_the_job(tmp_path: Path) -> None:
     assert 400e6 < peak < 600e6
 
 
-def test_the_peak_memory_of_a_job_smaller_than_ourselves_is_unknown(tmp_path: Path) -> None:
-    ballast = b"x" * 50_000_000  # the job is Python without anything, some 10 MB
-    assert run(make_job(*python("pass")), tmp_path).peak_rss_bytes is None
-    assert len(ballast) == 50_000_000
+def test_the_peak_memory_of_a_job_smaller_than_ourselves_is_its_own(tmp_path: Path) -> None:
+    ballast = b"x" * 200_000_000
+    peak = run(make_job(*python("x = bytearray(50_000_000)")), tmp_path).peak_rss_bytes
+    assert peak is not None
+    assert 50e6 < peak < 150e6
+    assert len(ballast) == 200_000_000
+
+
+def test_a_job_stays_on_the_processor_that_it_is_pinned_to(tmp_path: Path) -> None:
+    last = max(os.sched_getaffinity(0))
+    program = "import os; print(sorted(os.sched_getaffinity(0)))"
+    assert run(make_job(*python(program), resources=Resources(pinned_cpus=str(last))), tmp_path).completed
+    assert (tmp_path / "stdout.log").read_text() == f"[{last}]\n"
+    outcome = run(make_job(*python(program), resources=Resources(pinned_cpus="4000-4001")), tmp_path)
+    assert outcome.state == "not_started"
+    assert "Hint: has this machine the processors 4000-4001" in (outcome.message or "")
 
 
 def test_a_crash_is_told_with_exit_code_and_the_last_twenty_lines_of_stderr(tmp_path: Path) -> None:
@@ -129,6 +142,27 @@ def test_what_a_job_leaves_running_is_killed_with_it(tmp_path: Path) -> None:
     assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
 
 
+# A grandchild in a session of its own, as a daemon makes itself, deaf to SIGTERM; its parent ends or waits.
+DAEMON = """
+import subprocess, sys, time
+child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 60 & wait"], start_new_session=True)
+print(child.pid, flush=True)
+"""
+
+
+def test_what_left_the_session_of_a_job_is_killed_with_it(tmp_path: Path) -> None:
+    assert run(make_job(*python(DAEMON)), tmp_path).completed
+    assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
+
+
+def test_what_left_the_session_of_a_job_is_killed_at_its_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "GRACE_S", 0.3)
+    assert run(make_job(*python(DAEMON + "time.sleep(60)"), timeout_s=2), tmp_path).state == "timeout"
+    assert wait_until_dead(int((tmp_path / "stdout.log").read_text()))
+
+
 def test_a_missing_command_is_not_started(tmp_path: Path) -> None:
     outcome = run(make_job("no-such-command"), tmp_path)
     assert outcome.state == "not_started"
@@ -162,12 +196,12 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
     assert "Hint: the disk is full" in (outcome.message or "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_ends_the_job_too(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interruption_ends_the_job_and_what_left_its_session(tmp_path: Path, number: int) -> None:
     program = (
         "import pathlib, signal, sys; from tests.ci.jobs import *; from nightjar_ci.cli import _end_on_signal;"
         "from nightjar_ci.executors.local import LocalExecutor; signal.signal(15, _end_on_signal);"
-        "LocalExecutor().run(make_job('sh', '-c', 'echo $$; exec sleep 60'), HERE, pathlib.Path(sys.argv[1]))"
+        "LocalExecutor().run(make_job('sh', '-c', 'setsid sleep 60 & echo $!; wait'), HERE, pathlib.Path(sys.argv[1]))"
     )
     running = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +15,13 @@ from typing import Any
 import pytest
 
 from nightjar_ci.executors import Task
+from nightjar_ci.executors.process import end_running
 from nightjar_ci.executors.slurm.executor import STATE_FILE, SlurmExecutor
+from nightjar_ci.night import read_night
 from nightjar_ci.outcome import Outcome
+from nightjar_ci.record import read_run
 from nightjar_ci.resources import Resources
-from tests.ci.jobs import HERE, make_job, python
+from tests.ci.jobs import GOOD, HERE, make_job, python, write_matrix
 from tests.ci.slurm_lab import Lab, find_obstacle, running_lab
 
 pytestmark = pytest.mark.slurm
@@ -63,8 +69,12 @@ class Running:
         wait_for(lambda: (self.folder / name).exists() and (self.folder / name).read_text())
         return (self.folder / name).read_text()
 
-    def outcome(self) -> Outcome:
-        self._thread.join(120)
+    @property
+    def ended(self) -> bool:
+        return bool(self._outcomes)
+
+    def outcome(self, seconds: float = 120) -> Outcome:
+        self._thread.join(seconds)
         assert self._outcomes, "the job has not ended"
         return self._outcomes[0]
 
@@ -177,7 +187,107 @@ def test_what_the_user_interrupts_is_cancelled(lab: Lab, tmp_path: Path) -> None
     assert not SlurmExecutor().under_way(tmp_path / "job")
 
 
+def test_one_job_of_a_thread_ends_with_the_others(lab: Lab, tmp_path: Path) -> None:
+    outcomes: list[Outcome] = []
+    job = make_job("sleep", "60", executor="slurm")
+    thread = threading.Thread(target=lambda: outcomes.append(SlurmExecutor().run(job, HERE, tmp_path)), daemon=True)
+    thread.start()
+    wait_for((tmp_path / STATE_FILE).exists)
+    end_running()
+    thread.join(60)
+    assert [one.state for one in outcomes] == ["killed"]
+    wait_for(lambda: lab.ask("squeue", "--noheader") == "")
+
+
 def test_what_slurm_will_never_start_is_not_started(lab: Lab, tmp_path: Path) -> None:
     outcome = run(tmp_path / "job", "true", resources=Resources(nodes=9))
     assert outcome.state == "not_started"
     assert "for ever: PartitionConfig" in (outcome.message or "")
+
+
+def test_a_node_that_dies_with_its_job_is_replaced(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *python(COUNT))
+    job.until("checkpoint")
+    node = job.until("log").split()[0]
+    lab.kill_node(node)
+    try:
+        assert job.outcome().completed
+    finally:
+        lab.start_node(node)
+    first, second = (tmp_path / "job" / "log").read_text().splitlines()
+    assert second.split()[0] != first.split()[0] == node
+    assert int(second.split()[-1]) > 0
+    wait_for(lambda: lab.node_states()[node] == "idle")
+
+
+def test_a_drained_node_ends_its_job_and_gets_no_other(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "a", *python(COUNT))
+    node = job.until("log").split()[0]
+    lab.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    try:
+        assert run(tmp_path / "b", "sh", "-c", "echo $SLURMD_NODENAME").completed
+        assert job.outcome().completed
+    finally:
+        lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
+    assert (tmp_path / "b" / "stdout.log").read_text().strip() != node
+    assert (tmp_path / "a" / "log").read_text().splitlines() == [f"{node} from 0"]
+
+
+def test_a_preempted_cell_goes_on_from_its_checkpoint(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Running(tmp_path / "job", *python(COUNT), resources=Resources(cpus_per_task=len(os.sched_getaffinity(0))))
+    job.until("checkpoint")
+    monkeypatch.setenv("NIGHTJAR_SLURM_OPTIONS", "--partition=urgent --exclusive")
+    assert run(tmp_path / "urgent", "sleep", "1", resources=Resources(nodes=2)).completed
+    assert job.outcome().completed
+    first, second = (tmp_path / "job" / "log").read_text().splitlines()
+    assert first.endswith(" from 0")
+    assert int(second.split()[-1]) > 0
+
+
+def test_what_is_under_way_when_nightjar_is_killed_is_watched_on(lab: Lab, tmp_path: Path) -> None:
+    jobs = {"quick": python(GOOD), "long": python(COUNT + GOOD)}
+    matrix = write_matrix(tmp_path / "m.toml", jobs, executor="slurm")
+    night = tmp_path / "night"
+    command = [sys.executable, "-m", "nightjar_ci", "run", str(matrix), "--out", str(night)]
+    environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
+    killed = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wait_for((night / "jobs" / "long" / "checkpoint").exists)
+    killed.kill()
+    killed.wait()
+    ended = subprocess.run(
+        [*command, "--resume"], env=environ, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert {one.job: one.state for one in read_night(night).jobs} == dict.fromkeys(jobs, "completed")
+    assert len((night / "jobs" / "long" / "log").read_text().splitlines()) == 1  # it never started again
+
+
+def test_a_first_node_without_an_address_is_an_error_and_not_a_hang(lab: Lab, tmp_path: Path) -> None:
+    with lab.without_names():
+        outcome = run(tmp_path / "job", "sleep", "60", resources=Resources(nodes=2))
+    assert outcome.state == "failed"
+    assert "the name of the first node, n1, does not resolve" in (outcome.message or "")
+    assert outcome.duration_s < 30
+
+
+@pytest.mark.slow
+def test_a_model_trains_on_two_nodes_and_survives_the_loss_of_one(lab: Lab, tmp_path: Path) -> None:
+    job = Running(
+        tmp_path / "job",
+        *("nightjar-models", "train", "gpt_tiny", "--mesh", "dp2", "--steps", "30", "--checkpoint-every", "5"),
+        *("--set", "batch_size=8", "--out", "{out}"),
+        env={"JAX_PLATFORMS": "cpu"},
+        resources=Resources(nodes=2),
+        timeout_s=600,
+    )
+    wait_for(lambda: any((tmp_path / "job").glob("*/[0-9]*")) or job.ended, seconds=300)
+    lab.ask("scontrol", "update", "nodename=n2", "state=down", "reason=test")
+    wait_for(lambda: "n2" not in lab.ask("squeue", "--noheader", "--states=running", "--format=%N"))
+    lab.ask("scontrol", "update", "nodename=n2", "state=resume")
+    outcome = job.outcome(600)
+    assert outcome.completed, outcome.message
+    record = read_run(tmp_path / "job" / "result.json")
+    assert record.status == "completed"
+    assert "nightjar: restart 1" in (tmp_path / "job" / "stderr.log").read_text()

@@ -25,7 +25,7 @@ def command(
     policies: Policies = Path("ci/policies.toml"),
     baselines: Baselines = Path("ci/baselines"),
     jobs: Annotated[str | None, typer.Option(help="Glob of job ids; all where absent.")] = None,
-    executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker.")] = None,
+    executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker, slurm.")] = None,
     environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
     requirements: Annotated[
         str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")

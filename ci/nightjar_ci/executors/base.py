@@ -39,6 +39,10 @@ class Executor(Protocol):
     def runs_several_tasks(self) -> bool:
         """Whether it can run a job as several processes, on one node or many."""
 
+    @property
+    def pins_cpus(self) -> bool:
+        """Whether it can keep a job on the processors that it is told."""
+
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
         """Runs a job to its end; a job that fails is an outcome, not an exception.
 

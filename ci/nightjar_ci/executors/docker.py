@@ -10,22 +10,26 @@ import os
 import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from nightjar_ci.environments import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
+from nightjar_ci.executors.container_memory import ContainerMemory
 from nightjar_ci.executors.ending import judge_end, not_started, seen_from_shell
 from nightjar_ci.executors.process import STDERR, Ended, read_tail, run_process
 from nightjar_ci.job import Job
 from nightjar_ci.night import now
 from nightjar_ci.outcome import Outcome
+from nightjar_ci.resources import Resources
 from nightjar_ci.settings import read_settings
 
 OUT = PurePosixPath("/out")
 WORK = PurePosixPath("/work")
 _DAEMON_FAILED, _CANNOT_RUN, _NOT_FOUND = 125, 126, 127  # docs.docker.com/reference/cli/docker/container/run
 _ASK_TIMEOUT_S = 60
+_SHM_WITH_GPUS = "8G"  # a limit, not a reservation; docker's 64 MB end NCCL and data loaders with SIGBUS
+_NOTHING_ASKED = Resources()
 _PULL_TIMEOUT_S = 3600
 
 
@@ -38,8 +42,7 @@ def render_docker_run(
     user: str,
     variables: Mapping[str, str],
     network: str = "none",
-    memory: str | None = None,
-    cpus: float | None = None,
+    resources: Resources = _NOTHING_ASKED,
     options: Sequence[str] = (),
     work: Path | None = None,
 ) -> tuple[str, ...]:
@@ -53,12 +56,10 @@ def render_docker_run(
         user: `uid:gid` that the results will belong to.
         variables: environment variables inside the container; most are rendered by name alone.
         network: network of the container.
-        memory: limit such as `8g`, or None.
-        cpus: limit in cores, or None.
+        resources: limits and GPUs.
         options: further options of `docker run`.
         work: a folder of this machine that is mounted read-only as `/work`, the working directory; none where None.
     """
-    limits = (("--memory", memory), ("--cpus", None if cpus is None else f"{cpus:g}"))
     return (
         *("docker", "run", "--rm", "--init", "--name", name, "--pull", "never"),
         *("--user", user, "--network", network),
@@ -68,11 +69,27 @@ def render_docker_run(
             if work is None
             else ("--mount", f"type=bind,source={work},target={WORK},readonly", "--workdir", str(WORK))
         ),
-        *(part for option, value in limits if value is not None for part in (option, value)),
+        *_render_resources(resources),
         *(part for key, value in sorted(variables.items()) for part in ("--env", _render_variable(key, value))),
         *options,
         *("--entrypoint", command[0], image, *command[1:]),
     )
+
+
+def _render_resources(resources: Resources) -> tuple[str, ...]:
+    """The options of limits and GPUs. A job with GPUs gets what NCCL and pinned host memory want besides."""
+    gpus = resources.gpus_per_node
+    cpus = None if resources.pinned_cpus or resources.cpus_per_task is None else resources.cpus_per_task
+    wanted = (
+        ("--memory", resources.memory and resources.memory.lower()),
+        ("--cpus", cpus),
+        ("--cpuset-cpus", resources.pinned_cpus),
+        ("--gpus", gpus or None),
+        ("--shm-size", (resources.shm or (_SHM_WITH_GPUS if gpus else "")).lower() or None),
+        ("--ulimit", "memlock=-1" if gpus else None),
+        ("--ulimit", "stack=67108864" if gpus else None),
+    )
+    return tuple(part for option, value in wanted if value is not None for part in (option, str(value)))
 
 
 def _render_variable(key: str, value: str) -> str:
@@ -90,6 +107,7 @@ class DockerExecutor:
 
     kinds: frozenset[str] = frozenset({"image"})
     runs_several_tasks: bool = False
+    pins_cpus: bool = True
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
         """Runs a job to its end (see `Executor`); an image that is not here is pulled first."""
@@ -118,11 +136,12 @@ class DockerExecutor:
             user=f"{os.getuid()}:{os.getgid()}",
             variables=variables,
             network=settings.docker_network,
+            resources=job.resources,
             options=settings.docker_options,
             work=work,
         )
         environ = {**os.environ, **{key: value for key, value in variables.items() if not _is_of_docker(key)}}
-        started_at = now()
+        started_at, memory = now(), ContainerMemory(name)
         try:
             ended = run_process(
                 command,
@@ -132,6 +151,7 @@ class DockerExecutor:
                 on_line,
                 on_end=lambda: _kill(name),
                 outside=("docker", "kill", name),
+                on_poll=memory.look,
             )
         except OSError as error:
             return not_started(job, f"docker cannot be run: {error}.", None, started_at, command)
@@ -139,7 +159,8 @@ class DockerExecutor:
         if _was_not_started(ended, log):
             why = f"docker could not start {inside[0]!r} in {image}: {log}"
             return not_started(job, why, "is the command in the image?", started_at, command)
-        return judge_end(job, seen_from_shell(ended), command, folder, started_at)
+        ended = replace(seen_from_shell(ended), peak_rss_bytes=memory.peak_rss_bytes)
+        return judge_end(job, ended, command, folder, started_at)
 
 
 def _find_problem(image: str) -> tuple[str, str] | None:

@@ -71,7 +71,7 @@ def _state(ended: Ended) -> State:
 
 def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
     what = {
-        "timeout": f"still running at timeout_s = {job.timeout_s:g}, ended with its whole process group.",
+        "timeout": f"still running at timeout_s = {job.timeout_s:g}, ended with all that it had started.",
         "killed": f"killed by {ended.signal} after {ended.duration_s:.1f} s, expected exit code 0.",
     }.get(state, f"exit code {ended.exit_code} after {ended.duration_s:.1f} s, expected 0.")
     log = folder / STDERR

@@ -21,6 +21,7 @@ class LocalExecutor:
 
     kinds: frozenset[str] = frozenset({"current", "uv"})
     runs_several_tasks: bool = False
+    pins_cpus: bool = True
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
         """Runs a job to its end (see `Executor`)."""
@@ -28,11 +29,21 @@ class LocalExecutor:
         command, variables = job.rendered(folder.absolute())
         environ = {**environment.entered(os.environ), **variables}
         try:
-            ended = run_process(command, environ, folder, job.timeout_s, on_line, cwd=environment.folder)
+            ended = run_process(
+                command,
+                environ,
+                folder,
+                job.timeout_s,
+                on_line,
+                cwd=environment.folder,
+                pinned_cpus=job.resources.pinned_cpus,
+            )
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
             hint = f"install it in {environment.bin_dir}, or mind the spelling of 'command' in the matrix"
             return not_started(job, problem, hint, started_at, command)
-        except (OSError, ValueError) as error:  # not executable, or a NUL in an argument
-            return not_started(job, f"{command[0]!r} cannot be run: {error}.", None, started_at, command)
+        except (OSError, ValueError) as error:  # not executable, a NUL in an argument, or no such processor
+            pinned = job.resources.pinned_cpus
+            doubt = f"has this machine the processors {pinned}, as resources.pinned_cpus says?" if pinned else None
+            return not_started(job, f"{command[0]!r} cannot be run: {error}.", doubt, started_at, command)
         return judge_end(job, ended, command, folder, started_at)

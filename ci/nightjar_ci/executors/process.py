@@ -1,30 +1,31 @@
 """How does a command run to its end, or to its timeout, and leave nothing behind?
 
 In: an argument list, its environment variables, a folder for its logs and a timeout. Out: how it ended. The command
-leads a session and process group of its own; whatever of the group still lives when the command has ended is killed,
-also where we ourselves are killed: a shell that reads a pipe of ours waits for that. Its output goes straight into
-files; nothing of it is held in memory.
+leads a session of its own under a small supervisor (`supervisor.py`): whatever has come from it and still lives when it
+has ended is killed, also what left its session, and also where we ourselves are killed, for the supervisor reads a pipe
+of ours. Its output goes straight into files; nothing of it is held in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 STDOUT, STDERR = "stdout.log", "stderr.log"
 GRACE_S = 5.0  # between SIGTERM and SIGKILL: time to flush logs, short against any timeout worth having
 _POLL_S = 0.05  # 20 wake-ups a second cost less than 0.1 % of a core
+_LONG_S = 60.0
 _TAIL_BYTES = 16384
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kilobytes, on macOS bytes
-_running: dict[int, Callable[[], None] | None] = {}  # process group to what ends the rest of its command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Ended:
         timed_out: whether it still ran at its timeout.
         duration_s: wall time.
         peak_rss_bytes: of the largest process of the command that was waited for; None where it never grew larger than
-            this process, whose size a child is counted with from before it became the command.
+            the supervisor, some ten megabytes, whose size a child is counted with from before it became the command.
     """
 
     exit_code: int | None
@@ -56,6 +57,8 @@ def run_process(
     on_end: Callable[[], None] | None = None,
     cwd: Path | None = None,
     outside: Sequence[str] = (),
+    pinned_cpus: str | None = None,
+    on_poll: Callable[[], None] | None = None,
 ) -> Ended:
     """Runs a command to its end.
 
@@ -63,82 +66,146 @@ def run_process(
         command: argument list; the program is looked up on `PATH` of `environ`.
         environ: all of its environment variables.
         folder: where `stdout.log` and `stderr.log` are written.
-        timeout_s: when the group gets SIGTERM, and `GRACE_S` later SIGKILL.
+        timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line written to stderr, for progress.
-        on_end: called before the group is signalled at a timeout or an interruption, to end what runs outside it.
+        on_end: called before the job is signalled at a timeout or an interruption, to end what runs elsewhere.
         cwd: its working directory; ours where None.
-        outside: command that ends what runs outside the group, for when we are killed and cannot call `on_end`.
+        outside: command that ends what runs elsewhere, for when we are killed and cannot call `on_end`.
+        pinned_cpus: the processors that it may use, such as `0-3,8`; all where None.
+        on_poll: called many times a second while it runs.
 
     Raises:
         OSError: the command cannot be started, or the logs cannot be written.
     """
     start = time.monotonic()
-    with (folder / STDOUT).open("wb") as stdout, (folder / STDERR).open("wb") as stderr:
-        process = subprocess.Popen(
-            command,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            cwd=cwd,
-        )
+    supervised = _start(command, environ, folder, cwd, outside, pinned_cpus)
+    _running[supervised] = on_end
     timed_out = False
-    _running[process.pid] = on_end
-    watchdog = _watch(process.pid, outside)
+    looks = [Follower(folder / STDERR, on_line).look] if on_line else []
+    looks += [on_poll] if on_poll else []
     try:
-        if not _wait(process.pid, start + timeout_s, Follower(folder / STDERR, on_line) if on_line else None):
+        if not supervised.wait(start + timeout_s, looks):
             timed_out = True
-            _end_group(process.pid, on_end)
+            _end(supervised, on_end)
     except BaseException:  # Ctrl-C or SIGTERM for us: the job goes with us
-        _end_group(process.pid, on_end)
-        _reap(process)
+        _end(supervised, on_end)
         raise
     finally:
-        del _running[process.pid]
-        _dismiss(watchdog)  # before the group is reaped and its number is another's
-    ours = _own_peak()
-    peak = _reap(process)
-    code = process.returncode
+        del _running[supervised]
+        report = supervised.close()
+    if report[0] == "error":
+        raise OSError(int(report[1]), os.strerror(int(report[1])), command[0])
+    status, peak, floor = map(int, report[1:])
+    code = os.waitstatus_to_exitcode(status)
     return Ended(
         exit_code=code if code >= 0 else None,
         signal=signal_name(-code) if code < 0 else None,
         timed_out=timed_out,
         duration_s=time.monotonic() - start,
-        peak_rss_bytes=peak * _RSS_UNIT if peak > ours else None,
+        peak_rss_bytes=peak * _RSS_UNIT if peak > floor else None,
     )
 
 
-def _watch(group: int, outside: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    """A shell that kills a process group when our end of its pipe closes, as it does when we are killed."""
-    script = 'read -r line; kill -s KILL -- "-$0"; [ $# -eq 0 ] || exec "$@"'
+class _Supervised:
+    """A running supervisor, and the pipes to it and from it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], report: int) -> None:
+        self._process, self._report = process, report
+
+    def wait(self, deadline: float, looks: Sequence[Callable[[], None]] = ()) -> bool:
+        """Waits for the end of the job, looking at what happens meanwhile; whether it has come."""
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([self._report], [], [], min(left, _POLL_S if looks else _LONG_S))[0]:
+                return True
+            for look in looks:
+                look()
+        return False
+
+    def ask_to_end(self) -> None:
+        """Asks for SIGTERM now, and SIGKILL after the grace."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(b"t")
+
+    def end_now(self) -> None:
+        """Asks for SIGKILL."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def close(self) -> list[str]:
+        """Ends what is left, and reads the report."""
+        self.end_now()
+        with open(self._report, encoding="ascii") as file:  # noqa: PTH123 - a descriptor has no path
+            report = file.read().split()
+        code = self._process.wait()
+        killed = -code if code < 0 else signal.SIGKILL  # it was killed itself, and could tell nothing
+        return report or ["end", str(int(killed)), "0", "0"]
+
+
+def _start(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    folder: Path,
+    cwd: Path | None,
+    outside: Sequence[str],
+    pinned_cpus: str | None,
+) -> _Supervised:
+    report, report_to = os.pipe()
+    options = [str(report_to), str(GRACE_S), pinned_cpus or "", str(len(outside)), *outside]
     try:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", script, str(group), *outside],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError:  # no shell, no watchdog: the command itself is what counts
-        return None
+        with (folder / STDOUT).open("wb") as stdout, (folder / STDERR).open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SUPERVISOR), *options, *command],
+                env=environ,
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=stderr,
+                bufsize=0,
+                pass_fds=(report_to,),
+                start_new_session=True,
+                cwd=cwd,
+            )
+    except BaseException:
+        os.close(report)
+        raise
+    finally:
+        os.close(report_to)
+    return _Supervised(process, report)
 
 
-def _dismiss(watchdog: subprocess.Popen[bytes] | None) -> None:
-    if watchdog is not None:
-        watchdog.kill()
-        assert watchdog.stdin is not None
-        watchdog.stdin.close()
-        watchdog.wait()
+def _end(supervised: _Supervised, on_end: Callable[[], None] | None) -> None:
+    if on_end is not None:
+        on_end()
+    supervised.ask_to_end()
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # asked twice: do not wait
+        supervised.wait(time.monotonic() + GRACE_S + 1)
+
+
+_running: dict[_Supervised, Callable[[], None] | None] = {}  # a running job to what ends the rest of it
+
+
+_elsewhere: set[Callable[[], None]] = set()  # what ends jobs that are no processes of ours
+
+
+@contextlib.contextmanager
+def ended_by(end: Callable[[], None]) -> Iterator[None]:
+    """`end_running` calls `end`, too, while the context lives."""
+    _elsewhere.add(end)
+    try:
+        yield
+    finally:
+        _elsewhere.discard(end)
 
 
 def end_running() -> None:
     """Ends every command that another thread of this process runs: Ctrl-C and SIGTERM reach the main thread alone."""
-    for pid, on_end in list(_running.items()):
+    for supervised, on_end in list(_running.items()):
         if on_end is not None:
             on_end()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+        supervised.end_now()
+    for end in list(_elsewhere):
+        end()
 
 
 def read_tail(path: Path, lines: int = 20) -> str:
@@ -169,46 +236,6 @@ class Follower:
             line = next((line for line in reversed(read_tail(self._path).splitlines()) if line.strip()), None)
             if line is not None:
                 self._on_line(line.strip())
-
-
-def _wait(pid: int, deadline: float, follower: Follower | None = None) -> bool:
-    """Waits until a child has ended, without reaping it: until then its group's number is nobody else's."""
-    pause = 0.005
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-        pause = min(pause * 1.5, _POLL_S)
-        if follower is not None:
-            follower.look()
-    return True
-
-
-def _end_group(pid: int, on_end: Callable[[], None] | None) -> None:
-    if on_end is not None:
-        on_end()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGTERM)
-    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # asked twice: do not wait
-        _wait(pid, time.monotonic() + GRACE_S)
-
-
-def _reap(process: subprocess.Popen[bytes]) -> int:
-    """Kills what is left of the group, waits for its leader and returns the peak resident set, in the system's unit."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says EPERM where only a zombie is left
-        os.killpg(process.pid, signal.SIGKILL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait for it again
-    return usage.ru_maxrss
-
-
-def _own_peak() -> int:
-    """The peak resident set of this program, in the system's unit: getrusage(2) counts that of its parent as well."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def signal_name(number: int) -> str:

@@ -46,12 +46,22 @@ def train(
         typer.Option("--debug-nans", help="Say which operation of which layer made the first NaN or infinity; slower."),
     ] = False,
     coordinator: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where process 0 of several waits for the others.")
+        str | None,
+        typer.Option(
+            envvar="JAX_COORDINATOR_ADDRESS",
+            metavar="HOST:PORT",
+            help="Where process 0 of several waits for the others.",
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="How many processes train together, if not what srun says.")
+        int | None,
+        typer.Option(
+            envvar="JAX_NUM_PROCESSES", min=1, help="How many processes train together, if not what srun says."
+        ),
     ] = None,
-    process_id: Annotated[int | None, typer.Option(min=0, help="Which of them this is, from 0.")] = None,
+    process_id: Annotated[
+        int | None, typer.Option(envvar="JAX_PROCESS_ID", min=0, help="Which of them this is, from 0.")
+    ] = None,
     job: Annotated[
         str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
     ] = None,

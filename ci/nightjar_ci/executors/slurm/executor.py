@@ -24,7 +24,7 @@ from nightjar_ci.environments import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.base import OnLine, Task
 from nightjar_ci.executors.ending import judge_end, not_started, seen_from_shell
-from nightjar_ci.executors.process import STDERR, STDOUT, Ended, Follower
+from nightjar_ci.executors.process import STDERR, STDOUT, Ended, Follower, ended_by
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState
 from nightjar_ci.executors.slurm.script import EXIT_FILE, GAVE_UP, OUT, Cell, Place, render_batch
 from nightjar_ci.job import Job
@@ -66,12 +66,17 @@ class SlurmExecutor:
 
     kinds: frozenset[str] = frozenset({"current", "uv", "image"})
     runs_several_tasks: bool = True
+    pins_cpus: bool = False
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
         """Runs a job to its end (see `Executor`)."""
         outcomes: list[Outcome] = []
-        self.run_many([Task(job, environment, folder, on_line)], lambda _, outcome: outcomes.append(outcome))
-        return outcomes[0]
+        stop = threading.Event()
+        with ended_by(stop.set):
+            self.run_many([Task(job, environment, folder, on_line)], lambda _, outcome: outcomes.append(outcome), stop)
+        if outcomes:
+            return outcomes[0]
+        return make_outcome(job, state="killed", started_at=now(), message=f"{job.id}: cancelled with its caller.")
 
     def under_way(self, folder: Path) -> bool:
         """Whether a job was submitted from this folder and its end not seen."""

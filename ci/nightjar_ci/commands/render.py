@@ -1,0 +1,79 @@
+"""`nightjar-ci render`: print what a job becomes elsewhere, and run nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.job import Job
+
+app = typer.Typer(help="Print the batch script or the manifest that a job of a matrix becomes; nothing is run.")
+
+Matrix = Annotated[Path, typer.Argument(help="The matrix, a TOML file.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")]
+Environment = Annotated[str | None, typer.Option(help="Run it in this environment, such as image:REFERENCE.")]
+
+
+@app.command()
+def kubernetes(
+    matrix: Matrix,
+    job: JobId,
+    environment: Environment = None,
+    claim: Annotated[str, typer.Option(help="PersistentVolumeClaim that all nodes can write.")] = "nightjar-nights",
+    out: Annotated[str | None, typer.Option(help="The job's folder on it; default: /nights/JOB.")] = None,
+) -> None:
+    """Print the JobSet of a job, as JSON that kubectl reads.
+
+    Exit codes: 0; 2 the matrix or an option is wrong.
+
+    Example: nightjar-ci render kubernetes ci/matrix/multinode-gpu.toml 'gpt*' | kubectl apply -f -
+    """
+    from nightjar_ci.executors.kubernetes import render_jobset
+
+    found = _find(matrix, job, "slurm", environment)  # what runs several tasks in an image
+    print(json.dumps(render_jobset(found, claim=claim, out=None if out is None else PurePosixPath(out)), indent=2))
+
+
+@app.command()
+def slurm(
+    matrix: Matrix,
+    job: JobId,
+    environment: Environment = None,
+    out: Annotated[Path, typer.Option(help="The job's folder, on a file system that the nodes share.")] = Path("out"),
+) -> None:
+    """Print the batch script of a job, with the options of NIGHTJAR_SLURM_OPTIONS.
+
+    Exit codes: 0; 2 the matrix or an option is wrong.
+
+    Example: nightjar-ci render slurm ci/matrix/nightly-cpu.toml 'vit*-s0' --out /shared/vit | sbatch
+    """
+    from nightjar_ci.executors.slurm.script import OUT, Cell, Place, render_batch
+    from nightjar_ci.settings import read_settings
+
+    found = _find(matrix, job, "slurm", environment)
+    kind, _, image = found.environment.partition(":")
+    folder = out.absolute()
+    command, variables = found.rendered(PurePosixPath(OUT) if kind == "image" else folder)
+    place = Place(
+        resources=found.resources,
+        timeout_s=found.timeout_s,
+        image=image if kind == "image" else None,
+        options=read_settings().slurm_options,
+    )
+    cell = Cell(folder=str(folder), command=command, variables=variables)
+    print(render_batch(f"nightjar-{found.id}", place, [cell]), end="")
+
+
+def _find(matrix: Path, pattern: str, executor: str, environment: str | None) -> Job:
+    from nightjar_ci.errors import InputError
+    from nightjar_ci.matrix import expand, move_job, read_matrix, select_jobs
+
+    found = select_jobs(expand(read_matrix(matrix)), pattern=pattern)
+    if len(found) > 1:
+        raise InputError(
+            f"{pattern!r} stands for {len(found)} jobs, expected one: {', '.join(one.id for one in found[:5])}."
+        )
+    return move_job(found[0], executor=executor, environment=environment)

@@ -1,0 +1,168 @@
+"""Which Kubernetes object does a job become? Pure: a job and a volume in, a JobSet manifest out, as plain data.
+
+One pod per node, each with all of its GPUs and one process of the job. The JobSet controller makes the headless service
+`subdomain`, so that the first pod has a name before it runs: that is the coordinator, which every process finds in
+`JAX_COORDINATOR_ADDRESS`, beside `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`. A lost or evicted pod restarts all of them,
+which go on from their checkpoint on the shared volume; an exit code of the program's own fails the job at once.
+
+Source: jobset.x-k8s.io/v1alpha2 (jobset.sigs.k8s.io, reference), batch/v1 Job (kubernetes.io, API reference);
+port 55527: jax/_src/clusters/k8s_cluster.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.job import Job
+from nightjar_ci.resources import Resources
+
+VOLUME = PurePosixPath("/nights")  # where the shared volume is mounted
+PORT = 55527
+RESTARTS = 3
+_SIGNALLED = [137, 143]  # exit codes of a pod that was ended from outside: SIGKILL, SIGTERM
+_LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
+_SHM_WITH_GPUS = "8G"  # as in a docker container
+Manifest = dict[str, Any]
+
+
+def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None) -> Manifest:
+    """The JobSet of a job.
+
+    Args:
+        job: what to run; its environment is an image.
+        claim: a PersistentVolumeClaim that all nodes can write (ReadWriteMany); mounted as `/nights`.
+        out: the job's folder on that volume; `/nights/<job id>` where None.
+
+    Raises:
+        InputError: the job does not run in an image, or asks for several processes on a node.
+    """
+    kind, _, image = job.environment.partition(":")
+    if kind != "image":
+        raise InputError(
+            f"{job.id}: the environment is {job.environment!r}, expected image:<reference>: a pod runs an image.",
+            "--environment image:REFERENCE",
+        )
+    if job.resources.tasks_per_node != 1 or job.resources.pinned_cpus is not None:
+        raise InputError(
+            f"{job.id}: resources ask for tasks_per_node = {job.resources.tasks_per_node} and pinned_cpus = "
+            f"{job.resources.pinned_cpus}, expected 1 and none: one pod is one process with all GPUs of its node.",
+            "ask for gpus_per_task instead",
+        )
+    name = name_object(job.id)
+    command, variables = job.rendered(out or VOLUME / job.id)
+    nodes = job.resources.nodes
+    environ = {
+        "HOME": "/tmp",
+        "NIGHTJAR_IMAGE": image,
+        **(_meeting_point(name, job.resources) if nodes > 1 else {}),
+        **variables,
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [_container(image, command, environ, job.resources)],
+        "volumes": _volumes(claim, job.resources),
+        **({"tolerations": [_GPU_TAINT]} if job.resources.gpus_per_task else {}),
+    }
+    work = {
+        "parallelism": nodes,
+        "completions": nodes,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": math.ceil(job.timeout_s),
+        "podFailurePolicy": {"rules": [_ON_EVICTION, _ON_ERROR]},
+        "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "labels": _LABELS, "annotations": {"nightjar/job": job.id}},
+        "spec": {
+            "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
+            "successPolicy": {"operator": "All"},
+            "failurePolicy": {
+                "maxRestarts": RESTARTS,
+                "rules": [
+                    {"name": "own-error", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]},
+                    {"name": "too-late", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+                ],
+            },
+            "replicatedJobs": [{"name": "workers", "replicas": 1, "template": {"spec": work}}],
+        },
+    }
+
+
+def name_object(job_id: str) -> str:
+    """A job id as a name of Kubernetes: a DNS label, short enough for its pods; told apart by a hash where cut.
+
+    >>> name_object("gpt-s0"), name_object("gpt_tiny-train.s0")
+    ('gpt-s0', 'gpt-tiny-train-s0-3b4831')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", job_id.lower()).strip("-")
+    if plain == job_id and len(plain) <= _LONGEST_NAME and plain[0].isalpha():
+        return plain
+    digest = hashlib.sha256(job_id.encode()).hexdigest()[:6]
+    return f"{'' if plain[:1].isalpha() else 'j-'}{plain}"[: _LONGEST_NAME - 7].rstrip("-") + f"-{digest}"
+
+
+_LABELS = {"app.kubernetes.io/name": "nightjar", "app.kubernetes.io/managed-by": "nightjar-ci"}
+_GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+_ON_EVICTION = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+_ON_ERROR = {
+    "action": "FailJob",
+    "onExitCodes": {"containerName": "job", "operator": "NotIn", "values": _SIGNALLED},
+}
+
+
+def _meeting_point(name: str, resources: Resources) -> dict[str, str]:
+    """Where the processes meet; NCCL is told the pod network's interface, and to name what goes wrong."""
+    nccl = {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "eth0"} if resources.gpus_per_task else {}
+    return {
+        "JAX_COORDINATOR_ADDRESS": f"{name}-workers-0-0.{name}:{PORT}",
+        "JAX_NUM_PROCESSES": str(resources.nodes),
+        **nccl,
+    }
+
+
+def _container(image: str, command: tuple[str, ...], environ: dict[str, str], resources: Resources) -> Manifest:
+    variables: list[Manifest] = [{"name": key, "value": value} for key, value in sorted(environ.items())]
+    if resources.nodes > 1:
+        index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+        variables.append({"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": index}}})
+    limits = {
+        **({"cpu": str(resources.cpus_per_task)} if resources.cpus_per_task else {}),
+        **({"memory": _quantity(resources.memory)} if resources.memory else {}),
+        **({"nvidia.com/gpu": str(resources.gpus_per_task)} if resources.gpus_per_task else {}),
+    }
+    mounts = [{"name": "nights", "mountPath": str(VOLUME)}]
+    if _shm(resources):
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    return {
+        "name": "job",
+        "image": image,
+        "command": [part.replace("$(", "$$(") for part in command],  # $(NAME) would be filled in
+        "env": [{**one, "value": one["value"].replace("$(", "$$(")} if "value" in one else one for one in variables],
+        "resources": {"limits": limits, "requests": dict(limits)},
+        "volumeMounts": mounts,
+        **({"ports": [{"containerPort": PORT, "name": "coordinator"}]} if resources.nodes > 1 else {}),
+    }
+
+
+def _volumes(claim: str, resources: Resources) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "nights", "persistentVolumeClaim": {"claimName": claim}}]
+    if shm := _shm(resources):
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(shm)}})
+    return volumes
+
+
+def _shm(resources: Resources) -> str | None:
+    return resources.shm or (_SHM_WITH_GPUS if resources.gpus_per_task else None)
+
+
+def _quantity(size: str) -> str:
+    """A size as Kubernetes spells powers of 1024."""
+    return f"{size}i"
