@@ -26,7 +26,10 @@ class Compute:
         remat: what of a layer is kept for the backward pass: `none` recomputes nothing, `full` all of it, `dots` keeps
             the results of matrix products, `dots_no_batch` those without batch dimensions (weights times activations).
         scan_layers: one traced layer in a `jax.lax.scan` over stacked parameters, in place of one per layer.
-        attention: `einsum`; or `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs).
+        attention: `einsum`; `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; where that is not
+            possible the log says why, and `einsum` computes it); or `ring`, over the mesh's sequence.
+        norm: RMSNorm in plain `jnp`, in C++ or CUDA (`ffi`), or in `pallas`.
+        microbatches: into how many parts a pipeline cuts the batch.
         accumulate: microbatches whose gradients are added up before the optimizer steps.
     """
 
@@ -34,13 +37,16 @@ class Compute:
     remat: str = "none"
     scan_layers: bool = False
     attention: str = "einsum"
+    norm: str = "jnp"
+    microbatches: int = 4
     accumulate: int = 1
 
 
 CHOICES = {
     "compute.dtype": ("f32", "bf16"),
     "compute.remat": ("none", "full", "dots", "dots_no_batch"),
-    "compute.attention": ("einsum", "xla", "cudnn"),
+    "compute.attention": ("einsum", "xla", "cudnn", "ring"),
+    "compute.norm": ("jnp", "ffi", "pallas"),
 }
 
 

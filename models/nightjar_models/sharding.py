@@ -26,13 +26,13 @@ from nightjar_models.mesh import AXES, HOST_DEVICES, MeshShape
 
 # Logical axis of a parameter to mesh axis: Megatron's tensor parallelism (columns of the first matrix, rows of the
 # second), and the model's width over fsdp. Source: Shoeybi et al. 2019; Rajbhandari et al. 2020 (ZeRO-3).
-# Layers that are scanned over stay together.
-RULES: dict[str, str | None] = {
+# Layers that are scanned over are split into the stages of a pipeline, experts over their own axis.
+RULES = {
     "vocabulary": "tensor",
     "heads": "tensor",
     "feed_forward": "tensor",
     "width": "fsdp",
-    "layers": None,
+    "layers": "pipeline",
     "experts": "expert",
 }
 

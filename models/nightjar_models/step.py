@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from nightjar_models.config import TrainConfig
 from nightjar_models.models.stack import LAYERS
-from nightjar_models.sharding import batch_sharding, parameter_sharding, split
+from nightjar_models.sharding import batch_sharding, parameter_sharding, split, use_mesh
 from nightjar_models.tasks import Scores, Task
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
@@ -108,7 +108,7 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         return State(parameters, optimizer.init(parameters))
 
     def loss(parameters: list[Array], batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""] | float]:
-        scores = task.measure(assemble(parameters), batch)
+        scores = evaluate(parameters, batch)
         return scores["loss"], scores.get(WEIGHT, 1.0)
 
     def gradient(parameters: list[Array], batch: Batch) -> tuple[Float[Array, ""], list[Array]]:
@@ -120,7 +120,8 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         return State(optax.apply_updates(state.parameters, updates), memory), value
 
     def evaluate(parameters: list[Array], batch: Batch) -> Scores:
-        return task.measure(assemble(parameters), batch)
+        with use_mesh(mesh):
+            return task.measure(assemble(parameters), batch)
 
     shapes = jax.eval_shape(initialize, 0)
     memory = optax.tree_map_params(

@@ -23,6 +23,7 @@ from nightjar_models.config import TrainConfig, describe_config
 from nightjar_models.data.pipeline import Data, held_out_batches, reorder, train_batches
 from nightjar_models.facts import read_facts
 from nightjar_models.flops import find_peak, train_flops
+from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.mesh import MeshShape
 from nightjar_models.nans import find_first
 from nightjar_models.result import Curve, Run, Sample
@@ -77,7 +78,8 @@ def train(
             state, history = restored.state, restored.history
             batches.set_state(restored.position)
         found: str | None = None
-        step, timing = compile_step(program, put_batch(held_out[0], program.batch))
+        with note_choices() as notes:
+            step, timing = compile_step(program, put_batch(held_out[0], program.batch))
         waits: list[float] = []  # seconds of each step of this process before its batch was there
         for index in range(len(history.losses), config.steps):
             with jax.profiler.StepTraceAnnotation("train", step_num=index):
@@ -101,7 +103,9 @@ def train(
     scores = {} if diverged else evaluate(program, state, held_out)
     return Run(
         status="diverged" if diverged else "completed",
-        config=describe(config, mesh, program, data) | ({"first_not_finite": found} if found else {}),
+        config=describe(config, mesh, program, data)
+        | ({"first_not_finite": found} if found else {})
+        | ({"attention": "; ".join(sorted(notes))} if notes else {}),
         curves=[loss_curve(task, history), *score_curves(task, scores, len(history.losses))],
         samples=[
             *speed(config, task, history),

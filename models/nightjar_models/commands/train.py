@@ -26,7 +26,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option(envvar="NIGHTJAR_OUT", help="Output folder; continued if it holds a checkpoint.")
     ] = None,
-    mesh: Annotated[str, typer.Option(help="Devices along data, fsdp and tensor, such as dp2.fsdp2.tp2.")] = "dp1",
+    mesh: Annotated[
+        str, typer.Option(help="Devices along each axis (dp, fsdp, tp, sp, ep, pp), such as dp2.fsdp2.tp2.")
+    ] = "dp1",
     seed: Annotated[
         int, typer.Option(envvar="NIGHTJAR_SEED", min=0, max=2**31 - 1, help="Of initialisation and data order.")
     ] = 0,

@@ -15,6 +15,7 @@ import contextvars
 import dataclasses
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,33 @@ def find_refusals(request: Request) -> list[str]:
     if request.split:
         refusals.append("positions split over a mesh")
     return refusals
+
+
+def describe_call(q: Any, k: Any, *, biased: bool, split: bool, mesh: Any) -> Request:
+    """The request of one call.
+
+    Args:
+        q: queries [B, H, T, K].
+        k: keys [B, G, S, K].
+        biased: whether a bias is added to the scores.
+        split: whether the mesh splits the positions.
+        mesh: whose devices compute it; None for JAX's default.
+    """
+    import jax
+
+    device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    capability = getattr(device, "compute_capability", None)
+    numbers = tuple(map(int, str(capability).split("."))) if device.platform == "gpu" and capability else None
+    return Request(
+        dtype=q.dtype.name,
+        head_width=q.shape[-1],
+        queries=q.shape[2],
+        keys=k.shape[2],
+        biased=biased,
+        split=split,
+        platform=device.platform,
+        capability=(numbers[0], numbers[1]) if numbers else None,
+    )
 
 
 def choose(asked: str, request: Request) -> str:

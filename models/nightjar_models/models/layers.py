@@ -18,6 +18,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from nightjar_models.kernels import rms_norm as ffi_rms_norm
+from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call
+from nightjar_models.parallel.ring import ring_attention
+from nightjar_models.sharding import active_mesh
+
 MASKED = -1e30  # finite, so that a row in which nothing may be seen has no NaN
 
 
@@ -28,8 +33,20 @@ def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Arr
     return (y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
 
 
-def rms_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:
-    """Unit mean square over the width, then a learned scale (Zhang and Sennrich 2019)."""
+def rms_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"], how: str = "jnp") -> Float[Array, "B T D"]:
+    """Unit mean square over the width, then a learned scale (Zhang and Sennrich 2019).
+
+    Args:
+        x: activations.
+        scale: learned.
+        how: `jnp`, written out here; `ffi` or `pallas`, one kernel of our own.
+    """
+    if how == "ffi":
+        return ffi_rms_norm.rms_norm(x, scale)
+    if how == "pallas":
+        from nightjar_models.kernels import rms_norm_pallas  # Pallas takes a second to import
+
+        return rms_norm_pallas.rms_norm(x, scale)
     y = x.astype(jnp.float32)
     return (y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
 
@@ -51,14 +68,20 @@ def attend(
         q: queries.
         k: keys; head n of the queries looks at head `n * G // H` of the keys.
         v: values.
-        how: `einsum`, written out here; or `jax.nn.dot_product_attention` by `xla` or `cudnn`. On XLA:CPU the einsum
-            takes half the time of `xla`, forward and backward.
+        how: `einsum`, written out here; `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the
+            positions of the active mesh. On XLA:CPU the einsum takes half the time of `xla`, forward and backward. What `cudnn`
+            refuses, and a ring that would have one device, a bias or padding, is computed by the einsum.
         causal: no position sees a later one.
         seen: false where nobody looks, such as padding.
         bias: added to the scores, such as T5's relative positions.
         scale: of the scores; None for the root of 1/K.
     """
-    if how != "einsum":
+    mesh = active_mesh()
+    split = mesh is not None and mesh.shape["sequence"] > 1
+    how = choose(how, describe_call(q, k, biased=bias is not None, split=split, mesh=mesh)) if how == CUDNN else how
+    if how == "ring" and mesh is not None and split and bias is None and seen is None and q.shape[2] == k.shape[2]:
+        return ring_attention(q, k, v, mesh=mesh, causal=causal, scale=scale)
+    if how in ("xla", CUDNN):
         return _library_attention(q, k, v, how=how, causal=causal, seen=seen, bias=bias, scale=scale)
     if (copies := q.shape[1] // k.shape[1]) > 1:
         k, v = jnp.repeat(k, copies, axis=1), jnp.repeat(v, copies, axis=1)

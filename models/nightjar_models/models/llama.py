@@ -39,7 +39,7 @@ class Llama(nnx.Module):
     def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T V"]:
         """Logits of the byte after each position."""
         x = run_layers(self.blocks, self.token_embedding[...][tokens], compute=self.compute)
-        return rms_norm(x, self.norm[...]) @ self.unembedding[...]
+        return rms_norm(x, self.norm[...], self.compute.norm) @ self.unembedding[...]
 
 
 class Block(nnx.Module):
@@ -47,6 +47,7 @@ class Block(nnx.Module):
 
     def __init__(self, config: LlamaConfig, compute: Compute, rngs: nnx.Rngs) -> None:
         D, F, residual = config.width, config.feed_forward, (2 * config.layers) ** -0.5
+        self.norm_how = compute.norm
         self.attention = RotaryAttention(config, compute, rngs)
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
         self.w_gate = parameter(rngs, (D, F), ("width", "feed_forward"), deviation=D**-0.5)
@@ -56,7 +57,7 @@ class Block(nnx.Module):
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """One layer of the stack."""
         x = x + self.attention(x)
-        h = rms_norm(x, self.norm[...])
+        h = rms_norm(x, self.norm[...], self.norm_how)
         return x + gated_feed_forward(h, self.w_gate[...], self.w_in[...], self.w_out[...])
 
 
@@ -64,7 +65,7 @@ class RotaryAttention(nnx.Module):
     """Causal attention behind a norm: grouped heads, positions as rotations of queries and keys."""
 
     def __init__(self, config: LlamaConfig | MoEConfig, compute: Compute, rngs: nnx.Rngs) -> None:
-        self.how, self.base = compute.attention, config.rope_base
+        self.how, self.norm_how, self.base = compute.attention, compute.norm, config.rope_base
         D, H, G = config.width, config.heads, config.groups
         K, residual = D // H, (2 * config.layers) ** -0.5
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
@@ -75,7 +76,7 @@ class RotaryAttention(nnx.Module):
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """What is added to the stream."""
-        h = rms_norm(x, self.norm[...])
+        h = rms_norm(x, self.norm[...], self.norm_how)
         q, k, v = (jnp.einsum("btd,dhk->bhtk", h, weight[...]) for weight in (self.q, self.k, self.v))
         mixed = attend(rotate(q, self.base), rotate(k, self.base), v, causal=True, how=self.how)
         return jnp.einsum("bhtk,hkd->btd", mixed, self.projection[...])

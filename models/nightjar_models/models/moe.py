@@ -45,7 +45,7 @@ class MoE(nnx.Module):
         """Logits of the byte after each position, and the unevenness: 1 where all experts are used alike."""
         x = self.token_embedding[...][tokens]
         x, uneven = run_layers(self.blocks, (x, jnp.zeros(())), compute=self.compute)
-        return rms_norm(x, self.norm[...]) @ self.unembedding[...], uneven / self.layers
+        return rms_norm(x, self.norm[...], self.compute.norm) @ self.unembedding[...], uneven / self.layers
 
 
 class Block(nnx.Module):
@@ -54,6 +54,7 @@ class Block(nnx.Module):
     def __init__(self, config: MoEConfig, compute: Compute, rngs: nnx.Rngs) -> None:
         D, F, E, residual = config.width, config.feed_forward, config.experts, (2 * config.layers) ** -0.5
         self.chosen, self.stretch, self.places = config.chosen, config.routing_length, count_places(config)
+        self.norm_how = compute.norm
         self.attention = RotaryAttention(config, compute, rngs)
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
         self.router = parameter(rngs, (D, E), (None, None), deviation=D**-0.5)
@@ -67,7 +68,7 @@ class Block(nnx.Module):
         """One layer of the stack; adds this layer's unevenness to that of the layers before."""
         x, uneven = carry
         x = x + self.attention(x)
-        h = rms_norm(x, self.norm[...]).reshape(-1, self.stretch, x.shape[-1])
+        h = rms_norm(x, self.norm[...], self.norm_how).reshape(-1, self.stretch, x.shape[-1])
         shares, used = assign(h.astype(jnp.float32) @ self.router[...].astype(jnp.float32), self.chosen, self.places)
         sent = jnp.einsum("nlec,nld->encd", (shares > 0).astype(h.dtype), h)
         gate = jax.nn.silu(jnp.einsum("encd,edf->encf", sent, self.w_gate[...]))

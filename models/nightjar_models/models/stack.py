@@ -1,7 +1,7 @@
 """How are equal layers run one after another? Unrolled or scanned, with or without rematerialisation.
 
-In: the blocks of a model and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it.
-Scanned layers hold each parameter once, with a leading axis `layers`; they start from the random numbers of unrolled
+In: the blocks of a model and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it, over
+the active mesh: positions split over sequence, scanned layers over pipeline. Scanned layers hold each parameter once, with a leading axis `layers`; they start from the random numbers of unrolled
 ones.
 """
 
@@ -15,6 +15,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from nightjar_models.config import Compute
+from nightjar_models.errors import InputError
+from nightjar_models.parallel.pipeline import AXIS as PIPELINE
+from nightjar_models.parallel.pipeline import run_pipeline
+from nightjar_models.sharding import active_mesh, spread_positions
 
 LAYERS = "layers"  # the logical axis over which scanned parameters are stacked
 
@@ -45,10 +49,18 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
 
     Args:
         blocks: what `stack_layers` made.
-        carry: the first block's argument, an array or a tree of them.
+        carry: the first block's argument, an array or a tree of them; examples come first in each.
         shared: further arguments, the same for each block.
         compute: the one given to `stack_layers`.
+
+    Raises:
+        InputError: the active mesh has a pipeline and the layers are not scanned, or it does not fit their sizes.
     """
+    mesh = active_mesh()
+    stages = 1 if mesh is None else mesh.shape[PIPELINE]
+    if stages > 1 and not compute.scan_layers:
+        raise InputError(f"--mesh: pp{stages} splits scanned layers.", "add --set compute.scan_layers=true")
+    carry = jax.tree.map(spread_positions, carry)
     if not compute.scan_layers:
         for number, block in enumerate(blocks):
             with jax.named_scope(f"{LAYERS}.{number}"):
@@ -60,7 +72,15 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
         return checkpointed(nnx.merge(graph, layer), compute)(carry, *shared), None
 
     with jax.named_scope(LAYERS):
-        return jax.lax.scan(step, carry, state)[0]
+        if mesh is None or stages == 1:
+            return jax.lax.scan(step, carry, state)[0]
+
+        def stage(own: Any, carry: Any, shared: Any) -> Any:
+            return jax.lax.scan(
+                lambda x, layer: (_call(nnx.merge(graph, layer), compute)(x, *shared), None), carry, own
+            )[0]
+
+        return run_pipeline(stage, state, carry, shared, mesh=mesh, microbatches=compute.microbatches)
 
 
 def checkpointed(block: Any, compute: Compute) -> Callable[..., Any]:

@@ -51,8 +51,13 @@ def run_pipeline(
     examples = jax.tree.leaves(carry)[0].shape[0]
     if layers % stages:
         raise InputError(f"--mesh: {layers} layers, expected a multiple of the mesh's pipeline ({stages}).")
+    if any(jnp.shape(leaf)[:1] != (examples,) for leaf in jax.tree.leaves((carry, shared))):
+        raise InputError(
+            f"--mesh: pp{stages} needs layers whose arguments all have one row per example.",
+            "this model's have not: use another axis",
+        )
     if examples % microbatches:
-        raise InputError(f"--mesh: a batch of {examples}, expected a multiple of its {microbatches} microbatches.")
+        raise InputError(f"batch_size: expected a multiple of compute.microbatches ({microbatches}), found {examples}.")
 
     def run(own: Any, carry: Any, shared: Any) -> Any:
         here = jax.lax.axis_index(AXIS)

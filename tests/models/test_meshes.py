@@ -1,0 +1,75 @@
+"""On each mesh a model has the losses of a single device, and the collectives that its axes bring."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute.norm=ffi"
+CASES = [
+    ["gpt_tiny", "dp1"],
+    ["gpt_tiny", "dp2.sp2.tp2"],
+    ["gpt_tiny", "pp2.fsdp2.sp2", SCAN, RING],
+    ["llama_tiny", "dp1"],
+    ["llama_tiny", "ep2.sp2.tp2", RING, FFI],
+    ["vit_tiny", "dp1"],
+    ["vit_tiny", "pp2.ep2.sp2", SCAN],
+]
+UNFIT = {
+    ("gpt_tiny", "pp2"): "--mesh: pp2 splits scanned layers. Hint: add --set compute.scan_layers=true",
+    ("gpt_tiny", "pp4", SCAN): "has layers 2, expected a multiple of the mesh's pipeline (4)",
+    ("gpt_tiny", "sp3"): "a stream has 16 positions, expected a multiple of the mesh's sequence (3)",
+    ("gpt_tiny", "tp8"): "expected a multiple of the mesh's tensor (8)",
+    ("gpt_tiny", "ep6"): "batch_size: expected a multiple of data x fsdp x expert (6), found 16",
+    ("gpt_tiny", "dp16"): "--mesh dp16: expected at least 16 cpu devices, found 8",
+    ("gpt_tiny", "pp2", SCAN, "compute.microbatches=3"): "expected a multiple of compute.microbatches (3), found 16",
+}
+# float32 sums over 16 x 16 positions in another order; 4e-7 was the most that was seen
+TOLERANCE = 5e-6
+
+
+@pytest.fixture(scope="module")
+def runs() -> Any:
+    """What `eight_meshes.py` computes for all cases."""
+    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.models.eight_meshes"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        input=json.dumps([*CASES, *UNFIT]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "full rematerialization" not in done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in CASES if case[1] != "dp1"], ids=lambda case: f"{case[0]}-{case[1]}")
+def test_a_mesh_has_the_losses_of_a_single_device(runs: Any, case: list[str]) -> None:
+    one, eight = runs[f"{case[0]} dp1"], runs[" ".join(case)]
+    assert eight["losses"] == pytest.approx(one["losses"], rel=TOLERANCE)
+    assert one["losses"][-1] != pytest.approx(one["losses"][0], rel=1e-3)  # it did learn something to be compared
+    assert one["collectives"] == {}
+    assert eight["collectives"]["all-reduce"]["count"] > 0
+
+
+@pytest.mark.slow
+def test_each_axis_brings_its_collective(runs: Any) -> None:
+    split, staged = (runs[" ".join(case)]["collectives"] for case in (CASES[1], CASES[2]))
+    assert split["all-gather"]["count"] > 0  # keys and values of all positions
+    assert staged["collective-permute"]["count"] > 2  # from stage to stage, and around the ring
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", UNFIT, ids=" ".join)
+def test_a_mesh_that_does_not_fit_is_named(runs: Any, case: tuple[str, ...]) -> None:
+    assert UNFIT[case] in runs[" ".join(case)]["error"]
