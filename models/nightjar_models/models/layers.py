@@ -69,8 +69,8 @@ def attend(
         k: keys; head n of the queries looks at head `n * G // H` of the keys.
         v: values.
         how: `einsum`, written out here; `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the
-            positions of the active mesh. On XLA:CPU the einsum takes half the time of `xla`, forward and backward. What `cudnn`
-            refuses, and a ring that would have one device, a bias or padding, is computed by the einsum.
+            positions of the active mesh. On XLA:CPU the einsum takes half the time of `xla`, forward and backward.
+            What `cudnn` refuses, and a ring that would have one device, a bias or padding, the einsum computes.
         causal: no position sees a later one.
         seen: false where nobody looks, such as padding.
         bias: added to the scores, such as T5's relative positions.

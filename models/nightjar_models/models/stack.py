@@ -1,8 +1,8 @@
 """How are equal layers run one after another? Unrolled or scanned, with or without rematerialisation.
 
 In: the blocks of a model and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it, over
-the active mesh: positions split over sequence, scanned layers over pipeline. Scanned layers hold each parameter once, with a leading axis `layers`; they start from the random numbers of unrolled
-ones.
+the active mesh: positions split over sequence, scanned layers over pipeline. Scanned layers hold each parameter once,
+with a leading axis `layers`; they start from the random numbers of unrolled ones.
 """
 
 from __future__ import annotations
