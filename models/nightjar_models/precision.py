@@ -42,6 +42,35 @@ class Fp8Scaling(nnx.Variable[Any]):
     """A scale or a history: a step sets it to its gradient."""
 
 
+class Product(nnx.Module):
+    """A matrix product in the type of its arguments."""
+
+    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*B F"]:
+        """The product."""
+        return x @ w
+
+
+class Fp8Product(nnx.Module):
+    """A matrix product in FP8, with the scales and histories of its factors."""
+
+    def __init__(self) -> None:
+        scales = {f"{name}_scale": jnp.ones((1,), jnp.float32) for name in _SCALING}
+        histories = {f"{name}_amax_history": jnp.zeros((HISTORY,), jnp.float32) for name in _SCALING}
+        self.scaling = nnx.Dict({name: Fp8Scaling(v, axes=(None,)) for name, v in (scales | histories).items()})
+
+    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*B F"]:
+        """The product, in bfloat16."""
+        state = {name: variable[...] for name, variable in self.scaling.items()}
+        factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
+        dimensions = (((x.ndim - 1,), (0,)), ((), ()))
+        product: Any = fp8_ops.Fp8DirectDotGeneralOp().apply({_COLLECTION: state}, *factors, dimensions)
+        found: Array = product
+        return found
+
+
+PRODUCTS = {"plain": Product, "fp8": Fp8Product}
+
+
 class Fp8Linear(nnx.Module):
     """A linear map without bias, multiplied in FP8.
 
@@ -53,19 +82,11 @@ class Fp8Linear(nnx.Module):
 
     def __init__(self, rngs: nnx.Rngs, width: int, out: int) -> None:
         self.kernel = nnx.Param(jax.random.normal(rngs.params(), (width, out), jnp.float32) * width**-0.5)
-        self.scaling = nnx.Dict(
-            {f"{name}_scale": Fp8Scaling(jnp.ones((1,), jnp.float32)) for name in _SCALING}
-            | {f"{name}_amax_history": Fp8Scaling(jnp.zeros((HISTORY,), jnp.float32)) for name in _SCALING}
-        )
+        self.product = Fp8Product()
 
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B F"]:
         """The product, in bfloat16."""
-        state = {name: variable[...] for name, variable in self.scaling.items()}
-        factors = x.astype(jnp.bfloat16), self.kernel[...].astype(jnp.bfloat16)
-        dimensions = (((x.ndim - 1,), (0,)), ((), ()))
-        product: Any = fp8_ops.Fp8DirectDotGeneralOp().apply({_COLLECTION: state}, *factors, dimensions)
-        found: Array = product
-        return found
+        return self.product(x, self.kernel[...])
 
 
 def next_scalings(gradients: Any) -> Any:

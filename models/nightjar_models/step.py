@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from nightjar_models.config import TrainConfig
 from nightjar_models.models.stack import LAYERS
+from nightjar_models.precision import Fp8Scaling
 from nightjar_models.sharding import batch_sharding, parameter_sharding, split, use_mesh
 from nightjar_models.tasks import Scores, Task
 
@@ -94,12 +95,16 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     ]
     axes = [variable.get_metadata("axes") for variable in variables]
     optimizer = make_optimizer(config, [len(names) - (LAYERS in names) > 1 for names in axes])
+    scalings = [isinstance(variable, Fp8Scaling) for variable in variables]
     replicated = split(mesh)
     dtype = DTYPES[config.compute.dtype]
 
     def assemble(parameters: Sequence[Array]) -> nnx.Module:
         """The model with these parameters, rounded to the type that is computed in."""
-        filled = [v.replace(value.astype(dtype)) for v, value in zip(variables, parameters, strict=True)]
+        filled = [
+            v.replace(value if is_scaling else value.astype(dtype))
+            for v, value, is_scaling in zip(variables, parameters, scalings, strict=True)
+        ]
         return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, filled, strict=True))))
 
     def initialize(seed: int | Array) -> State:
@@ -116,8 +121,11 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
 
     def train_step(state: State, batch: Batch) -> tuple[State, Float[Array, ""]]:
         value, gradients = gradient(state.parameters, batch)
-        updates, memory = optimizer.update(gradients, state.optimizer, state.parameters)
-        return State(optax.apply_updates(state.parameters, updates), memory), value
+        learned = [jnp.zeros_like(g) if is_scaling else g for g, is_scaling in zip(gradients, scalings, strict=True)]
+        updates, memory = optimizer.update(learned, state.optimizer, state.parameters)
+        following = optax.apply_updates(state.parameters, updates)
+        parameters = [g if is_scaling else p for p, g, is_scaling in zip(following, gradients, scalings, strict=True)]
+        return State(parameters, memory), value
 
     def evaluate(parameters: list[Array], batch: Batch) -> Scores:
         with use_mesh(mesh):
@@ -138,7 +146,9 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         evaluate=jax.jit(evaluate, in_shardings=(shardings, batch), out_shardings=replicated),
         state=start.eval_shape(0),  # type: ignore[no-untyped-call]
         batch=batch,
-        parameter_count=sum(parameter.size for parameter in shapes.parameters),
+        parameter_count=sum(
+            parameter.size for parameter, is_scaling in zip(shapes.parameters, scalings, strict=True) if not is_scaling
+        ),
         gradient=gradient,
         is_finite=jax.jit(lambda parameters: jnp.array([jnp.isfinite(one).all() for one in parameters]).all()),
     )

@@ -15,7 +15,14 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from nightjar_models import precision
+from nightjar_models.config import override
+from nightjar_models.errors import InputError
+from nightjar_models.mesh import MeshShape
 from nightjar_models.precision import Fp8Linear, Fp8Scaling, next_scalings
+from nightjar_models.presets import find_preset
+from nightjar_models.sharding import make_mesh
+from nightjar_models.step import make_program
+from nightjar_models.tasks import find_task
 
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 TYPES = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
@@ -66,12 +73,12 @@ def test_the_second_step_rounds_by_the_scales_of_the_first(two_steps: dict[str, 
         as_numpy(two_steps["x"].astype(jnp.bfloat16)),
         as_numpy(two_steps["layer"].kernel[...].astype(jnp.bfloat16)),
     )
-    scaling = two_steps["layer"].scaling
+    scaling = two_steps["layer"].product.scaling
     for name, value in (("input", x), ("kernel", kernel)):
         history = as_numpy(scaling[f"{name}_amax_history"][...])
         assert history.max() == pytest.approx(np.abs(value).max(), rel=2**-8)
         scale = next_scale(history, 1.0, "e4m3")
-        after = as_numpy(two_steps["second"][1]["scaling"][f"{name}_scale"][...])
+        after = as_numpy(two_steps["second"][1]["product"]["scaling"][f"{name}_scale"][...])
         assert after == pytest.approx([scale], rel=1e-6)
     scale_x, scale_k = (np.abs(value).max() / LARGEST["e4m3"] for value in (x, kernel))
     expected = rounded(x, scale_x, "e4m3") @ rounded(kernel, scale_k, "e4m3")
@@ -98,7 +105,7 @@ def test_types_are_those_that_the_table_states(two_steps: dict[str, Any]) -> Non
     assert layer.kernel[...].dtype == rows["weights, as the optimizer keeps them"] == "float32"
     assert y.dtype == rows["result and gradients of activations"] == "bfloat16"
     assert gradients["kernel"][...].dtype == rows["gradients of weights"] == "float32"
-    assert {v[...].dtype.name for v in layer.scaling.values()} == {rows["scales and histories"]} == {"float32"}
+    assert {v[...].dtype.name for v in layer.product.scaling.values()} == {rows["scales and histories"]} == {"float32"}
     assert rows["factors of the forward product"] == "float8_e4m3fn"
     assert "f8_e4m3fn" in program
     assert rows["gradient that goes backwards"] == "float8_e5m2"
@@ -135,3 +142,32 @@ def test_a_layer_in_fp8_learns_a_linear_map() -> None:
         losses.append(float(value))
     assert losses[0] > 10
     assert losses[-1] < 0.1  # a floor of FP8's rounding: 2^-4 of values of order four, averaged over sixteen products
+
+
+def test_a_llama_trains_in_fp8_by_a_switch() -> None:
+    tokens = {"tokens": np.random.default_rng(0).integers(0, 256, (8, 17), dtype=np.int32)}
+    sizes = ["model.width=16", "model.heads=2", "model.groups=1", "model.feed_forward=32", "model.length=16"]
+    common = [*sizes, "model.layers=2", "batch_size=8", "warmup_steps=1", "compute.scan_layers=true"]
+    steps = 8
+    losses: dict[str, list[float]] = {}
+    programs = {}
+    for products in ("plain", "fp8"):
+        config = override(find_preset("llama_tiny")(), [*common, f"compute.products={products}"])
+        program = programs[products] = make_program(config, find_task(config), make_mesh(MeshShape()))
+        state = program.initialize(0)
+        losses[products] = []
+        for _ in range(steps):
+            state, loss = program.train_step(state, tokens)
+            losses[products].append(float(loss))
+    assert losses["fp8"] == pytest.approx(losses["plain"], rel=0.02)  # 3 bits of mantissa, averaged over 128 positions
+    assert losses["fp8"][1:] != losses["plain"][1:]
+    assert losses["fp8"][-1] < 0.9 * losses["fp8"][0]
+    assert programs["fp8"].parameter_count == programs["plain"].parameter_count
+    histories = [x for x in state.parameters if x.shape == (2, precision.HISTORY)]
+    assert len(histories) == 9  # of three products: input, weights and output's gradient, by layer
+    assert all(((np.asarray(x) > 0).sum(axis=1) == steps).all() for x in histories)
+
+
+def test_fp8_and_accumulation_exclude_each_other() -> None:
+    with pytest.raises(InputError, match=r"compute\.products=fp8: expected compute\.accumulate 1, found 2"):
+        override(find_preset("llama_tiny")(), ["compute.products=fp8", "compute.accumulate=2"])

@@ -10,7 +10,7 @@ K width of a head, F feed-forward width, V classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -147,9 +147,20 @@ def gated_feed_forward(
     w_in: Float[Array, "D F"],
     w_out: Float[Array, "F D"],
     activation: Callable[[Array], Array] = jax.nn.silu,
+    products: Sequence[Callable[[Array, Array], Array]] = (jnp.matmul,) * 3,
 ) -> Float[Array, "*B D"]:
-    """A linear map, gated by another through an activation, then a third one (SwiGLU and GEGLU: Shazeer 2020)."""
-    return (activation(x @ w_gate) * (x @ w_in)) @ w_out
+    """A linear map, gated by another through an activation, then a third one (SwiGLU and GEGLU: Shazeer 2020).
+
+    Args:
+        x: activations.
+        w_gate: of the gate.
+        w_in: of what is gated.
+        w_out: back to the width.
+        activation: of the gate.
+        products: how each of the three matrices is multiplied.
+    """
+    gate, into, out = products
+    return out(activation(gate(x, w_gate)) * into(x, w_in), w_out).astype(x.dtype)
 
 
 def cross_entropy(logits: Float[Array, "*B V"], labels: Int[Array, "*B"]) -> Float[Array, "*B"]:

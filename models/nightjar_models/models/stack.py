@@ -37,7 +37,7 @@ def stack_layers(blocks: Sequence[nnx.Module], compute: Compute) -> Any:
     graph, first = nnx.split(blocks[0])
     flat = [[variable for _, variable in nnx.to_flat_state(nnx.state(block))] for block in blocks]
     stacked = [
-        nnx.Param(jnp.stack([one.get_value() for one in same]), axes=(LAYERS, *same[0].get_metadata("axes")))
+        type(same[0])(jnp.stack([one.get_value() for one in same]), axes=(LAYERS, *same[0].get_metadata("axes")))
         for same in zip(*flat, strict=True)
     ]
     paths = [path for path, _ in nnx.to_flat_state(first)]
@@ -68,19 +68,16 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
         return carry
     graph, state = nnx.split(blocks)
 
-    def step(carry: Any, layer: Any) -> tuple[Any, None]:
-        return checkpointed(nnx.merge(graph, layer), compute)(carry, *shared), None
+    def through(own: Any, carry: Any, shared: Any) -> Any:
+        def step(carry: Any, layer: Any) -> tuple[Any, None]:
+            return checkpointed(nnx.merge(graph, layer), compute)(carry, *shared), None
+
+        return jax.lax.scan(step, carry, own)[0]
 
     with jax.named_scope(LAYERS):
         if mesh is None or stages == 1:
-            return jax.lax.scan(step, carry, state)[0]
-
-        def stage(own: Any, carry: Any, shared: Any) -> Any:
-            return jax.lax.scan(
-                lambda x, layer: (_call(nnx.merge(graph, layer), compute)(x, *shared), None), carry, own
-            )[0]
-
-        return run_pipeline(stage, state, carry, shared, mesh=mesh, microbatches=compute.microbatches)
+            return through(state, carry, shared)
+        return run_pipeline(through, state, carry, shared, mesh=mesh, microbatches=compute.microbatches)
 
 
 def checkpointed(block: Any, compute: Compute) -> Callable[..., Any]:
