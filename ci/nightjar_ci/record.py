@@ -189,8 +189,13 @@ class Environment(_Strict):
 
     @property
     def facts_key(self) -> str:
-        """What compile facts depend on: `jaxlib-0.10.2-cpu-x1`, or with the device kind of an accelerator."""
+        """What compile facts depend on: `jaxlib-0.10.2-cpu-x1`, or with the device kind of an accelerator.
+
+        Programs compiled ahead of time are compared across releases: their key holds the devices alone.
+        """
         kinds = sorted({kind.lower() for kind in self.devices}) or ["none"]
+        if all(kind.endswith("(ahead of time)") for kind in kinds):  # what another release emits is what is asked
+            return re.sub(r"[^a-z0-9._+-]+", "-", f"{'+'.join(kinds)}-x{len(self.devices)}")
         key = f"jaxlib-{self.packages.get('jaxlib', 'unknown')}-{'+'.join(kinds)}-x{len(self.devices)}"
         return re.sub(r"[^A-Za-z0-9._+-]+", "-", key)  # it is a file name as well
 

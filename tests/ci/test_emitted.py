@@ -9,7 +9,7 @@ import pytest
 from nightjar_ci.judges.emitted import find_meanings
 from nightjar_ci.judges.facts import changed
 from nightjar_ci.policy import FactsPolicy
-from nightjar_ci.record import Facts
+from nightjar_ci.record import Environment, Facts
 
 GIB = 2**30
 
@@ -83,3 +83,17 @@ def test_equal_programs_say_nothing_and_programs_of_a_device_have_no_kinds_to_sp
     plain = facts().model_copy(update={"ahead": None})
     assert find_meanings(plain, facts(), FactsPolicy()) == []
     assert changed(facts(), facts(), FactsPolicy()) == {}
+
+
+def test_programs_compiled_ahead_of_time_are_compared_across_releases() -> None:
+    def key(jaxlib: str, device: str) -> str:
+        cpu = {"model": "x", "cores": 2, "memory_bytes": 1}
+        return Environment.model_validate(
+            {
+                **{"python": "3.11", "platform": "linux", "cpu": cpu, "backend": "gpu", "devices": [device] * 8},
+                **{"packages": {"jaxlib": jaxlib}, "flags": {}, "git": None, "image": None},
+            }
+        ).facts_key
+
+    assert key("0.10.1", "NVIDIA B200 (ahead of time)") == key("0.10.2", "NVIDIA B200 (ahead of time)")
+    assert key("0.10.1", "NVIDIA B200") != key("0.10.2", "NVIDIA B200")
