@@ -97,3 +97,11 @@ def test_programs_compiled_ahead_of_time_are_compared_across_releases() -> None:
 
     assert key("0.10.1", "NVIDIA B200 (ahead of time)") == key("0.10.2", "NVIDIA B200 (ahead of time)")
     assert key("0.10.1", "NVIDIA B200") != key("0.10.2", "NVIDIA B200")
+
+
+def test_a_state_that_is_no_longer_split_is_named() -> None:
+    sizes = facts().memory.model_copy(update={"argument_bytes": 8})
+    after = facts().model_copy(update={"memory": sizes})
+    assert find_meanings(facts(), after, FactsPolicy()) == [
+        "parameters, optimizer and batch take +700 % on each device: split over fewer devices, or larger"
+    ]

@@ -34,6 +34,7 @@ def find_meanings(before: Facts, after: Facts, policy: FactsPolicy) -> list[str]
         *_messages(old, new),
         *_products(before, after),
         *_fusions(old, new),
+        *_arguments(before, after),
         *_memory(old, new, policy),
         *_code(old, new),
         *(f"new in the compiler's log: {lint}" for lint in new.lints if lint not in old.lints),
@@ -109,6 +110,14 @@ def _fusions(old: Ahead, new: Ahead) -> Iterator[str]:
 
 def _singles(side: Ahead) -> int:
     return sum(work.runs for kind, work in side.kernels.items() if kind.startswith("other ") or kind == "copy")
+
+
+def _arguments(before: Facts, after: Facts) -> Iterator[str]:
+    was, now = before.memory.argument_bytes, after.memory.argument_bytes
+    more = _relative(was or 0, now or 0)
+    if was and now and abs(more) > _MATTERS:
+        cause = "split over fewer devices, or larger" if more > 0 else "split over more devices, or smaller"
+        yield f"parameters, optimizer and batch take {percent(more)} on each device: {cause}"
 
 
 def _memory(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[str]:

@@ -20,7 +20,7 @@ POLICY = FactsPolicy(tolerance={"memory.*": 0.02, "ahead.code_bytes": 0.5, "esti
 # Fault: what changes on the command line, in the models, in XLA_FLAGS; and a phrase that names it.
 FAULTS: dict[str, tuple[list[str], str | None, str, str]] = {
     "attention implementation removed": (["--set", "compute.attention=einsum"], None, "", "fused attention lost"),
-    "sharding dropped": ([], "drop_a_sharding", "", "peak memory +"),
+    "sharding dropped": ([], "drop_a_sharding", "", "split over fewer devices"),
     "f32 accumulation in a matmul": ([], "accumulate_in_f32", "", "in a wider type"),
     "fusion pass disabled": ([], None, "--xla_disable_hlo_passes=priority-fusion,fusion", "fusions were split"),
     "remat policy changed": (["--set", "compute.remat=full"], None, "", "recomputed in the backward pass"),
