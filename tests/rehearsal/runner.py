@@ -35,6 +35,7 @@ class Done:
     said: str
     status: int | None
     duration_s: float
+    may_fail: bool = False
 
 
 class Runner:
@@ -122,7 +123,15 @@ class Runner:
                 said, outcome = str(error), "failure"
             said = f"{step.uses}: {said}"
         duration_s = time.monotonic() - start
-        return Done(job=job, step=step.name, outcome=outcome, said=said, status=status, duration_s=duration_s)
+        return Done(
+            job=job,
+            step=step.name,
+            outcome=outcome,
+            said=said,
+            status=status,
+            duration_s=duration_s,
+            may_fail=step.continue_on_error,
+        )
 
     def _run_in_shell(self, command: str, env: Mapping[str, str]) -> int:
         """As GitHub runs a step: bash, and the first failure ends it."""
