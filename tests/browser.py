@@ -11,6 +11,7 @@ import json
 import os
 import select
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -169,7 +170,8 @@ def open_browser(profile: Path, kind: type[AnyPage]) -> Iterator[AnyPage]:
     high = {number: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, 10) for number, source in inherited.items()}
     actions = [(os.POSIX_SPAWN_DUP2, source, number) for number, source in high.items()]
     command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
-    environ = {**os.environ, "HOME": str(profile.parent), "TMPDIR": str(profile.parent)}
+    temporary = tempfile.mkdtemp()  # short: the path of a socket in it has 107 bytes at most
+    environ = {**os.environ, "HOME": str(profile.parent), "TMPDIR": temporary}
     pid = os.posix_spawn(CHROMIUM, command, environ, file_actions=actions)
     for descriptor in {to_browser, from_browser, silent, *high.values()}:
         os.close(descriptor)
@@ -188,3 +190,4 @@ def open_browser(profile: Path, kind: type[AnyPage]) -> Iterator[AnyPage]:
         os.close(from_us)
         os.close(to_us)
         os.waitpid(pid, 0)
+        shutil.rmtree(temporary, ignore_errors=True)
