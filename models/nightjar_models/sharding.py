@@ -102,6 +102,20 @@ def spread_positions(x: Any) -> Any:
     return jax.lax.with_sharding_constraint(x, split(mesh, BATCH, "sequence"))  # type: ignore[no-untyped-call]
 
 
+def keep_batch_split(x: Any) -> Any:
+    """Says that the examples of a stream [B, ...] stay split, however the rest lies; XLA forgets it in a scan.
+
+    Without it fsdp's split of the parameters spreads to the stream, and each device computes every example. A batch
+    that cannot be split evenly stays as it is.
+    """
+    mesh = active_mesh()
+    parts = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in BATCH)
+    if mesh is None or parts == 1 or jnp.ndim(x) == 0 or x.shape[0] % parts:
+        return x
+    rest: list[Any] = [PartitionSpec.UNCONSTRAINED] * (jnp.ndim(x) - 1)
+    return jax.lax.with_sharding_constraint(x, split(mesh, BATCH, *rest))  # type: ignore[no-untyped-call]
+
+
 def split(mesh: Mesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:
     """A sharding that splits each dimension over the mesh axes named for it; without any, every device has all."""
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]

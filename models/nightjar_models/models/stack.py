@@ -18,7 +18,7 @@ from nightjar_models.config import Compute
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.pipeline import AXIS as PIPELINE
 from nightjar_models.parallel.pipeline import run_pipeline
-from nightjar_models.sharding import active_mesh, spread_positions
+from nightjar_models.sharding import active_mesh, keep_batch_split, spread_positions
 
 LAYERS = "layers"  # the logical axis over which scanned parameters are stacked
 
@@ -70,7 +70,8 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
 
     def through(own: Any, carry: Any, shared: Any) -> Any:
         def step(carry: Any, layer: Any) -> tuple[Any, None]:
-            return checkpointed(nnx.merge(graph, layer), compute)(carry, *shared), None
+            carry = checkpointed(nnx.merge(graph, layer), compute)(carry, *shared)
+            return (carry if stages > 1 else jax.tree.map(keep_batch_split, carry)), None
 
         return jax.lax.scan(step, carry, own)[0]
 
