@@ -49,9 +49,9 @@ def render_access(environ: Mapping[str, str], *, certificates: bool) -> str:
         environ: variables of this machine. Indexes in local folders are left out: no build step sees them.
         certificates: whether a CA bundle is mounted beside them.
 
-    >>> print(render_access({"PIP_INDEX_URL": "https://mirror.example/simple"}, certificates=False), end="")
-    export PIP_INDEX_URL=https://mirror.example/simple
-    export UV_DEFAULT_INDEX=https://mirror.example/simple
+    >>> print(render_access({"PIP_INDEX_URL": "https://index.example/root"}, certificates=False), end="")
+    export PIP_INDEX_URL=https://index.example/root
+    export UV_DEFAULT_INDEX=https://index.example/root
     """
     exports = {
         name: kept for name, value in environ.items() if PASSED.fullmatch(name) and (kept := _without_folders(value))

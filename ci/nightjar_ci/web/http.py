@@ -90,8 +90,8 @@ def _send(asked: urllib.request.Request, body: bytes | None) -> tuple[bytes, Mes
 def split_credentials(url: str) -> tuple[str, str | None]:
     """An address without user and password, and these as an `Authorization` header.
 
-    >>> split_credentials("https://user:s3cret@mirror.example/simple")
-    ('https://mirror.example/simple', 'Basic dXNlcjpzM2NyZXQ=')
+    >>> split_credentials("https://user:s3cret@index.example/root")
+    ('https://index.example/root', 'Basic dXNlcjpzM2NyZXQ=')
     """
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
@@ -104,7 +104,7 @@ def split_credentials(url: str) -> tuple[str, str | None]:
 def hide_passwords(text: str) -> str:
     """A text without the user and password of any address in it.
 
-    >>> hide_passwords("at https://user:s3cret@host/simple/")
-    'at https://***@host/simple/'
+    >>> hide_passwords("at https://user:s3cret@host/root/")
+    'at https://***@host/root/'
     """
     return re.sub(r"(\w+://)[^/\s@]+@", r"\1***@", text)

@@ -18,7 +18,6 @@ import sys
 import tarfile
 import tempfile
 import urllib.parse
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from nightjar_ci.adapters.benchmarks import read_asv
+from nightjar_ci.settings import read_settings
+from nightjar_ci.web.http import HttpError, get
 from tests.bench.gate.noise import Array
 
 # Looked through on 2026-11-21, none with 100 values: the source distributions of asv 0.6.6, pytest-benchmark
@@ -34,7 +35,6 @@ from tests.bench.gate.noise import Array
 OTAVA = ("apache-otava", "0.8.0", r"tests/\w+\.py$")
 MONGODB = ("mongodb/signal-processing-algorithms", "aec099a9696d17ccd1e85a357313614a01f859a2", "tests/data")
 SUNPY = ("sunpy/sunpy-benchmarks", "4544e1802843f764ae31b6cc39c487570670db90", "results")
-PYPI = "pypi.org"  # where no index is configured, as for pip
 GITHUB = "https://github.com"
 HISTORIES = "NIGHTJAR_HISTORIES"
 CLONES = Path(__file__).resolve().parents[3] / ".nox" / "histories"
@@ -45,17 +45,16 @@ def read_otava() -> list[Array]:
     """Nightly timings in the tests of Otava's source distribution: each long list of positive numbers in its files.
 
     Raises:
-        OSError, ValueError: there is no index, or it does not list the distribution.
+        HttpError, ValueError: there is no index, or it does not list the distribution.
     """
     name, version, pattern = OTAVA
-    index = os.environ.get("UV_DEFAULT_INDEX", f"https://{PYPI}/simple").rstrip("/")
-    with urllib.request.urlopen(f"{index}/{name}/", timeout=60) as answer:
-        page, address = answer.read().decode(), answer.url
+    index = read_settings().index_url.rstrip("/")
+    address = f"{index}/{name}/"
+    page = get(address, accept="text/html")[0].decode()
     link = re.search(rf'href="([^"#]*{re.escape(version)}\.tar\.gz)', page)
     if link is None:
         raise ValueError(f"the index lists no source distribution of {name} {version}")
-    with urllib.request.urlopen(urllib.parse.urljoin(address, link[1]), timeout=60) as answer:
-        packed = io.BytesIO(answer.read())
+    packed = io.BytesIO(get(urllib.parse.urljoin(address, link[1]), accept="*/*")[0])
     with tarfile.open(fileobj=packed) as archive:
         wanted = [member for member in archive.getmembers() if re.search(pattern, member.name)]
         texts = [file.read().decode() for member in wanted if (file := archive.extractfile(member)) is not None]
@@ -142,6 +141,6 @@ def read_all() -> list[tuple[str, list[Array]]]:
     for project, read in (("Otava", read_otava), ("MongoDB", read_mongodb), ("SunPy", read_sunpy)):
         try:
             found.append((project, read()))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HttpError) as error:
             print(f"the history of {project} cannot be read: {error}", file=sys.stderr)
     return found
