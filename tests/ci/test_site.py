@@ -293,6 +293,17 @@ def test_an_empty_store_makes_a_page_that_says_how_to_begin(tmp_path: Path) -> N
     assert "python3 noxfile.py -s nightly" in (tmp_path / "site" / "index.html").read_text()
 
 
+def test_a_folder_that_cannot_be_written_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    with pytest.raises(SystemExit) as ended:
+        main(["site", "--out", str(tmp_path / "taken" / "site")])
+    assert ended.value.code == 3
+    assert f"error: {tmp_path / 'taken' / 'site'}: the page cannot be written" in capsys.readouterr().err
+
+
 def test_a_damaged_night_is_named(tmp_path: Path) -> None:
     write_text(tmp_path / "nights" / "cpu-1" / "night.json", "{")
     with pytest.raises(InputError, match=r"cpu-1/night\.json"):

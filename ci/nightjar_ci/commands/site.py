@@ -28,6 +28,7 @@ def command(
 
     Example: nightjar-ci site --out site
     """
+    from nightjar_ci.errors import NightjarError
     from nightjar_ci.settings import read_settings
     from nightjar_ci.site.write import Sources, write_site
 
@@ -39,5 +40,9 @@ def command(
         reports=reports,
         address=address,
     )
-    path, _ = write_site(out, settings, sources)
+    try:
+        path, _ = write_site(out, settings, sources)
+    except OSError as error:
+        hint = "is the disk full, or the folder another's? --out names another"
+        raise NightjarError(f"{out}: the page cannot be written: {error}.", hint) from None
     typer.echo(path)
