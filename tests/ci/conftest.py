@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-
-def postgres_programs() -> Path:
-    """The folder of initdb and pg_ctl; Debian keeps them off PATH."""
-    pytest.importorskip("psycopg")
-    places = [Path(found).resolve().parent for found in [shutil.which("initdb")] if found]
-    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    found = next((place for place in places if (place / "initdb").exists() and (place / "pg_ctl").exists()), None)
-    if found is None:
-        pytest.skip("no initdb and pg_ctl: apt-get install postgresql")
-    return found
+from tests.ci.postgres import find_programs, running_postgres
 
 
 @pytest.fixture
 def postgres() -> Iterator[str]:
-    """A PostgreSQL server of its own, reached through a socket in a folder of its own."""
-    programs = postgres_programs()
-    user = None
-    if os.getuid() == 0:  # the server refuses to run as root
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        user = next(name for name in ("postgres", "nobody") if name in names)
-    cluster = Path(tempfile.mkdtemp(prefix="pg-"))  # not tmp_path: a socket's path has at most 107 bytes
-    if user is not None:
-        shutil.chown(cluster, user)
-
-    def run(*command: str) -> None:
-        subprocess.run(command, user=user, cwd="/", check=True, stdout=subprocess.DEVNULL, timeout=60)
-
-    try:
-        run(str(programs / "initdb"), "--pgdata", str(cluster / "data"), "--auth", "trust", "--username", "tester")
-        options = f"-c listen_addresses='' -c unix_socket_directories={cluster} -c fsync=off"
-        control = (str(programs / "pg_ctl"), "--pgdata", str(cluster / "data"), "--wait", "--silent")
-        run(*control, "--log", str(cluster / "log"), "--options", options, "start")
-        try:
-            yield f"postgresql://tester@/postgres?host={cluster}"
-        finally:
-            run(*control, "--mode", "immediate", "stop")
-    finally:
-        shutil.rmtree(cluster)
+    """The URL of a PostgreSQL server of its own."""
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("no initdb and pg_ctl, or no psycopg: apt-get install postgresql")
+    with running_postgres(programs) as url:
+        yield url

@@ -1,7 +1,7 @@
 """Is a store of 10,000 nights x 500 series still usable? Makes one, then gates and reports its last night.
 
-SQLite; a hundred cells of five measures, one run of each a night, a verdict for each series and night. The documents
-of earlier nights are left out: nothing that is measured here reads them.
+SQLite, and PostgreSQL where it is installed; a hundred cells of five measures, one run of each a night, a verdict for
+each series and night. The documents of earlier nights are left out: nothing that is measured here reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from nightjar_ci.store import open_store
 from nightjar_ci.store.query import query
 from tests.bench.table import Row
 from tests.ci.nights import make_night, outcome, record
+from tests.ci.postgres import find_programs, running_postgres
 
 CELLS, NIGHTS = 100, 10_000
 MEASURES = (
@@ -43,11 +44,23 @@ def measure(quick: bool) -> list[Row]:
     """Times of the gate, the report and a question; sizes of the store and the page."""
     nights = NIGHTS // 10 if quick else NIGHTS
     with tempfile.TemporaryDirectory() as name:
+        rows = measure_one("SQLite", f"sqlite:///{name}/store.sqlite", fill_sqlite, nights)
+    programs = find_programs()
+    if programs is None:
+        print("PostgreSQL is left out: apt-get install postgresql, pip install psycopg", file=sys.stderr)
+        return rows
+    with running_postgres(programs) as url:
+        return rows + measure_one("PostgreSQL", url, fill_postgres, nights)
+
+
+def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: int) -> list[Row]:
+    """The rows of one database."""
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        settings = read_settings({"NIGHTJAR_STATE_DIR": name})
+        settings = read_settings({"NIGHTJAR_STATE_DIR": name, "NIGHTJAR_DATABASE_URL": url})
         open_store(settings).close()
         began = time.perf_counter()
-        fill(folder / "store.sqlite", nights)
+        size_mb = fill(url, nights) / 1e6
         print(f"made {nights} nights in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         tonight = make_tonight(folder / "tonight", nights)
         store = open_store(settings)
@@ -60,47 +73,65 @@ def measure(quick: bool) -> list[Row]:
         asked = time.perf_counter()
         series = len(store.series_before(read_night(tonight).id))
         store.close()
-        size_mb, page_mb = ((folder / "store.sqlite").stat().st_size / 1e6, page.stat().st_size / 1e6)
-    where = f"{nights} nights x {series} series"
+        page_mb = page.stat().st_size / 1e6
+    where = f"{kind}, {nights} nights x {series} series"
     return [
         Row(name=f"gate of one night, {where}", ours=gated - began, goal=10.0, unit="s"),
         Row(name=f"report of one night, {where}", ours=reported - gated, goal=30.0, unit="s"),
-        Row(name="report.html", ours=page_mb, goal=10.0, unit="MB"),
-        Row(name=f"query: one series over {nights} nights", ours=asked - reported, unit="s"),
+        Row(name=f"report.html, {kind}", ours=page_mb, goal=10.0, unit="MB"),
+        Row(name=f"query: one series over {nights} nights, {kind}", ours=asked - reported, unit="s"),
         Row(name=f"series judged, of {series}", ours=len(verdicts.verdicts), goal=float(series), better="higher"),
-        Row(name="store", ours=size_mb, unit="MB"),
-        Row(name="store, a night and series", ours=1e6 * size_mb / nights / series, unit="bytes"),
+        Row(name=f"store, {kind}", ours=size_mb, unit="MB"),
+        Row(name=f"store, a night and series, {kind}", ours=1e6 * size_mb / nights / series, unit="bytes"),
     ]
 
 
-def fill(path: Path, nights: int) -> None:
-    """Writes the nights, many at once; as the store itself does it a night takes a tenth of a second."""
+def fill_sqlite(url: str, nights: int) -> int:
+    """Writes the nights, many at once (the store itself takes a tenth of a second a night); bytes on disk."""
+    path = Path(url.removeprefix("sqlite:///"))
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous = OFF")
-    key = record(0).environment.measured_on
-    connection.execute("INSERT INTO environment VALUES (1, ?)", (key,))
-    names = [(cell, one) for cell in range(CELLS) for one in MEASURES]
-    rows = [(i, f"cell{cell:03d}", name, kind, unit, "lower") for i, (cell, (name, kind, unit)) in enumerate(names, 1)]
-    connection.executemany("INSERT INTO series VALUES (?, ?, ?, ?, ?, ?)", rows)
-    numbers = [int((START + timedelta(days=day)).timestamp() * 1e6) for day in range(nights)]
-    for first in range(0, nights, 500):
-        piece = range(first, min(nights, first + 500))
-        connection.executemany("INSERT INTO night VALUES (?, ?, 'm', ?, ?, NULL)", _nights(piece, numbers))
-        connection.executemany(
-            "INSERT INTO run VALUES (?, ?, ?, 1, ?, 0, 'train', 'completed', 'k', ?)", _runs(piece, numbers)
-        )
-        connection.executemany(
-            "INSERT INTO verdict VALUES (?, ?, ?, 'history', 'ok', ?)",
-            ((numbers[day], i, f"{row[1]}/{row[2]}", "{}") for day in piece for i, row in enumerate(rows)),
-        )
-    rng = np.random.default_rng(0)
-    for series, *_ in rows:  # in the order of the table
-        values = np.exp(rng.normal(0, 0.01, nights)).tolist()
-        cell = (series - 1) // len(MEASURES)
-        column = ((series, numbers[day], day * CELLS + cell + 1, 1, values[day]) for day in range(nights))
-        connection.executemany("INSERT INTO measure VALUES (?, ?, ?, ?, ?)", column)
+    for table, width, rows in make_tables(nights):
+        connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * width)})", rows)
     connection.commit()
     connection.close()
+    return path.stat().st_size
+
+
+def fill_postgres(url: str, nights: int) -> int:
+    """The same by COPY, and the counters of the keys set behind what was written; bytes on disk."""
+    import psycopg
+    from psycopg import sql
+
+    with psycopg.connect(url) as connection:
+        for table, _, rows in make_tables(nights):
+            with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(table))) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        for table in ("environment", "series", "run"):
+            newest = sql.SQL("SELECT setval(pg_get_serial_sequence({}, 'id'), max(id)) FROM {}")
+            connection.execute(newest.format(sql.Literal(table), sql.Identifier(table)))
+        connection.commit()
+        connection.autocommit = True
+        connection.execute("ANALYZE")
+        size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+    assert size is not None
+    return int(size[0])
+
+
+def make_tables(nights: int) -> Iterator[tuple[str, int, Iterable[tuple[object, ...]]]]:
+    """Each table's name, number of columns, and rows, in an order in which keys exist before they are named."""
+    series = [(cell, *one) for cell in range(CELLS) for one in MEASURES]
+    numbered = [
+        (i, f"cell{cell:03d}", name, kind, unit, "lower") for i, (cell, name, kind, unit) in enumerate(series, 1)
+    ]
+    numbers = [int((START + timedelta(days=day)).timestamp() * 1e6) for day in range(nights)]
+    yield "environment", 2, [(1, record(0).environment.measured_on)]
+    yield "series", 6, numbered
+    yield "night", 6, _nights(numbers)
+    yield "run", 10, _runs(numbers)
+    yield "measure", 5, _measures(numbers)
+    yield "verdict", 6, _verdicts(numbers, [f"{cell}/{name}" for _, cell, name, *_ in numbered])
 
 
 def make_tonight(folder: Path, nights: int) -> Path:
@@ -117,14 +148,28 @@ def make_tonight(folder: Path, nights: int) -> Path:
     return made
 
 
-def _nights(days: range, numbers: list[int]) -> Iterator[tuple[object, ...]]:
-    for day in days:
+def _nights(numbers: list[int]) -> Iterator[tuple[object, ...]]:
+    for day, number in enumerate(numbers):
         started = START + timedelta(days=day)
-        yield numbers[day], f"{started:%Y-%m-%dT%H%M}-0000", started.isoformat(), started.isoformat()
+        yield number, f"{started:%Y-%m-%dT%H%M}-0000", "m", started.isoformat(), started.isoformat(), None
 
 
-def _runs(days: range, numbers: list[int]) -> Iterator[tuple[object, ...]]:
-    for day in days:
+def _runs(numbers: list[int]) -> Iterator[tuple[object, ...]]:
+    for day, number in enumerate(numbers):
         for cell in range(CELLS):
-            name = f"cell{cell:03d}"
-            yield day * CELLS + cell + 1, numbers[day], f"{name}-s0", name, f"{day}-{cell}"
+            name, run = f"cell{cell:03d}", day * CELLS + cell + 1
+            yield run, number, f"{name}-s0", 1, name, 0, "train", "completed", "k", f"{day}-{cell}"
+
+
+def _measures(numbers: list[int]) -> Iterator[tuple[object, ...]]:
+    rng = np.random.default_rng(0)
+    for series in range(CELLS * len(MEASURES)):  # in the order of the table
+        values = np.exp(rng.normal(0, 0.01, len(numbers))).tolist()
+        for day, number in enumerate(numbers):
+            yield series + 1, number, day * CELLS + series // len(MEASURES) + 1, 1, values[day]
+
+
+def _verdicts(numbers: list[int], names: list[str]) -> Iterator[tuple[object, ...]]:
+    for number in numbers:
+        for position, name in enumerate(names):
+            yield number, position, name, "history", "ok", "{}"
