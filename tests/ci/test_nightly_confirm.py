@@ -1,7 +1,8 @@
 """Nights with a history, end to end: a suspicion is run again beside the versions of an earlier night, and decided.
 
 The workload is `pace`, a program of the environment it runs in: its version says how fast it is. The environment of the
-earlier night is made by a fake uv. Times are made up by each run, so that a loaded machine changes nothing.
+earlier night is made by a fake uv, in one test by uv itself from the index. Times are made up by each run, so that a
+loaded machine changes nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +63,9 @@ def result(packages: dict[str, str], seconds: float) -> RunRecord:
 
 
 class Project:
-    """A folder with a matrix, policies, and a store that remembers forty nights of pace 1.0."""
+    """A folder with a matrix, policies, and a store that remembers forty nights of pace 1.0, or of other packages."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], before: Mapping[str, str]) -> None:
         self.folder, self.capsys, self.number = folder, capsys, 0
         (folder / "policies.toml").write_text(POLICIES)
         (folder / "matrix.toml").write_text(
@@ -78,7 +80,7 @@ class Project:
         rng = np.random.default_rng(8)
         for night in IDS:
             seconds = 0.05 * float(np.exp(rng.normal(0, 0.003)))
-            left = outcome(f"{CELL}-s0"), result({"pace": "1.0"}, seconds)
+            left = outcome(f"{CELL}-s0"), result(dict(before), seconds)
             made = make_night(folder / "earlier" / night, [left], night)
             started = f"{night[:10]}T03:00:00+00:00"
             write_night(made, read_night(made).model_copy(update={"started_at": started, "finished_at": started}))
@@ -125,7 +127,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))
-    return Project(tmp_path, capsys)
+    return Project(tmp_path, capsys, {"pace": "1.0"})
 
 
 def pairs_of(folder: Path) -> list[str]:
@@ -216,3 +218,26 @@ def test_a_change_of_the_code_alone_is_a_note_in_the_verdicts(
     (note,) = [note for note in judged(folder).notes if "cannot be run again" in note]
     assert "so the code or the machine changed" in note
     assert SERIES in note
+
+
+@pytest.mark.slow
+def test_uv_makes_the_earlier_environment_from_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    project = Project(tmp_path, capsys, {"humanize": "4.9.0"})
+    (tmp_path / "bin" / "uv").unlink()
+    pace = (tmp_path / "bin" / "pace").read_text()
+    pace = pace.replace('"1.1"', 'importlib.metadata.version("humanize")', 1).replace('== "1.1"', '== "4.10.0"')
+    pace = pace.replace('{"pace": version', '{"humanize": version').replace(
+        "import json", "import importlib.metadata, json"
+    )
+    (tmp_path / "pace.py").write_text(pace)
+    matrix = (tmp_path / "matrix.toml").read_text()
+    job = f'["python", "{tmp_path}/pace.py"]\nenvironment = "uv:humanize==4.10.0"'
+    (tmp_path / "matrix.toml").write_text(matrix.replace('["pace"]', job))
+    code, folder, verdict = project.night()
+    assert (code, verdict.status) == (1, "regressed"), judged(folder).notes
+    assert verdict.policy["reference"] == "uv:humanize==4.9.0"
+    assert pairs_of(folder) == [f"{pair:02d}-{side}" for pair in range(1, 5) for side in "ab"]
