@@ -116,7 +116,8 @@ def _walk_segments(data: Bytes, position: int, end: int, tag: int) -> tuple[Posi
     here[0] = position
     steps = [here]
     while True:
-        word = words.take(here, mode="clip")  # a walk from a wrong guess may leave the bytes
+        # A walk from a wrong guess may leave the bytes; `take` would copy all of these overlapping words at each step.
+        word = words[np.minimum(here, len(words) - 1)]
         steps.append(here + _ADVANCE[(word >> 8) & 0xFFFF] * (here < limits))
         if len(steps) % 16 == 0 and (steps[-1] == here).all():  # all are through, or stuck on what is no element
             break
