@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from nightjar_ci.documents import read_document, write_text
 from nightjar_ci.errors import InputError
+from nightjar_ci.judges.compiler import read_taken
 from nightjar_ci.record import Better, Environment, Facts, RunRecord
 
 BASELINE_SCHEMA = "nightjar.baseline/1"
@@ -60,13 +61,18 @@ class ConvergenceBaseline(_Strict):
 
 
 class FactsBaseline(_Strict):
-    """The compile facts of a cell for one facts key: `nightjar.facts-baseline/1`."""
+    """The compile facts of a cell for one facts key: `nightjar.facts-baseline/1`.
+
+    Attributes:
+        compiler: what compiling took on the processor of `environment`, by measure; empty where results do not say it.
+    """
 
     schema_: Annotated[Literal["nightjar.facts-baseline/1"], Field(alias="schema")] = "nightjar.facts-baseline/1"
     cell: str
     made_at: str
     environment: Environment
     facts: tuple[Facts, ...]
+    compiler: dict[str, float] = {}
 
 
 def data_digest(record: RunRecord) -> str | None:
@@ -153,7 +159,13 @@ def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
     for record in records:
         if record.facts != first.facts or record.environment.facts_key != first.environment.facts_key:
             raise InputError(f"{cell}: seeds {first.seed} and {record.seed} were compiled differently.")
-    return FactsBaseline(cell=cell, made_at=first.started_at, environment=first.environment, facts=first.facts)
+    return FactsBaseline(
+        cell=cell,
+        made_at=first.started_at,
+        environment=first.environment,
+        facts=first.facts,
+        compiler={name: float(f"{value:.4g}") for name, value in read_taken(records).items()},
+    )
 
 
 def replace_program(known: FactsBaseline | None, new: FactsBaseline, program: str) -> FactsBaseline:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nightjar_ci.baselines import read_convergence, read_facts
+from nightjar_ci.compilers import judge_night_compilers
 from nightjar_ci.histories import COMMAND, Memory, Remembering, judge_histories, remember
 from nightjar_ci.judges.convergence import judge_convergence
 from nightjar_ci.judges.discovery import adjust_for_night
 from nightjar_ci.judges.equality import judge_equality
-from nightjar_ci.judges.facts import KnownFacts, judge_facts
+from nightjar_ci.judges.facts import KnownFacts, judge_facts, tell_since
 from nightjar_ci.judges.performance import Pair, judge_performance
 from nightjar_ci.night import Night, read_night, read_outcomes, read_result, read_results
 from nightjar_ci.outcome import Outcome
@@ -101,6 +102,7 @@ def judge_night(
     verdicts = [
         *_judge_curves(cells, policies, baselines, notes),
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
+        *judge_night_compilers(cells, policies, baselines, memory.series),
         *_judge_pairs(folder, policies, notes),
         *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes),
     ]
@@ -203,7 +205,9 @@ def _judge_facts(
                 if policy is None:
                     notes.append(f"{cell}/{program} is not judged: no facts policy matches it.")
                 else:
-                    yield judge_facts(cell, program, alike, known, policy)
+                    verdict = judge_facts(cell, program, alike, known, policy)
+                    latest = None if store is None else store.latest_facts(cell, key, night)
+                    yield verdict if latest is None else tell_since(verdict, alike[0].facts, latest, policy)
 
 
 def _known_facts(cell: str, key: str, baselines: Path, store: FactsHistory | None, night: str) -> KnownFacts | None:

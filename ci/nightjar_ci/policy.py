@@ -89,10 +89,13 @@ class FactsPolicy(_Entry):
         program: glob of program names.
         tolerance: glob of fact names (`memory.temp_bytes`, `opcodes.*.bytes`) to the relative change allowed;
             the first glob that matches counts, `inf` leaves a fact out. What no glob matches must be equal.
+        growth: what compiling takes (`compile_cpu_time`, `compiler_memory`) to how much more of it is allowed, as a
+            fraction, on the same processor; what is not named is not judged.
     """
 
     program: str = "*"
     tolerance: dict[str, Annotated[float, Field(ge=0)]] = {}
+    growth: dict[Literal["compile_cpu_time", "compiler_memory"], Annotated[float, Field(gt=0)]] = {}
 
 
 class _PairedPolicy(_Entry):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -105,3 +106,8 @@ def test_a_state_that_is_no_longer_split_is_named() -> None:
     assert find_meanings(facts(), after, FactsPolicy()) == [
         "parameters, optimizer and batch take +700 % on each device: split over fewer devices, or larger"
     ]
+
+
+def test_spills_that_a_machine_without_ptxas_does_not_count_are_no_difference() -> None:
+    assert changed(facts(spill_bytes=None), facts(spill_bytes=16), FactsPolicy()) == {}
+    assert changed(facts(spill_bytes=0), facts(spill_bytes=16), FactsPolicy()) == {"ahead.spill_bytes": math.inf}

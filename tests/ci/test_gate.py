@@ -129,6 +129,18 @@ def test_without_baselines_it_cannot_tell_and_ends_with_4(tmp_path: Path) -> Non
     assert find_exit_code(folder, verdicts) == 4
 
 
+def test_a_difference_from_the_baseline_says_whether_the_night_before_had_it(tmp_path: Path, baselines: Path) -> None:
+    other = Facts.model_validate(program_facts(custom_calls={"__cublas": tally(4)}))
+    folder = night(tmp_path, [record(facts=[other.model_dump(mode="json")])])
+    before = record(0).facts
+    for latest, line in ((before, "new tonight: "), ((other,), "as in the latest earlier night")):
+        (verdict,) = [
+            one for one in judge_night(folder, POLICIES, baselines, Memory(latest)).verdicts if one.judge == "facts"
+        ]
+        assert verdict.status == "regressed"
+        assert verdict.details[-1].startswith(line)
+
+
 def test_facts_without_a_baseline_are_compared_with_the_latest_earlier_night(tmp_path: Path) -> None:
     folder = night(tmp_path, [record(0)])
     store = Memory(record(0, facts=[program_facts(flops=1.0)]).facts)

@@ -20,6 +20,7 @@ from nightjar_ci.verdict import Effect, Verdict
 
 _WORDS = {"opcodes": "", "fusions": "fusion ", "custom_calls": "custom call ", "collectives": "collective "}
 _WORK = {"kernels": "kernel ", "messages": "message "}  # of a program compiled ahead of time
+_SPILLS = "ahead.spill_bytes"
 _TELLING = ("dot", "convolution", "fusion", "custom-call")  # said to be unchanged where they are
 
 
@@ -81,6 +82,23 @@ def judge_facts(
     )
 
 
+def tell_since(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], policy: FactsPolicy) -> Verdict:
+    """The verdict with a line that says whether a regression is new tonight.
+
+    Args:
+        verdict: on a program.
+        now: facts of tonight.
+        latest: facts of the latest earlier night.
+        policy: the tolerances.
+    """
+    if verdict.status != "regressed":
+        return verdict
+    program = verdict.series.partition("/")[2]
+    new = changed(_program(latest, program), _program(now, program), policy)
+    line = "new tonight: the latest earlier night was compiled differently" if new else "as in the latest earlier night"
+    return verdict.model_copy(update={"details": (*verdict.details, line)})
+
+
 def flatten(facts: Facts | None) -> dict[str, float | None]:
     """Facts by name (`fusions.kLoop.count`, `flops`); none for a program that is not there."""
     if facts is None:
@@ -114,7 +132,7 @@ def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> d
     for name in sorted({**old, **new}, key=_telling):
         default = None if name == "flops" or name.startswith(("memory.", "ahead.", "estimate.")) else 0.0
         was, now = old.get(name, default), new.get(name, default)
-        if was == now:
+        if was == now or (name == _SPILLS and None in (was, now)):  # unknown where a machine has no ptxas
             continue
         relative = math.inf if not was or now is None else (now - was) / was
         allowed = next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)

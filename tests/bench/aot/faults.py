@@ -1,50 +1,109 @@
 """Does the gate name each kind of fault, and only where there is one?
 
 A small Llama (two layers of the 125M sizes, bfloat16, fused attention, fsdp8 on eight H100) is compiled as it is, then
-with one fault at a time. A fault is named when the first sentence that mentions what was broken is in the verdict.
+with one fault at a time; two faults have a program of their own to break. A fault is named when the verdict is
+`regressed` and holds the phrase that mentions what was broken.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from nightjar_ci.judges.compiler import Taken, judge_compilers, read_taken
 from nightjar_ci.judges.facts import KnownFacts, judge_facts
-from nightjar_ci.policy import FactsPolicy
-from tests.bench.aot.compiled import compile_one, find_python
+from nightjar_ci.policy import FactsPolicy, read_policies
+from nightjar_ci.record import RunRecord
+from nightjar_ci.verdict import Verdict
+from tests.bench.aot.compiled import ROOT, compile_one, find_python
 from tests.bench.table import Row
 
-BASE = ["llama_125m", "--target", "h100x8", "--mesh", "fsdp8", "--set", "model.layers=2"]
-POLICY = FactsPolicy(tolerance={"memory.*": 0.02, "ahead.code_bytes": 0.5, "estimate.*": 0.05})
+BASE = ("llama_125m", "--target", "h100x8", "--mesh", "fsdp8", "--set", "model.layers=2")
+FP8 = (*BASE, "--set", "compute.products=fp8")
+GOOD = {"plain": BASE, "fp8": (*FP8, "--xla", "xla_gpu_enable_triton_gemm=false")}
+SOURCE = "the program without a fault"
 
-# Fault: what changes on the command line, in the models, in XLA_FLAGS; and a phrase that names it.
-FAULTS: dict[str, tuple[list[str], str | None, str, str]] = {
-    "attention implementation removed": (["--set", "compute.attention=einsum"], None, "", "fused attention lost"),
-    "sharding dropped": ([], "drop_a_sharding", "", "split over fewer devices"),
-    "f32 accumulation in a matmul": ([], "accumulate_in_f32", "", "in a wider type"),
-    "fusion pass disabled": ([], None, "--xla_disable_hlo_passes=priority-fusion,fusion", "fusions were split"),
-    "remat policy changed": (["--set", "compute.remat=full"], None, "", "recomputed in the backward pass"),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault, and how the gate names it.
+
+    Attributes:
+        phrase: of the sentence that names it.
+        good: the program without it, a name of `GOOD`.
+        bad: arguments of the program with it; those of the good one where None.
+        plant: what is broken in the models, a name of `plant.py`.
+        flags: XLA_FLAGS with it.
+    """
+
+    phrase: str
+    good: str = "plain"
+    bad: tuple[str, ...] | None = None
+    plant: str | None = None
+    flags: str = ""
+
+
+FAULTS = {
+    "attention implementation removed": Fault(
+        phrase="fused attention lost", bad=(*BASE, "--set", "compute.attention=einsum")
+    ),
+    "sharding dropped": Fault(phrase="split over fewer devices", plant="drop_a_sharding"),
+    "sharding constraint dropped": Fault(phrase="a new all-reduce among 8 devices", plant="drop_a_constraint"),
+    "parameter gathered once more": Fault(phrase="a new all-gather among 8 devices", plant="gather_once_more"),
+    "f32 accumulation in a matmul": Fault(phrase="in a wider type", plant="accumulate_in_f32"),
+    "fusion pass disabled": Fault(phrase="fusions were split", flags="--xla_disable_hlo_passes=priority-fusion,fusion"),
+    "remat policy changed": Fault(phrase="recomputed in the backward pass", bad=(*BASE, "--set", "compute.remat=full")),
+    "fp8 matmul fell back": Fault(phrase="fp8 matmul fell back", good="fp8", bad=FP8),
+    "compile time": Fault(phrase="Compiling: more than in", bad=(*BASE, "--xla", "xla_dump_hlo_pass_re=.*")),
+    "memory of the compiler": Fault(phrase="Memory of the compiler: more than in", plant="leak"),
 }
+
+
+def read_policy() -> FactsPolicy:
+    """The policy of the programs of a night, as it is committed."""
+    policy = read_policies(ROOT / "ci" / "policies.toml").for_facts("llama_125m-compile-h100x8-fsdp8", "train_step")
+    assert policy is not None
+    return policy
 
 
 def measure(quick: bool) -> list[Row]:
     """One row per fault."""
-    python, rows = find_python(None), []
     with tempfile.TemporaryDirectory() as folder:
-        good = compile_one(python, BASE, Path(folder) / "good").record
-        if good is None:
-            raise SystemExit("the program without a fault does not compile")
-        for name, (settings, plant, flags, phrase) in FAULTS.items():
-            out = Path(folder) / name.replace(" ", "-")
-            made = compile_one(python, [*BASE, *settings], out, fault=plant, variables={"XLA_FLAGS": flags})
-            if made.record is None:
-                print(f"  {name}: does not compile: {made.said[-300:]}")
-                rows.append(Row(name=name, ours=0, goal=1, better="higher", unit="named"))
-                continue
-            known = KnownFacts(facts=good.facts, source="the program without a fault")
-            verdict = judge_facts("aot", "train_step", [made.record], known, POLICY)
-            said = " | ".join([verdict.explanation, *verdict.details])
-            named = verdict.status == "regressed" and phrase in said
-            print(f"  {name}: {verdict.status}: {verdict.explanation}")
-            rows.append(Row(name=name, ours=int(named), goal=1, better="higher", unit="named"))
-    return rows
+        chosen = list(FAULTS)[: 2 if quick else None]
+        return [
+            Row(name=name, ours=int(ask(name, Path(folder))), goal=1, better="higher", unit="named") for name in chosen
+        ]
+
+
+def ask(name: str, folder: Path) -> bool:
+    """Whether the gate names a fault; programs that lie in the folder already are not compiled again."""
+    fault, python = FAULTS[name], find_python(None)
+    good = compile_one(python, GOOD[fault.good], folder / fault.good)
+    if good.record is None:
+        raise SystemExit(f"the program without a fault does not compile: {good.said}")
+    bad = compile_one(
+        python,
+        fault.bad or GOOD[fault.good],
+        folder / name.replace(" ", "-"),
+        fault=fault.plant,
+        variables={"XLA_FLAGS": fault.flags},
+    )
+    if bad.record is None:
+        print(f"  {name}: does not compile: {bad.said[-300:]}", flush=True)
+        return False
+    verdicts = list(judge(good.record, bad.record))
+    for verdict in verdicts:
+        print(f"  {name}: {verdict.status}: {verdict.explanation}", flush=True)
+    return any(
+        one.status == "regressed" and fault.phrase in " | ".join([one.explanation, *one.details]) for one in verdicts
+    )
+
+
+def judge(good: RunRecord, bad: RunRecord) -> Iterator[Verdict]:
+    """What the gate says of a program, and of what compiling it took."""
+    policy, known = read_policy(), KnownFacts(facts=good.facts, source=SOURCE)
+    yield judge_facts("aot", "train_step", [bad], known, policy)
+    taken = Taken(cell="aot", runs=(bad.job,), now=read_taken([bad]), before=read_taken([good]), source=SOURCE)
+    yield from judge_compilers([taken], {"aot": policy})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import Any
 
 
@@ -15,24 +14,54 @@ def drop_a_sharding() -> None:
     sharding.RULES["width"] = None  # type: ignore[assignment,unused-ignore]
 
 
+def drop_a_constraint() -> None:
+    """Scanned layers no longer say that the examples of their stream stay split."""
+    from nightjar_models.models import stack
+
+    def forget(x: Any) -> Any:
+        return x
+
+    stack.keep_batch_split = forget
+
+
+def gather_once_more() -> None:
+    """Between scanned layers each device gets the whole stream, as by a constraint that names no axis."""
+    import jax
+
+    from nightjar_models.models import stack
+    from nightjar_models.sharding import active_mesh, split
+
+    kept = stack.keep_batch_split
+
+    def gathered(x: Any) -> Any:
+        mesh = active_mesh()
+        return kept(x if mesh is None else jax.lax.with_sharding_constraint(x, split(mesh)))  # type: ignore[no-untyped-call]
+
+    stack.keep_batch_split = gathered
+
+
 def accumulate_in_f32() -> None:
     """Feed-forward products of bfloat16 give float32, which is what they then write to memory."""
     import jax
     import jax.numpy as jnp
 
-    def wide(x: Any, weights: Any) -> Any:
-        product = jnp.matmul(x, weights, preferred_element_type=jnp.float32)
+    from nightjar_models import precision
+
+    def wide(self: Any, x: Any, w: Any) -> Any:
+        product = jnp.matmul(x.astype(w.dtype), w, preferred_element_type=jnp.float32)
         return jax.lax.optimization_barrier(product)  # type: ignore[no-untyped-call]
 
-    def gated(x: Any, w_gate: Any, w_in: Any, w_out: Any) -> Any:
-        return wide((jax.nn.silu(wide(x, w_gate)) * wide(x, w_in)).astype(x.dtype), w_out).astype(x.dtype)
-
-    models: list[Any] = [import_module(f"nightjar_models.models.{name}") for name in ("layers", "llama")]
-    for module in models:
-        module.gated_feed_forward = gated
+    precision.Product.__call__ = wide  # type: ignore[method-assign]
 
 
-PLANTS = {plant.__name__: plant for plant in (drop_a_sharding, accumulate_in_f32)}
+def leak() -> None:
+    """The process that compiles holds on to a gigabyte."""
+    _LEAKED.append(b"\1" * 2**30)
+
+
+_LEAKED: list[bytes] = []
+FAULTS = (drop_a_sharding, drop_a_constraint, gather_once_more, accumulate_in_f32, leak)
+PLANTS = {plant.__name__: plant for plant in FAULTS}
 
 
 def main() -> None:

@@ -1,0 +1,49 @@
+"""The night that is compiled ahead of time has every workload, GPU, size and axis, and each cell fits its devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.matrix import expand, read_matrix
+from nightjar_models.ahead.target import Cluster, parse_cluster
+from nightjar_models.config import TrainConfig, override
+from nightjar_models.mesh import MeshShape, parse_mesh
+from nightjar_models.presets import PRESETS, large
+
+MATRICES = Path(__file__).parents[2] / "ci" / "matrix"
+LARGE = {name for name, preset in PRESETS.items() if preset.__module__ == large.__name__}
+AXES = ("dp", "fsdp", "tp", "ep", "pp")
+
+
+def read_cells(name: str) -> dict[str, tuple[TrainConfig, Cluster, MeshShape]]:
+    """What each cell of a matrix compiles."""
+    cells = {}
+    for job in expand(read_matrix(MATRICES / f"{name}.toml")):
+        words = list(job.command)
+        given = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+        cluster = parse_cluster(words[words.index("--target") + 1])
+        mesh = parse_mesh(words[words.index("--mesh") + 1]) if "--mesh" in words else MeshShape(dp=cluster.devices)
+        cells[job.id] = override(PRESETS[words[2]](), given), cluster, mesh
+    return cells
+
+
+@pytest.mark.parametrize("name", ["nightly-aot", "weekly-aot"])
+def test_every_cell_has_devices_for_its_mesh_and_examples_for_its_devices(name: str) -> None:
+    for cell, (config, cluster, mesh) in read_cells(name).items():
+        assert mesh.size == cluster.devices, cell
+        parts = config.compute.microbatches if mesh.pp > 1 else 1
+        assert config.batch_size % (mesh.dp * mesh.fsdp * mesh.ep * parts) == 0, cell
+        assert mesh.pp == 1 or config.compute.scan_layers, cell
+
+
+@pytest.mark.parametrize("name", ["nightly-aot", "weekly-aot"])
+def test_no_workload_gpu_size_or_axis_is_left_out(name: str) -> None:
+    cells = read_cells(name).values()
+    assert {config.workload for config, _, _ in cells} == LARGE
+    chosen = {(cluster.target.short, cluster.devices) for _, cluster, _ in cells}
+    assert chosen >= {(gpu, size) for gpu in ("a100", "h100", "b200") for size in (1, 8, 128, 1024)}
+    for axis in AXES:
+        assert any(getattr(mesh, axis) > 1 for _, _, mesh in cells), axis
+    assert any(sum(getattr(mesh, axis) > 1 for axis in AXES) >= 3 for _, _, mesh in cells)
