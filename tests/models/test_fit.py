@@ -84,7 +84,7 @@ def test_the_plan_is_a_command_with_the_mesh_and_the_ways_of_computing() -> None
     )
 
 
-@pytest.mark.parametrize("text", ["", "0", "x", "64..8", "8,", "8...16"])
+@pytest.mark.parametrize("text", ["", "0", "x", "64..8", "8,", "8...16", "8..1000000", "16385"])
 def test_what_is_no_number_of_devices_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--devices"):
         parse_devices(text)

@@ -20,6 +20,7 @@ from nightjar_models.mesh import MeshShape
 STATE_BYTES = 12  # of a parameter: itself and Adam's two moments, in float32
 REMATS = ("none", "dots_no_batch", "full")
 MOST_MICROBATCHES = 8
+MOST_DEVICES = 16_384  # sixteen times what was tried; a topology is made of each device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ def parse_devices(text: str) -> list[int]:
     """Reads `8`, `8,64` or `8..1024`, which doubles.
 
     Raises:
-        InputError: no numbers, or the first is larger than the last.
+        InputError: no numbers, the first is larger than the last, or more than `MOST_DEVICES`.
 
     >>> parse_devices("8..64"), parse_devices("8,256")
     ([8, 16, 32, 64], [8, 256])
@@ -72,6 +73,8 @@ def parse_devices(text: str) -> list[int]:
     if not all(number.isdecimal() and int(number) > 0 for number in numbers):
         raise InputError(f"--devices {text}: expected a number, several such as 8,64, or a range such as 8..1024.")
     found = [int(number) for number in numbers]
+    if max(found) > MOST_DEVICES:
+        raise InputError(f"--devices {text}: expected at most {MOST_DEVICES:,} devices.")
     if not dots:
         return sorted(set(found))
     if found[0] > found[1]:

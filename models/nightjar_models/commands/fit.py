@@ -34,7 +34,9 @@ def fit(
     """Search mesh, microbatches and rematerialization for GPUs that this machine does not have; 1 where nothing fits.
 
     Every line was compiled for its mesh: memory is what the compiler reserves; times are rooflines of the compiled
-    program, not measured, for comparing lines. A compilation takes 5 to 20 s of CPU.
+    program, not measured, for comparing lines. A compilation takes 5 to 20 s of CPU. The batch stays the same for every
+    number of devices, but for a mesh that shares it among more devices than it has examples: there it is raised to one
+    example for each, so compare examples per second (`rate`), by which lines are sorted.
 
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
@@ -91,6 +93,7 @@ def fit(
                 "candidates": [
                     {
                         **dataclasses.asdict(one),
+                        "rate": one.rate * count,
                         "candidate": {**dataclasses.asdict(one.candidate), "mesh": str(one.candidate.mesh)},
                         "fits": one.fits(gpu.memory_bytes),
                     }
@@ -131,13 +134,14 @@ def summarize(document: dict[str, Any]) -> str:
     device = document["device_bytes"]
     rows = [
         f"{document['preset']}: {document['parameters']:,} parameters, {document['target']} with "
-        f"{device / 2**30:.1f} GiB. Step times are rooflines, not measured."
+        f"{device / 2**30:.1f} GiB. Step times are rooflines, not measured; rate is examples per second of all devices."
     ]
     for answer in document["answers"]:
         title = f"{answer['devices']} devices"
         rows += [
             "",
-            f"{title:16} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {'fits':>5} {'ms':>9} {'exposed':>9}",
+            f"{title:16} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {'fits':>5} {'ms':>9} {'exposed':>9} "
+            f"{'rate':>9}",
         ]
         for one in answer["candidates"]:
             way = one["candidate"]
@@ -148,7 +152,7 @@ def summarize(document: dict[str, Any]) -> str:
             fits = "yes" if one["fits"] else "no"
             rows.append(
                 f"{row} {one['reserved_bytes'] / 2**30:7.1f} {fits:>5} {one['step_s'] * 1e3:9.1f} "
-                f"{one['exposed_s'] * 1e3:9.1f}"
+                f"{one['exposed_s'] * 1e3:9.1f} {one['rate']:9.1f}"
             )
         rows.append(answer["plan"] or "nothing fits")
     return "\n".join(rows)

@@ -1,10 +1,11 @@
-"""How does a bench compile? One process for each program, in an environment of its own, timed in seconds of CPU.
+"""How does a bench compile? In an environment of its own, timed in seconds of CPU: each program in a process, or many.
 
 In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -71,3 +72,28 @@ def compile_one(
             return Compiled(record=None, cpu_s=cpu_s, said=done.stderr[-2000:])
         (out / "cpu_s").write_text(str(cpu_s))
     return Compiled(record=read_run(out / "result.json"), cpu_s=float((out / "cpu_s").read_text()), said="")
+
+
+def compile_several(python: Path, programs: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Compiled]:
+    """Compiles one program after the other in one process.
+
+    Args:
+        python: of the environment.
+        programs: a name to what follows `nightjar-models compile`, without `--out`.
+        folder: gets a folder for each name; a result that is there is not made again.
+    """
+    lines = [
+        json.dumps([*arguments, "--out", str(folder / name)])
+        for name, arguments in programs.items()
+        if not (folder / name / "cpu_s").is_file()
+    ]
+    environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'models'}"}
+    argv = [str(python), "-m", "tests.bench.aot.several"]
+    subprocess.run(argv, input="\n".join(lines), stdout=subprocess.DEVNULL, text=True, check=True, env=environ)
+    found = {}
+    for name in programs:
+        out = folder / name
+        refused = (out / "refused").read_text() if (out / "refused").is_file() else ""
+        record = None if refused else read_run(out / "result.json")
+        found[name] = Compiled(record=record, cpu_s=float((out / "cpu_s").read_text()), said=refused)
+    return found

@@ -7,14 +7,14 @@ eight all the same: what is emitted is of interest, not whether it fits.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.judges.emitted import find_meanings
 from nightjar_ci.judges.facts import diff_lines
 from nightjar_models.presets import PRESETS
-from tests.bench.aot.compiled import compile_one, find_python
+from tests.bench.aot.compiled import Compiled, compile_several, find_python
 from tests.bench.aot.faults import read_policy
 from tests.bench.table import Row
 
@@ -42,9 +42,8 @@ class Compared:
 
 def measure(quick: bool) -> list[Row]:
     """Rows: programs of which a difference has no sentence, and the CPU that it took."""
-    pythons = {release: find_python(release) for release in (OLD, NEW)}
     with tempfile.TemporaryDirectory() as folder:
-        found = [compare(preset, pythons, Path(folder)) for preset in list(PRESETS)[: 2 if quick else None]]
+        found = compare_releases(list(PRESETS)[: 2 if quick else None], Path(folder))
     unexplained = sum(bool(one.differences and not one.sentences) for one in found)
     refused = sum(one.differences is None for one in found)
     return [
@@ -54,19 +53,24 @@ def measure(quick: bool) -> list[Row]:
     ]
 
 
-def compare(preset: str, pythons: Mapping[str, Path], folder: Path) -> Compared:
-    """Compiles a preset with both releases and prints what differs."""
-    mesh = "dp8" if preset.endswith("_tiny") else "fsdp8"
-    arguments = [preset, "--target", "h100x8", "--mesh", mesh]
-    made = [compile_one(pythons[release], arguments, folder / f"{preset}-{release}") for release in (OLD, NEW)]
-    cpu_s, said = sum(one.cpu_s for one in made), "".join(one.said for one in made).strip()
-    old, new = (one.record for one in made)
-    if old is None or new is None:
+def compare_releases(presets: Sequence[str], folder: Path) -> list[Compared]:
+    """Compiles presets with both releases, one process for each release, and prints what differs."""
+    programs = {
+        preset: [preset, "--target", "h100x8", "--mesh", "dp8" if preset.endswith("_tiny") else "fsdp8"]
+        for preset in presets
+    }
+    old, new = (compile_several(find_python(release), programs, folder / release) for release in (OLD, NEW))
+    return [compare(preset, old[preset], new[preset]) for preset in presets]
+
+
+def compare(preset: str, old: Compiled, new: Compiled) -> Compared:
+    """What differs between two compilations of a preset, printed."""
+    cpu_s, said = old.cpu_s + new.cpu_s, f"{old.said}{new.said}".strip()
+    if old.record is None or new.record is None:
         print(f"{preset:16} {cpu_s:4.0f} s  not compiled: {said[-300:]}", flush=True)
         return Compared(preset=preset, differences=None, sentences=[], said=said, cpu_s=cpu_s)
-    policy = read_policy()
-    sentences = find_meanings(old.facts[0], new.facts[0], policy)
-    lines = diff_lines(old.facts[0], new.facts[0], policy)
+    before, after, policy = old.record.facts[0], new.record.facts[0], read_policy()
+    sentences, lines = find_meanings(before, after, policy), diff_lines(before, after, policy)
     said = "; ".join(sentences) or ("no difference" if not lines else f"unexplained: {'; '.join(lines[:4])}")
     print(f"{preset:16} {cpu_s:4.0f} s  {said} ({len(lines)} facts differ)", flush=True)
     return Compared(preset=preset, differences=lines, sentences=sentences, said="", cpu_s=cpu_s)
