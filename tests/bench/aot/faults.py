@@ -50,8 +50,7 @@ FAULTS = {
         phrase="fused attention lost", bad=(*BASE, "--set", "compute.attention=einsum")
     ),
     "sharding dropped": Fault(phrase="split over fewer devices", plant="drop_a_sharding"),
-    "sharding constraint dropped": Fault(phrase="a new all-reduce among 8 devices", plant="drop_a_constraint"),
-    "parameter gathered once more": Fault(phrase="a new all-gather among 8 devices", plant="gather_once_more"),
+    "sharding constraint dropped": Fault(phrase="a new all-gather among 8 devices", plant="drop_a_constraint"),
     "f32 accumulation in a matmul": Fault(phrase="in a wider type", plant="accumulate_in_f32"),
     "fusion pass disabled": Fault(phrase="fusions were split", flags="--xla_disable_hlo_passes=priority-fusion,fusion"),
     "remat policy changed": Fault(phrase="recomputed in the backward pass", bad=(*BASE, "--set", "compute.remat=full")),

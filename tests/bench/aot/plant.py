@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 
@@ -16,28 +17,12 @@ def drop_a_sharding() -> None:
 
 def drop_a_constraint() -> None:
     """Scanned layers no longer say that the examples of their stream stay split."""
-    from nightjar_models.models import stack
+    stack: Any = import_module("nightjar_models.models.stack")
 
     def forget(x: Any) -> Any:
         return x
 
     stack.keep_batch_split = forget
-
-
-def gather_once_more() -> None:
-    """Between scanned layers each device gets the whole stream, as by a constraint that names no axis."""
-    import jax
-
-    from nightjar_models.models import stack
-    from nightjar_models.sharding import active_mesh, split
-
-    kept = stack.keep_batch_split
-
-    def gathered(x: Any) -> Any:
-        mesh = active_mesh()
-        return kept(x if mesh is None else jax.lax.with_sharding_constraint(x, split(mesh)))  # type: ignore[no-untyped-call]
-
-    stack.keep_batch_split = gathered
 
 
 def accumulate_in_f32() -> None:
@@ -60,7 +45,7 @@ def leak() -> None:
 
 
 _LEAKED: list[bytes] = []
-FAULTS = (drop_a_sharding, drop_a_constraint, gather_once_more, accumulate_in_f32, leak)
+FAULTS = (drop_a_sharding, drop_a_constraint, accumulate_in_f32, leak)
 PLANTS = {plant.__name__: plant for plant in FAULTS}
 
 
