@@ -131,12 +131,13 @@ def publish(
     return profile
 
 
-def publish_merged(folder: Path, manifest: Manifest) -> analyse.Profile:
-    """The same for a capture of many ranks, whose ops may be more than fit into memory.
+def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -> analyse.Profile:
+    """The same from the tables on disk: those of many ranks may be more than fit into memory.
 
     The profile counts every op. The page shows the first ranks, as many as have LARGEST_PAGE_OPS ops together.
 
     Raises:
+        InputError: a table is damaged.
         NotAttributableError: no rank ran anything.
     """
     ops = scan_table(folder / "tables", "ops")
@@ -151,9 +152,10 @@ def publish_merged(folder: Path, manifest: Manifest) -> analyse.Profile:
     shown = Tables(**small, **events)
     by_instruction = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "hidden_ns").sum()).collect()
     summed = fill_table("ops", by_instruction.height, **by_instruction.to_dict())
+    seen = manifest
     if last < counts[-1][0]:
         text = f"The page shows ranks 0 to {last} of {len(counts)}; the shares and the hot lines are of all."
-        manifest = replace(manifest, warnings=(*manifest.warnings, text))
-    profile = publish(folder, manifest, replace(shown, ops=summed), shown=shown)
+        seen = replace(manifest, warnings=(*manifest.warnings, text))
+    profile = publish(folder, seen, replace(shown, ops=summed), shown=shown, fusion=fusion)
     write_manifest(folder, manifest)
     return profile

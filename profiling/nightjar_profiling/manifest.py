@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nightjar_profiling.capture.ranks import find_rank_folders
 from nightjar_profiling.documents import expect, read_json, write_json
 from nightjar_profiling.errors import InputError
 
@@ -76,11 +77,17 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_finished(folder: Path) -> None:
-    """Refuses what a kill left of a capture.
+    """Refuses what a kill left of a capture, and a folder with one capture per rank.
 
     Raises:
-        InputError: the capture was ended before its program was.
+        InputError: the capture was ended before its program was, or there are several.
     """
+    ranks = find_rank_folders(folder)
+    if ranks:
+        raise InputError(
+            f"{folder}: holds a capture for each of {len(ranks)} ranks.",
+            f"name one, such as {ranks[0]}, or make one of all: nightjar-profiling merge {folder} --out all",
+        )
     if (folder / MARK).is_file() and not (folder / "manifest.json").is_file():
         raise InputError(f"{folder}: this capture was ended before its program was.", "capture again")
 

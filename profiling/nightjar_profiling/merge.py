@@ -97,6 +97,7 @@ def merge_manifests(folders: Sequence[Path], warnings: Sequence[str]) -> Manifes
     return replace(
         first,
         exit_code=failed[0] if failed else first.exit_code,
+        environment={key: value for key, value in first.environment.items() if key != "rank"},
         steps=first.steps if all(one.steps == first.steps for one in found) else None,
         raw=(),
         sources=tuple(sorted({file for one in found for file in one.sources})),
@@ -249,7 +250,7 @@ def check_folders(folders: Sequence[Path]) -> None:
     """Refuses what cannot be merged.
 
     Raises:
-        InputError: fewer than two folders, one named twice, or one that is no capture.
+        InputError: fewer than two folders, one named twice, or one that is no capture or holds no tables.
     """
     if len(folders) < 2:
         raise InputError(
@@ -258,5 +259,10 @@ def check_folders(folders: Sequence[Path]) -> None:
     for folder in folders:
         if not (folder / "manifest.json").is_file():
             raise InputError(f"{folder}: not a capture: it has no manifest.json.", "name one capture folder per rank")
+        if not (folder / "tables").is_dir():
+            raise InputError(
+                f"{folder}: this capture has no tables: nothing was traced, or its program failed before.",
+                "capture again, or name the folders of the other ranks one by one",
+            )
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise InputError("merge: a capture folder is named twice.", "each rank counts once")

@@ -144,6 +144,8 @@ def test_a_launchers_rank_has_a_folder_of_its_own(run_command: Run, variables: d
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script, outside srun
         ({"OMPI_COMM_WORLD_RANK": "7", "OMPI_COMM_WORLD_SIZE": "8"}, 7),
         ({"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}, 1),
+        ({"JAX_PROCESS_ID": "1"}, 1),  # each process knows its number, and the program knows how many there are
+        ({"JAX_PROCESS_ID": "0", "JAX_NUM_PROCESSES": "1"}, None),
         ({"PMI_RANK": "1", "PMI_SIZE": "many"}, None),
     ],
 )

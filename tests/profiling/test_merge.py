@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nightjar_profiling.capture.ranks import find_rank_folders
+from nightjar_profiling.commands.merge import merge
+from nightjar_profiling.commands.report import FusionPolicy, report
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.ingest import ingest
-from nightjar_profiling.manifest import Manifest, prepare_folder
-from nightjar_profiling.merge import merge_manifests, merge_tables
+from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
+from nightjar_profiling.merge import check_folders, merge_manifests, merge_tables
 from nightjar_profiling.opened import open_capture
 from nightjar_profiling.tables import read_tables
 from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto
@@ -68,6 +71,48 @@ def test_ranks_become_one_capture_with_clocks_and_waits(tmp_path: Path, run_comm
     assert capture.profile["device_time_ns"] == tables.device_time_ns == 2 * 1000 + 2 * 700
     assert capture.profile["direct_fraction"] == 1.0
     assert capture.profile["warnings"] == []
+
+
+def test_a_merged_capture_is_reported_again_from_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture_of(rank_trace(0), tmp_path / "job" / "rank0000")
+    capture_of(rank_trace(300), tmp_path / "job" / "rank0001", ("The trace was cut off.",))
+    out = tmp_path / "all"
+    merge([tmp_path / "job"], out=out, as_json=True)
+    first = json.loads(capsys.readouterr().out)
+    manifest = (out / "manifest.json").read_text()
+    (out / "report.html").unlink()
+    report(out, out=None, user_code=None, fusion=FusionPolicy.ROOT, as_json=True)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == first
+    assert "no raw trace: from the tables as they are" in said.err
+    assert (out / "report.html").is_file()
+    assert (out / "manifest.json").read_text() == manifest
+    report(out, out=None, user_code=["flax"], fusion=FusionPolicy.SPLIT, as_json=True)
+    hot = json.loads(capsys.readouterr().out)["hot_lines"]
+    assert any(line["file"].endswith("flax/nnx/nn/linear.py") for line in hot)
+
+
+def test_a_folder_of_ranks_says_what_to_do_with_it(tmp_path: Path) -> None:
+    for name in ("rank0000", "rank0010", "rank0002"):
+        (tmp_path / "job" / name).mkdir(parents=True)
+        (tmp_path / "job" / name / "manifest.json").write_text("{}")
+    assert [path.name for path in find_rank_folders(tmp_path / "job")] == ["rank0000", "rank0002", "rank0010"]
+    with pytest.raises(InputError, match="job: holds a capture for each of 3 ranks.") as found:
+        report(tmp_path / "job", out=None, user_code=None, fusion=FusionPolicy.SPLIT, as_json=False)
+    assert "job --out all" in str(found.value.hint)
+    with pytest.raises(InputError, match="3 ranks"):
+        open_capture(tmp_path / "job")
+
+
+def test_a_rank_that_traced_nothing_is_named(tmp_path: Path) -> None:
+    capture_of(rank_trace(0), tmp_path / "rank0")
+    manifest = merge_manifests([tmp_path / "rank0"], [])
+    prepare_folder(tmp_path / "rank1")
+    write_manifest(tmp_path / "rank1", manifest)
+    with pytest.raises(InputError, match="rank1: this capture has no tables"):
+        check_folders([tmp_path / "rank0", tmp_path / "rank1"])
 
 
 def test_ranks_whose_autotuning_differed_share_a_program_and_it_is_said(tmp_path: Path) -> None:

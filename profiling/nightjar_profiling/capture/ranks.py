@@ -26,11 +26,14 @@ def find_rank(environ: Mapping[str, str]) -> int | None:
     3
     >>> find_rank({"SLURM_PROCID": "0"}), find_rank({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"})
     (None, None)
+    >>> find_rank({"JAX_PROCESS_ID": "0"})
+    0
     """
     for rank, size in LAUNCHERS:
         if environ.get(rank, "").isdecimal() and environ.get(size, "").isdecimal() and int(environ[size]) > 1:
             return int(environ[rank])
-    return None
+    own = environ.get("JAX_PROCESS_ID", "")  # only who starts several processes sets it, with or without their number
+    return int(own) if own.isdecimal() and "JAX_NUM_PROCESSES" not in environ else None
 
 
 def rank_folder(out: Path, rank: int | None) -> Path:
@@ -40,3 +43,11 @@ def rank_folder(out: Path, rank: int | None) -> Path:
     (PosixPath('capture/rank0012'), PosixPath('capture'))
     """
     return out if rank is None else out / f"rank{rank:04}"
+
+
+def find_rank_folders(folder: Path) -> list[Path]:
+    """The captures of the ranks that `rank_folder` put below a folder, in order; none where it is a capture itself."""
+    if (folder / "manifest.json").is_file():
+        return []
+    found = [path.parent for path in folder.glob("rank*/manifest.json") if path.parent.name[4:].isdecimal()]
+    return sorted(found, key=lambda path: int(path.name[4:]))

@@ -12,7 +12,10 @@ import typer
 
 
 def merge(
-    folders: Annotated[list[Path], typer.Argument(metavar="RANK_FOLDER...", help="Capture folders, one per rank.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="Capture folders, one per rank, or the folder that holds them."),
+    ],
     out: Annotated[Path, typer.Option(help="The capture folder to make.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
@@ -23,10 +26,12 @@ def merge(
     Example: nightjar-profiling merge run/rank* --out run/all
     """
     from nightjar_profiling import merge as merging
+    from nightjar_profiling.capture.ranks import find_rank_folders
     from nightjar_profiling.errors import InputError
-    from nightjar_profiling.ingest import publish_merged
+    from nightjar_profiling.ingest import publish_tables
     from nightjar_profiling.manifest import finish_folder, prepare_folder
 
+    folders = [rank for folder in folders for rank in find_rank_folders(folder) or [folder]]
     merging.check_folders(folders)
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders):
         raise InputError(f"--out {out}: lies in a capture that is read.", "name another folder")
@@ -37,7 +42,7 @@ def merge(
     for folder in ordered:
         if (folder / "sources").is_dir():
             shutil.copytree(folder / "sources", out / "sources", dirs_exist_ok=True)
-    profile = publish_merged(out, merging.merge_manifests(ordered, warnings))
+    profile = publish_tables(out, merging.merge_manifests(ordered, warnings))
     finish_folder(out)
     for warning in profile.warnings:
         print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)

@@ -41,11 +41,13 @@ def report(
 ) -> None:
     """Makes tables, profile and report again from the raw trace of a capture, and prints the report's path.
 
+    A merged capture has no raw traces: profile and report are made from its tables.
+
     Example: nightjar-profiling report capture --user-code my_models
     """
-    from nightjar_profiling.ingest import ingest
+    from nightjar_profiling.ingest import ingest, publish_tables
     from nightjar_profiling.manifest import check_writable, finish_folder, read_manifest
-    from nightjar_profiling.readers.detect import is_raw
+    from nightjar_profiling.readers.detect import has_raw, is_raw
 
     if is_raw(capture):
         folder = adopt(capture, out or Path("capture"), user_code or [])
@@ -54,7 +56,11 @@ def report(
         folder, manifest = capture, read_manifest(capture)
         check_writable(folder)
         manifest = manifest if user_code is None else replace(manifest, user_code=tuple(user_code))
-        profile = ingest(folder, manifest, copy_sources=False, fusion=fusion.value)
+        if has_raw(folder) or not (folder / "tables").is_dir():
+            profile = ingest(folder, manifest, copy_sources=False, fusion=fusion.value)
+        else:
+            print("nightjar-profiling: no raw trace: from the tables as they are", file=sys.stderr, flush=True)
+            profile = publish_tables(folder, manifest, fusion.value)
     else:
         raise InputError("--out: only for a raw trace: a capture folder keeps its report inside.")
     finish_folder(folder)

@@ -96,8 +96,17 @@ def find_raw(folder: Path) -> list[Path]:
     Raises:
         InputError: there is none.
     """
-    found = sorted(path for path in folder.glob("raw/*") if path.name.endswith(tuple(kind.suffix for kind in KINDS)))
+    found = _raw_traces(folder)
     if not found:
         expected = ", ".join(f"raw/*{kind.suffix}" for kind in KINDS)
         raise InputError(f"{folder}: no raw trace: expected {expected}.", "is the folder a capture?")
     return found
+
+
+def has_raw(folder: Path) -> bool:
+    """Whether a capture folder holds a raw trace; one of merged ranks does not."""
+    return bool(_raw_traces(folder))
+
+
+def _raw_traces(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("raw/*") if path.name.endswith(tuple(kind.suffix for kind in KINDS)))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.ingest import publish_merged
+from nightjar_profiling.ingest import publish_tables
 from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
 from nightjar_profiling.merge import merge_manifests, merge_tables
 from nightjar_profiling.tables import SCHEMAS, Tables, fill_table, make_table, write_tables
@@ -82,7 +82,7 @@ def make_merged(root: Path, ranks: int, executions: int) -> tuple[Path, int]:
     folders = [root / f"rank{n}" for n in range(ranks)]
     prepare_folder(root / "all")
     merge_tables(folders, root / "all" / "tables")
-    publish_merged(root / "all", merge_manifests(folders, []))
+    publish_tables(root / "all", merge_manifests(folders, []))
     return root / "all", total_ns
 
 
