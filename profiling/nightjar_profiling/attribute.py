@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nightjar_profiling.collective_kinds import KINDS
-from nightjar_profiling.fusion_cost import WRAPPERS, split_cost
+from nightjar_profiling.fusion_cost import split_costs
 from nightjar_profiling.readers.hlo import Instruction, Program
 
 How = Literal["own", "called", "operand", "user", "none"]
@@ -61,15 +61,18 @@ def attribute(program: Program, names: Iterable[str]) -> list[Attribution]:
     Returns:
         For each name, in the order given, one attribution or more.
     """
-    frames = _Frames(program)
-    return [one for name in names for one in _attribute_one(program, frames, name)]
+    names = list(names)
+    frames, costs = _Frames(program), split_costs(program, names)
+    return [one for name in names for one in _attribute_one(program, frames, costs, name)]
 
 
-def _attribute_one(program: Program, frames: _Frames, name: str) -> list[Attribution]:
+def _attribute_one(
+    program: Program, frames: _Frames, costs: Mapping[str, Mapping[int, float]], name: str
+) -> list[Attribution]:
     frame_id, how = frames.find(name)
     shares: dict[tuple[int | None, How], tuple[float, float]] = {(frame_id, how): (1.0, 1.0)}
     if how in DIRECT:
-        parts = _split(program, name)
+        parts = _weigh(costs.get(name, {}))
         if parts:
             shares[frame_id, how] = (0.0, 1.0)
             for inner, weight in parts.items():
@@ -106,16 +109,8 @@ def _share_combined(
     return {(frame_id, "operand"): (size / total, size / total) for frame_id, size in sizes.items()} if total else None
 
 
-def _split(program: Program, name: str) -> dict[int, float]:
+def _weigh(costs: Mapping[int, float]) -> dict[int, float]:
     """Shares of the frames inside a fusion, or what wraps one; empty where nothing inside carries a frame."""
-    one = program.instructions[name]
-    if one.opcode not in WRAPPERS or not one.called:
-        return {}
-    costs: dict[int, float] = defaultdict(float)
-    for inner, cost in split_cost(program, name).items():
-        frame_id = program.instructions[inner].frame_id
-        if frame_id is not None:
-            costs[frame_id] += cost
     total = sum(costs.values())
     return {frame_id: cost / total for frame_id, cost in costs.items()} if total > 0 else {}
 

@@ -21,7 +21,8 @@ Source: NVIDIA/nccl-tests:doc/PERFORMANCE.md, NVIDIA/nccl-tests:src/alltoall.cu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nightjar_profiling.readers.hlo import Instruction, Program
@@ -69,10 +70,10 @@ class Collective:
 
 
 def find_collectives(program: Program) -> dict[str, Collective]:
-    """The communicating instructions of a program, by name."""
-    found = {}
+    """The communicating instructions of a program, by name; linear in its size."""
+    found, below = {}, _find_wrapped(program)
     for one in program.instructions.values():
-        inner = _communicating(program, one)
+        inner = one if _kind(one) in KINDS else _wrapped(one, below)
         if inner is not None:
             found[one.name] = _describe(program, inner)
     return found
@@ -82,14 +83,28 @@ def _kind(one: Instruction) -> str:
     return one.opcode.removesuffix("-start")
 
 
-def _communicating(program: Program, one: Instruction) -> Instruction | None:
-    """The instruction that communicates: this one, or one that it wraps."""
-    if _kind(one) in KINDS:
-        return one
-    if one.opcode in WRAPPERS:
-        inside = (program.instructions[name] for name in program.below(one.name))
-        return next((inner for inner in inside if inner.opcode in KINDS or _offloads(program, inner)), None)
-    return None
+def _wrapped(one: Instruction, below: Mapping[str, Instruction]) -> Instruction | None:
+    """The communicating instruction that this one wraps."""
+    inside = (below[called] for called in one.called if called in below) if one.opcode in WRAPPERS else ()
+    return next(iter(inside), None)
+
+
+def _find_wrapped(program: Program) -> dict[str, Instruction]:
+    """By computation, an instruction in it or below it that communicates, the first of the program."""
+    callers: dict[str, list[str]] = defaultdict(list)
+    for one in program.instructions.values():
+        for called in one.called:
+            callers[called].append(one.computation)
+    found: dict[str, Instruction] = {}
+    for one in program.instructions.values():
+        if one.opcode in KINDS or _offloads(program, one):
+            waiting = [one.computation]
+            while waiting:
+                computation = waiting.pop()
+                if computation not in found:
+                    found[computation] = one
+                    waiting += callers[computation]
+    return found
 
 
 def _offloads(program: Program, one: Instruction) -> bool:

@@ -99,7 +99,7 @@ def test_a_folder_of_ranks_says_what_to_do_with_it(tmp_path: Path) -> None:
         (tmp_path / "job" / name).mkdir(parents=True)
         (tmp_path / "job" / name / "manifest.json").write_text("{}")
     assert [path.name for path in find_rank_folders(tmp_path / "job")] == ["rank0000", "rank0002", "rank0010"]
-    with pytest.raises(InputError, match="job: holds a capture for each of 3 ranks.") as found:
+    with pytest.raises(InputError, match=r"job: holds a capture for each of 3 ranks\.") as found:
         report(tmp_path / "job", out=None, user_code=None, fusion=FusionPolicy.SPLIT, as_json=False)
     assert "job --out all" in str(found.value.hint)
     with pytest.raises(InputError, match="3 ranks"):
