@@ -73,9 +73,7 @@ def test_ranks_become_one_capture_with_clocks_and_waits(tmp_path: Path, run_comm
     assert capture.profile["warnings"] == []
 
 
-def test_a_merged_capture_is_reported_again_from_its_tables(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_merged_capture_is_reported_again_from_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capture_of(rank_trace(0), tmp_path / "job" / "rank0000")
     capture_of(rank_trace(300), tmp_path / "job" / "rank0001", ("The trace was cut off.",))
     out = tmp_path / "all"
