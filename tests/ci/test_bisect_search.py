@@ -154,6 +154,26 @@ def test_two_regressions_in_one_range_are_said_to_be_two() -> None:
     assert conclusion.middle.mean == pytest.approx(1.04, abs=0.005)
 
 
+@pytest.mark.parametrize(("first", "second"), [(30, 31), (5, 8), (20, 60)])
+def test_two_regressions_of_noisy_runs_are_told_with_few_tests_though_they_may_be_neighbours(
+    first: int, second: int
+) -> None:
+    step = 2 * 1.645 * 0.01  # one run errs about either regression with probability 5 %
+    for seed in range(3):
+        test = metric(lambda rung: math.exp(step * ((rung >= first) + (rung >= second))), 0.01, seed)
+        conclusion = drive(Search(64, SearchSettings(metric="lower")), test)
+        assert (conclusion.kind, conclusion.culprit, conclusion.second) == ("two_changes", first, (second, second))
+        assert conclusion.tests < 80
+
+
+def test_a_shape_that_stays_in_doubt_is_not_asked_about_for_ever_and_is_said() -> None:
+    levels = np.random.default_rng(3).normal(size=64) * 0.7  # every build is a little faster or slower, for ever
+    test = metric(lambda rung: math.exp(0.01 * (levels[rung] + 6 * (rung >= 40))), 0.01, seed=4)
+    conclusion = drive(Search(64, SearchSettings(metric="lower")), test)
+    assert conclusion.tests < 150
+    assert 40 in {conclusion.culprit, (conclusion.second or (0,))[0]}
+
+
 def test_a_gradual_drift_is_said_to_be_one() -> None:
     test = metric(lambda rung: 1.0 + 0.1 * rung / 127, 0.002, seed=10)
     conclusion = drive(Search(128, SearchSettings(metric="lower")), test)

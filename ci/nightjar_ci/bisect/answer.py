@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar_ci.bisect.evidence import Conclusion, Kind, Level
-from nightjar_ci.bisect.results import Results
+from nightjar_ci.bisect.results import SHAPE_SURE, Results
 
 ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
+MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
 DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
 
 
@@ -57,7 +58,7 @@ def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
 def judge_change(results: Results) -> Conclusion | None:
     """A change, two of them, or a drift."""
     fitted, shape = results.fit(), results.shape()
-    if shape.drift >= results.settings.confidence and len(fitted.tested) >= DRIFT_RUNGS + 2:
+    if shape.drift >= SHAPE_SURE and len(fitted.tested) >= DRIFT_RUNGS + 2:
         message = "There is no one step: the metric drifts from the good level to the bad one, or in many small steps."
         return answer(results, "drift", message, shape.drift)
     gaps = results.concluded()
@@ -70,10 +71,10 @@ def judge_change(results: Results) -> Conclusion | None:
         message = f"There are two changes: at {names}, with probability {probability:.4f}."
         return answer(results, "two_changes", message, probability, gaps)
     probability = float(fitted.mass[gaps[0]])
-    name = name_gap(results, gaps[0])
-    return answer(
-        results, "culprit", f"The change is at {name}, with probability {probability:.4f}.", probability, gaps
-    )
+    message = f"The change is at {name_gap(results, gaps[0])}, with probability {probability:.4f}."
+    if shape.two > MENTIONED:
+        message += f" A second change is not ruled out: its probability is {shape.two:.2f}."
+    return answer(results, "culprit", message, probability, gaps)
 
 
 def name_gap(results: Results, gap: int) -> str:
@@ -114,7 +115,7 @@ def answer(
         good, bad = fitted.levels(gaps[0])
         pair = results.shape().pair
         if len(gaps) == 2 and pair is not None:
-            good, middle, bad = (fitted.level(cells) for cells in (pair.good, pair.middle, pair.bad))
+            good, middle, bad = (fitted.level(cells[0]) for cells in (pair.good, pair.middle, pair.bad))
         relative = fitted.scale is not None and fitted.scale.log
         effect = bad.mean / good.mean - 1 if relative else bad.mean - good.mean
     return Conclusion(

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from nightjar_ci.bisect.noise import Array, Noise
 
 TWO = 0.05  # prior probability of two changes, and
-DRIFT = 0.005  # of a drift: a real one is soon beyond doubt, and no number of noisy rungs should look like one
+DRIFT = 0.001  # of a drift: a real one is soon beyond doubt, and no number of noisy rungs should look like one
 RAMPS = np.array([(0, 1), (0, 0.5), (0.25, 0.75), (0.5, 1), (0, 0.75), (0.25, 1)])  # first and last place of a drift
+LEAST_THIRD = 1.25  # standard deviations from either level: to see a nearer one takes dozens of tests more
+TOPS = 8  # pairs of changes that a forecast looks at
 QUANTILES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
 
@@ -33,14 +35,16 @@ class TwoChanges:
         firsts, seconds: gaps of either change; shape (pairs,).
         mass: probability of each pair, given two changes; shape (pairs,).
         log_evidence: of two changes, levels and places integrated out.
-        good, middle, bad: probability of a grid cell for each level and the most probable pair;
-            shape (scales, levels).
+        tops: the most probable pairs, best first; shape (tops,).
+        good, middle, bad: probability of a grid cell for each level and each of these pairs;
+            shape (tops, scales, levels).
     """
 
     firsts: NDArray[np.intp]
     seconds: NDArray[np.intp]
     mass: Array
     log_evidence: float
+    tops: NDArray[np.intp]
     good: Array
     middle: Array
     bad: Array
@@ -48,8 +52,16 @@ class TwoChanges:
     @property
     def best(self) -> tuple[int, int]:
         """The most probable pair of gaps."""
-        top = int(np.argmax(self.mass))
-        return int(self.firsts[top]), int(self.seconds[top])
+        return int(self.firsts[self.tops[0]]), int(self.seconds[self.tops[0]])
+
+    def forecast(self, outcomes: Array, rungs: int) -> Array:
+        """Probability of each possible result of each tested rung; shape (rungs, outcomes)."""
+        table = outcomes.reshape(len(outcomes), -1).T
+        sides = np.stack([cells.reshape(len(self.tops), -1) @ table for cells in (self.good, self.middle, self.bad)])
+        at = np.arange(rungs)[:, None]
+        side = (at >= self.firsts[self.tops]).astype(np.intp) + (at >= self.seconds[self.tops])
+        weights = self.mass[self.tops] / self.mass[self.tops].sum()
+        return np.asarray(np.einsum("rko,k->ro", sides[side, np.arange(len(self.tops))], weights))
 
     def marginals(self, gaps: int) -> tuple[Array, Array]:
         """Probability of each gap for the first change, and for the second; shape (gaps,)."""
@@ -88,11 +100,11 @@ def two_changes(noise: Noise, log_likelihood: Array, gap_prior: Array) -> TwoCha
         prior = np.log(gap_prior[firsts]) + np.log(gap_prior[seconds])
     weights = log_sum(log) + prior - log_sum(prior)
     evidence = log_sum(weights).item()
-    top = int(np.argmax(weights))
-    share = np.exp(log[top] - log_sum(log[top]))[:, None]
-    sides = (good[firsts[top]], cells[top], bad[seconds[top]])
-    best = (share * side / np.maximum(side.sum(axis=1, keepdims=True), 1e-300) for side in sides)
-    return TwoChanges(firsts, seconds, np.exp(weights - evidence), evidence, *best)
+    tops = np.argsort(-weights)[:TOPS]
+    share = np.exp(log[tops] - log_sum(log[tops])[:, None])[..., None]
+    sides = (good[firsts[tops]], cells[tops], bad[seconds[tops]])
+    best = (share * side / np.maximum(side.sum(axis=2, keepdims=True), 1e-300) for side in sides)
+    return TwoChanges(firsts, seconds, np.exp(weights - evidence), evidence, tops, *best)
 
 
 def side_priors(noise: Noise) -> tuple[Array, Array]:
@@ -114,8 +126,8 @@ def scaled(log: Array) -> tuple[Array, Array]:
 
 
 def near(noise: Noise, cells: Array) -> Array:
-    """Mass of the cells nearer to each level than the least change; the shape of `cells`."""
-    levels, least = noise.levels, noise.least_change[:, None]
+    """Mass of the cells nearer to each level than a third one may be; the shape of `cells`."""
+    levels, least = noise.levels, LEAST_THIRD * noise.scales[:, None]
     total = np.zeros((*cells.shape[:-1], cells.shape[-1] + 1))
     np.cumsum(cells, axis=-1, out=total[..., 1:])
     start = np.searchsorted(levels, levels - least + 1e-12, side="right")[None]
@@ -123,8 +135,28 @@ def near(noise: Noise, cells: Array) -> Array:
     return np.asarray(np.take_along_axis(total, stop, axis=-1) - np.take_along_axis(total, start, axis=-1))
 
 
-def drift_evidence(noise: Noise, log_likelihood: Array, places: Array) -> float:
-    """Log evidence of a drift.
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The posterior under a drift.
+
+    Attributes:
+        log_evidence: levels integrated out.
+        at: level of each rung between the ends, for each way to drift; shape (rungs - 2, scales, ways).
+        mass: probability of each scale and way; shape (scales, ways).
+    """
+
+    log_evidence: float
+    at: NDArray[np.intp]
+    mass: Array
+
+    def forecast(self, outcomes: Array) -> Array:
+        """Probability of each possible result of each rung between the ends; shape (rungs - 2, outcomes)."""
+        each = outcomes[:, np.arange(len(self.mass))[:, None], self.at]  # (outcomes, rungs, scales, ways)
+        return np.asarray(np.einsum("orsw,sw->ro", each, self.mass))
+
+
+def drift(noise: Noise, log_likelihood: Array, places: Array) -> Drift:
+    """Integrates the levels and the places of a drift out.
 
     Args:
         noise: the grid.
@@ -140,8 +172,9 @@ def drift_evidence(noise: Noise, log_likelihood: Array, places: Array) -> float:
     share = share[:, None, :, None, None]
     level = (1 - share) * low[:, None, :, None] + share * high[:, None, None, :]  # (rungs, scales, ramps, q, q)
     at = np.rint(level).astype(np.intp).reshape(*level.shape[:2], -1)
-    inner = np.take_along_axis(log_likelihood[1:-1], at, axis=2).sum(axis=0)
-    return log_sum((log_sum(inner) + ends)[None]).item() - math.log(inner.shape[1])
+    log = np.take_along_axis(log_likelihood[1:-1], at, axis=2).sum(axis=0) + ends[:, None]
+    evidence = log_sum(log.ravel()[None]).item()
+    return Drift(evidence - math.log(log.shape[1]), at, np.exp(log - evidence))
 
 
 def quantiles(cells: Array) -> Array:
@@ -153,12 +186,23 @@ def quantiles(cells: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Probability of one change, of two and of a drift, given that the ends differ."""
+    """Probability of one change, of two and of a drift, given that the ends differ.
+
+    Attributes:
+        ramp: the posterior under a drift.
+        pair: that under two changes.
+    """
 
     one: float
     two: float
     drift: float
     pair: TwoChanges | None = None
+    ramp: Drift | None = None
+
+    @property
+    def known(self) -> float:
+        """Probability of the most probable one."""
+        return max(self.one, self.two, self.drift)
 
 
 def judge_shape(noise: Noise, log_likelihood: Array, one: float, gap_prior: Array, places: Array) -> Shape:
@@ -174,7 +218,8 @@ def judge_shape(noise: Noise, log_likelihood: Array, one: float, gap_prior: Arra
     if len(log_likelihood) < 3:
         return Shape(1.0, 0.0, 0.0)
     pair = two_changes(noise, log_likelihood, gap_prior)
-    evidence = np.array([one, pair.log_evidence, drift_evidence(noise, log_likelihood, places)])
+    ramp = drift(noise, log_likelihood, places)
+    evidence = np.array([one, pair.log_evidence, ramp.log_evidence])
     logs = evidence + np.log([1 - TWO - DRIFT, TWO, DRIFT])
     shares = np.exp(logs - log_sum(logs))
-    return Shape(float(shares[0]), float(shares[1]), float(shares[2]), pair)
+    return Shape(float(shares[0]), float(shares[1]), float(shares[2]), pair, ramp)

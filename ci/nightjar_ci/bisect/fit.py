@@ -24,7 +24,7 @@ from nightjar_ci.bisect.noise import (
 )
 from nightjar_ci.bisect.posterior import OneChange, one_change
 
-UNSURPRISING = 1.0  # nats: where each rung fits one of two levels that well, no other shape is looked at
+UNSURPRISING = 0.7  # nats: where each rung fits one of two levels that well, no other shape is looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,13 +132,23 @@ def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:
     levels = np.linspace(low, high, LEVELS)
     step = levels[1] - levels[0]
     widest = max(3 * spread, 0.35 * gap if freedom < 3 else 0.0, 2 * step)
-    scales = np.array([step]) if deterministic else np.geomspace(max(step, spread / 3), widest, SCALES)
+    scales = np.array([step]) if deterministic else spread_grid(spread, freedom, step, widest)
     pairs = (levels[None, :] - levels[:, None] >= LEAST_SHIFT * scales[:, None, None]).astype(np.float64)
     pairs /= LEVELS**2  # not their sum: a change needs room between the levels
     centres = np.linspace(low - 2 * scales[-1], high + 2 * scales[-1], OUTCOMES)
     outcomes = density(centres, levels, np.maximum(scales, (centres[1] - centres[0]) / 2))
     outcomes /= outcomes.sum(axis=0)
     return Noise(levels, scales, pairs, np.full(len(scales), -math.log(len(scales))), LEAST_SHIFT * scales, outcomes)
+
+
+def spread_grid(spread: float, freedom: int, least: float, widest: float) -> Array:
+    """Standard deviations that a run may have: close about what was seen where much was, and one far above it."""
+    doubt = min(math.log(3), 3 / math.sqrt(2 * max(freedom, 1)))
+    low = max(least, spread * math.exp(-doubt))
+    high = min(max(low, spread * math.exp(doubt)), widest)
+    if high > 0.7 * widest:
+        return np.geomspace(low, widest, SCALES)
+    return np.concatenate([np.geomspace(low, high, SCALES - 1), [widest]])
 
 
 def within_spread(rungs: Sequence[Array]) -> tuple[float, int]:

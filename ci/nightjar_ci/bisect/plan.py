@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_ci.bisect.changes import TwoChanges
+from nightjar_ci.bisect.changes import Shape, TwoChanges
 from nightjar_ci.bisect.noise import Array, Noise
 from nightjar_ci.bisect.posterior import OneChange
 
@@ -64,7 +64,7 @@ def information(noise: Noise, posterior: OneChange, mass: Array, places: Places)
 def information_of_two(noise: Noise, two: TwoChanges, places: Places, gaps: int) -> tuple[Array, Array]:
     """Expected information of one test at each place about two changes, and the most that any number could tell."""
     table = noise.outcomes.reshape(len(noise.outcomes), -1).T
-    sides = np.stack([cells.ravel() @ table for cells in (two.good, two.middle, two.bad)])
+    sides = np.stack([cells[0].ravel() @ table for cells in (two.good, two.middle, two.bad)])
     since = []
     for marginal in two.marginals(gaps):
         before = np.cumsum(marginal) - marginal
@@ -73,6 +73,22 @@ def information_of_two(noise: Noise, two: TwoChanges, places: Places, gaps: int)
     shares = np.stack([1 - first, np.maximum(first - second, 0.0), second], axis=1)
     gain = entropy(shares @ sides) - shares @ entropy(sides)
     return np.maximum(gain, 0.0), entropy(shares)
+
+
+def information_of_shape(noise: Noise, posterior: OneChange, mass: Array, shape: Shape) -> Array:
+    """Expected information of one more test of each tested rung about one change, two, or a drift; shape (rungs,)."""
+    rungs = len(mass) - 1
+    if shape.pair is None or shape.ramp is None:
+        return np.zeros(rungs)
+    table = noise.outcomes.reshape(len(noise.outcomes), -1).T
+    good = mass[:, None] * (posterior.good.reshape(rungs + 1, -1) @ table)
+    bad = mass[:, None] * (posterior.bad.reshape(rungs + 1, -1) @ table)
+    one = np.cumsum(bad, axis=0)[:-1] + good.sum(axis=0) - np.cumsum(good, axis=0)[:-1]
+    two = shape.pair.forecast(noise.outcomes, rungs)
+    ramp = np.concatenate([one[:1], shape.ramp.forecast(noise.outcomes), one[-1:]])
+    forecasts = np.stack([one, two, ramp])
+    shares = np.array([shape.one, shape.two, shape.drift])
+    return np.maximum(entropy(np.einsum("s,sro->ro", shares, forecasts)) - shares @ entropy(forecasts), 0.0)
 
 
 def rate(gain: Array, most: Array, build: Array, test: Array) -> Array:

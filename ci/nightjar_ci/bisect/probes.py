@@ -57,8 +57,9 @@ def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
 
 def urgent(results: Results) -> list[int]:
     """What must be run again whatever it tells: neighbours of a sure answer, or a rung that fits neither level."""
-    lacking = results.lacking(results.concluded())
-    odd = results.odd_rung()
+    gaps = results.concluded()
+    lacking = results.lacking(gaps)
+    odd = results.odd_rung() if gaps else None
     return lacking or ([] if odd is None else [odd])
 
 
@@ -83,8 +84,12 @@ def gains(results: Results, places: Places) -> tuple[Array, Array]:
     """What a test at each place tells, and what any number of tests there could, under the most probable shape."""
     fitted, shape = results.fit(), results.shape()
     if shape.pair is not None and shape.one < 0.5:
-        return information_of_two(fitted.noise, shape.pair, places, len(fitted.mass))
-    return information(fitted.noise, fitted.change, fitted.mass, places)
+        gain, most = information_of_two(fitted.noise, shape.pair, places, len(fitted.mass))
+    else:
+        gain, most = information(fitted.noise, fitted.change, fitted.mass, places)
+    seen = np.isin(places.rungs, fitted.tested)
+    also = np.where(seen, results.shape_gains()[np.minimum(places.gaps, len(fitted.tested) - 1)], 0.0)
+    return gain + also, most + also
 
 
 def unasked(results: Results, places: Places, taken: list[int]) -> Array:

@@ -13,10 +13,13 @@ from nightjar_ci.bisect.changes import Shape
 from nightjar_ci.bisect.evidence import Observation, SearchSettings
 from nightjar_ci.bisect.fit import Fit, fit
 from nightjar_ci.bisect.noise import Array
+from nightjar_ci.bisect.plan import entropy, information_of_shape
 from nightjar_ci.errors import InputError
 
-SHAPE_SURE = 0.98  # probability at which one change, two changes or a drift is taken for granted
-RETESTS = 5  # runs of a rung that fits neither level, of an end twice as many, to see whether there is a third
+SHAPE_SURE = 0.995  # probability at which one change, two changes or a drift is taken for granted
+RETESTS = 12  # runs of a rung after which more of them are not expected to tell whether there is a third level;
+MOST_SPENT = 4  # with so many such rungs, or where a test tells less than
+LEAST_GAIN = 0.003  # of what is not known about the shape, it stays unknown
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -112,19 +115,27 @@ class Results:
         fitted, shape = self.fit(), self.shape()
         gaps: tuple[int, ...] = (fitted.best,)
         mass = float(fitted.mass[fitted.best])
-        if shape.pair is not None and shape.one < 0.5:
+        if shape.pair is not None and shape.one < 0.5 and (shape.two >= SHAPE_SURE or self.odd_rung() is not None):
             gaps = shape.pair.best
             mass = float(shape.pair.mass.max()) if shape.two >= SHAPE_SURE else 0.0
         return gaps if mass >= self.settings.sure and all(self.is_resolved(gap) for gap in gaps) else ()
 
+    def shape_gains(self) -> Array:
+        """What one more test of each tested rung is expected to tell about the shape, in nats; shape (rungs,).
+
+        Nothing where the shape is known, or where it would take too many tests to tell.
+        """
+        fitted, shape = self.fit(), self.shape()
+        nothing = np.zeros(len(fitted.tested))
+        if self.settings.deterministic or shape.known >= SHAPE_SURE:
+            return nothing
+        gains = information_of_shape(fitted.noise, fitted.change, fitted.mass, shape)
+        spent = np.array([self.count(int(rung)) >= RETESTS for rung in fitted.tested])
+        gains[spent | np.array([self.skips(int(rung)) for rung in fitted.tested])] = 0.0
+        doubt = entropy(np.array([shape.one, shape.two, shape.drift]))
+        return nothing if spent.sum() >= MOST_SPENT or gains.max() < LEAST_GAIN * doubt else gains
+
     def odd_rung(self) -> int | None:
-        """The rung that fits neither level least, where it is worth asking whether there is a third; None if not."""
-        shape = self.shape()
-        if self.settings.deterministic or max(shape.one, shape.two, shape.drift) >= SHAPE_SURE:
-            return None
-        fitted = self.fit()
-        for at in np.argsort(-fitted.surprise()):
-            rung = int(fitted.tested[at])
-            if self.count(rung) < (2 * RETESTS if rung in self.ends else RETESTS) and not self.skips(rung):
-                return rung
-        return None
+        """The rung that tells most about the shape, where it is worth asking; None if not."""
+        gains = self.shape_gains()
+        return int(self.fit().tested[np.argmax(gains)]) if gains.any() else None
