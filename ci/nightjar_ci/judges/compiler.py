@@ -5,8 +5,8 @@ Out: one verdict for each cell that has something to compare with.
 
 Seconds of CPU repeat better than seconds of the clock, and still vary with what else the machine does. So a cell is
 held against the whole night as well: where most cells take longer by one factor, the machine is taken for the cause,
-up to the growth that is allowed. With 50 % allowed, a cell alone is named at 1.5 times what it took, a whole night at
-2.25. Memory does not depend on what else runs, and nothing is taken off it.
+up to the growth that is allowed. With 30 % allowed, a cell alone is named at 1.3 times what it took, a whole night at
+1.69. Memory does not depend on what else runs, and nothing is taken off it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ def main() -> None:
     """Compiles what stdin lists; the first program's seconds hold the start of the process."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     from nightjar_models.cli import app
-    from nightjar_models.errors import NightjarError
 
     begin = 0.0
     for line in sys.stdin:
@@ -26,9 +25,9 @@ def main() -> None:
         print(f"compiling: {' '.join(arguments)}", file=sys.stderr, flush=True)
         try:
             app(["compile", *arguments], standalone_mode=False)
-        except NightjarError as error:
+        except Exception as error:  # the others are of interest all the same
             out.mkdir(parents=True, exist_ok=True)
-            (out / "refused").write_text(error.message)
+            (out / "refused").write_text(getattr(error, "message", f"{type(error).__name__}: {error}"))
         end = time.process_time()
         (out / "cpu_s").write_text(str(end - begin))
         begin = end
