@@ -14,8 +14,8 @@ from jaxtyping import Array, Float
 
 from nightjar_models.config import TrainConfig
 from nightjar_models.data.pipeline import Data
-from nightjar_models.data.pronunciations import read_pronunciations
 from nightjar_models.data.text import read_text
+from nightjar_models.data.vowels import read_vowels
 from nightjar_models.models import diffusion, gpt, llama, moe, t5, vae, vit
 from nightjar_models.sizes import DiffusionConfig, GPTConfig, LlamaConfig, MoEConfig, T5Config, VAEConfig, ViTConfig
 
@@ -57,7 +57,7 @@ def find_task(config: TrainConfig) -> Task:
             return Task(
                 build=lambda rngs: t5.T5(model, compute, rngs),
                 measure=t5.measure,
-                read=lambda: read_pronunciations(model.length, model.target_length, model.vocabulary),
+                read=lambda: read_vowels(model.length, model.target_length, model.vocabulary),
                 units={"loss": ("nats/token", "lower"), "accuracy": ("fraction", "higher")},
                 item="sequences",
                 items_per_example=1,

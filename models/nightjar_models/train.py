@@ -2,7 +2,8 @@
 
 In: a config, a seed, a mesh and an output folder (for checkpoints). Out: a `Run`: curves, samples and facts.
 
-Each step is waited for, so that its wall time is its own; it runs from fetching the batch to the loss on the host.
+Each step is waited for, so that its wall time is its own; it runs from its start to its loss on the host. While the
+devices compute it, the host makes the next batch.
 """
 
 from __future__ import annotations
@@ -80,15 +81,30 @@ def train(
         found: str | None = None
         with note_choices() as notes:
             step, timing = compile_step(program, put_batch(held_out[0], program.batch))
-        waits: list[float] = []  # seconds of each step of this process before its batch was there
-        for index in range(len(history.losses), config.steps):
+        waits: list[float] = []  # seconds of each step of this process that devices may have waited for a batch
+
+        ready: list[tuple[Mapping[str, Any], dict[str, jax.Array]]] = []  # the next batch, and where it lies
+
+        def fetch(index: int) -> None:
+            batch = reorder(next(batches), seed, index) if reordered else next(batches)
+            ready.append((batch, put_batch(batch, program.batch)))
+
+        def fetch_next(loss: Any) -> None:
+            begin = time.perf_counter()
+            if index + 1 < config.steps:
+                fetch(index + 1)
+            waits.append(time.perf_counter() - begin if loss.is_ready() else 0.0)
+
+        done = len(history.losses)
+        if done < config.steps:
+            fetch(done)
+        for index in range(done, config.steps):
             with jax.profiler.StepTraceAnnotation("train", step_num=index):
                 begin = time.perf_counter()
-                batch = reorder(next(batches), seed, index) if reordered else next(batches)
-                placed = put_batch(batch, program.batch)
-                waits.append(time.perf_counter() - begin)
+                batch, placed = ready.pop()
+                position = batches.get_state()  # where a run that continues after this step has to read on
                 before = [jax.numpy.copy(value) for value in state.parameters] if debug_nans else []
-                state, loss = run_step(step, state, placed)
+                state, loss = run_step(step, state, placed, fetch_next)
                 history.step_times.append(time.perf_counter() - begin)
             history.losses.append(loss)
             progress(index + 1, loss)
@@ -98,7 +114,7 @@ def train(
                 found = find_first(program.gradient, before, batch) if debug_nans else None
                 break
             if save:
-                checkpoints.save(index + 1, state, batches.get_state(), history)
+                checkpoints.save(index + 1, state, position, history)
         diverged = not program.is_finite(state.parameters) or not math.isfinite(history.losses[-1])
     scores = {} if diverged else evaluate(program, state, held_out)
     return Run(
@@ -129,10 +145,23 @@ def compile_step(program: Program, batch: Mapping[str, Any]) -> tuple[jax.stages
     return compiled, [Sample(name=name, unit="s", better="lower", values=[value]) for name, value in times.items()]
 
 
-def run_step(step: Callable[..., Any], state: State, batch: Mapping[str, Any]) -> tuple[State, float]:
-    """Runs one compiled step and waits for all of it."""
+def run_step(
+    step: Callable[..., Any],
+    state: State,
+    batch: Mapping[str, Any],
+    meanwhile: Callable[[Any], None] = lambda loss: None,
+) -> tuple[State, float]:
+    """Runs one compiled step and waits for all of it.
+
+    Args:
+        step: a compiled `Program.train_step`.
+        state: consumed.
+        batch: on the devices.
+        meanwhile: called while the devices compute, with the loss that they will have computed.
+    """
     state, loss = step(state, batch)
-    jax.block_until_ready((state, loss))  # type: ignore[no-untyped-call]
+    meanwhile(loss)
+    jax.block_until_ready(state)  # type: ignore[no-untyped-call]
     return state, float(loss)
 
 
@@ -188,7 +217,7 @@ def speed(config: TrainConfig, task: Task, history: History) -> list[Sample]:
 
 
 def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
-    """The share of the steps' time during which they waited for their batch; none where no step was run."""
+    """At most this share of the steps' time the devices waited for a batch; none where no step was run."""
     warmup = min(WARMUP_STEPS, len(waits) - 1)
     steady = waits[warmup:]
     if not steady:

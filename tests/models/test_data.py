@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -82,6 +84,22 @@ def test_a_seed_fixes_the_order_of_the_batches(name: str, request: pytest.Fixtur
     first, again, other = (np.stack([next(stream)[key] for _ in range(4)]) for stream in streams)
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_data_without_examples_are_refused(digits: Data) -> None:
+    empty = dataclasses.replace(digits, train=Windows(np.zeros(64, np.uint8), length=64, stride=1))
+    with pytest.raises(InputError, match="the training data is empty"):
+        train_batches(empty, 8, 0)
+
+
+@pytest.mark.parametrize("name", ["text", "digits"])
+def test_several_examples_are_those_that_are_asked_for_one_by_one(name: str, request: pytest.FixtureRequest) -> None:
+    data: Data = request.getfixturevalue(name)
+    several = data.train[np.array([3, 1, 3])]
+    for place, index in enumerate((3, 1, 3)):
+        one = data.train[index]
+        assert all(np.array_equal(several[key][place], one[key]) for key in one)
+        assert all(several[key].dtype == one[key].dtype for key in one)
 
 
 @given(st.integers(0, 60))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,10 @@ import pytest
 from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from nightjar_models.config import Compute
-from nightjar_models.data import noised, pronunciations
+from nightjar_models.data import noised, vowels
 from nightjar_models.data.pipeline import Data
 from nightjar_models.errors import InputError
 from nightjar_models.models import diffusion, moe, t5
@@ -94,28 +97,34 @@ def test_noise_belongs_to_the_example_not_to_its_place(unet: diffusion.UNet) -> 
 
 
 @pytest.fixture(scope="module")
-def words() -> Data:
-    return pronunciations.read_pronunciations(16, 16, 72)
+def stretches() -> Data:
+    return vowels.read_vowels(20, 24, 32)
 
 
-def test_words_end_are_filled_up_and_are_not_shared_with_the_held_out_ones(words: Data) -> None:
-    def spell(index: int) -> bytes:
-        return np.asarray(words.train[index]["source"]).tobytes()
-
-    assert len(words.train) > 100_000
-    assert len(words.held_out) == 2048
-    example = words.train[5000]
-    assert all((example[side] == pronunciations.END).sum() == 1 for side in ("source", "target"))
-    held_out = {np.asarray(words.held_out[index]["source"]).tobytes() for index in range(2048)}
-    assert held_out.isdisjoint(spell(index) for index in range(0, len(words.train), 7))
-    assert 2.0 < words.trivial["bigram_loss"] < words.trivial["unigram_loss"] < np.log(72)
+def spell(row: NDArray[np.int32]) -> str:
+    return "".join(("_$" + vowels.LETTERS)[number] for number in row)
 
 
-def test_sizes_that_hold_no_word_are_refused() -> None:
-    with pytest.raises(InputError, match=r"model.vocabulary: expected at least 68"):
-        pronunciations.read_pronunciations(16, 16, 40)
-    with pytest.raises(InputError, match="expected room for words"):
-        pronunciations.read_pronunciations(1, 16, 72)
+def test_a_source_is_its_target_without_vowels_ended_and_filled_up(stretches: Data) -> None:
+    batch = stretches.train[np.arange(0, len(stretches.train), 999)]
+    for source, target in zip(map(spell, batch["source"]), map(spell, batch["target"]), strict=True):
+        assert source == re.sub("[aeiou]", "", target).ljust(20, "_")
+        assert target[0] != " "
+        assert target.index("$") == 23
+    one = stretches.train[999]
+    assert all((one[name] == batch[name][1]).all() for name in one)
+
+
+def test_the_trivial_answers_of_the_vowels_are_better_the_more_they_see(stretches: Data) -> None:
+    assert len(stretches.held_out) == 2048
+    assert 2.0 < stretches.trivial["bigram_loss"] < stretches.trivial["unigram_loss"] < np.log(29)
+
+
+def test_sizes_that_hold_no_text_are_refused() -> None:
+    with pytest.raises(InputError, match=r"model.vocabulary: expected at least 29"):
+        vowels.read_vowels(16, 16, 20)
+    with pytest.raises(InputError, match="expected room for a stretch without its vowels"):
+        vowels.read_vowels(1, 16, 32)
     with pytest.raises(InputError, match=r"model.text_length: expected at least 5"):
         noised.spell(4)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from nightjar_models.data.pipeline import Data, Example, digest
+from nightjar_models.data.pipeline import Data, Example, Index, digest
 
 HELD_OUT = 384
 BACKGROUND = -1.0
@@ -40,11 +40,11 @@ class Images:
         """How many there are."""
         return len(self._images)
 
-    def __getitem__(self, index: int) -> Example:
-        """One image: `image` float32 [side, side] or [side, side, channels], and `label` int32."""
+    def __getitem__(self, index: Index) -> Example:
+        """One image or several: `image` float32 [..., side, side] or [..., side, side, channels], and `label` int32."""
         image = self._images[index]
         if len(self._rows) != SIDE:
-            image = image[self._rows[:, None], self._rows]
+            image = image[..., self._rows[:, None], self._rows]
         if self._channels > 1:
             image = np.repeat(image[..., None], self._channels, axis=-1)
         return {"image": image, "label": self._labels[index]}

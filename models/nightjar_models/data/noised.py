@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nightjar_models.data.digits import HELD_OUT, load, read_digits
-from nightjar_models.data.pipeline import Data, Example, Examples
+from nightjar_models.data.pipeline import Data, Example, Examples, Index
 from nightjar_models.errors import InputError
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -29,11 +29,11 @@ class Keyed:
         """How many there are."""
         return len(self._examples)
 
-    def __getitem__(self, index: int) -> Example:
-        """One example."""
+    def __getitem__(self, index: Index) -> Example:
+        """One example or several."""
         example = self._examples[index]
         text = {} if self._texts is None else {"text": self._texts[example["label"]]}
-        return {**example, **text, "key": np.array([0, index], np.uint32)}
+        return {**example, **text, "key": np.stack([np.zeros_like(index), index], axis=-1).astype(np.uint32)}
 
 
 def read_keyed_digits(side: int) -> Data:

@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 from nightjar_models.errors import InputError
 
 Example = Mapping[str, NDArray[Any]]
+Index = int | NDArray[np.int64]
 
 
 class Examples(Protocol):
-    """Examples by index: what Grain reads."""
+    """Examples by index."""
 
     def __len__(self) -> int:
         """How many there are."""
 
-    def __getitem__(self, index: int) -> Example:
-        """One example: names to arrays, without the batch dimension."""
+    def __getitem__(self, index: Index) -> Example:
+        """One example, names to arrays; or those of an array of indices, along a first dimension of the batch."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +59,15 @@ def digest(*arrays: NDArray[Any]) -> str:
 
 
 def train_batches(data: Data, batch_size: int, seed: int) -> grain.DatasetIterator[dict[str, NDArray[Any]]]:
-    """Endless batches; each epoch in its own shuffled order. The examples lie in memory, so no thread reads ahead."""
+    """Endless batches; each epoch in its own shuffled order. The examples lie in memory, so no thread reads ahead.
+
+    Raises:
+        InputError: there are no examples.
+    """
+    if not len(data.train):
+        raise InputError(
+            "the training data is empty: expected at least one example.", "shorten model.length with --set"
+        )
     dataset = grain.MapDataset.source(data.train).seed(seed).shuffle().repeat()
     if data.augment is not None:
         dataset = dataset.random_map(data.augment)

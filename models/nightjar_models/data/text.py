@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_models.data.pipeline import Data, Example, digest
+from nightjar_models.data.pipeline import Data, Example, Index, digest
 from nightjar_models.errors import NightjarError
 
 TRAIN_FRACTION = 0.9
@@ -33,10 +33,10 @@ class Windows:
         """How many stretches there are."""
         return max(0, (len(self._text) - self._length - 1) // self._stride + 1)
 
-    def __getitem__(self, index: int) -> Example:
-        """One stretch: `tokens` int32 [length + 1]."""
-        start = index * self._stride
-        return {"tokens": self._text[start : start + self._length + 1].astype(np.int32)}
+    def __getitem__(self, index: Index) -> Example:
+        """One stretch or several: `tokens` int32 [..., length + 1]."""
+        starts = np.asarray(index)[..., None] * self._stride
+        return {"tokens": self._text[starts + np.arange(self._length + 1)].astype(np.int32)}
 
 
 def read_text(length: int) -> Data:
@@ -45,7 +45,7 @@ def read_text(length: int) -> Data:
     Raises:
         NightjarError: scikit-learn's sources are not there.
     """
-    text = np.frombuffer(_documentation().encode(), np.uint8)
+    text = np.frombuffer(documentation().encode(), np.uint8)
     cut = int(len(text) * TRAIN_FRACTION)
     train, held_out = text[:cut], text[cut:]
     return Data(
@@ -57,7 +57,7 @@ def read_text(length: int) -> Data:
     )
 
 
-def _documentation() -> str:
+def documentation() -> str:
     """All docstrings of scikit-learn, in the order of the files' names; importing it would take two seconds."""
     root = Path(str(importlib.metadata.distribution("scikit-learn").locate_file("sklearn")))
     files = sorted(path.relative_to(root) for path in root.rglob("*.py"))
