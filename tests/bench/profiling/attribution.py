@@ -1,8 +1,8 @@
 """How much of the device time is mapped to a Python line, on real programs?
 
-Captures every workload of models/ and two toys (a scan over layers, rematerialisation inside it) on the CPU, and one
-program with tracebacks off, whose answer must be 0 %. With the two A100 archives at hand, those too, and the golden
-numbers that nsys-jax gives for them.
+Captures every workload of models/ (and one on eight devices, one with its layers scanned) and two toys (a scan over
+layers, rematerialisation inside it) on the CPU, and one program with tracebacks off, whose answer must be 0 %. With the
+two A100 archives at hand, those too, and the golden numbers that nsys-jax gives for them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nightjar_models.presets import PRESETS
 from tests.bench.table import Row
 
 DIRECT, EXPLAINED, USER = 0.97, 0.999, 0.90  # goals: shares of the device time
@@ -38,10 +39,12 @@ for n in range(6):
         jax.block_until_ready(step(ws, x))
 """
 TOYS = {"scan": TOY.format(body="layer"), "remat and scan": TOY.format(body="jax.checkpoint(layer)")}
-WORKLOADS = {
-    "gpt_tiny": ("gpt_tiny", "dp1"),
-    "vit_tiny": ("vit_tiny", "dp1"),
-    "gpt_tiny dp2.fsdp2.tp2": ("gpt_tiny", "dp2.fsdp2.tp2"),
+TINY = tuple(preset for preset in PRESETS if preset.endswith("_tiny"))
+SCANNED = "compute.scan_layers=true"
+WORKLOADS: dict[str, tuple[str, ...]] = {
+    **{preset: (preset,) for preset in TINY},
+    "gpt_tiny dp2.fsdp2.tp2": ("gpt_tiny", "--mesh", "dp2.fsdp2.tp2"),
+    "gpt_tiny scanned": ("gpt_tiny", "--set", SCANNED),
 }
 ARCHIVES = Path(os.environ.get("NIGHTJAR_TEST_DATA", Path(__file__).parents[4] / "shared" / "data")) / "nsys-jax"
 
@@ -51,11 +54,11 @@ def measure() -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        for name, (preset, mesh) in WORKLOADS.items():
+        for name, chosen in WORKLOADS.items():
             out = place / name.replace(" ", "_")
-            train = ["nightjar-models", "train", preset, "--mesh", mesh, "--steps", "10", "--out", str(out / "train")]
-            profile = capture(out, ["--steps", "5:7", "--user-code", "nightjar_models"], train)
-            rows += shares(name, profile, direct_goal=DIRECT)
+            train = ["nightjar-models", "train", *chosen, "--steps", "6", "--out", str(out / "train")]
+            profile = capture(out, ["--steps", "3:5", "--user-code", "nightjar_models"], train)
+            rows += shares(name, profile, direct_goal=None if SCANNED in chosen else DIRECT)
         for name, text in TOYS.items():
             out = place / name.replace(" ", "_")
             out.mkdir()
