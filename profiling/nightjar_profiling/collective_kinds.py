@@ -46,12 +46,14 @@ class Collective:
         message_bytes: as NCCL counts it for one rank.
         group_size: devices that take part; None where the program does not say.
         channel_id: None where it has none.
+        groups: ids of the devices of each group, where there are several; empty where not known.
     """
 
     kind: str
     message_bytes: int
     group_size: int | None
     channel_id: int | None
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @property
     def size_factor(self) -> float | None:
@@ -130,7 +132,8 @@ def _describe(program: Program, one: Instruction) -> Collective:
         size = one.bytes
     if kind == "reduce-scatter" and group_size:
         size //= group_size
-    return Collective(kind=kind, message_bytes=size, group_size=group_size, channel_id=one.channel_id)
+    groups = () if kind in PAIRWISE else one.groups
+    return Collective(kind=kind, message_bytes=size, group_size=group_size, channel_id=one.channel_id, groups=groups)
 
 
 def _operands(program: Program, one: Instruction) -> Iterator[Instruction]:

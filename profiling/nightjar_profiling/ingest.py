@@ -14,7 +14,7 @@ import polars as pl
 
 from nightjar_profiling import analyse, flamegraph, report, sources
 from nightjar_profiling.analyses.clocks import estimate_clocks
-from nightjar_profiling.analyses.collectives import make_collectives
+from nightjar_profiling.analyses.collectives import make_collectives, make_groups
 from nightjar_profiling.analyses.overlap import fill_hidden
 from nightjar_profiling.apportion import Fusion
 from nightjar_profiling.attribute import attribute
@@ -47,8 +47,10 @@ def make_tables(raw: Raw) -> Tables:
     for name in ("programs", "instructions", "frames", "buffers"):
         if name not in raw.tables:
             tables[name] = make_table(name, (row for one in rows for row in one[name]))
+    if "groups" not in raw.tables:
+        tables["groups"] = make_groups(raw.programs)
     if "collectives" not in raw.tables:
-        tables["collectives"] = make_collectives(tables["ops"], raw.programs)
+        tables["collectives"] = make_collectives(tables["ops"], raw.programs, tables["groups"])
     if "clocks" not in raw.tables:
         tables["clocks"] = estimate_clocks(tables["collectives"])
     tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])

@@ -28,9 +28,10 @@ from nightjar_profiling.analyses.together import TOGETHER, number_runs
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.manifest import Manifest, read_manifest
 from nightjar_profiling.program_match import ProgramMatcher
-from nightjar_profiling.tables import EVENTS, SCHEMAS, read_table, scan_table
+from nightjar_profiling.tables import EVENTS, SCHEMAS, make_table, read_table, scan_table
 
 ROW_GROUP_ROWS = 1 << 18
+DESCRIBED = ("programs", "instructions", "frames", "buffers", "groups")  # tables of programs, each told once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,8 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
     parts, warnings = _match_programs(folders, out)
     for name in EVENTS:
         _stream(name, parts, out)
-    collectives = with_waits(pl.concat([_moved("collectives", part).collect() for part in parts]))
+    runs = pl.concat([_moved("collectives", part).collect() for part in parts])
+    collectives = with_waits(runs, read_table(out, "groups"))
     collectives = collectives.select(list(SCHEMAS["collectives"])).sort("rank", "device", "start_ns")
     collectives.write_parquet(out / "collectives.parquet")
     clocks = estimate_clocks(collectives)
@@ -110,20 +112,22 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
     """Gives equal programs of all ranks one id, and writes the tables that describe programs, each once."""
     matcher = ProgramMatcher()
     kept: dict[str, list[pl.DataFrame]] = {
-        name: [pl.DataFrame(schema=SCHEMAS[name])]
-        for name in ("programs", "instructions", "frames", "buffers", "attribution")
+        name: [pl.DataFrame(schema=SCHEMAS[name])] for name in (*DESCRIBED, "attribution", "variants")
     }
     described: set[int] = set()
     attributed: set[tuple[int, str]] = set()
-    parts = []
-    for folder, first_rank in zip(folders, _first_ranks(folders), strict=True):
+    parts, ranks = [], _read_ranks(folders)
+    for folder, own, first_rank in zip(folders, ranks, _first_ranks(ranks), strict=True):
         tables = folder / "tables"
-        instructions = read_table(tables, "instructions")
-        moved = matcher.add(folder.name, read_table(tables, "programs"), instructions)
+        programs, instructions = read_table(tables, "programs"), read_table(tables, "instructions")
+        moved = matcher.add(folder.name, programs, instructions)
+        seen = matcher.describe(moved, programs, instructions)
+        rows = ({**row, "rank": rank + first_rank} for rank in own for row in seen)
+        kept["variants"].append(make_table("variants", rows))
         part = RankPart(tables=tables, first_rank=first_rank, programs=moved)
         new = [number for number, common in moved.items() if common not in described]
         described.update(moved.values())
-        for name in ("programs", "instructions", "frames", "buffers") if new else ():
+        for name in DESCRIBED if new else ():
             fresh = read_table(tables, name).filter(pl.col("program_id").is_in(new))
             kept[name].append(fresh.with_columns(_new_ids(part)))
         kept["instructions"].append(_unknown(instructions, part, new, matcher))
@@ -140,14 +144,18 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
     return parts, list(matcher.doubts())
 
 
-def _first_ranks(folders: Sequence[Path]) -> list[int]:
-    """What to add to the ranks of each capture: nothing where all differ already, as those of one job's archives do."""
-    ranks = [
-        scan_table(folder / "tables", "ops").select(pl.col("rank").unique()).collect()["rank"].to_list() or [0]
+def _read_ranks(folders: Sequence[Path]) -> list[list[int]]:
+    """The ranks that each capture names."""
+    return [
+        scan_table(folder / "tables", "ops").select(pl.col("rank").unique()).collect()["rank"].sort().to_list() or [0]
         for folder in folders
     ]
+
+
+def _first_ranks(ranks: Sequence[list[int]]) -> list[int]:
+    """What to add to the ranks of each capture: nothing where all differ already, as those of one job's archives do."""
     if sum(map(len, ranks)) == len({rank for own in ranks for rank in own}):
-        return [0] * len(folders)
+        return [0] * len(ranks)
     widths = [max(own) - min(own) + 1 for own in ranks]
     begins = accumulate(widths, initial=0)
     return [begin - min(own) for begin, own in zip(begins, ranks, strict=False)]
@@ -236,7 +244,7 @@ def _doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> list[
     if not grouped.is_empty():
         warnings.append(
             f"{grouped['instruction'].n_unique()} of {collectives['instruction'].n_unique()} collectives ran in "
-            "several groups side by side: who waited for whom in them is not told."
+            "several groups side by side that the traces do not tell apart: who waited for whom in them is not known."
         )
     if counts:
         warnings.append(

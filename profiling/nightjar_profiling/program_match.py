@@ -16,18 +16,20 @@ differs is reported.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import polars as pl
 
 from nightjar_profiling.collective_kinds import KINDS
+from nightjar_profiling.tables import Row
 
 Level = Literal["fingerprint", "structure", "collectives"]
 LEVELS: tuple[Level, ...] = ("fingerprint", "structure", "collectives")
 STRUCTURE = ("name", "opcode", "computation", "bytes")
 NO_HLO = "no HLO"
+NOTHING = frozenset[str]()
 SHOWN = 4  # ranks and instructions named in a warning
 
 
@@ -83,6 +85,31 @@ class ProgramMatcher:
                     same.append(found[number])
         return found
 
+    def describe(self, moved: Mapping[int, int], programs: pl.DataFrame, instructions: pl.DataFrame) -> list[Row]:
+        """Rows of the table `variants`, but for the rank: its programs, and how they differ from the first rank's.
+
+        Args:
+            moved: what `add` returned for it.
+            programs: its table.
+            instructions: its table.
+        """
+        rows = []
+        for number, fingerprint in programs.select("program_id", "fingerprint").iter_rows():
+            known, names = self._known[moved[number]], None
+            if known.differing or len(known.variants) > 1:
+                names = _names(instructions, number)
+            missing, added = (known.instructions - names, names - known.instructions) if names else (NOTHING, NOTHING)
+            rows.append(
+                {
+                    "program_id": moved[number],
+                    "fingerprint": fingerprint,
+                    "instructions": len(known.instructions if names is None else names),
+                    "missing": _shorten(missing),
+                    "added": _shorten(added),
+                }
+            )
+        return rows
+
     def differing(self, program_id: int) -> frozenset[str]:
         """Instructions that a later rank has and the one that showed the program first lacks."""
         known = self._known[program_id]
@@ -117,6 +144,12 @@ def _faces(programs: pl.DataFrame, instructions: pl.DataFrame) -> dict[Level, di
         "structure": structures | bare,
         "collectives": _digests(talking, ("opcode", "bytes")),
     }
+
+
+def _shorten(names: Collection[str]) -> str | None:
+    """The first few names; None where there are none."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(sorted(names)[:SHOWN]) + more if names else None
 
 
 def _names(instructions: pl.DataFrame, program_id: int) -> frozenset[str]:

@@ -76,10 +76,25 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "duration_ns": pl.Int64,
         "message_bytes": pl.Int64,  # by the conventions of nccl-tests
         "group_size": pl.Int64,
+        "group": pl.Int64,  # of several side by side, the one that this device is in; null: there is one, or not known
         "channel_id": pl.Int64,
         "algbw_gb_per_s": pl.Float64,
         "busbw_gb_per_s": pl.Float64,
         "wait_ns": pl.Int64,  # spent waiting for the last rank; null: ranks are not merged
+    },
+    "groups": {  # devices of collectives that run in several groups side by side
+        "program_id": pl.Int64,
+        "instruction": pl.String,
+        "group": pl.Int64,
+        "device_id": pl.Int64,  # JAX's, which counts over all processes
+    },
+    "variants": {  # of a merged capture: each program as each rank compiled it
+        "program_id": pl.Int64,
+        "rank": pl.Int64,
+        "fingerprint": pl.String,
+        "instructions": pl.Int64,
+        "missing": pl.String,  # instructions of the first rank that this one lacks, the first few by name
+        "added": pl.String,  # and those that it has besides
     },
     "compile": {
         "rank": pl.Int64,
@@ -131,6 +146,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     },
 }
 
+LATER = ("groups", "variants")  # tables that captures of earlier versions lack, as they lack `collectives.group`
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
 AGAIN = "`nightjar-profiling report` makes it again"
 
@@ -145,6 +161,8 @@ class Tables:
     executions: pl.DataFrame
     ops: pl.DataFrame
     collectives: pl.DataFrame
+    groups: pl.DataFrame
+    variants: pl.DataFrame
     compile: pl.DataFrame
     ranges: pl.DataFrame
     steps: pl.DataFrame
@@ -214,8 +232,12 @@ def scan_table(folder: Path, name: str) -> pl.LazyFrame:
         InputError: it is missing or truncated, or has other columns.
     """
     path = folder / f"{name}.parquet"
+    if name in LATER and folder.is_dir() and not path.exists():
+        return make_table(name, ()).lazy()
     try:
         table = pl.scan_parquet(path)
+        if name == "collectives" and "group" not in table.collect_schema():
+            table = table.with_columns(group=pl.lit(None, pl.Int64)).select(list(SCHEMAS[name]))
         found = dict(table.collect_schema())
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None

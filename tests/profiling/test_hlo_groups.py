@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nightjar_profiling.protos import hlo_pb2
-from nightjar_profiling.readers.hlo_groups import read_group_size
+from nightjar_profiling.readers.hlo_groups import name_devices, read_group_size, read_groups
 
 
 def listed_in_instruction() -> hlo_pb2.HloInstruction:
@@ -47,6 +47,27 @@ def test_a_part_of_a_mesh_axis_counts_with_the_size_of_the_part() -> None:
     one.mesh_axes_replica_group_list.mesh.axes.add(size=8)
     one.mesh_axes_replica_group_list.axes.add(mesh_axis_index=0).sub_axis_info.size = 2
     assert read_group_size(one) == 2
+
+
+def test_every_form_gives_the_groups_themselves() -> None:
+    assert read_groups(listed_in_instruction()) == ((0, 1, 2, 3), (4, 5, 6, 7))
+    two = iota()
+    two.collective_device_list.iota_replica_group_list.iota_reshape_dims.extend([4, 2])
+    two.collective_device_list.iota_replica_group_list.iota_transpose_perm.extend([1, 0])
+    assert read_groups(two) == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert read_groups(iota()) == ()  # no dimensions: damaged
+    assert read_groups(mesh_axes()) == ((0, 3, 6, 9), (1, 4, 7, 10), (2, 5, 8, 11))
+
+
+def test_groups_are_named_by_the_devices_that_the_program_is_assigned_to() -> None:
+    assignment = hlo_pb2.DeviceAssignment(replica_count=1, computation_count=4)
+    for device in (0, 4096, 2048, 6144):
+        assignment.computation_devices.add(replica_device_ids=[device])
+    assert name_devices(((0, 1), (2, 3)), assignment) == ((0, 4096), (2048, 6144))
+    assert name_devices(((0, 1), (2, 4)), assignment) == ()  # no such device
+    assert name_devices(((0, 1, 2, 3),), assignment) == ()  # one group: nothing to tell apart
+    assignment.replica_count = 2
+    assert name_devices(((0, 1), (2, 3)), assignment) == ()  # numbers of replicas or of partitions
 
 
 def test_an_instruction_that_is_no_collective_has_no_group() -> None:

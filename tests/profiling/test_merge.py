@@ -16,6 +16,7 @@ from nightjar_profiling.ingest import ingest
 from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
 from nightjar_profiling.merge import check_folders, merge_manifests, merge_tables
 from nightjar_profiling.opened import open_capture
+from nightjar_profiling.report.sections import variants
 from nightjar_profiling.tables import read_tables
 from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto
 from tests.profiling.conftest import Run
@@ -92,6 +93,35 @@ def test_a_merged_capture_is_reported_again_from_its_tables(tmp_path: Path, caps
     assert any(line["file"].endswith("flax/nnx/nn/linear.py") for line in hot)
 
 
+def test_the_waiting_in_groups_side_by_side_is_told_apart_by_the_programs_groups(tmp_path: Path) -> None:
+    proto = hlo_proto(REDUCING)
+    for one in proto.hlo_module.computations[1].instructions:
+        if one.name == "all-reduce.1":
+            one.replica_groups.add(replica_ids=[0, 2])
+            one.replica_groups.add(replica_ids=[1, 3])
+    folders = []
+    for rank, late_ns in enumerate((0, 0, 40, 7)):
+        trace = TraceBuilder().hlo(7, proto)
+        for run_id in (1, 2):
+            trace.thunk("all-reduce.1", 2000 * run_id + late_ns, 900 - late_ns, run_id)
+        folders.append(capture_of(trace, tmp_path / f"rank{rank}"))
+    alone = read_tables(folders[0] / "tables").collectives
+    assert alone["group"].to_list() == alone["wait_ns"].to_list() == [None, None]
+    assert not any("several groups" in warning for warning in merge_tables(folders, tmp_path / "all"))
+    found = read_tables(tmp_path / "all").collectives.filter(execution=0).sort("rank")
+    assert found.select("group", "wait_ns").rows() == [(0, 40), (1, 7), (0, 0), (1, 0)]
+
+
+def test_tables_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    folder = capture_of(rank_trace(0), tmp_path / "rank0") / "tables"
+    for name in ("groups", "variants"):
+        (folder / f"{name}.parquet").unlink()
+    pl.read_parquet(folder / "collectives.parquet").drop("group").write_parquet(folder / "collectives.parquet")
+    tables = read_tables(folder)
+    assert tables.variants.is_empty()
+    assert tables.collectives["group"].null_count() == tables.collectives.height == 2
+
+
 def test_a_folder_of_ranks_says_what_to_do_with_it(tmp_path: Path) -> None:
     for name in ("rank0000", "rank0010", "rank0002"):
         (tmp_path / "job" / name).mkdir(parents=True)
@@ -144,6 +174,12 @@ def test_a_product_that_autotuning_gave_to_a_library_on_one_rank_is_told_and_kee
     )
     tables = read_tables(tmp_path / "all")
     assert tables.programs.height == 1
+    assert tables.variants.drop("program_id", "instructions").rows() == [
+        (0, "a", None, None),
+        (1, "b", "dot.1", "custom-call.5"),
+    ]
+    section = variants(tables)
+    assert {one["name"]: one["values"] for one in section["columns"]}["it adds"] == ["", "custom-call.5"]
     assert tables.collectives.filter(rank=0)["wait_ns"].to_list() == [200, 200]
     assert tables.instructions.filter(name="custom-call.5")["opcode"].to_list() == ["custom-call"]
     (frame_id,) = tables.attribution.filter(instruction="custom-call.5")["frame_id"]

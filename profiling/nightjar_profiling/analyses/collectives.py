@@ -4,7 +4,7 @@ In: the ops of all ranks and the programs. Out: the table `collectives`, one row
 kind and size. Kernels that one thunk launched are one run. `wait_ns` needs no common clock: a collective ends on all
 ranks at about the same time, so that the rank for which it was shortest came last, and what it took longer on the
 others was waiting for that rank. It is null where a single rank was traced, and where an instruction runs in several
-groups side by side.
+groups side by side of which the trace does not tell the devices.
 
 Source: NVIDIA/nccl-tests:doc/PERFORMANCE.md; NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/analysis.py
 """
@@ -23,12 +23,15 @@ from nightjar_profiling.tables import SCHEMAS, Tables, make_table
 INSTRUCTION = ["program_id", "instruction"]
 
 
-def make_collectives(ops: pl.DataFrame, programs: Mapping[int, Program]) -> pl.DataFrame:
+def make_collectives(
+    ops: pl.DataFrame, programs: Mapping[int, Program], groups: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """The table `collectives`.
 
     Args:
         ops: of all ranks.
         programs: by program id; ops of others cannot be told to be collectives.
+        groups: its table, where it is made already.
     """
     known = [
         {
@@ -63,7 +66,38 @@ def make_collectives(ops: pl.DataFrame, programs: Mapping[int, Program]) -> pl.D
         )
         .sort("rank", "device", "start_ns")
     )
-    return with_waits(_with_bandwidths(runs)).select(list(SCHEMAS["collectives"]))
+    groups = make_groups(programs) if groups is None else groups
+    return with_waits(_with_bandwidths(runs), groups).select(list(SCHEMAS["collectives"]))
+
+
+def make_groups(programs: Mapping[int, Program]) -> pl.DataFrame:
+    """The table `groups`, of the instructions that communicate in several."""
+    rows = (
+        {"program_id": number, "instruction": name, "group": group, "device_id": device}
+        for number, program in programs.items()
+        for name, one in find_collectives(program).items()
+        for group, devices in enumerate(one.groups)
+        for device in devices
+    )
+    return make_table("groups", rows)
+
+
+def find_groups(runs: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """Fills `group`: the devices of a program, by rank and number, are those of its groups, by id.
+
+    JAX counts devices process by process, so that both are in one order. Where more or fewer devices ran than the
+    groups have, as in the capture of one rank of many, it stays null.
+    """
+    place = pl.int_range(pl.len()).over("program_id")
+    ran = runs.select("program_id", "rank", "device").unique().sort("program_id", "rank", "device")
+    ids = groups.select("program_id", "device_id").unique().sort("program_id", "device_id")
+    both = ran.with_columns(place=place, n=pl.len().over("program_id")).join(
+        ids.with_columns(place=place, n=pl.len().over("program_id")), on=["program_id", "place", "n"]
+    )
+    known = both.join(groups, on=["program_id", "device_id"]).select(*INSTRUCTION, "rank", "device", "group")
+    return runs.drop("group", strict=False).join(
+        known, on=[*INSTRUCTION, "rank", "device"], how="left", maintain_order="left"
+    )
 
 
 def _with_bandwidths(runs: pl.DataFrame) -> pl.DataFrame:
@@ -73,8 +107,9 @@ def _with_bandwidths(runs: pl.DataFrame) -> pl.DataFrame:
     return runs.with_columns(algbw_gb_per_s=algorithm, busbw_gb_per_s=algorithm * pl.col("bus_factor"))
 
 
-def with_waits(runs: pl.DataFrame) -> pl.DataFrame:
-    """Fills `wait_ns`; null where a collective was traced on one device, or ran in several groups at once."""
+def with_waits(runs: pl.DataFrame, groups: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Fills `group` and `wait_ns`; both null where a collective was traced on one device, or in groups not known."""
+    runs = find_groups(runs, make_table("groups", ()) if groups is None else groups)
     took = pl.col("duration_ns")
     wait = pl.when("shared").then(took - took.min().over(TOGETHER))
     return number_runs(runs).with_columns(wait_ns=wait.cast(pl.Int64)).drop("occurrence", "shared")

@@ -148,7 +148,18 @@ def _renumber(tables: Tables, programs: Mapping[int, int]) -> Tables:
     numbers = {**programs, **fresh}
     moved = {
         name: getattr(tables, name).with_columns(pl.col("program_id").replace(numbers))
-        for name in ("programs", "instructions", "frames", "executions", "ops", "collectives", "compile", "attribution")
+        for name in (
+            "programs",
+            "instructions",
+            "frames",
+            "executions",
+            "ops",
+            "collectives",
+            "compile",
+            "attribution",
+            "groups",
+            "variants",
+        )
     }
     return Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, **moved})
 

@@ -1,9 +1,9 @@
 """Which rows of `collectives` are one collective, run by several devices together?
 
 In: the table. Out: its rows, numbered. The n-th run of an instruction in an execution of a program is one collective on
-all devices, as far as they form one group: where an instruction runs in several groups side by side (data parallelism
-beside tensor parallelism, the pairs of a permute), the table does not tell who belongs to which, and more devices run
-it than a group has. Nothing can be said of waiting there.
+all devices of a group. Where an instruction runs in several groups side by side (data parallelism beside tensor
+parallelism), `group` tells them apart. Where it is not known (the pairs of a permute, a trace without HLO) more devices
+run it than a group has, and nothing can be said of waiting.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import polars as pl
 
 RUN = ["rank", "device", "program_id", "execution", "instruction"]
-TOGETHER = ["program_id", "execution", "instruction", "occurrence"]
+TOGETHER = ["program_id", "execution", "instruction", "occurrence", "group"]
 
 
 def number_runs(collectives: pl.DataFrame) -> pl.DataFrame:

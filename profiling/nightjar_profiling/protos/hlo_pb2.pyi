@@ -15,20 +15,37 @@ class HloProto(_message.Message):
     def __init__(self, hlo_module: _Optional[_Union[HloModule, _Mapping]] = ..., buffer_assignment: _Optional[_Union[BufferAssignment, _Mapping]] = ...) -> None: ...
 
 class HloModule(_message.Message):
-    __slots__ = ("name", "computations", "id", "entry_computation_id", "stack_frame_index", "frontend_attributes")
+    __slots__ = ("name", "computations", "id", "entry_computation_id", "device_assignment", "stack_frame_index", "frontend_attributes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COMPUTATIONS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_COMPUTATION_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     STACK_FRAME_INDEX_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     computations: _containers.RepeatedCompositeFieldContainer[HloComputation]
     id: int
     entry_computation_id: int
+    device_assignment: DeviceAssignment
     stack_frame_index: StackFrameIndex
     frontend_attributes: FrontendAttributes
-    def __init__(self, name: _Optional[str] = ..., computations: _Optional[_Iterable[_Union[HloComputation, _Mapping]]] = ..., id: _Optional[int] = ..., entry_computation_id: _Optional[int] = ..., stack_frame_index: _Optional[_Union[StackFrameIndex, _Mapping]] = ..., frontend_attributes: _Optional[_Union[FrontendAttributes, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., computations: _Optional[_Iterable[_Union[HloComputation, _Mapping]]] = ..., id: _Optional[int] = ..., entry_computation_id: _Optional[int] = ..., device_assignment: _Optional[_Union[DeviceAssignment, _Mapping]] = ..., stack_frame_index: _Optional[_Union[StackFrameIndex, _Mapping]] = ..., frontend_attributes: _Optional[_Union[FrontendAttributes, _Mapping]] = ...) -> None: ...
+
+class DeviceAssignment(_message.Message):
+    __slots__ = ("replica_count", "computation_count", "computation_devices")
+    class Partition(_message.Message):
+        __slots__ = ("replica_device_ids",)
+        REPLICA_DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
+        replica_device_ids: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, replica_device_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    REPLICA_COUNT_FIELD_NUMBER: _ClassVar[int]
+    COMPUTATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    COMPUTATION_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    replica_count: int
+    computation_count: int
+    computation_devices: _containers.RepeatedCompositeFieldContainer[DeviceAssignment.Partition]
+    def __init__(self, replica_count: _Optional[int] = ..., computation_count: _Optional[int] = ..., computation_devices: _Optional[_Iterable[_Union[DeviceAssignment.Partition, _Mapping]]] = ...) -> None: ...
 
 class FrontendAttributes(_message.Message):
     __slots__ = ("map",)
@@ -116,12 +133,16 @@ class ReplicaGroup(_message.Message):
 class CollectiveDeviceList(_message.Message):
     __slots__ = ("replica_groups", "iota_replica_group_list")
     class Iota(_message.Message):
-        __slots__ = ("num_replica_groups", "num_devices_per_group")
+        __slots__ = ("num_replica_groups", "num_devices_per_group", "iota_reshape_dims", "iota_transpose_perm")
         NUM_REPLICA_GROUPS_FIELD_NUMBER: _ClassVar[int]
         NUM_DEVICES_PER_GROUP_FIELD_NUMBER: _ClassVar[int]
+        IOTA_RESHAPE_DIMS_FIELD_NUMBER: _ClassVar[int]
+        IOTA_TRANSPOSE_PERM_FIELD_NUMBER: _ClassVar[int]
         num_replica_groups: int
         num_devices_per_group: int
-        def __init__(self, num_replica_groups: _Optional[int] = ..., num_devices_per_group: _Optional[int] = ...) -> None: ...
+        iota_reshape_dims: _containers.RepeatedScalarFieldContainer[int]
+        iota_transpose_perm: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, num_replica_groups: _Optional[int] = ..., num_devices_per_group: _Optional[int] = ..., iota_reshape_dims: _Optional[_Iterable[int]] = ..., iota_transpose_perm: _Optional[_Iterable[int]] = ...) -> None: ...
     REPLICA_GROUPS_FIELD_NUMBER: _ClassVar[int]
     IOTA_REPLICA_GROUP_LIST_FIELD_NUMBER: _ClassVar[int]
     replica_groups: _containers.RepeatedCompositeFieldContainer[ReplicaGroup]

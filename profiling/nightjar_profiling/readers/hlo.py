@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.protos import hlo_pb2
 from nightjar_profiling.readers.hlo_cost import Cost, count_costs
-from nightjar_profiling.readers.hlo_groups import read_group_size
+from nightjar_profiling.readers.hlo_groups import name_devices, read_group_size, read_groups
 from nightjar_profiling.readers.hlo_memory import Buffer, read_peak
 from nightjar_profiling.readers.shapes import count_bytes, count_elements, on_host
 
@@ -39,6 +39,7 @@ class Instruction:
         bytes_accessed: read and written; None where it cannot be known.
         on_host: the result lies in the memory of the host.
         group_size: devices in a group of a collective; None where the instruction does not say, or is none.
+        groups: of a collective that runs in several side by side, the ids of their devices; empty where not known.
         channel_id: of a collective; None where it has none.
         scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty where not recorded.
         parameter_number: of a parameter, the operand of the caller that it receives.
@@ -59,6 +60,7 @@ class Instruction:
     bytes_accessed: int | None = None
     on_host: bool = False
     group_size: int | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
     channel_id: int | None = None
     scheduling_name: str = ""
     parameter_number: int = 0
@@ -139,7 +141,13 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
     try:
         instructions = {
             one.name: _read_instruction(
-                one, computation.name, names, called, _frame_of(one, frames, lines), costs[one.id]
+                one,
+                computation.name,
+                names,
+                called,
+                _frame_of(one, frames, lines),
+                costs[one.id],
+                module.device_assignment,
             )
             for computation in module.computations
             for one in computation.instructions
@@ -206,6 +214,7 @@ def _read_instruction(
     called: dict[int, str],
     frame_id: int | None,
     cost: Cost,
+    assignment: hlo_pb2.DeviceAssignment,
 ) -> Instruction:
     return Instruction(
         name=one.name,
@@ -222,7 +231,8 @@ def _read_instruction(
         transcendentals=cost.transcendentals,
         bytes_accessed=cost.bytes_accessed,
         on_host=on_host(one.shape),
-        group_size=read_group_size(one),
+        group_size=(group_size := read_group_size(one)),
+        groups=name_devices(read_groups(one), assignment) if group_size else (),
         channel_id=one.channel_id if one.channel_id > 0 else None,
         scheduling_name=one.metadata.scheduling_name,
         parameter_number=one.parameter_number,

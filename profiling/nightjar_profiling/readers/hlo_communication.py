@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from nightjar_profiling.protos import hlo_pb2
 from nightjar_profiling.readers.hlo import Instruction, Program
-from nightjar_profiling.readers.hlo_groups import read_group_size
+from nightjar_profiling.readers.hlo_groups import name_devices, read_group_size, read_groups
 from nightjar_profiling.readers.shapes import count_bytes, on_host
 
 SENDS = ("all-", "collective-", "reduce-scatter", "ragged-all-to-all", "send", "recv")
@@ -45,8 +45,10 @@ def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> P
     for number, one in kept.values():
         for other in (one, *(by_id[operand] for operand in one.operand_ids if operand in by_id)):
             if other.name not in instructions:
-                instructions[other.name] = _decode(other, home[number], by_id, home, whole=other is one)
-        instructions[one.name] = _decode(one, home[number], by_id, home, whole=True)
+                instructions[other.name] = _decode(
+                    other, home[number], by_id, home, module.device_assignment, whole=other is one
+                )
+        instructions[one.name] = _decode(one, home[number], by_id, home, module.device_assignment, whole=True)
         inside[home[number]].append(one.name)
     return Program(
         program_id=program_id,
@@ -68,6 +70,7 @@ def _decode(
     computation: str,
     by_id: dict[int, hlo_pb2.HloInstruction],
     home: dict[int, str],
+    assignment: hlo_pb2.DeviceAssignment,
     *,
     whole: bool,
 ) -> Instruction:
@@ -82,6 +85,7 @@ def _decode(
         operands=tuple(by_id[number].name for number in one.operand_ids if number in by_id) if whole else (),
         called=tuple(home[number] for number in one.called_computation_ids if number in home) if whole else (),
         on_host=on_host(one.shape),
-        group_size=read_group_size(one),
+        group_size=(group_size := read_group_size(one)),
+        groups=name_devices(read_groups(one), assignment) if group_size else (),
         channel_id=one.channel_id or None,
     )

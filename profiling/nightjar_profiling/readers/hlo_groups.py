@@ -1,7 +1,7 @@
-"""How many devices take part in a collective?
+"""Which devices take part in a collective together?
 
-In: an HLO instruction. Out: the size of its groups. There are four forms of stating the groups: lists of ids (up to
-2024 in the instruction, then in its device list), an iota of groups, and axes of a mesh (2026).
+In: an HLO instruction. Out: the size of its groups, and the groups. There are four forms of stating them: lists of ids
+(up to 2024 in the instruction, then in its device list), an iota of groups, and axes of a mesh (2026).
 
 Source: openxla/xla:xla/service/hlo.proto, openxla/xla:xla/xla_data.proto
 """
@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from nightjar_profiling.protos import hlo_pb2
+
+LARGEST = 1 << 20  # devices; a damaged file may say anything
 
 
 def read_group_size(one: hlo_pb2.HloInstruction) -> int | None:
@@ -27,3 +31,45 @@ def _mesh_size(groups: hlo_pb2.MeshReplicaGroups) -> int | None:
     if not groups.axes or any(axis.mesh_axis_index >= len(sizes) for axis in groups.axes):
         return None
     return prod(axis.sub_axis_info.size or sizes[axis.mesh_axis_index] for axis in groups.axes)
+
+
+def read_groups(one: hlo_pb2.HloInstruction) -> tuple[tuple[int, ...], ...]:
+    """The groups, by number of replica or partition; empty where the instruction does not say, or not in full."""
+    listed = one.collective_device_list.replica_groups or one.replica_groups
+    if listed:
+        return tuple(tuple(group.replica_ids) for group in listed)
+    iota = one.collective_device_list.iota_replica_group_list
+    if iota.num_devices_per_group:
+        dimensions, order = list(iota.iota_reshape_dims), list(iota.iota_transpose_perm)
+        size = iota.num_replica_groups * iota.num_devices_per_group
+        return _spread(dimensions, order, iota.num_devices_per_group, size)
+    mesh = one.mesh_axes_replica_group_list
+    sizes, axes = [axis.size for axis in mesh.mesh.axes], [axis.mesh_axis_index for axis in mesh.axes]
+    if not axes or max(axes) >= len(sizes) or any(axis.sub_axis_info.size for axis in mesh.axes):
+        return ()
+    order = [*(axis for axis in range(len(sizes)) if axis not in axes), *axes]
+    return _spread(sizes, order, prod(sizes[axis] for axis in axes), prod(sizes))
+
+
+def _spread(dimensions: list[int], order: list[int], per_group: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """Devices counted over a mesh of these dimensions, its axes in this order, cut into groups."""
+    if not 0 < size <= LARGEST or prod(dimensions) != size or sorted(order) != list(range(len(dimensions))):
+        return ()
+    numbers = np.arange(size).reshape(dimensions).transpose(order).reshape(-1, per_group)
+    return tuple(tuple(group) for group in numbers.tolist())
+
+
+def name_devices(
+    groups: tuple[tuple[int, ...], ...], assignment: hlo_pb2.DeviceAssignment
+) -> tuple[tuple[int, ...], ...]:
+    """The groups by the ids of their devices, where there are several.
+
+    Empty where there is one group, or where the numbers are not those of all replicas or all partitions, each once: of
+    a program with both, the instruction's numbers mean one or the other.
+    """
+    ids = [number for part in assignment.computation_devices for number in part.replica_device_ids]
+    count = len(ids) or sum(map(len, groups))
+    both = assignment.replica_count > 1 and assignment.computation_count > 1
+    if len(groups) < 2 or both or sorted(number for group in groups for number in group) != list(range(count)):
+        return ()
+    return tuple(tuple(ids[number] for number in group) for group in groups) if ids else groups
