@@ -55,6 +55,7 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
         return
     prepare_folder(folder)
     tracer = hook.Tracer(profiler, folder / "raw", (first, last))
+    tracer.listen_to_compiler()
     with full_stacks(), listening(tracer):
         try:
             yield folder

@@ -1,8 +1,9 @@
 """Which kernels and thunks ran, when, for how long, and which compiled programs did they belong to?
 
 In: an XSpace protobuf, as `jax.profiler` writes it (`*.xplane.pb`). Out: a `Raw`: the tables `ops`, `executions`,
-`ranges` and `steps`, and the programs whose HLO the trace embeds, or that XLA dumped beside it: for
-`host.xplane.pb` into `host.dump` (`XLA_FLAGS="--xla_dump_to=host.dump --xla_dump_hlo_as_proto"`).
+`ranges` and `steps`, where our capture noted it `compile`, and the programs whose HLO the trace embeds, or that XLA
+dumped beside it: for `host.xplane.pb` into `host.dump`
+(`XLA_FLAGS="--xla_dump_to=host.dump --xla_dump_hlo_as_proto"`).
 
 On a GPU an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; the launches on the host plane are not
 counted. On a TPU it is an event of a line of XLA ops. Where no device has any, it is a thunk of `/host:CPU`. An op that
@@ -20,6 +21,7 @@ from pathlib import Path
 import polars as pl
 
 from nightjar_profiling.errors import InputError
+from nightjar_profiling.readers.compile_events import read_compile_events
 from nightjar_profiling.readers.hlo import Program, read_program
 from nightjar_profiling.readers.hlo_dump import read_dump_folder
 from nightjar_profiling.readers.raw import Raw
@@ -52,6 +54,9 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     except WireError as error:
         raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
     tables |= {name: pl.concat([part[name] for part in parts]) for name in ("ops", "executions") if parts}
+    compiled = read_compile_events(path.parent / f"{path.name.removesuffix('.xplane.pb')}.compile.jsonl", rank)
+    if not compiled.is_empty():
+        tables["compile"] = compiled
     warnings = [f"{path.name}: the profiler says: {text}" for text in space.notes]
     warnings += [*_missing(path, tables, programs), *_mismatched(path, tables, programs)]
     return Raw(tables=tables, programs=programs, warnings=tuple(warnings))
