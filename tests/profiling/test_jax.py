@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from nightjar_profiling.analyses.roofline import measure_roofline, read_peak
+from nightjar_profiling.manifest import read_manifest
 from nightjar_profiling.tables import read_tables
 from tests.profiling.conftest import runner
 
@@ -59,7 +61,7 @@ def capture(folder: Path, *options: str, **variables: str) -> Captured:
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
-    return capture(tmp_path_factory.mktemp("captured"), "--steps", "3:4")
+    return capture(tmp_path_factory.mktemp("captured"), "--steps", "3:4", "--measure-peak")
 
 
 def test_nearly_all_time_of_a_training_step_is_attributed_to_the_users_lines(captured: Captured) -> None:
@@ -83,6 +85,24 @@ def test_the_time_of_a_capture_is_that_of_the_raw_trace(captured: Captured) -> N
     assert containers
     assert containers.isdisjoint(tables.ops["instruction"])
     assert profile["device_time_ns"] == sum_thunks(folder / "raw" / "rank0000.xplane.pb", containers)
+
+
+def test_the_capture_says_how_long_the_step_was_traced_lowered_and_compiled(captured: Captured) -> None:
+    _, _, folder = captured
+    found = read_tables(folder / "tables").compile.filter(program="step")
+    assert {"trace to a jaxpr", "lower to StableHLO", "compile by XLA"} <= set(found["name"])
+    assert found["duration_ns"].min() > 0  # type: ignore[operator]
+
+
+def test_the_roofline_is_held_against_what_was_measured_on_this_cpu(captured: Captured) -> None:
+    _, _, folder = captured
+    peak = read_peak(read_manifest(folder).environment)
+    assert peak is not None
+    assert peak.flops_per_s["f32"] > 1e8
+    assert peak.bytes_per_s > 1e8
+    found = measure_roofline(read_tables(folder / "tables"), peak, "f32")
+    assert found["roofline_fraction"].drop_nulls().len() > 0
+    assert "what it reaches, not a data sheet" in peak.source
 
 
 def sum_thunks(path: Path, containers: set[str]) -> int:

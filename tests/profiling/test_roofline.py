@@ -6,7 +6,7 @@ import pytest
 
 from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
 from nightjar_profiling.analyses.pgle import measure_latencies, render_pgle
-from nightjar_profiling.analyses.roofline import Peak, find_peak, measure_roofline, summarise_roofline
+from nightjar_profiling.analyses.roofline import Peak, find_peak, measure_roofline, read_peak, summarise_roofline
 from nightjar_profiling.tables import Tables
 from tests.profiling.tabled import RUN, collective, op, tables
 
@@ -31,6 +31,17 @@ def test_an_instruction_is_held_against_what_its_intensity_allows() -> None:
     assert rows["add.1"]["bound"] == "memory"
     assert rows["add.1"]["roofline_fraction"] == pytest.approx((1000 / 2e-6) / 1e9)
     assert (rows["while.1"]["bound"], rows["while.1"]["roofline_fraction"]) == (None, None)
+
+
+def test_the_peak_is_the_tables_else_the_captures_own_measurement() -> None:
+    measured = {"flops_per_s": {"f32": 5e10}, "bytes_per_s": 1e10}
+    found = read_peak({"devices": ["cpu"], "peak": measured})
+    assert found is not None
+    assert (found.name, found.flops_per_s["f32"], found.bytes_per_s) == ("cpu", 5e10, 1e10)
+    a100 = read_peak({"devices": ["NVIDIA A100-SXM4-40GB"], "peak": measured})
+    assert a100 is not None
+    assert a100.bytes_per_s == 1.555e12
+    assert read_peak({"devices": ["cpu"]}) is read_peak({}) is None
 
 
 def test_a_device_without_a_known_peak_has_rates_and_no_share() -> None:

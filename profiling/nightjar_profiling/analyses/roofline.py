@@ -2,8 +2,8 @@
 
 In: ops, the flops and bytes of their instructions, and the peak of the device. Out: achieved rates and the share of the
 roofline: an instruction with i flops per byte can reach at most min(peak flops/s, i * peak bytes/s). Peaks come from
-`peaks.toml`, which names its sources; for a device that is not there (a CPU, say) rates are shown and shares are null,
-unless a measured peak is given. Flops are XLA's count, which leaves out transcendental functions.
+`peaks.toml`, which names its sources, or, of a CPU, from a measurement beside the capture; without either, rates are
+shown and shares are null. Flops are XLA's count, which leaves out transcendental functions.
 
 Source: S. Williams, A. Waterman, D. Patterson, Roofline, CACM 52(4), 2009
 """
@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 import polars as pl
 
@@ -46,6 +47,20 @@ def find_peak(device_kind: str | None) -> Peak | None:
             rates = {"bytes_per_s": one["bytes_per_s"], "flops_per_s": one["flops_per_s"]}
             return Peak(name=device_kind, source=one["source"], **rates)
     return None
+
+
+def read_peak(environment: Mapping[str, Any]) -> Peak | None:
+    """The peak of a capture's devices: from the table, else what the capture measured on its CPU; None where neither.
+
+    Args:
+        environment: of the manifest.
+    """
+    kind = next(iter(environment.get("devices", [])), None)
+    found, measured = find_peak(kind), environment.get("peak")
+    if found is not None or not measured:
+        return found
+    source = "measured by XLA's own product and sum on that machine, after the trace: what it reaches, not a data sheet"
+    return Peak(name=str(kind), source=source, **measured)
 
 
 def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -> pl.DataFrame:

@@ -45,7 +45,12 @@ class Notes:
 
 
 def render_environment(
-    environ: Mapping[str, str], raw: Path, steps: tuple[int, int] | None, backend: str = "jax"
+    environ: Mapping[str, str],
+    raw: Path,
+    steps: tuple[int, int] | None,
+    backend: str = "jax",
+    *,
+    measure_peak: bool = False,
 ) -> dict[str, str]:
     """The environment of the traced program: the user's own, with stacks kept and the hook first on PYTHONPATH.
 
@@ -54,12 +59,14 @@ def render_environment(
         raw: absolute folder for the trace and the notes.
         steps: first and last step, or None.
         backend: jax or nsys.
+        measure_peak: whether the program's CPU is measured once the trace is over.
     """
     earlier = environ.get("PYTHONPATH")
     hook = {
         "PYTHONPATH": f"{HOOK}{os.pathsep}{earlier}" if earlier else str(HOOK),
         "NIGHTJAR_CAPTURE_RAW": str(raw),
         "NIGHTJAR_CAPTURE_BACKEND": backend,
+        "NIGHTJAR_CAPTURE_PEAK": "1" if measure_peak else "",
         "NIGHTJAR_CAPTURE_STEPS": "" if steps is None else f"{steps[0]}:{steps[1]}",
     }
     return {**STACK_VARIABLES, **environ, **hook}
@@ -136,7 +143,7 @@ def read_notes(raw: Path) -> list[Notes]:
                 process_index=data.get("process_index"),
                 dumped_to=Path(data["dumped_to"]) if "dumped_to" in data else None,
                 dumped_since_ns=data.get("dumped_since_ns", 0),
-                environment={key: data[key] for key in ("cwd", "python", "devices", "versions") if key in data},
+                environment={key: data[key] for key in ("cwd", "python", "devices", "versions", "peak") if key in data},
             )
         )
     return sorted(notes, key=lambda one: (one.process_index is None, one.process_index or 0, one.pid))

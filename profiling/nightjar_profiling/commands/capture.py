@@ -47,6 +47,13 @@ def capture(
             "`my_lib/layers/*`. May be given several times.",
         ),
     ] = None,
+    measure_peak: Annotated[
+        bool,
+        typer.Option(
+            "--measure-peak",
+            help="On CPUs: once the trace is over, measure what XLA reaches there, for the roofline. Takes a second.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
     """Runs a program under the profiler, and maps its device time to Python lines.
@@ -66,7 +73,7 @@ def capture(
     choice = backends.choose_backend(backend, find_nsys(os.environ), backends.has_gpu())
     prepare_folder(folder)
     raw = folder / "raw"
-    environment = launch.render_environment(os.environ, raw, wanted, choice.backend.value)
+    environment = launch.render_environment(os.environ, raw, wanted, choice.backend.value, measure_peak=measure_peak)
     started = list(command)
     if choice.program is not None:
         started = backends.render_nsys(choice.program, raw / "rank0000", wanted, command)

@@ -17,6 +17,7 @@ import polars as pl
 
 from nightjar_profiling.analyses.categories import GROUPS, summarise_work
 from nightjar_profiling.analyses.clocks import align
+from nightjar_profiling.analyses.roofline import Peak
 from nightjar_profiling.apportion import INSTRUCTION, WEIGHTS, Fusion, apportion_time
 from nightjar_profiling.attribute import INFERRED
 from nightjar_profiling.report.sections import find_sections
@@ -32,7 +33,7 @@ def page_document(
     is_user_code: Callable[[str], bool],
     source_of: Callable[[str], str | None],
     fusion: Fusion,
-    device_kind: str | None,
+    peak: Peak | None,
 ) -> dict[str, Any]:
     """Everything that the page shows below its head."""
     tree = build_stacks(tables)
@@ -60,7 +61,7 @@ def page_document(
         "instructions": instructions,
         "groups": list(GROUPS),
         "timeline": timeline_data(align(tables), instructions["keys"]),
-        "sections": find_sections(tables, instructions["lines"], device_kind),
+        "sections": find_sections(tables, instructions["lines"], peak),
         "sources": read_sources(files, source_of, stacks["split"], tree, is_user_code),
     } | {"instructions": {key: value for key, value in instructions.items() if key not in ("keys", "lines")}}
 

@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from nightjar_profiling.analyse import Profile
+from nightjar_profiling.analyses.roofline import read_peak
 from nightjar_profiling.apportion import Fusion
 from nightjar_profiling.manifest import Manifest
 from nightjar_profiling.report.contents import page_document
@@ -48,8 +49,7 @@ def render_report(
     )
     page = files("nightjar_profiling.report") / "page"
     script = "\n".join((page / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
-    kind = next(iter(manifest.environment.get("devices", [])), None)
-    document = page_document(tables, is_user_code, source_of, fusion, kind)
+    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment))
     return environment.get_template("page.html.j2").render(
         head_data(profile, manifest, tables),
         style=Markup((page / "style.css").read_text("utf-8")),

@@ -18,7 +18,7 @@ from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import summarise_devices
 from nightjar_profiling.analyses.memory import attribute_buffers
 from nightjar_profiling.analyses.overlap import summarise_overlap
-from nightjar_profiling.analyses.roofline import find_peak, measure_roofline
+from nightjar_profiling.analyses.roofline import Peak, measure_roofline
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
 from nightjar_profiling.analyses.stragglers import find_stragglers
 from nightjar_profiling.stacks import NO_STACK
@@ -31,17 +31,18 @@ Section = dict[str, Any]
 MOST_RANGES = 5_000
 
 
-def find_sections(tables: Tables, lines: Lines, device_kind: str | None) -> list[Section]:
-    """The sections for which the capture has data; the device kind, as JAX names it, tells the peak of the roofline."""
+def find_sections(tables: Tables, lines: Lines, peak: Peak | None) -> list[Section]:
+    """The sections for which the capture has data; the peak is that of its devices."""
     found = [
         categories(tables),
         opcodes(tables),
         programs(tables),
+        variants(tables),
         steps(tables),
         devices(tables),
         collectives(tables, lines),
         stragglers(tables),
-        roofline(tables, lines, device_kind),
+        roofline(tables, lines, peak),
         compile_time(tables),
         memory(tables, lines),
         ranges(tables),
@@ -115,6 +116,28 @@ def programs(tables: Tables) -> Section:
         "deviation": "ns", "exposed": "ns", "ops each": "int",
     }  # fmt: skip
     return make_section("programs", "Programs", note, frame, kinds)
+
+
+def variants(tables: Tables) -> Section:
+    """Programs that not all ranks have alike."""
+    ranks = tables.variants["rank"].n_unique()
+    differs = (pl.col("fingerprint").n_unique() > 1) | (pl.col("rank").n_unique() < ranks)
+    names = tables.programs.select("program_id", pl.col("name").alias("program"))
+    frame = (
+        tables.variants.filter(differs.over("program_id"))
+        .join(names, on="program_id", how="left")
+        .rename({"missing": "it lacks", "added": "it adds"})
+        .sort("program_id", "rank")
+    )
+    note = (
+        "Programs that not every rank compiled alike, or has: the fingerprint of each rank, and which instructions it "
+        "lacks or adds beside the first. Autotuning makes such differences; so do ranks that run different code."
+    )
+    kinds: dict[str, Kind] = {
+        "rank": "index", "program": "text", "instructions": "int", "fingerprint": "text", "it lacks": "text",
+        "it adds": "text",
+    }  # fmt: skip
+    return make_section("variants", "Variants", note, frame, kinds)
 
 
 def steps(tables: Tables) -> Section:
@@ -199,10 +222,10 @@ def stragglers(tables: Tables) -> Section:
     return make_section("stragglers", "Stragglers", note, frame, kinds)
 
 
-def roofline(tables: Tables, lines: Lines, device_kind: str | None) -> Section:
+def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
     """How near each instruction comes to what the device can do."""
-    peak = find_peak(device_kind)
-    rates = measure_roofline(tables, peak).filter(pl.col("flops_per_s").is_not_null())
+    element = "bf16" if peak is None or "bf16" in peak.flops_per_s else "f32"
+    rates = measure_roofline(tables, peak, element).filter(pl.col("flops_per_s").is_not_null())
     frame = with_line(rates, lines).select(
         "instruction",
         pl.col("device_ns").alias("time"),
@@ -215,7 +238,9 @@ def roofline(tables: Tables, lines: Lines, device_kind: str | None) -> Section:
     )
     note = "Rates by XLA's count of flops and bytes, which leaves out transcendental functions. "
     note += (
-        f"The peak is that of {peak.name} ({peak.source})." if peak is not None else "The device's peak is not known."
+        f"The peak is that of {peak.name} for {element} ({peak.source})."
+        if peak is not None
+        else "The device's peak is not known: `capture --measure-peak` measures that of a CPU."
     )
     kinds: dict[str, Kind] = {
         "instruction": "text", "time": "ns", "GFLOP/s": "rate", "GB/s": "rate", "flops/byte": "rate",

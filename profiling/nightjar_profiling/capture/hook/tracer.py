@@ -28,6 +28,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+COMPILE_PHASES = ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile", "cache_retrieval_time_sec")
+MOST_COMPILES = 100_000  # a program that compiles more often than that has told enough
+
 
 class Tracer:
     """Starts at most one trace in this process, and always ends it.
@@ -48,6 +51,7 @@ class Tracer:
         self.annotation: str | None = None  # name of the annotation that started the trace
         self.session: Any = None  # jaxlib's, of a JAX whose own trace takes no options
         self.lock = threading.RLock()
+        self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
         self.notes: dict[str, Any] = {"pid": self.pid, "state": self.state, "error": None, "seen": None, "traced": None}
         self.write_notes()
         atexit.register(self.at_exit)
@@ -76,6 +80,8 @@ class Tracer:
                 wait_for_devices()
                 self.describe()
                 self.end()
+                if os.environ.get("NIGHTJAR_CAPTURE_PEAK"):
+                    self.notes["peak"] = measure_peak()
                 self.finish(reason)
             except Exception as error:
                 self.finish(f"the trace did not end: {error}")
@@ -122,6 +128,20 @@ class Tracer:
         if self.steps is not None and name == self.annotation and number >= self.steps[1]:
             self.stop()
 
+    def listen_to_compiler(self) -> None:
+        """Notes from now on when JAX traces, lowers and compiles, and which function; also outside the traced steps."""
+        monitoring = sys.modules["jax._src.monitoring"]
+
+        def note(event: str, duration_s: float, **about: Any) -> None:
+            phase = event.rpartition("/")[2]
+            if phase.removesuffix("_duration") in COMPILE_PHASES and len(self.compiles) < MOST_COMPILES:
+                took_ns = int(duration_s * 1e9)
+                name, thread = str(about.get("fun_name", "")), threading.get_native_id()
+                self.compiles.append(json.dumps([phase, name, thread, time.time_ns() - took_ns, took_ns]))
+
+        with contextlib.suppress(AttributeError):  # a JAX without it
+            monitoring.register_event_duration_secs_listener(note)
+
     def at_exit(self) -> None:
         """The program ends: the trace does too, and the notes say which steps there were."""
         if os.getpid() == self.pid:
@@ -155,6 +175,8 @@ class Tracer:
         self.notes |= {"state": self.state, "cwd": str(Path.cwd()), "python": sys.version.split()[0]}
         with contextlib.suppress(OSError):
             (self.folder / f"{self.pid}.json").write_text(json.dumps(self.notes), encoding="utf-8")
+            if self.compiles:
+                (self.folder / f"{self.pid}.jsonl").write_text("\n".join(self.compiles), encoding="utf-8")
 
     @property
     def scratch(self) -> Path:
@@ -211,6 +233,31 @@ def wait_for_devices() -> None:
     jax.effects_barrier()
 
 
+def measure_peak() -> dict[str, Any] | None:
+    """What XLA reaches on this CPU at best: flops/s in a product of float32 matrices, bytes/s in a sum over an array.
+
+    None on another device. A fifth of a second each, of which the fastest run counts.
+    """
+    jax = sys.modules["jax"]
+    if any(device.platform != "cpu" for device in jax.local_devices()):
+        return None
+    side, length = 1024, 1 << 25
+    rates = []
+    for compute, shape, work in (
+        (lambda a: a @ a, (side, side), 2 * side**3),
+        (lambda a: a + 1, (length,), 2 * 4 * length),  # read and written
+    ):
+        array, run = jax.numpy.ones(shape, "float32"), jax.jit(compute)
+        jax.block_until_ready(run(array))
+        best_s, until = float("inf"), time.perf_counter() + 0.2
+        while time.perf_counter() < until:
+            start = time.perf_counter()
+            jax.block_until_ready(run(array))
+            best_s = min(best_s, time.perf_counter() - start)
+        rates.append(work / best_s)
+    return {"flops_per_s": {"f32": rates[0]}, "bytes_per_s": rates[1]}
+
+
 def arm(profiler: ModuleType) -> None:
     """Puts the tracer's ears on the program's step annotations, backends and own traces.
 
@@ -226,6 +273,7 @@ def arm(profiler: ModuleType) -> None:
     if under_nsys:
         on_backends(before=lambda: dump_programs(tracer))
     else:
+        tracer.listen_to_compiler()
         give_way_to_own_traces(tracer)
     if steps is None:
         on_backends(after=tracer.start)
