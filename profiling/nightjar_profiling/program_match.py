@@ -93,7 +93,7 @@ class ProgramMatcher:
             programs: its table.
             instructions: its table.
         """
-        rows = []
+        rows: list[Row] = []
         for number, fingerprint in programs.select("program_id", "fingerprint").iter_rows():
             known, names = self._known[moved[number]], None
             if known.differing or len(known.variants) > 1:

@@ -15,6 +15,8 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["nightjar_profiling"]):
+    from nightjar_profiling.attribute import attribute
+    from nightjar_profiling.collective_kinds import find_collectives
     from nightjar_profiling.errors import InputError
     from nightjar_profiling.readers.hlo import read_program
     from nightjar_profiling.readers.xplane import read_raw
@@ -32,8 +34,10 @@ def fuzz_xplane(data: bytes) -> None:
 
 
 def fuzz_hlo(data: bytes) -> None:
-    """A serialized HloProto."""
-    read_program(data, 1, "fuzz")
+    """A serialized HloProto, and what is told of its instructions."""
+    program = read_program(data, 1, "fuzz")
+    attribute(program, program.instructions)
+    find_collectives(program)
 
 
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {

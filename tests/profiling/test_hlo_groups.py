@@ -59,6 +59,19 @@ def test_every_form_gives_the_groups_themselves() -> None:
     assert read_groups(mesh_axes()) == ((0, 3, 6, 9), (1, 4, 7, 10), (2, 5, 8, 11))
 
 
+@pytest.mark.parametrize(
+    ("dimensions", "groups"), [([-2, -4], 2), ([2, 4], -2), ([1 << 20, 1 << 20], 1 << 38), ([], 2)]
+)
+def test_groups_of_a_damaged_file_are_not_known(dimensions: list[int], groups: int) -> None:
+    one = iota()
+    found = one.collective_device_list.iota_replica_group_list
+    found.num_replica_groups = groups
+    found.num_devices_per_group = 4 if groups > 0 else -4
+    found.iota_reshape_dims.extend(dimensions)
+    found.iota_transpose_perm.extend(range(len(dimensions)))
+    assert read_groups(one) == ()
+
+
 def test_groups_are_named_by_the_devices_that_the_program_is_assigned_to() -> None:
     assignment = hlo_pb2.DeviceAssignment(replica_count=1, computation_count=4)
     for device in (0, 4096, 2048, 6144):

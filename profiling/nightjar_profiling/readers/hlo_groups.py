@@ -14,7 +14,7 @@ import numpy as np
 
 from nightjar_profiling.protos import hlo_pb2
 
-LARGEST = 1 << 20  # devices; a damaged file may say anything
+LARGEST = 1 << 17  # devices; a damaged file may say anything
 
 
 def read_group_size(one: hlo_pb2.HloInstruction) -> int | None:
@@ -53,7 +53,10 @@ def read_groups(one: hlo_pb2.HloInstruction) -> tuple[tuple[int, ...], ...]:
 
 def _spread(dimensions: list[int], order: list[int], per_group: int, size: int) -> tuple[tuple[int, ...], ...]:
     """Devices counted over a mesh of these dimensions, its axes in this order, cut into groups."""
-    if not 0 < size <= LARGEST or prod(dimensions) != size or sorted(order) != list(range(len(dimensions))):
+    whole = (
+        prod(dimensions) == size and min(dimensions, default=0) > 0 and sorted(order) == list(range(len(dimensions)))
+    )
+    if not 0 < size <= LARGEST or per_group < 1 or not whole:
         return ()
     numbers = np.arange(size).reshape(dimensions).transpose(order).reshape(-1, per_group)
     return tuple(tuple(group) for group in numbers.tolist())

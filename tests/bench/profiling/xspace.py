@@ -100,6 +100,7 @@ def best_of(program: str, path: Path, times: int) -> tuple[float, int, int]:
     for _ in range(times):
         done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
         if done.returncode:
+            print(f"ended with {done.returncode}: {done.stderr[-1000:]}", file=sys.stderr)
             return math.nan, 0, 0
         seconds, count, total = done.stdout.split()[-3:]
         found.append((float(seconds), int(count), int(total)))
