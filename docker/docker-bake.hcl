@@ -32,6 +32,10 @@ variable "REVISION" {
   default = "" // the git commit, for the label
 }
 
+variable "SOURCE" {
+  default = "" // address of the repository, for the label
+}
+
 variable "LOCK_DIGESTS" {
   default = "{}" // JSON, lock name to SHA-256: checked in the build, and for the label
 }
@@ -106,6 +110,7 @@ function "labels" {
   result = {
     "org.opencontainers.image.title"       = "nightjar/${name}"
     "org.opencontainers.image.description" = description
+    "org.opencontainers.image.source"      = SOURCE
     "org.opencontainers.image.revision"    = REVISION
     "org.opencontainers.image.base.name"   = ground_floor(python, arch)
     "nightjar.flavor"                      = flavor

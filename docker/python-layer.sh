@@ -5,7 +5,7 @@
 #   python-layer.sh split LOCK [BELOW...]  /layers/LAYER.txt for each LAYER of layers.txt: the entries of /locks/LOCK.txt that
 #                                          are its, without those of the locks below. EXPECTED_SHA256, where set, is checked;
 #                                          CUDA=image leaves out what an NVIDIA image has
-#   python-layer.sh install LIST           the packages of a part of a lock
+#   python-layer.sh install LIST           the packages of a part of a lock; commits, which have no hash but their own, last
 #   python-layer.sh source LOCK FOLDER...  source trees, built with the build backend of a hashed lock
 #   python-layer.sh wheels FOLDER          wheels that an earlier stage built
 #
@@ -28,7 +28,7 @@ fail() { # CODE MESSAGE HINT
 }
 
 names() { # LOCK...
-  [ $# = 0 ] || sed -nE 's/^([A-Za-z0-9._-]+)==.*/\1/p' "$@" | sort -u
+  [ $# = 0 ] || sed -nE 's/^([A-Za-z0-9._-]+)(==| @ ).*/\1/p' "$@" | sort -u
 }
 
 layer_of() { # NAME
@@ -63,6 +63,24 @@ install_packages() {
   /tools/bin/uv pip install --quiet --python "$PREFIX/bin/python" --prefix "/target$PREFIX" --no-deps "$@"
 }
 
+# A commit (`NAME @ git+ADDRESS@COMMIT`, of `images bump --nightly`) is built here, with the build tools of its own choice.
+install_list() { # LIST
+  local part=/tmp/list
+  mkdir -p /target
+  grep -vE ' @ git[+]' "$1" >"$part-hashed" || true
+  grep -E ' @ git[+]' "$1" >"$part-commits" || true
+  [ ! -s "$part-hashed" ] || install_packages --require-hashes -r "$part-hashed"
+  [ -s "$part-commits" ] || return 0
+  add_git
+  install_packages -r "$part-commits"
+}
+
+add_git() {
+  apt-get -qq -o Dpkg::Use-Pty=0 update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends git
+  [ -z "${SSL_CERT_FILE:-}" ] || export GIT_SSL_CAINFO=$SSL_CERT_FILE
+}
+
 # A .pyc that names its source's time would differ by build, and be stale once times are fixed: it names a hash instead,
 # and Python never checks it (importing JAX takes 0.9 s with it, 2.9 s without). A set in it is written in the order of
 # its hashes, hence the seed.
@@ -84,8 +102,7 @@ split)
   split_lock "${@:2}"
   ;;
 install)
-  mkdir -p /target
-  [ ! -s "$2" ] || install_packages --require-hashes -r "$2"
+  install_list "$2"
   finish /target
   ;;
 source)

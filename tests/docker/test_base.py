@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from docker.client import DockerClient
 
-from nightjar_ci.images.build import find_revision
+from nightjar_ci.images.build import find_revision, find_source
 from nightjar_ci.images.faults import find_bad_variables, find_oversize
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
@@ -44,6 +44,7 @@ def test_labels_name_the_image_its_commit_and_its_base(client: DockerClient, ima
     assert labels["org.opencontainers.image.title"] == image.tag.split(":")[0]
     assert labels["org.opencontainers.image.base.name"] == image.base
     assert labels["org.opencontainers.image.revision"] == find_revision(CHECKOUT)
+    assert labels["org.opencontainers.image.source"] == find_source(CHECKOUT)
     assert labels["nightjar.flavor"] == image.tag.split(":")[1]
 
 

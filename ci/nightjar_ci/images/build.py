@@ -34,6 +34,10 @@ _HINTS = (
         "a pin that the index does not have: correct it in docker/locks, or run `nightjar-ci images lock --upgrade`",
     ),
 )
+_REMOTE = re.compile(
+    r"(?:https?://(?:[^@/]*@)?(?P<host>[^/@]+)/|ssh://(?:[^@/]*@)?(?P<secure>[^/:@]+)(?::\d+)?/|[\w.-]+@(?P<short>[^/:@]+):)"
+    r"(?P<path>.+?)(?:\.git)?/?"
+)
 _MOUNTS = re.compile(r"( --mount=\S+)*\s+")
 
 
@@ -87,8 +91,15 @@ def build_images(
         names = [image.name for image in images]
         options = ["--progress", "plain"]
         locks = digest_locks(checkout)
-        revision = find_revision(checkout)
-        command = render_bake(names, flavor=flavor, revision=revision, secrets=secrets, options=options, locks=locks)
+        command = render_bake(
+            names,
+            flavor=flavor,
+            revision=find_revision(checkout),
+            source=find_source(checkout),
+            secrets=secrets,
+            options=options,
+            locks=locks,
+        )
         try:
             run_streamed(
                 command.argv, lambda line: _report_step(line, on_step), cwd=checkout, variables=command.variables
@@ -151,6 +162,27 @@ def find_revision(checkout: Path) -> str:
     except ToolError:
         return ""
     return described.strip()
+
+
+def find_source(checkout: Path) -> str:
+    """The web address of the repository that a checkout was cloned from; empty where that is no web server."""
+    try:
+        remote = run_captured(["git", "-C", str(checkout), "remote", "get-url", "origin"])
+    except ToolError:
+        return ""
+    return render_source(remote.strip())
+
+
+def render_source(remote: str) -> str:
+    """The web address of a remote, without user and password; empty for a folder.
+
+    >>> render_source("git@github.com:me/nightjar.git"), render_source("https://user:word@example.org/nightjar")
+    ('https://github.com/me/nightjar', 'https://example.org/nightjar')
+    """
+    found = _REMOTE.fullmatch(remote)
+    if found is None:
+        return ""
+    return f"https://{found['host'] or found['secure'] or found['short']}/{found['path']}"
 
 
 def _report_step(line: str, on_step: Callable[[str], None]) -> None:

@@ -71,6 +71,7 @@ def render_bake(
     *,
     flavor: str = DEFAULT_FLAVOR,
     revision: str = "",
+    source: str = "",
     secrets: Mapping[str, Path] | None = None,
     options: Sequence[str] = (),
     locks: Mapping[str, str] | None = None,
@@ -81,6 +82,7 @@ def render_bake(
         targets: names of images; empty for all.
         flavor: such as `cpu`.
         revision: git commit for the images' label.
+        source: address of the repository for the images' label.
         secrets: files that `RUN` steps may mount, by id; they enter no layer.
         options: further options of bake.
         locks: SHA-256 of the lock files by name, which the build compares with what it was sent.
@@ -94,7 +96,7 @@ def render_bake(
     argv += options
     for name, path in (secrets or {}).items():
         argv += ["--set", f"*.secrets=id={name},src={path}"]
-    variables = {"FLAVOR": flavor, "REVISION": revision}
+    variables = {"FLAVOR": flavor, "REVISION": revision, "SOURCE": source}
     if locks:
         variables["LOCK_DIGESTS"] = json.dumps(locks, sort_keys=True)
     return BakeCommand(argv=(*argv, *targets), variables=variables)
