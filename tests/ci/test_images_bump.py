@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.bump import bump_locks, compare_locks, find_changelog, write_bump
+from nightjar_ci.images.bump import Bump, bump_locks, compare_locks, find_changelog, write_bump
+from nightjar_ci.images.commits import find_commits
+from nightjar_ci.images.process import ToolError
 
 Versions = tuple[str, ...]
 
@@ -122,3 +126,92 @@ def test_locks_are_compared_version_by_version() -> None:
     }
     assert find_changelog("rich") is None
     assert find_changelog("nvidia-cublas-cu12") == "https://docs.nvidia.com/cuda/cuda-toolkit-release-notes"
+
+
+class Upstream:
+    """A bare repository of a package, and a clone that pushes to it."""
+
+    def __init__(self, folder: Path, package: str) -> None:
+        self.bare, self.package, self._clone = folder / f"{package}.git", package, folder / package
+        self._git("init", "--quiet", "--bare", "--initial-branch=main", str(self.bare), cwd=folder)
+        self._git("clone", "--quiet", str(self.bare), str(self._clone), cwd=folder)
+
+    def commit(self, *requires: str) -> str:
+        """A commit with a `pyproject.toml` in `python/`; returns its id."""
+        (self._clone / "python").mkdir(exist_ok=True)
+        project = f'[project]\nname = "{self.package}"\nversion = "9.0.dev0"\nrequires-python = ">=3.12"\n'
+        text = f"{project}dependencies = {json.dumps(requires)}\n"
+        (self._clone / "python/pyproject.toml").write_text(text)
+        self._git("add", "--all", cwd=self._clone)
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        self._git(*author, "commit", "--quiet", "--allow-empty", "--message=x", cwd=self._clone)
+        self._git("push", "--quiet", "origin", "HEAD:main", cwd=self._clone)
+        return self._git("rev-parse", "HEAD", cwd=self._clone).strip()
+
+    def _git(self, *arguments: str, cwd: Path) -> str:
+        return subprocess.run(["git", *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def flax(checkout: Path, tmp_path: Path) -> Upstream:
+    upstream = Upstream(tmp_path, "flax")
+    name_repository(checkout, f"file://{upstream.bare}")
+    (checkout / "docker/versions.json").write_text('{"variable": {"DEFAULT_PYTHON": {"default": "3.13"}}}')
+    return upstream
+
+
+def name_repository(checkout: Path, url: str, more: str = "") -> None:
+    entry = f'[[repository]]\npackage = "flax"\nurl = "{url}"\nsubdirectory = "python"\n{more}'
+    (checkout / "docker/repositories.toml").write_text(f'schema = "nightjar.repositories/1"\n{entry}')
+
+
+def bump_commits(checkout: Path, pins: list[str] | None = None, packages: tuple[str, ...] = ()) -> Bump:
+    commits = find_commits(checkout, packages)
+    return bump_locks(checkout, pins or [], pre=False, on_step=lambda step: None, commits=commits, upgrade=False)
+
+
+def test_the_newest_commit_is_locked_for_the_python_of_the_images(checkout: Path, flax: Upstream) -> None:
+    flax.commit("jax")
+    commit = flax.commit("jax<2")
+    bump = bump_commits(checkout)
+    assert {change.package: (change.before, change.after) for change in bump.changes} == {
+        "flax": (("1.0",), ("1.0", f"commit {commit[:12]}"))
+    }
+    assert bump.changes[0].changelog == f"file://{flax.bare.with_suffix('')}/commits/{commit}"
+    write_bump(checkout, bump)
+    lock = (checkout / "docker/locks/jax-cpu.txt").read_text()
+    inside = f"file://{flax.bare}@{commit}#subdirectory=python"
+    assert f"flax @ git+{inside} ; python_full_version >= '3.13'\n" in lock
+    assert "flax==1.0 ; python_full_version < '3.13' \\\n    --hash=sha256:" in lock
+    assert bump_commits(checkout, packages=("flax",)).changes == ()
+    newer = flax.commit()
+    assert bump_commits(checkout).changes[0].after == ("1.0", f"commit {newer[:12]}")
+
+
+def test_a_commit_that_does_not_resolve_stands_in_the_way(checkout: Path, flax: Upstream) -> None:
+    commit = flax.commit("jax<1.1")
+    before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match="does not resolve") as caught:
+        bump_commits(checkout, ["other==1.0", "jax==1.1"])
+    assert f"jax==1.1 or flax at commit {commit[:12]} stands in the way" in str(caught.value)
+    assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
+
+
+def test_a_repository_that_is_not_reached_is_a_failed_tool_with_a_hint(checkout: Path, flax: Upstream) -> None:
+    name_repository(checkout, "http://127.0.0.1:9/flax")
+    with pytest.raises(ToolError, match=r"flax: .*127\.0\.0\.1:9") as caught:
+        find_commits(checkout)
+    assert caught.value.exit_code == 3
+    assert "is the host reached?" in str(caught.value)
+
+
+def test_a_branch_or_package_without_a_repository_is_refused(checkout: Path, flax: Upstream) -> None:
+    flax.commit()
+    with pytest.raises(InputError, match=r"'jax' has no repository .* expected one of flax"):
+        find_commits(checkout, ["jax"])
+    name_repository(checkout, f"file://{flax.bare}", 'branch = "maim"\n')
+    with pytest.raises(InputError, match="has no refs/heads/maim"):
+        find_commits(checkout)
+    name_repository(checkout, f"file://{flax.bare}", 'brnch = "main"\n')
+    with pytest.raises(InputError, match="did you mean 'branch'"):
+        find_commits(checkout)

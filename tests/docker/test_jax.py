@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from packaging.requirements import Requirement
@@ -26,13 +27,14 @@ ALL_OWN = {"nightjar-ci", "nightjar-models", "nightjar-profiling"}
 OWN = {"models": ALL_OWN, "devcontainer": ALL_OWN, "profiling": {"nightjar-profiling"}}
 LIST_INSTALLED = """
 import importlib.metadata, json, platform
-installed = {d.name: d.version for d in importlib.metadata.distributions(path=[PATH])}
+origin = lambda d: json.loads(d.read_text("direct_url.json") or "{}").get("vcs_info", {}).get("commit_id")
+installed = {d.name: origin(d) or d.version for d in importlib.metadata.distributions(path=[PATH])}
 print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "installed": installed}))
 """.replace("PATH", "__import__('sysconfig').get_path('purelib')")
 
 
 def locked_versions(name: str, python: str, machine: str) -> dict[str, str]:
-    """Package to version of a lock, on one Python on Linux."""
+    """Package to version (or commit) of a lock, on one Python on Linux."""
     environment = {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
     environment |= {"sys_platform": "linux", "platform_machine": machine, "implementation_name": "cpython"}
     versions: dict[str, str] = {}
@@ -40,7 +42,9 @@ def locked_versions(name: str, python: str, machine: str) -> dict[str, str]:
         if line[:1].isalnum():
             requirement = Requirement(line.rstrip("\\ "))
             if requirement.marker is None or requirement.marker.evaluate(environment):
-                versions[canonicalize_name(requirement.name)] = str(requirement.specifier).removeprefix("==")
+                commit = re.search(r"@([0-9a-f]{40})", requirement.url or "")
+                version = commit[1] if commit else str(requirement.specifier).removeprefix("==")
+                versions[canonicalize_name(requirement.name)] = version
     return versions
 
 

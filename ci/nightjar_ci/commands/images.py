@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -157,6 +158,13 @@ def bump(
     pins: Annotated[
         list[str] | None, typer.Argument(help="What moves, such as jax==0.12.0; all to its newest where absent.")
     ] = None,
+    nightly: Annotated[
+        bool,
+        typer.Option(
+            "--nightly",
+            help="Take the newest commits of docker/repositories.toml; packages named without a version: of those.",
+        ),
+    ] = False,
     pre: Annotated[bool, typer.Option("--pre", help="Take pre-releases, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change and write nothing.")] = False,
     as_json: Json = False,
@@ -166,10 +174,16 @@ def bump(
     Ends with 2 where the versions do not resolve together, and says which stands in the way.
     """
     from nightjar_ci.images.bump import bump_locks, write_bump
+    from nightjar_ci.images.commits import find_commits
 
     checkout = find_checkout(Path.cwd())
+    named = [pin for pin in pins or [] if nightly and re.fullmatch(r"[\w.-]+", pin)]
+    versions = [pin for pin in pins or [] if pin not in named]
     with show_steps() as on_step:
-        found = bump_locks(checkout, pins or [], pre=pre, on_step=on_step)
+        if nightly:
+            on_step("asking the repositories for their newest commits")
+        commits = find_commits(checkout, named) if nightly else ()
+        found = bump_locks(checkout, versions, pre=pre, on_step=on_step, commits=commits, upgrade=not pins)
     if not dry_run:
         write_bump(checkout, found)
     if as_json:

@@ -1,7 +1,7 @@
 """What would newer versions change, and do they resolve together? The lock files, made anew beside the checkout.
 
-In: a checkout, and versions that are asked for, or none for the newest. Out: the new lock files and what differs,
-package by package; or, where they do not resolve, which of the versions asked for stands in the way. Nothing of the
+In: a checkout, and versions or commits that are asked for, or none for the newest. Out: the new lock files and what
+differs, package by package; or, where they do not resolve, which of those asked for stands in the way. Nothing of the
 checkout is touched until all of it resolves.
 """
 
@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -20,12 +20,16 @@ from packaging.version import Version
 
 from nightjar_ci.documents import write_text
 from nightjar_ci.errors import InputError
+from nightjar_ci.images.commits import Commit, read_image_python, render_overrides
 from nightjar_ci.images.locks import FOLDER, Lock, list_locks, make_locks
 from nightjar_ci.images.process import ToolError
 
-_PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
+_ENTRY = re.compile(
+    r"^(?P<name>[A-Za-z0-9._-]+)(?:==(?P<version>\S+)| @ git\+(?P<url>\S+?)@(?P<commit>[0-9a-f]{40})\b)", re.MULTILINE
+)
 _UNSATISFIABLE = re.compile(r"No solution found|unsatisfiable|no version of|Because ")
 _PINS_FILE = "docker/locks/.pins.in"
+_COMMITS_FILE = "docker/locks/.commits.in"
 CHANGELOGS = {
     "flax": "github.com/google/flax/blob/main/CHANGELOG.md",
     "grain": "github.com/google/grain/blob/main/CHANGELOG.md",
@@ -48,9 +52,9 @@ class Change:
 
     Attributes:
         package: its name.
-        before, after: versions, the oldest first; empty where it is new, or gone.
+        before, after: versions, the oldest first, then commits; empty where it is new, or gone.
         locks: names of the locks that change.
-        changelog: address of its changelog; None where unknown.
+        changelog: address of its changelog, or of its commits where it is now one; None where unknown.
     """
 
     package: str
@@ -75,7 +79,34 @@ class Bump:
     notes: tuple[str, ...]
 
 
-def bump_locks(checkout: Path, pins: Sequence[str], *, pre: bool, on_step: Callable[[str], None]) -> Bump:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What is asked for: pins, and commits with the oldest Python that takes them."""
+
+    pins: tuple[str, ...]
+    commits: tuple[Commit, ...]
+    python: str
+    pre: bool
+    upgrade: bool
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.pins, *map(str, self.commits)]
+
+    def without(self, name: str) -> _Wanted:
+        pins = tuple(pin for pin in self.pins if pin != name)
+        return replace(self, pins=pins, commits=tuple(one for one in self.commits if str(one) != name))
+
+
+def bump_locks(
+    checkout: Path,
+    pins: Sequence[str],
+    *,
+    pre: bool,
+    on_step: Callable[[str], None],
+    commits: Sequence[Commit] = (),
+    upgrade: bool | None = None,
+) -> Bump:
     """Resolves every lock anew, in a copy.
 
     Args:
@@ -84,12 +115,20 @@ def bump_locks(checkout: Path, pins: Sequence[str], *, pre: bool, on_step: Calla
             its newest.
         pre: take pre-releases, too.
         on_step: called as each lock begins.
+        commits: packages taken from their repositories, on the Python of the images.
+        upgrade: whether everything else moves to its newest; None: where there are no pins.
 
     Raises:
         InputError: a pin is no requirement, or the versions do not resolve: the message names which stands in the way.
         ToolError: uv is missing, or the package index is not reached.
     """
-    wanted = [_check_pin(pin) for pin in pins]
+    wanted = _Wanted(
+        pins=tuple(_check_pin(pin) for pin in pins),
+        commits=tuple(commits),
+        python=read_image_python(checkout) if commits else "",
+        pre=pre,
+        upgrade=not pins if upgrade is None else upgrade,
+    )
     locks = list_locks(checkout)
     together, apart = ([lock for lock in locks if lock.apart is alone] for alone in (False, True))
     notes: list[str] = []
@@ -104,15 +143,15 @@ def bump_locks(checkout: Path, pins: Sequence[str], *, pre: bool, on_step: Calla
             on_step(f"resolving {lock.path}")
 
         try:
-            _resolve(copy, together, wanted, pre=pre, on_lock=on_lock)
+            _resolve(copy, together, wanted, on_lock=on_lock)
         except ToolError as error:
             if not _UNSATISFIABLE.search(error.message):
                 raise
             tried = together[: len(begun)]
-            raise _explain(checkout, tried, wanted, pre=pre, error=error, on_step=on_step) from None
+            raise _explain(checkout, tried, wanted, error=error, on_step=on_step) from None
         for lock in apart:
             try:
-                _resolve(copy, [lock], wanted, pre=pre, on_lock=on_lock)
+                _resolve(copy, [lock], wanted, on_lock=on_lock)
             except ToolError as error:
                 notes.append(f"{lock.path} stays as it is: {error.message.splitlines()[-1].strip()}")
         after = {lock.path: _read(copy / lock.path) for lock in locks}
@@ -124,10 +163,14 @@ def compare_locks(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[
     """The packages whose versions differ between two sets of lock files (path to text)."""
     old: dict[str, dict[str, set[str]]] = {}
     new: dict[str, dict[str, set[str]]] = {}
+    history: dict[str, str] = {}
     for texts, versions in ((before, old), (after, new)):
         for path, text in texts.items():
-            for name, version in _PIN.findall(text):
-                versions.setdefault(name, {}).setdefault(Path(path).stem, set()).add(version)
+            for entry in _ENTRY.finditer(text):
+                version = entry["version"] or f"commit {entry['commit'][:12]}"
+                versions.setdefault(entry["name"], {}).setdefault(Path(path).stem, set()).add(version)
+                if entry["commit"] and versions is new:
+                    history[entry["name"]] = f"{entry['url'].removesuffix('.git')}/commits/{entry['commit']}"
     changes = []
     for name in sorted(old.keys() | new.keys()):
         mine, theirs = old.get(name, {}), new.get(name, {})
@@ -139,7 +182,7 @@ def compare_locks(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[
                     before=_ordered(mine.get(lock, set()) for lock in differing),
                     after=_ordered(theirs.get(lock, set()) for lock in differing),
                     locks=tuple(differing),
-                    changelog=find_changelog(name),
+                    changelog=history.get(name) or find_changelog(name),
                 )
             )
     return tuple(changes)
@@ -162,35 +205,37 @@ def write_bump(checkout: Path, bump: Bump) -> None:
         write_text(checkout / path, text)
 
 
-def _resolve(
-    folder: Path, locks: Sequence[Lock], pins: Sequence[str], *, pre: bool, on_lock: Callable[[Lock], None]
-) -> None:
-    (folder / _PINS_FILE).write_text("".join(f"{pin}\n" for pin in pins))
-    options = [*(("--constraints", _PINS_FILE) if pins else ()), *(("--prerelease", "allow") if pre else ())]
-    make_locks(folder, locks, upgrade=not pins, options=options, on_lock=on_lock)
+def _resolve(folder: Path, locks: Sequence[Lock], wanted: _Wanted, *, on_lock: Callable[[Lock], None]) -> None:
+    (folder / _PINS_FILE).write_text("".join(f"{pin}\n" for pin in wanted.pins))
+    (folder / _COMMITS_FILE).write_text(render_overrides(wanted.commits, wanted.python))
+    options = (
+        *(("--constraints", _PINS_FILE) if wanted.pins else ()),
+        *(("--overrides", _COMMITS_FILE) if wanted.commits else ()),
+        *(("--prerelease", "allow") if wanted.pre else ()),
+    )
+    make_locks(folder, locks, upgrade=wanted.upgrade, options=options, on_lock=on_lock)
 
 
 def _explain(
     checkout: Path,
     locks: Sequence[Lock],
-    pins: Sequence[str],
+    wanted: _Wanted,
     *,
-    pre: bool,
     error: ToolError,
     on_step: Callable[[str], None],
 ) -> InputError:
-    """Which pin stands in the way: the one without which the others resolve."""
-    blocking = list(pins) if len(pins) == 1 else []
-    for pin in pins if len(pins) > 1 else ():
-        on_step(f"trying without {pin}")
-        others = [other for other in pins if other != pin]
+    """What stands in the way: the one without which the others resolve."""
+    names = wanted.names
+    blocking = list(names) if len(names) == 1 else []
+    for name in names if len(names) > 1 else ():
+        on_step(f"trying without {name}")
         with tempfile.TemporaryDirectory(prefix="nightjar-bump-") as folder:
             _copy_inputs(checkout, Path(folder), locks)
             try:
-                _resolve(Path(folder), locks, others, pre=pre, on_lock=lambda lock: None)
+                _resolve(Path(folder), locks, wanted.without(name), on_lock=lambda lock: None)
             except ToolError:
                 continue
-        blocking.append(pin)
+        blocking.append(name)
     said = error.message.partition("it said:\n")[2].strip() or error.message
     what = f"{' or '.join(blocking)} stands in the way" if blocking else "no single version stands in the way"
     return InputError(
@@ -221,4 +266,9 @@ def _read(path: Path) -> str:
 
 
 def _ordered(versions: Iterable[set[str]]) -> tuple[str, ...]:
-    return tuple(sorted({one for some in versions for one in some}, key=Version))
+    return tuple(sorted({one for some in versions for one in some}, key=_age))
+
+
+def _age(version: str) -> tuple[bool, Version, str]:
+    commit = version.startswith("commit ")
+    return commit, Version("0" if commit else version), version
