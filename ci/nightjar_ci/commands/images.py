@@ -178,12 +178,12 @@ def bump(
 
     checkout = find_checkout(Path.cwd())
     named = [pin for pin in pins or [] if nightly and re.fullmatch(r"[\w.-]+", pin)]
-    versions = [pin for pin in pins or [] if pin not in named]
+    moved = [pin for pin in pins or [] if pin not in named]
     with show_steps() as on_step:
         if nightly:
             on_step("asking the repositories for their newest commits")
         commits = find_commits(checkout, named) if nightly else ()
-        found = bump_locks(checkout, versions, pre=pre, on_step=on_step, commits=commits, upgrade=not pins)
+        found = bump_locks(checkout, moved, pre=pre, on_step=on_step, commits=commits, upgrade=not pins)
     if not dry_run:
         write_bump(checkout, found)
     if as_json:
