@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nightjar_ci.cli import main
 from nightjar_ci.documents import write_text
 from nightjar_ci.errors import InputError
+from nightjar_ci.images.nights.nightly_index import make_index, render_index
 from nightjar_ci.night import read_night, write_night
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.site.badges import render_endpoint, render_svg
@@ -29,6 +30,7 @@ from nightjar_ci.store.nights import StoredNight, read_nights
 from nightjar_ci.verdict import Effect, NightVerdicts, Status, Verdict, write_verdicts
 from tests.browser import Page, needs_chromium, open_browser
 from tests.ci.nights import CELL, failed, make_night, outcome, record
+from tests.ci.test_images_support import CUDA, night
 
 SERIES = f"{CELL}/step_time"
 EVIL = "</script><script>document.title='hacked'</script><img src=x onerror=document.title='hacked'>\x07{{ 7*7 }}"
@@ -264,6 +266,21 @@ def test_nights_of_another_machine_are_added_with_their_verdicts_and_reports(tmp
     assert (tmp_path / "site" / row["nights"][1]["report"]).read_text().endswith("<title>report of day 2</title>")
     assert (tmp_path / "site" / "badges" / f"{row['name']}.svg").is_file()
     assert [one["verdict"]["series"] for one in status["open"]] == [SERIES]
+
+
+def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    assert make_site(tmp_path)["support"] == []
+    assert "Support matrix" not in (tmp_path / "site" / "index.html").read_text()
+    index = make_index([night("te-cuda12", "2026-11-21", CUDA), night("jax-cpu<b>", "2026-11-21", {"jax": "0.12.0"})])
+    (tmp_path / "nightly.json").write_text(render_index(index))
+    status = make_site(tmp_path, images=str(tmp_path / "nightly.json"))
+    assert [(row["name"], row["cudnn"]) for row in status["support"]] == [("jax-cpu<b>", None), ("te-cuda12", "9.12.0")]
+    page = (tmp_path / "site" / "index.html").read_text()
+    for text in ("Support matrix", "<th>driver from</th>", "<td>9.12.0</td>", "sm_52 and newer", "jax-cpu&lt;b&gt;"):
+        assert text in page
+    with pytest.raises(InputError, match=r"absent\.json: no such file"):
+        make_site(tmp_path, images=str(tmp_path / "absent.json"))
 
 
 def test_reports_are_published_of_the_latest_nights_only(tmp_path: Path) -> None:

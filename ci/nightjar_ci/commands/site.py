@@ -18,9 +18,12 @@ def command(
     ] = None,
     window: Annotated[int, typer.Option(min=1, help="Show at most this many nights.")] = 400,
     reports: Annotated[int, typer.Option(min=0, help="Publish the reports of this many nights.")] = 30,
+    images: Annotated[
+        str, typer.Option(help="A repository of nightly images, or its index (.json), for the support matrix.")
+    ] = "",
     address: Annotated[str, typer.Option(help="Where the page will be, for links in the feeds.")] = "",
 ) -> None:
-    """Write the status page of the nights: what is red, since when, badges and feeds.
+    """Write the status page of the nights: what is red, since when, badges and feeds; and the support matrix.
 
     Writes index.html, status.json, feed.xml, feed.json, badges/ and the reports of the latest nights; the last line of
     stdout is the path of index.html. No link leaves the folder, and no server is needed. The exit code is 0 whatever
@@ -39,6 +42,7 @@ def command(
         window=window,
         reports=reports,
         address=address,
+        images=images,
     )
     try:
         path, _ = write_site(out, settings, sources)

@@ -13,6 +13,7 @@ from datetime import datetime
 import jinja2
 
 from nightjar_ci.bisect.finding import Answer as Bisection
+from nightjar_ci.images.nights.support import TITLES, Support, render_rows
 from nightjar_ci.report.html import show_duration, show_effect
 from nightjar_ci.site.calendar import find_days, find_squares
 from nightjar_ci.site.status import ANSWER_TEXT, Answer, Open, Status
@@ -34,6 +35,7 @@ class Page:
         verdicts: the file of verdicts of each night that is on this machine.
         bisections: answers with the address of their pages, newest first.
         made_at: when the page was made, ISO 8601 in UTC.
+        support: what the nightly images hold and run on, newest first.
     """
 
     status: Status
@@ -41,6 +43,7 @@ class Page:
     verdicts: Mapping[str, str]
     bisections: tuple[tuple[Bisection, str], ...]
     made_at: str
+    support: tuple[Support, ...] = ()
 
 
 def render_html(page: Page) -> str:
@@ -67,6 +70,8 @@ def render_html(page: Page) -> str:
         unclear=[one for one in status.open if one.verdict.status == "cannot_tell"],
         events=status.events[:EVENTS_SHOWN],
         nights=status.nights[:NIGHTS_SHOWN],
+        support=render_rows(page.support[:NIGHTS_SHOWN]),
+        support_titles=TITLES,
         packages=PACKAGES_SHOWN,
         answer_text=ANSWER_TEXT,
         status_text=STATUS_TEXT,

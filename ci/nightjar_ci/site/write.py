@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nightjar_ci.bisect.finding import Answer as Bisection
 from nightjar_ci.documents import read_document, write_text
 from nightjar_ci.errors import InputError
+from nightjar_ci.images.nights.index_store import open_index
+from nightjar_ci.images.nights.support import describe_support
 from nightjar_ci.night import read_night
 from nightjar_ci.settings import Settings
 from nightjar_ci.site.badges import render_endpoint, render_svg
@@ -40,6 +42,7 @@ class Sources:
         window: how many nights are shown at most.
         reports: how many reports are published at most, the latest ones.
         address: of the page, for links in the feeds; empty where it is not known.
+        images: the repository, or the nightly index, whose support matrix is shown; empty for none.
     """
 
     nights: Path
@@ -47,6 +50,7 @@ class Sources:
     window: int = 400
     reports: int = 30
     address: str = ""
+    images: str = ""
 
 
 def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, Status]:
@@ -57,7 +61,9 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     Raises:
         InputError: `night.json` of a folder cannot be read.
         StoreError: the store cannot be read or written.
+        NightjarError: the registry of the images does not answer.
     """
+    support = describe_support(open_index(sources.images)) if sources.images else ()
     folders = find_night_folders(sources.nights)
     store = open_store(settings)
     try:
@@ -70,7 +76,14 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     reports = {name: f"nights/{name}/report.html" for name, found in published.items() if found}
     bisections = list(_publish_bisections(sources.bisections, out / "bisections"))
     verdicts = {name: str(folder / "verdicts.json") for name, folder in folders.items()}
-    page = Page(status=status, reports=reports, verdicts=verdicts, bisections=tuple(bisections), made_at=_now())
+    page = Page(
+        status=status,
+        reports=reports,
+        verdicts=verdicts,
+        bisections=tuple(bisections),
+        made_at=_now(),
+        support=support,
+    )
     for row in status.rows:
         write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer))
         write_text(out / "badges" / f"{row.name}.json", render_endpoint(row.matrix, row.answer))
@@ -132,6 +145,7 @@ def render_status(page: Page) -> str:
             {"row": row.name, "night": row.latest.id, "outcome": outcome.model_dump(mode="json")}
             for row, outcome in status.failed
         ],
+        "support": [asdict(row) for row in page.support],
     }
     return json.dumps(document, indent=1) + "\n"
 

@@ -17,6 +17,7 @@ from nightjar_ci.images.nights.nightly_index import (
     NightlyIndex,
     make_index,
     parse_index,
+    read_index_file,
     render_index,
 )
 from nightjar_ci.images.nights.tags import INDEX_TAG, dated_tag, read_tag
@@ -39,6 +40,16 @@ def load_index(repository: Repository) -> NightlyIndex:
     except (KeyError, IndexError, TypeError):
         raise NightjarError(f"{repository.name}:{INDEX_TAG} is no nightly index.") from None
     return parse_index(repository.read_blob(digest), f"{repository.name}:{INDEX_TAG}")
+
+
+def open_index(source: str) -> NightlyIndex:
+    """The nightly index of a repository, or in a file or at an address that ends with `.json`.
+
+    Raises:
+        InputError: there is none.
+        NightjarError: the registry or the address does not answer.
+    """
+    return read_index_file(source) if source.endswith(".json") else load_index(Repository(source))
 
 
 def refresh_index(repository: Repository, *, anew: bool = False) -> NightlyIndex:

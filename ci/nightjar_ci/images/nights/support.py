@@ -32,6 +32,7 @@ _COLUMNS = (
     ("driver_floor", "driver from"),
     ("gpu_architectures", "GPUs"),
 )
+TITLES = tuple(title for _, title in _COLUMNS)
 _PACKAGES = {
     "jax": r"jax",
     "cuda": r"nvidia-cuda-runtime(-cu\d+)?",
@@ -65,6 +66,11 @@ def describe_support(index: NightlyIndex) -> tuple[Support, ...]:
     return tuple(_describe(night) for night in ordered)
 
 
+def render_rows(rows: Iterable[Support]) -> list[list[str]]:
+    """The cells of each row, as text, in the order of `TITLES`."""
+    return [[_cell(getattr(row, key)) for key, _ in _COLUMNS] for row in rows]
+
+
 def render_support(rows: Iterable[Support]) -> str:
     """The rows as a page of markdown."""
     lines = [
@@ -72,12 +78,10 @@ def render_support(rows: Iterable[Support]) -> str:
         "",
         "What each nightly image holds and runs on; `nightjar-ci images support` makes it from the nightly index.",
         "",
-        f"| {' | '.join(title for _, title in _COLUMNS)} |",
+        f"| {' | '.join(TITLES)} |",
         f"|{'---|' * len(_COLUMNS)}",
     ]
-    for row in rows:
-        cells = (getattr(row, key) for key, _ in _COLUMNS)
-        lines.append(f"| {' | '.join(_cell(value) for value in cells)} |")
+    lines += [f"| {' | '.join(cells)} |" for cells in render_rows(rows)]
     return "\n".join(lines) + "\n"
 
 
