@@ -132,15 +132,23 @@ JUNIT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_a_test_counts_for_the_image_in_its_id_and_for_all_where_it_has_none() -> None:
+def test_a_test_counts_for_the_image_in_its_id_and_can_fail_all_where_it_has_none() -> None:
     report = summarize_junit(JUNIT, {"jax": ("nightjar/jax:cpu", "sha256:1"), "te": ("nightjar/te:cpu", "sha256:2")})
     jax, te = report.images
-    assert (jax.passed, jax.skipped, jax.failures, jax.ok) == (2, 1, (), True)
-    assert (te.passed, te.failures, te.ok) == (1, ("tests.docker.test_base::test_user[te]",), False)
+    assert (jax.passed, jax.skipped, jax.failures, jax.ok) == (1, 1, (), True)
+    assert (te.passed, te.failures, te.ok) == (0, ("tests.docker.test_base::test_user[te]",), False)
+    failed = JUNIT.replace('name="test_layers"/>', 'name="test_layers"><failure/></testcase>')
+    (layers,) = summarize_junit(failed, {"jax": ("nightjar/jax:cpu", "sha256:1")}).images
+    assert layers.failures == ("tests.docker.test_base::test_user[te]", "tests.docker.test_layers::test_layers")
 
 
 @pytest.mark.parametrize(
-    "junit", ["<testsuites/>", '<testsuites><testcase name="t"><skipped/></testcase></testsuites>']
+    "junit",
+    [
+        "<testsuites/>",
+        '<testsuites><testcase name="t"><skipped/></testcase></testsuites>',
+        '<testsuites><testcase name="test_of_the_checkout"/></testsuites>',
+    ],
 )
 def test_an_image_that_nothing_tested_has_not_passed(junit: str) -> None:
     assert not summarize_junit(junit, {"jax": ("nightjar/jax:cpu", "sha256:1")}).images[0].ok

@@ -53,6 +53,15 @@ def test_every_dependency_of_the_packages_is_locked_for_their_image() -> None:
             )
 
 
+@pytest.mark.parametrize("flavor", ["cuda12", "cuda13"])
+def test_transformer_engine_is_compiled_from_the_source_of_its_core(flavor: str) -> None:
+    versions = {name: version for name, version, _ in PIN.findall(read_lock(LOCKS[f"te-{flavor}"]))}
+    source = {name: version for name, version, _ in PIN.findall(read_lock(LOCKS["te-source"]))}
+    core = versions["transformer-engine"]
+    assert versions[f"transformer-engine-cu{flavor[-2:]}"] == core
+    assert source == {"transformer-engine-jax": core}
+
+
 def test_versions_move_only_when_asked() -> None:
     lock = Lock(name="jax-cpu", sources=("docker/locks/jax-cpu.in",), within="models", extras=("postgres",))
     assert "--upgrade" not in render_compile(lock)

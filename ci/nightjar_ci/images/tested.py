@@ -1,7 +1,8 @@
 """Did an image pass its tests? `nightjar.image-tests/1`, written by `images test --report`, read by `images push`.
 
 In: the JUnit file of a run of tests/docker, and the images that were tested. Out: for each image how many tests passed,
-failed and were skipped. A test that bears no image's name in its id is every image's.
+failed and were skipped. A test that bears no image's name in its id can fail every image, and passes none: an image is
+good by tests that ran in it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def summarize_junit(junit: str, images: Mapping[str, tuple[str, str]]) -> TestRe
         state = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
         found = re.search(r"\[([^\]]*)\]$", case.get("name") or "")
         named = [name for name in images if found and name in found[1].split("-")]
-        for name in named or images:
+        for name in named or (images if state != "passed" else ()):
             counts[name][state].append(test)
     return TestReport(
         schema=TESTS_SCHEMA,
