@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.images.contents import LayerContents
-from nightjar_ci.images.nights.gzip_blob import GzipWriter
+from nightjar_ci.images.nights.layer_blob import BlobWriter
 from nightjar_ci.images.nights.pack import LAYER_SCHEMA, PackedImage, PackedLayer
 from nightjar_ci.images.nights.push import Source
 from nightjar_ci.images.tested import TestedImage
@@ -93,7 +93,7 @@ def make_image(
 ) -> PackedImage:
     """An image of one layer, whose blobs are in the repository."""
     folder.mkdir(exist_ok=True)
-    with GzipWriter(folder) as writer:
+    with BlobWriter(folder) as writer:
         writer.feed(layer)
         blob = writer.finish()
     repository.put_blob(blob.digest, blob.path)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,6 +24,7 @@ from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.nights.push import push_images
 from nightjar_ci.images.tested import TESTS_SCHEMA
 from nightjar_ci.images.tree import find_checkout
+from nightjar_ci.web.registry import Repository
 from tests.ci.registries import SOURCE, Registry, make_tar, run_registry
 from tests.docker.conftest import reason_without_engine
 
@@ -58,8 +64,8 @@ def image(client: DockerClient) -> Iterator[str]:
     client.api.import_image_from_data(data, repository=TAG, changes=["USER 10001", 'LABEL "a"="b"'])
     first = client.images.get(TAG).id
     yield TAG
-    for one in {first, client.images.get(TAG).id}:  # a test may have given the tag to another image
-        client.images.remove(one, force=True)
+    for one in dict.fromkeys((client.images.get(TAG).id, first)):  # a test may have given the tag to another image
+        client.images.remove(one, force=True, noprune=True)
 
 
 def report_on(path: Path, *failures: str) -> Path:
@@ -171,18 +177,75 @@ def test_two_pushes_of_one_image_send_the_same_bytes_and_the_second_none(
     assert (first.sent_bytes > 0, again.images) == (True, first.images)
 
 
-def test_other_tools_read_what_was_pushed(registry: Registry, image: str, images: Command, tmp_path: Path) -> None:
+def make_two_layers(client: DockerClient, big: bytes) -> None:
+    """Puts a second layer on the image, of bytes that do not compress."""
+    context = make_context({"Dockerfile": f"FROM {TAG}\nCOPY big /big\n".encode(), "big": big})
+    client.images.build(fileobj=io.BytesIO(context), custom_context=True, tag=TAG)
+
+
+def make_context(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for path, content in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def test_a_push_that_is_killed_leaves_no_half_tag_and_the_next_sends_the_rest(
+    client: DockerClient, registry: Registry, image: str, images: Command, tmp_path: Path
+) -> None:
+    make_two_layers(client, Random(os.getpid()).randbytes(8_000_000))
+    to = f"{registry.host}/killed"
+    push = ["push", "tiny", "--to", to, "--date", DAY, "--tests", str(report_on(tmp_path / "t.json"))]
+    code = "import sys; from nightjar_ci.cli import main; main(sys.argv[1:])"
+    argv = [sys.executable, "-c", code, "images", *push]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        layers = 0
+        for line in process.stderr:
+            layers += line.startswith("packing layer")
+            if layers == 2:  # the first is in the registry; now it stops in the middle of the second
+                registry.process.send_signal(signal.SIGSTOP)
+                break
+        for line in process.stderr:
+            if line.startswith("uploading layer"):
+                break
+        process.kill()
+    registry.process.send_signal(signal.SIGCONT)
+    assert process.returncode == -signal.SIGKILL
+    assert json.loads(images("list", to, "--json").stdout)["images"] == []
+    repository = Repository(to)
+    assert [repository.find_digest(tag) for tag in (NAME, f"{NAME}-{DAY}", f"{NAME}-{DAY}-linux-amd64")] == [None] * 3
+    done = images(*push, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("packing layer") == 1  # the first was not sent again
+    answer = json.loads(done.stdout)
+    assert answer["sent_bytes"] > 8_000_000
+    assert answer["nights"][0]["rolling_date"] == DAY
+    elsewhere = [*push[:3], f"{registry.host}/unkilled", *push[4:], "--json"]
+    assert json.loads(images(*elsewhere).stdout)["images"][0]["digest"] == answer["images"][0]["digest"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_other_tools_read_what_was_pushed(
+    registry: Registry, image: str, images: Command, tmp_path: Path, compression: str
+) -> None:
     skopeo = shutil.which("skopeo")
     if skopeo is None:
         pytest.skip("skopeo is not installed: nox -s system")
-    push = ["push", "tiny", "--to", f"{registry.host}/others", "--date", DAY]
+    push = ["push", "tiny", "--to", f"{registry.host}/{compression}", "--date", DAY, "--compression", compression]
     assert images(*push, "--tests", str(report_on(tmp_path / "t.json"))).returncode == 0
-    source = f"docker://{registry.host}/others:{NAME}"
+    source = f"docker://{registry.host}/{compression}:{NAME}"
     copy = [skopeo, "copy", "--src-tls-verify=false", source, f"oci:{tmp_path / 'layout'}:{NAME}"]
     copied = subprocess.run(copy, capture_output=True, text=True, check=False)
     assert copied.returncode == 0, copied.stderr
     manifests = json.loads((tmp_path / "layout" / "index.json").read_text())["manifests"]
     assert [one["mediaType"] for one in manifests] == ["application/vnd.oci.image.manifest.v1+json"]
+    blobs = tmp_path / "layout" / "blobs" / "sha256"
+    layers = json.loads((blobs / manifests[0]["digest"].removeprefix("sha256:")).read_text())["layers"]
+    assert {one["mediaType"].rpartition("+")[2] for one in layers} == {compression}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -53,6 +53,9 @@ def push(
     platform: Platforms = None,
     builder: Annotated[str, typer.Option(help="Who builds: the address of a workflow.")] = LOCAL_BUILDER,
     invocation: Annotated[str | None, typer.Option(help="Id of the workflow's run.", show_default=False)] = None,
+    compression: Annotated[
+        str, typer.Option(help="Of the layers: gzip, or zstd, which is smaller and needs Docker 23 or containerd 1.5.")
+    ] = "gzip",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -62,12 +65,16 @@ def push(
     --platform is there and has passed its tests. Ends with 1 where an image failed its tests.
     """
     from nightjar_ci.images.build import inspect_image
+    from nightjar_ci.images.nights.layer_blob import Compression, find_compressor
     from nightjar_ci.images.nights.push import Source, push_images
     from nightjar_ci.images.nights.tags import dated_tag, image_name
     from nightjar_ci.settings import read_settings
 
     checkout = find_checkout(Path.cwd())
     repository, day = _repository(to), _day(date)
+    if compression not in get_args(Compression):
+        raise InputError(f"compression: {compression!r} is unknown: expected {' or '.join(get_args(Compression))}.")
+    find_compressor(cast(Compression, compression))
     images = select_images(read_tree(checkout, flavor), target)
     tested = _read_reports(tests or [])
     platforms = _platforms(platform)
@@ -86,6 +93,7 @@ def push(
             source=Source(locks=locks, builder=builder, invocation=invocation),
             memory=read_settings().state_dir / "layers",
             on_step=on_step,
+            compression=cast(Compression, compression),
         )
     names = {one.name: one.platform for one in report.images}
     published = [_publish(to, name, day, platforms or [own]) for name, own in names.items()]
@@ -211,10 +219,9 @@ def list_nights(source: str, as_json: bool) -> None:
 
 
 def _index(source: str) -> NightlyIndex:
-    from nightjar_ci.images.nights.index_store import load_index
-    from nightjar_ci.images.nights.nightly_index import read_index_file
+    from nightjar_ci.images.nights.index_store import open_index
 
-    return read_index_file(source) if source.endswith(".json") else load_index(_repository(source))
+    return open_index(source)
 
 
 def _find(where: str) -> Night:

@@ -1,9 +1,9 @@
-"""How does a layer become a compressed blob whose bytes depend on nothing but the layer? Chunks of gzip, side by
+"""How does a layer become a compressed blob whose bytes depend on nothing but the layer? Chunks, compressed side by
 side.
 
-In: the bytes of a layer, as they come. Out: a file of gzip members (RFC 1952, 2.2: a file may hold several), each of
-one chunk, without name or time, and the digests of both. The chunk is fixed, so the bytes are the same on any number
-of cores; what they still depend on is zlib's version.
+In: the bytes of a layer, as they come. Out: a file of gzip members (RFC 1952, 2.2) or Zstandard frames (RFC 8878, 3.1),
+each of one chunk, without name or time, and the digests of both; a file may hold several of either. The chunk is fixed,
+so the bytes are the same on any number of cores; what they still depend on is the version of zlib or libzstd.
 """
 
 from __future__ import annotations
@@ -12,18 +12,25 @@ import hashlib
 import os
 import zlib
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
-CHUNK_BYTES = 4 * 2**20
-LEVEL = 6
+from nightjar_ci.errors import InputError
+
+Compression = Literal["gzip", "zstd"]
+# A frame of Zstandard sees no further back than its beginning: larger ones are smaller in sum.
+CHUNK_BYTES = {"gzip": 4 * 2**20, "zstd": 64 * 2**20}
+GZIP_LEVEL = 6
+ZSTD_LEVEL = 9
 _GZIP = 31  # zlib's window bits for a gzip wrapper, which it writes without name and with time 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GzipBlob:
+class LayerBlob:
     """A compressed layer: `diff_id` is the digest of what was compressed."""
 
     diff_id: str
@@ -32,27 +39,45 @@ class GzipBlob:
     path: Path
 
 
-class GzipWriter:
+def find_compressor(compression: Compression) -> Callable[[bytes], bytes]:
+    """What compresses a chunk, in any thread.
+
+    Raises:
+        InputError: it is Zstandard, and the package is not installed.
+    """
+    if compression == "gzip":
+        return lambda chunk: zlib.compress(chunk, GZIP_LEVEL, _GZIP)
+    try:
+        import zstandard
+    except ImportError:
+        raise InputError(
+            "zstd: the package zstandard is not installed.", "pip install 'nightjar-ci[zstd]' or zstandard"
+        ) from None
+    return lambda chunk: zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(chunk)
+
+
+class BlobWriter:
     """Compresses what it is fed into a file of a folder; use it as a context manager.
 
     >>> import gzip, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, GzipWriter(Path(folder)) as writer:
+    >>> with tempfile.TemporaryDirectory() as folder, BlobWriter(Path(folder)) as writer:
     ...     writer.feed(b"layer")
     ...     gzip.decompress(writer.finish().path.read_bytes())
     b'layer'
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, compression: Compression = "gzip") -> None:
+        self._folder, self._compress = folder, find_compressor(compression)
+        self._chunk_bytes = CHUNK_BYTES[compression]
         self._plain, self._packed, self._size = hashlib.sha256(), hashlib.sha256(), 0
         self._rest = bytearray()
         self._waiting: deque[Future[bytes]] = deque()
         self._workers = os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._workers)  # zlib lets go of Python's lock
-        self._unfinished = folder / f".{os.getpid()}.gz"
+        self._unfinished = folder / f".{os.getpid()}.unfinished"
         self._file = self._unfinished.open("wb")
 
-    def __enter__(self) -> GzipWriter:
+    def __enter__(self) -> BlobWriter:
         return self
 
     def __exit__(
@@ -70,11 +95,11 @@ class GzipWriter:
         """
         self._plain.update(data)
         self._rest += data
-        while len(self._rest) >= CHUNK_BYTES:
-            self._submit(bytes(self._rest[:CHUNK_BYTES]))
-            del self._rest[:CHUNK_BYTES]
+        while len(self._rest) >= self._chunk_bytes:
+            self._submit(bytes(self._rest[: self._chunk_bytes]))
+            del self._rest[: self._chunk_bytes]
 
-    def finish(self) -> GzipBlob:
+    def finish(self) -> LayerBlob:
         """The blob, in a file named after its digest, which is the caller's to remove.
 
         Raises:
@@ -86,12 +111,12 @@ class GzipWriter:
         self._file.close()
         digest = self._packed.hexdigest()
         path = self._unfinished.rename(self._folder / digest)
-        return GzipBlob(
+        return LayerBlob(
             diff_id=f"sha256:{self._plain.hexdigest()}", digest=f"sha256:{digest}", size_bytes=self._size, path=path
         )
 
     def _submit(self, chunk: bytes) -> None:
-        self._waiting.append(self._pool.submit(zlib.compress, chunk, LEVEL, _GZIP))
+        self._waiting.append(self._pool.submit(self._compress, chunk))
         if len(self._waiting) > 2 * self._workers:  # so much memory, and no more
             self._write(self._waiting.popleft().result())
 

@@ -24,17 +24,18 @@ from nightjar_ci.documents import read_document, write_json
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.contents import LayerContents, merge_contents, scan_layer
 from nightjar_ci.images.engine_archive import read_members, save_images
-from nightjar_ci.images.nights.gzip_blob import CHUNK_BYTES, GzipWriter
+from nightjar_ci.images.nights.layer_blob import BlobWriter, Compression
 from nightjar_ci.images.nights.manifests import render_manifest
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
-LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+"  # and the compression
 LAYER_SCHEMA = "nightjar.layer/1"
+_READ_BYTES = 2**22
 
 
 class PackedLayer(BaseModel):
-    """What became of a layer: kept in the state folder, by `diff_id`."""
+    """What became of a layer: kept in the state folder, by `diff_id` and compression."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,6 +44,12 @@ class PackedLayer(BaseModel):
     digest: str
     size_bytes: int
     contents: LayerContents
+    compression: Compression = "gzip"
+
+    @property
+    def descriptor(self) -> dict[str, str | int]:
+        """As a manifest names it."""
+        return {"mediaType": LAYER_TYPE + self.compression, "digest": self.digest, "size": self.size_bytes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +81,12 @@ class PackedImage:
     @property
     def manifest(self) -> bytes:
         """The OCI manifest; it says nothing of when or where it was pushed."""
-        layers = [{"mediaType": LAYER_TYPE, "digest": one.digest, "size": one.size_bytes} for one in self.layers]
         return render_manifest(
             {
                 "schemaVersion": 2,
                 "mediaType": MANIFEST_TYPE,
                 "config": {"mediaType": CONFIG_TYPE, "digest": digest_of(self.config), "size": len(self.config)},
-                "layers": layers,
+                "layers": [layer.descriptor for layer in self.layers],
             }
         )
 
@@ -94,6 +100,7 @@ class Packer:
         has_blob: whether the registry has a blob.
         upload: takes a blob's digest and file.
         on_step: called with a line for each layer.
+        compression: of the blobs.
     """
 
     def __init__(
@@ -103,8 +110,9 @@ class Packer:
         has_blob: Callable[[str], bool],
         upload: Callable[[str, Path], object],
         on_step: Callable[[str], None],
+        compression: Compression = "gzip",
     ) -> None:
-        self._scratch, self._memory = scratch, memory
+        self._scratch, self._memory, self._compression = scratch, memory, compression
         self._has_blob, self._upload, self._on_step = has_blob, upload, on_step
 
     def pack(self, tags: Sequence[str]) -> dict[str, PackedImage]:
@@ -132,13 +140,13 @@ class Packer:
             raise NightjarError(f"`docker save` wrote no archive of images: {type(error).__name__} {error}.") from None
 
     def _pack_layer(self, diff_id: str, stream: IO[bytes]) -> PackedLayer:
-        kept = self._memory / f"{diff_id.removeprefix('sha256:')}.json"
+        kept = self._kept(diff_id)
         if kept.is_file():
             known = read_document(kept, PackedLayer, LAYER_SCHEMA)
             if self._has_blob(known.digest):
                 return known
         self._on_step(f"packing layer {diff_id[7:19]}")
-        with GzipWriter(self._scratch) as writer:
+        with BlobWriter(self._scratch, self._compression) as writer:
             contents = _scan_and_copy(stream, writer)
             blob = writer.finish()
         packed = PackedLayer(
@@ -147,20 +155,25 @@ class Packer:
             digest=blob.digest,
             size_bytes=blob.size_bytes,
             contents=contents,
+            compression=self._compression,
         )
         self._on_step(f"uploading layer {diff_id[7:19]}, {blob.size_bytes / 1e6:.1f} MB")
         try:
             self._upload(blob.digest, blob.path)
         finally:
             blob.path.unlink()
-        write_json(self._memory / f"{blob.diff_id.removeprefix('sha256:')}.json", packed)
+        write_json(self._kept(blob.diff_id), packed)
         return packed
+
+    def _kept(self, diff_id: str) -> Path:
+        compressed = "" if self._compression == "gzip" else f".{self._compression}"
+        return self._memory / f"{diff_id.removeprefix('sha256:')}{compressed}.json"
 
 
 class _Tee(io.RawIOBase):
     """Hands on what is read of a layer to its compressor."""
 
-    def __init__(self, stream: IO[bytes], writer: GzipWriter) -> None:
+    def __init__(self, stream: IO[bytes], writer: BlobWriter) -> None:
         self._stream, self._writer = stream, writer
 
     def readable(self) -> bool:
@@ -172,7 +185,7 @@ class _Tee(io.RawIOBase):
         return data
 
 
-def _scan_and_copy(stream: IO[bytes], writer: GzipWriter) -> LayerContents:
+def _scan_and_copy(stream: IO[bytes], writer: BlobWriter) -> LayerContents:
     tee = cast(IO[bytes], _Tee(stream, writer))
     current: list[tarfile.TarFile] = []
 
@@ -182,7 +195,7 @@ def _scan_and_copy(stream: IO[bytes], writer: GzipWriter) -> LayerContents:
             yield member
 
     contents = scan_layer(members(), lambda member: cast(IO[bytes], current[0].extractfile(member)).read())
-    while tee.read(CHUNK_BYTES):
+    while tee.read(_READ_BYTES):
         pass  # what follows the end of the tar belongs to the layer
     return contents
 

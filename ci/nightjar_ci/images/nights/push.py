@@ -18,6 +18,7 @@ from pathlib import Path
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.nights.artifacts import PROVENANCE_TYPE, SBOM_TYPE, TESTS_TYPE, attach
+from nightjar_ci.images.nights.layer_blob import Compression
 from nightjar_ci.images.nights.manifests import read_platforms
 from nightjar_ci.images.nights.pack import PackedImage, Packer
 from nightjar_ci.images.nights.provenance import render_provenance
@@ -70,6 +71,7 @@ def push_images(
     source: Source,
     memory: Path,
     on_step: Callable[[str], None],
+    compression: Compression = "gzip",
 ) -> PushReport:
     """Pushes images of one date.
 
@@ -81,6 +83,7 @@ def push_images(
         source: what the SBOM and the provenance say of the build.
         memory: folder that remembers packed layers.
         on_step: called with a line for each step.
+        compression: of the layers.
 
     Raises:
         InputError: the night is published already with another image, or a verdict is about another build.
@@ -98,7 +101,7 @@ def push_images(
 
     memory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nightjar-push-") as scratch:
-        packed = Packer(Path(scratch), memory, repository.has_blob, upload, on_step).pack(tags)
+        packed = Packer(Path(scratch), memory, repository.has_blob, upload, on_step, compression).pack(tags)
     for tag in tags:
         check_immutable(repository, names[tag], day, packed[tag])
     pushed = []
