@@ -9,31 +9,27 @@ from tests.bench.images.workshop import CHECKOUT, build, layers_of, open_worksho
 from tests.bench.table import Row
 
 IMAGES = ("base", "jax", "models")
+BUILDS = ("first", "second")
 
 
 def measure(flavor: str) -> list[Row]:
-    """Shares of layers and manifests that are the same; the builds share only the ground floor and downloads."""
+    """Shares of layers, and manifests, that are the same; the builds share only the ground floor and downloads."""
     rows = []
     with open_workshop():
+        for name in BUILDS:
+            build(CHECKOUT, IMAGES, flavor, name, ["--no-cache"])
+        manifests = []
+        for name in BUILDS:
+            with TemporaryDirectory() as memory:  # its own, so that every layer is compressed in its turn
+                packed = pack([f"nightjar-bench/{image}:{name}" for image in IMAGES], Path(memory))
+            manifests.append({tag.partition(":")[0]: image.manifest for tag, image in packed.items()})
         for image in IMAGES:
-            tags = [f"nightjar-bench/{image}:{build_}" for build_ in ("first", "second")]
-            for tag in tags:
-                build(CHECKOUT, image, flavor, tag.rpartition(":")[2], ["--no-cache"])
-            (first_id, first), (second_id, second) = map(layers_of, tags)
+            (first_id, first), (second_id, second) = (layers_of(f"nightjar-bench/{image}:{name}") for name in BUILDS)
             same = sum(a == b for a, b in zip(first, second, strict=True)) / len(first)
-            rows.append(Row(name=f"{image}: layers the same", ours=same, goal=1.0, better="higher"))
-            rows.append(
-                Row(
-                    name=f"{image}: configuration the same",
-                    ours=float(first_id == second_id),
-                    goal=1.0,
-                    better="higher",
-                )
-            )
-        with TemporaryDirectory() as first_memory, TemporaryDirectory() as second_memory:
-            packed = [
-                pack([f"nightjar-bench/base:{name}"], Path(memory)).popitem()[1].manifest
-                for name, memory in (("first", first_memory), ("second", second_memory))
+            one, other = (found[f"nightjar-bench/{image}"] for found in manifests)
+            shares = {"layers": same, "configuration": float(first_id == second_id), "manifest": float(one == other)}
+            rows += [
+                Row(name=f"{image}: {what} the same", ours=share, goal=1.0, better="higher")
+                for what, share in shares.items()
             ]
-        rows.append(Row(name="base: manifest the same", ours=float(packed[0] == packed[1]), goal=1.0, better="higher"))
     return rows

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.build import GROUND_FLOOR_SCRIPT, inspect_image
+from nightjar_ci.images.nights.layer_blob import Compression
 from nightjar_ci.images.nights.pack import PackedImage, Packer
 from nightjar_ci.images.process import check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import digest_locks, find_checkout, render_bake
@@ -42,8 +43,8 @@ def open_workshop() -> Iterator[Path]:
                 run_captured(["docker", "image", "rm", "--force", tag])
 
 
-def build(checkout: Path, image: str, flavor: str, tag: str, options: Sequence[str] = ()) -> float:
-    """Builds an image as `nightjar-bench/IMAGE:TAG` and returns the seconds that it took.
+def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, options: Sequence[str] = ()) -> float:
+    """Builds an image, or several at once, as `nightjar-bench/IMAGE:TAG` and returns the seconds that it took.
 
     Args:
         checkout: a workshop, or the checkout where the image holds its sources.
@@ -52,10 +53,12 @@ def build(checkout: Path, image: str, flavor: str, tag: str, options: Sequence[s
         tag: what to call it.
         options: further options of bake.
     """
-    cell = CELL.format(image=image, flavor=flavor)
+    images = [image] if isinstance(image, str) else list(image)
+    sets = [*options, "--progress", "plain"]
+    for one in images:
+        sets += ["--set", f"{CELL.format(image=one, flavor=flavor)}.tags=nightjar-bench/{one}:{tag}"]
     with open_secrets(os.environ) as secrets:
-        sets = ["--set", f"{cell}.tags=nightjar-bench/{image}:{tag}", "--progress", "plain", *options]
-        command = render_bake([image], flavor=flavor, secrets=secrets, options=sets, locks=digest_locks(checkout))
+        command = render_bake(images, flavor=flavor, secrets=secrets, options=sets, locks=digest_locks(checkout))
         began = time.monotonic()
         run_streamed(command.argv, lambda line: None, cwd=checkout, variables=command.variables)
         return time.monotonic() - began
@@ -70,14 +73,16 @@ def layers_of(tag: str) -> tuple[str, tuple[str, ...]]:
     raise AssertionError(f"{tag}: {found!r}")
 
 
-def pack(tags: Sequence[str], memory: Path, repository: Repository | None = None) -> dict[str, PackedImage]:
+def pack(
+    tags: Sequence[str], memory: Path, repository: Repository | None = None, compression: Compression = "gzip"
+) -> dict[str, PackedImage]:
     """Compresses the layers of images as `images push` does, and puts them in a repository where one is given."""
     memory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
         if repository is None:
-            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say)
+            packer = Packer(Path(scratch), memory, lambda _: True, lambda *_: None, say, compression)
         else:
-            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say)
+            packer = Packer(Path(scratch), memory, repository.has_blob, repository.put_blob, say, compression)
         return packer.pack(tags)
 
 
