@@ -28,6 +28,7 @@ FINE = Request(dtype="bfloat16", head_width=128, queries=64, keys=64, platform="
         ({"capability": (7, 5)}, ["compute capability 7.5, expected 8.0 or newer"]),
         ({"biased": True, "queries": 63}, ["a bias for 63 x 64 positions, expected even numbers"]),
         ({"split": True}, ["positions split over a mesh"]),
+        ({"piped": True}, ["layers in a pipeline"]),
         ({"platform": "cpu", "dtype": "float32"}, ["no NVIDIA GPU, but cpu"]),
         ({"dtype": "float32", "head_width": 4}, ["float32", "heads of 4"]),
     ],

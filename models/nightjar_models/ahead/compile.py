@@ -41,6 +41,8 @@ from nightjar_models.step import Program, make_program
 from nightjar_models.tasks import Task, find_task
 
 OPTIMIZED = "*after_optimizations.hlo.pb"
+_RAISED = re.compile(r"^\w+(?:Error|Exception): .*$", re.MULTILINE)
+_SAID = 600  # characters of a refusal that are shown
 _REMATERIALIZED = re.compile(r"[Ii]nvoluntary full rematerialization[^\n]*")
 
 
@@ -198,4 +200,6 @@ def _refused(error: Exception) -> CompilerError | InputError:
     text = str(error).strip()
     if "No such compile option" in text:
         return InputError(f"--xla: {text.splitlines()[0]}.", "names are those of XLA_FLAGS, without the dashes")
-    return CompilerError(f"the compiler refuses the program: {' '.join(text.split())[:600]}")
+    raised = _RAISED.findall(text)  # by Python that the compiler called, in the middle of two tracebacks
+    words = " ".join((raised[-1] if raised else text).split())[:_SAID]
+    return CompilerError(f"the compiler refuses the program: {words}")
