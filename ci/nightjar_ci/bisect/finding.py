@@ -189,7 +189,9 @@ def describe_effect(conclusion: Conclusion) -> str | None:
     if conclusion.good is None or conclusion.bad is None or conclusion.effect is None:
         return None
     steps = (conclusion.good, conclusion.middle, conclusion.bad)
-    text = " -> ".join(f"{level.mean:.4g}" for level in steps if level is not None)
+    least = 1e-6 * max(abs(conclusion.good.mean), abs(conclusion.bad.mean))  # less is nothing: a test that never errs
+    means = [level.mean for level in steps if level is not None]
+    text = " -> ".join(f"{mean if abs(mean) > least else 0.0:.4g}" for mean in means)
     if not conclusion.effect_is_relative:
         return text
     ratio = 1 + conclusion.effect

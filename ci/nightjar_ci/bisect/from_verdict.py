@@ -1,7 +1,8 @@
 """Which bisection does a red verdict ask for? Its series names the test, the nights name both ends.
 
 In: `verdicts.json` of a night and a series that regressed. Out: options as a person would give them. The good end is
-the latest earlier night in the same folder of nights whose verdict on the series was not *regressed* or *cannot tell*;
+the latest earlier night in the same folder of nights whose verdict on the series was not *regressed* or *cannot tell*
+(for compile facts without a baseline, which the gate compares with the latest earlier night: else that one);
 the ladder is the nightly images between the two where they ran in images, else the packages whose versions differ
 between the two results, else the commits of the working folder.
 """
@@ -90,8 +91,10 @@ def _last_good(folder: Path, verdict: Verdict) -> tuple[str, Outcome, RunRecord]
                 for one in read_verdicts(other).verdicts
                 if (one.series, one.judge) == (verdict.series, verdict.judge)
             ]
-            if night.started_at < tonight.started_at and found and found[0].status in _GOOD:
-                nights.append((night.started_at, night.id, *_result(other.parent, verdict)))
+            sure = bool(found) and found[0].status in _GOOD
+            compared = bool(found) and (found[0].judge, found[0].status) == ("facts", "cannot_tell")
+            if night.started_at < tonight.started_at and (sure or compared):
+                nights.append((sure, night.started_at, night.id, *_result(other.parent, verdict)))
         except InputError:
             continue  # another night's damage is not this one's
     if not nights:
@@ -99,7 +102,7 @@ def _last_good(folder: Path, verdict: Verdict) -> tuple[str, Outcome, RunRecord]
             f"no earlier night beside {folder} was good for {verdict.series}.",
             "name both ends yourself: --good NAME==VERSION --bad NAME==VERSION",
         )
-    _, night_id, outcome, record = max(nights, key=lambda found: found[:2])
+    _, _, night_id, outcome, record = max(nights, key=lambda found: found[:3])
     return night_id, outcome, record
 
 

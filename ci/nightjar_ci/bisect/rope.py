@@ -133,10 +133,12 @@ def _locks(asked: Asked, settings: Settings, on_line: OnLine) -> Rope:
         raise InputError("--good-lock and --bad-lock belong together.")
     good, bad = (_read_lock(path) for path in (asked.good_lock, asked.bad_lock))
     moving = [name for name in good if name in bad and good[name] != bad[name]]
+    if alone := sorted(set(good) ^ set(bad)):
+        on_line(f"in one of the lock files only, so installed where another package needs it: {', '.join(alone)}")
     pins = {name: version for name, version in good.items() if bad.get(name) == version}
     base = Base(wanted=asked.wanted, pins=pins, python=asked.python, dated=False)
     ends = {name: good[name] for name in moving}, {name: bad[name] for name in moving}
-    return _rope_of_packages("locks", *ends, "regression", base, settings, on_line)
+    return _rope_of_packages("locks", *ends, _direction(*ends), base, settings, on_line)
 
 
 def _rope_of_packages(
@@ -231,7 +233,7 @@ def _version(text: str, option: str) -> str:
 
 
 def _direction(good: Mapping[str, str], bad: Mapping[str, str]) -> Find:
-    moved = [name for name in good if good[name] != bad[name]]
+    moved = [name for name in good if good[name] != bad[name] and not {good[name][:1], bad[name][:1]} & {"@"}]
     return "fix" if moved and all(Version(good[name]) > Version(bad[name]) for name in moved) else "regression"
 
 
