@@ -1,4 +1,4 @@
-"""From two lock files to the release that changed a test, through the command line and uv, over an index on loopback."""
+"""From two lock files to the release that changed a test, through the command line, uv and an index on loopback."""
 
 from __future__ import annotations
 

@@ -25,11 +25,15 @@ GIT = (
 def nightjar(*arguments: object) -> tuple[int, str]:
     """Runs a command in this process: its exit code and stdout."""
     stdout = io.StringIO()
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(io.StringIO()):
-        with pytest.raises(SystemExit) as ended:
-            main([*map(str, arguments)])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, stdout.getvalue().strip()
+    with (
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(io.StringIO()),
+        pytest.raises(SystemExit) as end,
+    ):
+        main([*map(str, arguments)])
+    code = end.value.code
+    assert isinstance(code, int)
+    return code, stdout.getvalue().strip()
 
 
 @pytest.fixture
