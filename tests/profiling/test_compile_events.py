@@ -16,8 +16,8 @@ from tests.profiling.builders import training_trace
 SPANS = [
     ["jaxpr_trace_duration", "softmax", 7, 120, 30],  # as they end: the inner first
     ["jaxpr_trace_duration", "step", 7, 100, 100],
-    ["jaxpr_to_mlir_module_duration", "step", 7, 210, 20],
-    ["backend_compile_duration", "step", 7, 240, 400],
+    ["jaxpr_to_mlir_module_duration", "jit(step)", 7, 210, 20],
+    ["backend_compile_duration", "jit(step)", 7, 240, 400],
     ["backend_compile_duration", "other", 8, 130, 50],  # another thread
 ]
 
@@ -34,6 +34,7 @@ def test_spans_of_a_thread_nest_and_their_phases_sum_to_what_one_waited(tmp_path
     found = {(row["name"], row["program"]): row for row in tables.compile.iter_rows(named=True)}
     outer, inner = found["trace to a jaxpr", "step"], found["trace to a jaxpr", "softmax"]
     assert (inner["parent_id"], outer["self_ns"], inner["self_ns"]) == (outer["range_id"], 70, 30)
+    assert found["compile by XLA", "step"]["duration_ns"] == 400
     assert found["compile by XLA", "other"]["parent_id"] is None
     phases = dict(summarise_compile(tables).select("name", "wall_ns").iter_rows())
     assert phases == {"compile by XLA": 450, "trace to a jaxpr": 100, "lower to StableHLO": 20}

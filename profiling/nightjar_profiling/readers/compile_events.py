@@ -58,7 +58,7 @@ def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
         range_id=np.arange(spans.height),
         parent_id=pl.Series(parents, dtype=pl.Int64).replace(-1, None),
         name=spans["name"].replace(PHASES),
-        program=spans["program"],
+        program=spans["program"].str.replace(r"^jit\((.*)\)$", "$1"),  # as JAX names what it lowers
         start_ns=spans["start_ns"],
         duration_ns=spans["duration_ns"],
         self_ns=durations - inside,

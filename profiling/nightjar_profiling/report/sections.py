@@ -238,7 +238,7 @@ def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
     )
     note = "Rates by XLA's count of flops and bytes, which leaves out transcendental functions. "
     note += (
-        f"The peak is that of {peak.name} for {element} ({peak.source})."
+        f"The peak is that of {peak.name} for {element} ({peak.source}). What a cache holds can exceed it."
         if peak is not None
         else "The device's peak is not known: `capture --measure-peak` measures that of a CPU."
     )

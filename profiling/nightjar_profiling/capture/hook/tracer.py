@@ -51,6 +51,7 @@ class Tracer:
         self.annotation: str | None = None  # name of the annotation that started the trace
         self.session: Any = None  # jaxlib's, of a JAX whose own trace takes no options
         self.lock = threading.RLock()
+        self.measuring = False  # what is compiled for that is not the program's
         self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
         self.notes: dict[str, Any] = {"pid": self.pid, "state": self.state, "error": None, "seen": None, "traced": None}
         self.write_notes()
@@ -81,7 +82,9 @@ class Tracer:
                 self.describe()
                 self.end()
                 if os.environ.get("NIGHTJAR_CAPTURE_PEAK"):
+                    self.measuring = True
                     self.notes["peak"] = measure_peak()
+                    self.measuring = False
                 self.finish(reason)
             except Exception as error:
                 self.finish(f"the trace did not end: {error}")
@@ -134,7 +137,8 @@ class Tracer:
 
         def note(event: str, duration_s: float, **about: Any) -> None:
             phase = event.rpartition("/")[2]
-            if phase.removesuffix("_duration") in COMPILE_PHASES and len(self.compiles) < MOST_COMPILES:
+            known = phase.removesuffix("_duration") in COMPILE_PHASES
+            if known and not self.measuring and len(self.compiles) < MOST_COMPILES:
                 took_ns = int(duration_s * 1e9)
                 name, thread = str(about.get("fun_name", "")), threading.get_native_id()
                 self.compiles.append(json.dumps([phase, name, thread, time.time_ns() - took_ns, took_ns]))

@@ -29,7 +29,7 @@ function columnUnit(values) {
 
 function percent(fraction) {
   if (fraction === 1) return "100 %";
-  return fraction > 0.9995 ? ">99.9 %" : `${(100 * fraction).toFixed(1)} %`;
+  return fraction > 0.9995 && fraction < 1 ? ">99.9 %" : `${(100 * fraction).toFixed(1)} %`;
 }
 
 function size(bytes) {
