@@ -74,8 +74,9 @@ def checkout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> I
     bake = root / "docker/docker-bake.hcl"
     bake.write_text(bake.read_text().replace('["nightjar/', f'["nightjar-test{os.getpid()}/'))
     yield root
-    for image in client.images.list(name=f"nightjar-test{os.getpid()}/jax"):
-        client.images.remove(image.id, force=True)
+    for tag in {tag for image in client.images.list() for tag in image.tags}:
+        if tag.startswith(f"nightjar-test{os.getpid()}/"):  # the image, and those below it
+            client.images.remove(tag)
 
 
 @pytest.fixture
