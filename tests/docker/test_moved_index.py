@@ -67,8 +67,8 @@ def bridge(client: DockerClient) -> str:
 @pytest.fixture
 def checkout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> Iterator[Path]:
     """A copy of the tree under tags of its own, which are removed."""
-    if tree[0].tag.split(":")[1] != "cpu":
-        pytest.skip("one flavour is enough")
+    if "nightjar/jax:cpu" not in {image.tag for image in tree}:
+        pytest.skip("the jax image of the CPU flavour is not under test: its stages may not be in the cache")
     root = tmp_path / "checkout"
     shutil.copytree(CHECKOUT / "docker", root / "docker")
     bake = root / "docker/docker-bake.hcl"

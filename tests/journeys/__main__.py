@@ -1,12 +1,14 @@
-"""`nox -s journeys`: runs every tutorial whole, the heavy blocks too (JAX, Docker)."""
+"""`nox -s journeys`: runs every tutorial whole, the heavy blocks too (JAX, Docker, a registry on loopback)."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
+from tests.ci.registries import run_registry
 from tests.journeys.pages import PAGES, run_page
 
 for page in PAGES:
-    with tempfile.TemporaryDirectory() as folder:
-        print(f"{page.name}: {run_page(page, Path(folder), heavy=True)} blocks did what the page says", flush=True)
+    with tempfile.TemporaryDirectory() as folder, run_registry(Path(folder, "registry")) as registry:
+        count = run_page(page, Path(folder), heavy=True, registry=registry.repository.name)
+        print(f"{page.name}: {count} blocks did what the page says", flush=True)

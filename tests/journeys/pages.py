@@ -18,6 +18,7 @@ from pathlib import Path
 import noxfile
 
 PAGES = sorted(path for path in (noxfile.ROOT / "docs" / "journeys").glob("*.md") if path.name != "index.md")
+REGISTRY = "ghcr.io/me/nightjar"
 _BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```sh\n(?P<text>.*?)```", re.DOTALL)
 _RUN = re.compile(r"run: (?P<heavy>heavy )?(?P<codes>\d+(?: \d+)*)")
 
@@ -48,13 +49,14 @@ def read_blocks(page: str) -> Iterator[Block]:
             raise ValueError(f"no comment says whether this is run: {found['text']!r}")
 
 
-def run_page(path: Path, folder: Path, *, heavy: bool) -> int:
+def run_page(path: Path, folder: Path, *, heavy: bool, registry: str = REGISTRY) -> int:
     """Runs the blocks of a page in order, each in a shell of its own; returns how many.
 
     Args:
         path: the page.
         folder: where the reader begins; a page that begins in a checkout has its state there.
         heavy: run the heavy ones, too.
+        registry: what stands where a page names a repository of images of the reader's.
 
     Raises:
         RuntimeError: a block ended otherwise than the page says.
@@ -69,7 +71,7 @@ def run_page(path: Path, folder: Path, *, heavy: bool) -> int:
     for block in read_blocks(text):
         if not block.codes or (block.heavy and not heavy):
             continue
-        shell = ["bash", "-eu", "-o", "pipefail", "-c", block.text]
+        shell = ["bash", "-eu", "-o", "pipefail", "-c", block.text.replace(REGISTRY, registry)]
         done = subprocess.run(shell, cwd=place, env=environ, capture_output=True, text=True, check=False)
         if done.returncode not in block.codes:
             said = f"{path.name}: exit code {done.returncode}, expected {block.codes}:\n{block.text}"
