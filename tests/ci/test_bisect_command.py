@@ -292,10 +292,33 @@ def test_explaining_compares_captures_of_both_sides_or_sums_up_the_only_one(tmp_
     compared, hlo = explain(sides, tmp_path / "both", 120, print)
     assert compared.startswith("nightjar-profiling diff ")
     assert "<string>:1" in compared
+    assert "&lt;string&gt;" in (tmp_path / "both" / "diff" / "difference.html").read_text()
     assert "dot 0 -> 1" in hlo
     told, summed, _ = explain([("old", here, [sys.executable, "-c", ""]), sides[1]], tmp_path / "one", 120, print)
     assert told.startswith("old was not captured: exit code 4:")
     assert summed.startswith("nightjar-profiling summary ")
+
+
+def test_each_of_two_changes_is_explained_and_its_page_is_linked(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiler = tmp_path / "nightjar-profiling"  # captures nothing, and says what it was asked
+    profiler.write_text(
+        '#!/bin/sh\n[ "$1" = capture ] && { mkdir -p "$3"; echo "$NIGHTJAR_RUNG" > "$3/rung"; exit; }\n'
+        'echo "from $(cat "$2/rung") to $(cat "$3/rung")"; echo page > "$5"\n'
+    )
+    profiler.chmod(0o755)
+    monkeypatch.setattr("nightjar_ci.bisect.explain.shutil.which", lambda *_, **__: str(profiler))
+    text = "print(f'time={random.gauss(1 if n < 5 else 9 if n < 14 else 3, 0.01)}')"
+    options = ("--metric", "time", "--explain", "--rungs", rungs(tmp_path))
+    found = answer(*options, *program(tmp_path, text))
+    told = "\n".join(found["explained"])
+    assert "Change 1, from n004 to n005:" in told
+    assert "Change 2, from n013 to n014:" in told
+    assert told.index("from n004 to n005\n") < told.index("Change 2") < told.index("from n013 to n014\n")
+    page = next(state.glob("bisections/*/report.html"))
+    assert found["pages"] == ["explain/diff/difference.html", "explain-2/diff/difference.html"]
+    assert all((page.parent / one).is_file() and f'href="{one}"' in page.read_text() for one in found["pages"])
 
 
 def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[str, str], image: str = "") -> Path:

@@ -22,6 +22,7 @@ from nightjar_ci.policy import FactsPolicy
 from nightjar_ci.record import Facts, Memory, Tally
 
 OnLine = Callable[[str], None]
+PAGE = "difference.html"  # of two captures, in `diff/`
 _DIFF_TIMEOUT_S = 600.0
 _MOST_PROGRAMS = 8
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (?:\(.*?\)|\S+) ([a-z][a-z0-9-]*)\(", re.MULTILINE)
@@ -73,11 +74,12 @@ def explain(
 
 
 def _show(program: str, captures: Sequence[Path], folder: Path) -> str:
-    """What two captures have different; of one alone, where its time goes."""
-    folder.mkdir(exist_ok=True)
-    verb = "diff" if len(captures) == 2 else "summary"
+    """What two captures have different, also as a page; of one alone, where its time goes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    verb, page = ("diff", ["--html", str(folder / PAGE)]) if len(captures) == 2 else ("summary", [])
     shown = f"nightjar-profiling {verb} {' '.join(map(str, captures))}"
-    problem = _run([program, verb, *map(str, captures)], dict(os.environ), folder, _DIFF_TIMEOUT_S, None)
+    problem = _run([program, verb, *map(str, captures), *page], dict(os.environ), folder, _DIFF_TIMEOUT_S, None)
     return f"{shown}\n{read_tail(folder / STDOUT, 200)}" if problem is None else f"{shown} failed: {problem}"
 
 

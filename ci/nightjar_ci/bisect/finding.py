@@ -72,7 +72,8 @@ class Answer(_Strict):
         tests, builds: how many.
         duration_s: time that tests and builds took, one after the other.
         notes: what was left out, and what else there is to know.
-        explained: addresses of captures and their differences.
+        explained: what captures of both sides and the compiler's programs have different.
+        pages: the differences of captures as pages, below the answer's folder.
     """
 
     schema_: Annotated[Literal["nightjar.answer/1"], Field(alias="schema")] = "nightjar.answer/1"
@@ -101,6 +102,7 @@ class Answer(_Strict):
     duration_s: float
     notes: tuple[str, ...]
     explained: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()
 
     model_config = ConfigDict(populate_by_name=True)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.difference import Change, describe_commits, diff_pins
 from nightjar_ci.bisect.evidence import Conclusion, SearchSettings
-from nightjar_ci.bisect.explain import explain
+from nightjar_ci.bisect.explain import PAGE, explain
 from nightjar_ci.bisect.finding import (
     Answer,
     Side,
@@ -133,7 +133,8 @@ def run_bisection(
         answer = make_answer(plan, bisection, number, worker, conclusion, probes)
         if plan.explain and conclusion.culprits is not None:
             texts = _explain(plan, worker, conclusion, folder, on_line)
-            answer = answer.model_copy(update={"explained": texts})
+            pages = tuple(str(page.relative_to(folder)) for page in sorted(folder.glob(f"explain*/diff/{PAGE}")))
+            answer = answer.model_copy(update={"explained": texts, "pages": pages})
         workshop.clear()
         return answer
 
