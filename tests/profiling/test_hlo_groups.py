@@ -26,6 +26,17 @@ def iota() -> hlo_pb2.HloInstruction:
     return one
 
 
+def iota_in_instruction() -> hlo_pb2.HloInstruction:
+    """As JAX 0.10.2 writes a reduction over the first of two axes."""
+    one = hlo_pb2.HloInstruction()
+    one.iota_replica_group_list.CopyFrom(
+        hlo_pb2.CollectiveDeviceList.Iota(
+            num_replica_groups=2, num_devices_per_group=4, iota_reshape_dims=[4, 2], iota_transpose_perm=[1, 0]
+        )
+    )
+    return one
+
+
 def mesh_axes() -> hlo_pb2.HloInstruction:
     """As JAX 0.10.2 writes a gather over the first two of three axes."""
     one = hlo_pb2.HloInstruction()
@@ -36,7 +47,7 @@ def mesh_axes() -> hlo_pb2.HloInstruction:
     return one
 
 
-@pytest.mark.parametrize("form", [listed_in_instruction, listed_in_device_list, iota, mesh_axes])
+@pytest.mark.parametrize("form", [listed_in_instruction, listed_in_device_list, iota, iota_in_instruction, mesh_axes])
 def test_every_form_of_stating_the_groups_gives_their_size(form: object) -> None:
     assert callable(form)
     assert read_group_size(form()) == 4
@@ -55,6 +66,7 @@ def test_every_form_gives_the_groups_themselves() -> None:
     two.collective_device_list.iota_replica_group_list.iota_reshape_dims.extend([4, 2])
     two.collective_device_list.iota_replica_group_list.iota_transpose_perm.extend([1, 0])
     assert read_groups(two) == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert read_groups(iota_in_instruction()) == read_groups(two)
     assert read_groups(iota()) == ()  # no dimensions: damaged
     assert read_groups(mesh_axes()) == ((0, 3, 6, 9), (1, 4, 7, 10), (2, 5, 8, 11))
 

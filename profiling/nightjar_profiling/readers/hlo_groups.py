@@ -1,7 +1,8 @@
 """Which devices take part in a collective together?
 
-In: an HLO instruction. Out: the size of its groups, and the groups. There are four forms of stating them: lists of ids
-(up to 2024 in the instruction, then in its device list), an iota of groups, and axes of a mesh (2026).
+In: an HLO instruction. Out: the size of its groups, and the groups. There are five forms of stating them: lists of ids
+(up to 2024 in the instruction, then in its device list), an iota of groups (in the device list, from 2026 in the
+instruction), and axes of a mesh (2026).
 
 Source: openxla/xla:xla/service/hlo.proto, openxla/xla:xla/xla_data.proto
 """
@@ -22,8 +23,12 @@ def read_group_size(one: hlo_pb2.HloInstruction) -> int | None:
     listed = one.collective_device_list.replica_groups or one.replica_groups
     if listed:
         return max(len(group.replica_ids) for group in listed) or None
-    iota = one.collective_device_list.iota_replica_group_list.num_devices_per_group
-    return iota or _mesh_size(one.mesh_axes_replica_group_list)
+    return _iota(one).num_devices_per_group or _mesh_size(one.mesh_axes_replica_group_list)
+
+
+def _iota(one: hlo_pb2.HloInstruction) -> hlo_pb2.CollectiveDeviceList.Iota:
+    listed = one.collective_device_list.iota_replica_group_list
+    return listed if listed.num_devices_per_group else one.iota_replica_group_list
 
 
 def _mesh_size(groups: hlo_pb2.MeshReplicaGroups) -> int | None:
@@ -38,7 +43,7 @@ def read_groups(one: hlo_pb2.HloInstruction) -> tuple[tuple[int, ...], ...]:
     listed = one.collective_device_list.replica_groups or one.replica_groups
     if listed:
         return tuple(tuple(group.replica_ids) for group in listed)
-    iota = one.collective_device_list.iota_replica_group_list
+    iota = _iota(one)
     if iota.num_devices_per_group:
         dimensions, order = list(iota.iota_reshape_dims), list(iota.iota_transpose_perm)
         size = iota.num_replica_groups * iota.num_devices_per_group
