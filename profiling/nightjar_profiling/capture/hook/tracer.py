@@ -133,7 +133,7 @@ class Tracer:
 
     def listen_to_compiler(self) -> None:
         """Notes from now on when JAX traces, lowers and compiles, and which function; also outside the traced steps."""
-        monitoring = sys.modules["jax._src.monitoring"]
+        monitoring = sys.modules.get("jax._src.monitoring")
 
         def note(event: str, duration_s: float, **about: Any) -> None:
             phase = event.rpartition("/")[2]
