@@ -134,6 +134,9 @@ class Tracer:
     def listen_to_compiler(self) -> None:
         """Notes from now on when JAX traces, lowers and compiles, and which function; also outside the traced steps."""
         monitoring = sys.modules.get("jax._src.monitoring")
+        register = getattr(monitoring, "register_event_duration_secs_listener", None)
+        if register is None:  # another JAX
+            return
 
         def note(event: str, duration_s: float, **about: Any) -> None:
             phase = event.rpartition("/")[2]
@@ -143,8 +146,7 @@ class Tracer:
                 name, thread = str(about.get("fun_name", "")), threading.get_native_id()
                 self.compiles.append(json.dumps([phase, name, thread, time.time_ns() - took_ns, took_ns]))
 
-        with contextlib.suppress(AttributeError):  # a JAX without it
-            monitoring.register_event_duration_secs_listener(note)
+        register(note)
 
     def at_exit(self) -> None:
         """The program ends: the trace does too, and the notes say which steps there were."""
