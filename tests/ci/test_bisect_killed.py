@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 
 from nightjar_ci.bisect.state import read_probes
 from tests.ci.test_bisect_command import answer, program, rungs, state
+from tests.ci.test_executors_docker import IMAGE, calls, real_image
 
-__all__ = ["state"]
+__all__ = ["calls", "real_image", "state"]
 
 SLOW = """
 import pathlib, subprocess, time
@@ -75,3 +77,37 @@ def test_a_killed_bisection_leaves_no_test_running_and_the_same_command_goes_on(
     assert answer(*arguments)["tests"] == len(after)
     assert len(read_probes(folder)) == len(after)
     assert not any(map(lives, find_pids(state)))
+
+
+def start_in(image: str, tmp_path: Path, *test: str) -> subprocess.Popen[bytes]:
+    """A bisection whose tests run in containers of an image."""
+    options = ["--rungs", str(rungs(tmp_path)), "--environment", f"image:{image}", "--executor", "docker"]
+    command = [sys.executable, "-m", "nightjar_ci", "bisect", *options, "--workers", "1", "--", *test]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_when_a_bisection_is_killed_the_engine_is_asked_to_kill_its_container(tmp_path: Path, calls: Path) -> None:
+    def asked(verb: str) -> list[list[str]]:
+        lines = calls.read_text().splitlines(keepends=True) if calls.exists() else []
+        return [call for line in lines if line.endswith("\n") and (call := json.loads(line))[0] == verb]
+
+    first = start_in(IMAGE, tmp_path, "sleep", "60")
+    assert wait_for(lambda: bool(asked("run")))
+    name = asked("run")[0][asked("run")[0].index("--name") + 1]
+    assert wait_for((calls.parent / name).exists)
+    first.kill()
+    first.wait()
+    assert wait_for(lambda: ["kill", name] in asked("kill"))
+
+
+@pytest.mark.docker
+def test_a_real_container_does_not_outlive_a_bisection_that_was_killed(tmp_path: Path, real_image: str) -> None:
+    def containers() -> list[str]:
+        listing = ["docker", "ps", "--all", "--quiet", "--filter", f"ancestor={real_image}"]
+        return subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
+
+    first = start_in(real_image, tmp_path, "/bin/sleep", "600")
+    assert wait_for(lambda: bool(containers()))
+    first.kill()
+    first.wait()
+    assert wait_for(lambda: not containers())
