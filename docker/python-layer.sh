@@ -89,8 +89,18 @@ finish() { # FOLDER that becomes / of the image
     PYTHONHASHSEED=0 python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -s "$1" -p / "$1$PREFIX/lib"
   fi
   rm -f "$1$PREFIX/.lock" # uv's, and writable by everybody
+  forget_times "$1"
   [ ! -d "$1$PREFIX" ] || chmod -R a+rX "$1$PREFIX"
   find "$1" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+}
+
+# What uv made of a source tree or of a wheel in a folder names when that was made.
+forget_times() { # FOLDER
+  local note
+  find "$1" -path '*.dist-info/uv_cache.json' | while read -r note; do
+    sed -i '/\/uv_cache[.]json,/d' "$(dirname "$note")/RECORD"
+    rm "$note"
+  done
 }
 
 case $1 in

@@ -78,6 +78,11 @@ def test_no_file_of_the_environment_is_newer_than_the_pinned_date(run: Runner) -
     assert run("find", "/opt/nightjar", "-newermt", f"@{epoch}").split() == []
 
 
+def test_no_note_of_the_installer_names_the_time_of_its_build(run: Runner) -> None:
+    assert run("find", "/opt/nightjar", "-name", "uv_cache.json").split() == []
+    assert run("sh", "-c", "grep -l uv_cache.json /opt/nightjar/lib/*/site-packages/*/RECORD || true").split() == []
+
+
 def test_cuda_libraries_are_as_new_as_those_that_jax_was_compiled_against(run: Runner, image: Image) -> None:
     if "cuda" not in image.tag:
         pytest.skip("the image has no CUDA")
