@@ -115,11 +115,12 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return run
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_an_image_is_pushed_published_listed_and_pulled(
-    client: DockerClient, registry: Registry, image: str, images: Command, tmp_path: Path
+    client: DockerClient, registry: Registry, image: str, images: Command, tmp_path: Path, compression: str
 ) -> None:
-    to = f"{registry.host}/journey"
-    push = ["push", "tiny", "--to", to, "--date", DAY]
+    to = f"{registry.host}/journey-{compression}"
+    push = ["push", "tiny", "--to", to, "--date", DAY, "--compression", compression]
     refused = images(*push)
     assert refused.returncode == 0, refused.stderr
     assert f"{NAME}-{DAY} is not published: linux/amd64 has no test report." in refused.stdout
