@@ -51,7 +51,7 @@ class Tracer:
         self.annotation: str | None = None  # name of the annotation that started the trace
         self.session: Any = None  # jaxlib's, of a JAX whose own trace takes no options
         self.lock = threading.RLock()
-        self.measuring = False  # what is compiled for that is not the program's
+        self.listening = True  # to the compiler; what measuring the peak compiles is not the program's
         self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
         self.notes: dict[str, Any] = {"pid": self.pid, "state": self.state, "error": None, "seen": None, "traced": None}
         self.write_notes()
@@ -82,9 +82,9 @@ class Tracer:
                 self.describe()
                 self.end()
                 if os.environ.get("NIGHTJAR_CAPTURE_PEAK"):
-                    self.measuring = True
+                    self.listening = False
                     self.notes["peak"] = measure_peak()
-                    self.measuring = False
+                    self.listening = True
                 self.finish(reason)
             except Exception as error:
                 self.finish(f"the trace did not end: {error}")
@@ -141,7 +141,7 @@ class Tracer:
         def note(event: str, duration_s: float, **about: Any) -> None:
             phase = event.rpartition("/")[2]
             known = phase.removesuffix("_duration") in COMPILE_PHASES
-            if known and not self.measuring and len(self.compiles) < MOST_COMPILES:
+            if known and self.listening and len(self.compiles) < MOST_COMPILES:
                 took_ns = int(duration_s * 1e9)
                 name, thread = str(about.get("fun_name", "")), threading.get_native_id()
                 self.compiles.append(json.dumps([phase, name, thread, time.time_ns() - took_ns, took_ns]))
@@ -155,7 +155,8 @@ class Tracer:
             self.write_notes()
 
     def disarm(self) -> None:
-        """Leaves nothing to do at the program's end."""
+        """Leaves nothing to do at the program's end, and notes no more."""
+        self.listening = False
         atexit.unregister(self.stop)
         atexit.unregister(self.at_exit)
 
