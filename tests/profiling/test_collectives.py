@@ -140,6 +140,23 @@ def test_devices_without_a_common_collective_are_not_aligned() -> None:
     assert estimate_clocks(tables(collectives=rows).collectives).is_empty()
 
 
+def test_a_device_that_shares_no_group_with_the_first_is_aligned_by_one_that_does() -> None:
+    clocks_ns = (0, 100, 2000, 30000)  # pairs along one axis of a mesh and along the other: 0-1, 2-3, 0-2, 1-3
+    rows = [
+        collective(name, 50 * execution + clocks_ns[rank], 10, rank=rank, execution=execution, group=group)
+        for name, groups in (("all-reduce.1", (0, 0, 1, 1)), ("all-reduce.2", (0, 1, 0, 1)))
+        for rank, group in enumerate(groups)
+        for execution in range(3)
+    ]
+    found = estimate_clocks(tables(collectives=rows).collectives)
+    assert found.select("rank", "offset_ns", "residual_ns").rows() == [
+        (0, 0, 0),
+        (1, -100, 0),
+        (2, -2000, 0),
+        (3, -30000, 0),
+    ]
+
+
 def test_the_rank_that_all_others_wait_for_is_the_straggler() -> None:
     rows = [
         collective("all-reduce.1", 0, 10 if rank == 2 else 50 + rank, rank=rank, execution=n, group_size=3)
