@@ -1,7 +1,8 @@
 """Where does an interrupted run continue? Saves and restores state, data position and history with Orbax.
 
 In: a folder. Out: after a restart, the next step computes bit for bit what it would have computed. A folder that holds
-the checkpoint of another run (other config, seed or data) is refused; the number of steps and the mesh may differ.
+the checkpoint of another run (other config, seed or data) is refused, and one that is damaged or was written by a newer
+Nightjar; the number of steps and the mesh may differ.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import orbax.checkpoint as ocp
 from nightjar_models.config import Scalar
 from nightjar_models.errors import InputError, OutputError
 from nightjar_models.step import State
+
+FORMAT = 1  # of what is saved; raised whenever an older Nightjar would read it wrongly
 
 
 @dataclasses.dataclass(slots=True)
@@ -72,11 +75,16 @@ class Checkpoints:
         """The newest checkpoint, laid out as `abstract` says; None where there is none.
 
         Raises:
-            InputError: it belongs to another run.
+            InputError: it belongs to another run, is damaged, or was written by a newer Nightjar.
         """
         if self._manager is None or (step := self._manager.latest_step()) is None:
             return None
-        about = self._manager.restore(step, args=ocp.args.Composite(about=ocp.args.JsonRestore()))["about"]
+        about = self._read(step, about=ocp.args.JsonRestore())
+        if (found := about.get("format", 1)) > FORMAT:
+            raise InputError(
+                f"{self._folder / str(step)}: holds a checkpoint of format {found}, expected {FORMAT} or older.",
+                "continue it with the newer Nightjar that wrote it, or choose another --out",
+            )
         differing = [name for name, value in self._identity.items() if about["identity"].get(name) != value]
         if differing:
             name = differing[0]
@@ -85,7 +93,7 @@ class Checkpoints:
                 f"expected {self._identity[name]!r}.",
                 "choose another --out, or remove the folder",
             )
-        state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))["state"]
+        state = self._read(step, state=ocp.args.StandardRestore(abstract))
         return Restored(state, about["position"], History(**about["history"]))
 
     def is_due(self, step: int, last: bool) -> bool:
@@ -99,10 +107,27 @@ class Checkpoints:
             OutputError: the folder cannot be written.
         """
         assert self._manager is not None, "is_due says no where nothing is saved"
-        about = {"identity": self._identity, "position": position, "history": dataclasses.asdict(history)}
+        about = {
+            "format": FORMAT,
+            "identity": self._identity,
+            "position": position,
+            "history": dataclasses.asdict(history),
+        }
         args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
         manager = self._manager
         self._guard(lambda: manager.save(step, args=args))
+
+    def _read(self, step: int, **item: Any) -> Any:
+        """One item of a checkpoint."""
+        assert self._manager is not None, "restore looked for a checkpoint"
+        try:
+            return self._manager.restore(step, args=ocp.args.Composite(**item))[next(iter(item))]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise InputError(
+                f"{self._folder / str(step)}: the checkpoint cannot be read: {reason}.",
+                "it is damaged: remove the folder to train from the start, or choose another --out",
+            ) from error
 
     def _guard(self, action: Any) -> Any:
         try:

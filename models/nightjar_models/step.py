@@ -23,7 +23,7 @@ from nightjar_models.config import TrainConfig
 from nightjar_models.models.stack import LAYERS
 from nightjar_models.precision import Fp8Scaling
 from nightjar_models.sharding import batch_sharding, parameter_sharding, split, use_mesh
-from nightjar_models.tasks import Scores, Task
+from nightjar_models.tasks import Scores, Task, check_axes
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
 WEIGHT = "weight"  # a score that is none: over how much the others are means, where batches differ in it
@@ -85,8 +85,9 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     """Joins model, optimizer and mesh.
 
     Raises:
-        InputError: a parameter or the batch cannot be split evenly over the mesh.
+        InputError: a parameter or the batch cannot be split evenly over the mesh, or the model has no use for an axis.
     """
+    check_axes(config, mesh)
     graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
     paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
     shardings = [
@@ -176,7 +177,11 @@ def accumulate_gradients(
 
     def add(total: Any, piece: Batch) -> tuple[Any, None]:
         (value, weight), gradients = gradient(parameters, piece)
-        return jax.tree.map(lambda sum, part: sum + weight * part, total, (value, 1.0, gradients)), None
+
+        def weigh(sum: Array, part: Array | float) -> Array:  # the mean over nothing is NaN, and counts for nothing
+            return sum + jnp.where(weight > 0, weight * part, 0)
+
+        return jax.tree.map(weigh, total, (value, 1.0, gradients)), None
 
     zero = (jnp.zeros(()), jnp.zeros(()), [jnp.zeros_like(parameter) for parameter in parameters])
     (value, weight, gradients), _ = jax.lax.scan(add, zero, pieces)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute.norm=ffi"
+LONG = ("model.length=64", "batch_size=16")  # a stream has more bytes than a layer's parameters
 CASES = [  # one traced layer each, where nothing speaks for two: most of the time here goes to the compiler
     ["gpt_tiny", "dp1", SCAN],
     ["gpt_tiny", "dp2.sp2.tp2"],
@@ -20,7 +21,17 @@ CASES = [  # one traced layer each, where nothing speaks for two: most of the ti
     ["llama_tiny", "ep2.sp2.tp2", SCAN, RING, FFI],
     ["vit_tiny", "dp1", SCAN],
     ["vit_tiny", "pp2.ep2.sp2", SCAN],
+    ["moe_tiny", "dp1", SCAN],
+    ["moe_tiny", "ep2.fsdp2.sp2", SCAN],
+    ["t5_tiny", "dp1", SCAN],
+    ["t5_tiny", "fsdp2.sp2.tp2", SCAN],
+    ["diffusion_tiny", "dp1", SCAN],
+    ["diffusion_tiny", "dp4.tp2", SCAN],
+    ["vae_tiny", "dp1", SCAN],
+    ["vae_tiny", "dp4.tp2", SCAN],
 ]
+KEPT = ["llama_tiny", "fsdp8", SCAN, *LONG]
+FORGOTTEN = ["llama_tiny", "fsdp8", "forgotten", SCAN, *LONG]
 UNFIT = {
     ("gpt_tiny", "pp2"): "--mesh: pp2 splits scanned layers. Hint: add --set compute.scan_layers=true",
     ("gpt_tiny", "pp4", SCAN): "has layers 2, expected a multiple of the mesh's pipeline (4)",
@@ -28,6 +39,18 @@ UNFIT = {
     ("gpt_tiny", "tp8"): "expected a multiple of the mesh's tensor (8)",
     ("gpt_tiny", "ep6"): "batch_size: expected a multiple of data x fsdp x expert (6), found 16",
     ("gpt_tiny", "dp16"): "--mesh dp16: expected at least 16 cpu devices, found 8",
+    (
+        "moe_tiny",
+        "pp2",
+        SCAN,
+    ): "--mesh: pp2: moe_tiny has nothing to split over pipeline; expected axes of dp, fsdp, tp, sp",
+    ("t5_tiny", "pp2", SCAN): "t5_tiny has nothing to split over pipeline",
+    (
+        "diffusion_tiny",
+        "sp2",
+    ): "diffusion_tiny has nothing to split over sequence; expected axes of dp, fsdp, tp, ep. Hint:",
+    ("vae_tiny", "dp2.fsdp2.tp2"): "vae_tiny over data, fsdp and tensor at once has wrong gradients",
+    ("vae_tiny", "pp2"): "vae_tiny has nothing to split over pipeline",
     ("gpt_tiny", "pp2", SCAN, "compute.microbatches=3"): "expected a multiple of compute.microbatches (3), found 16",
 }
 # float32 sums over 16 x 16 positions in another order; 4e-7 was the most that was seen
@@ -42,7 +65,7 @@ def runs() -> Any:
         [sys.executable, "-m", "tests.models.eight_meshes"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        input=json.dumps([*CASES, *UNFIT]),
+        input=json.dumps([*CASES, KEPT, FORGOTTEN, *UNFIT]),
         capture_output=True,
         text=True,
         check=False,
@@ -67,6 +90,17 @@ def test_each_axis_brings_its_collective(runs: Any) -> None:
     split, staged = (runs[" ".join(case)]["collectives"] for case in (CASES[1], CASES[2]))
     assert split["all-gather"]["count"] > 0  # keys and values of all positions
     assert staged["collective-permute"]["count"] > 2  # from stage to stage, and around the ring
+
+
+@pytest.mark.slow
+def test_scanned_layers_gather_parameters_and_not_examples(runs: Any) -> None:
+    kept, forgotten = (runs[" ".join(case)] for case in (KEPT, FORGOTTEN))
+    assert kept["losses"] == pytest.approx(forgotten["losses"], rel=TOLERANCE)
+    # Each parameter once forward and once backward at most; without the constraint it is twenty times their bytes.
+    assert kept["collectives"]["all-gather"]["bytes"] <= 2 * kept["parameter_bytes"]
+    assert kept["collectives"].keys() == {"all-gather", "all-reduce"}
+    assert kept["collectives"]["all-reduce"]["bytes"] <= 2 * kept["parameter_bytes"]
+    assert forgotten["collectives"]["all-gather"]["bytes"] > 10 * kept["parameter_bytes"]
 
 
 @pytest.mark.slow

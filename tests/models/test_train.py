@@ -120,6 +120,29 @@ def test_a_checkpoint_of_another_run_is_refused(config: TrainConfig, folder: Pat
         train(config, seed=1, mesh=ONE, out=folder)
 
 
+@pytest.mark.usefixtures("part")
+def test_a_checkpoint_of_a_newer_nightjar_is_refused(config: TrainConfig, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    about = tmp_path / "copy" / "checkpoints" / "4" / "about" / "metadata"
+    about.write_text(about.read_text().replace('"format": 1', '"format": 9'))
+    with pytest.raises(InputError, match=r"checkpoints/4: holds a checkpoint of format 9, expected 1 or older"):
+        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
+
+
+@pytest.mark.usefixtures("part")
+def test_a_damaged_checkpoint_is_refused(config: TrainConfig, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    saved = tmp_path / "copy" / "checkpoints" / "4"
+    for path in (saved / "state").rglob("*"):
+        if path.is_file() and path.stat().st_size > 10_000:
+            path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"checkpoints/4: the checkpoint cannot be read"):
+        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
+    (saved / "about" / "metadata").write_text("{")
+    with pytest.raises(InputError, match=r"checkpoints/4: the checkpoint cannot be read"):
+        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
+
+
 @pytest.mark.slow
 def test_vit_learns_most_digits_within_a_hundred_steps(tmp_path: Path) -> None:
     short = override(vit_tiny(), ["steps=100", "schedule_steps=100"])

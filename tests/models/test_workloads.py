@@ -138,6 +138,30 @@ def test_the_linear_denoiser_of_gaussian_numbers_has_the_error_of_theory(varianc
     assert noised.linear_loss(train, train, copies) == pytest.approx(expected, rel=0.1)
 
 
+def test_a_microbatch_of_padding_alone_counts_for_nothing() -> None:
+    def loss(parameters: list[jax.Array], batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        weight = batch["counted"].sum()
+        return (jnp.square(batch["x"] @ parameters[0]) * batch["counted"]).sum() / weight, weight
+
+    batch = {
+        "x": jax.random.normal(jax.random.key(0), (4, 3)),
+        "counted": jnp.array([1.0, 0, 1, 0]),
+    }  # every second one
+    (one, gradients), (other, accumulated) = (
+        accumulate_gradients(loss, [jnp.arange(3.0)], batch, number)  # type: ignore[arg-type]
+        for number in (1, 2)
+    )
+    assert float(other) == pytest.approx(float(one), rel=1e-5)
+    np.testing.assert_allclose(accumulated[0], gradients[0], rtol=1e-5)
+
+
+def test_targets_of_padding_alone_have_no_loss() -> None:
+    sizes = T5Config(vocabulary=72, length=4, target_length=4, width=8, layers=1, heads=2, head_width=4, feed_forward=8)
+    batch = {"source": jnp.array([[5, 1, 0, 0]]), "target": jnp.zeros((1, 4), jnp.int32)}
+    scores = nnx.jit(t5.measure)(t5.T5(sizes, Compute(), nnx.Rngs(0)), batch)
+    assert (float(scores["loss"]), float(scores["weight"])) == (0, 0)
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulated_gradients_are_weighted_as_in_the_whole_batch(parts: int) -> None:
     def loss(parameters: list[jax.Array], batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -177,7 +177,7 @@ def bucket(distance: Int[Array, "Q P"], buckets: int, farthest: int, *, both_way
 def measure(model: T5, batch: Mapping[str, Array]) -> dict[str, Float[Array, ""]]:
     """The mean negative log likelihood of each symbol of the target, in nats, as `loss`; the share of right ones.
 
-    Both are means over the symbols that are not padding; `weight` is how many there are.
+    Both are means over the symbols that are not padding, zero where there are none; `weight` is how many there are.
     """
     target = batch["target"]
     logits = model(batch["source"], target)
@@ -185,7 +185,7 @@ def measure(model: T5, batch: Mapping[str, Array]) -> dict[str, Float[Array, ""]
     weight = counted.sum()
     right = (logits.argmax(axis=-1) == target) * counted
     return {
-        "loss": (cross_entropy(logits, target) * counted).sum() / weight,
-        "accuracy": right.sum() / weight,
+        "loss": (cross_entropy(logits, target) * counted).sum() / jnp.maximum(weight, 1),
+        "accuracy": right.sum() / jnp.maximum(weight, 1),
         "weight": weight,
     }
