@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from nightjar_ci.bisect.follow import Follower
 from nightjar_ci.bisect.state import read_probes
 from tests.ci.test_bisect_command import answer, program, rungs, state
 from tests.ci.test_executors_docker import IMAGE, calls, real_image
@@ -111,3 +114,10 @@ def test_a_real_container_does_not_outlive_a_bisection_that_was_killed(tmp_path:
     first.kill()
     first.wait()
     assert wait_for(lambda: not containers())
+
+
+def test_an_interrupted_bisection_says_that_it_can_go_on() -> None:
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt), Follower(Console(file=stream)):
+        raise KeyboardInterrupt
+    assert "the same command goes on" in stream.getvalue()

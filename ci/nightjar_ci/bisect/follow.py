@@ -34,6 +34,8 @@ class Follower:
     ) -> None:
         if self._status is not None:
             self._status.stop()
+        if kind is KeyboardInterrupt:
+            self._console.print("interrupted; the same command goes on from here")
 
     def say(self, line: str) -> None:
         """Something begins, or a test has written a line."""
