@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "adapt": "Make a result of what another program wrote.",
         "store": "Print what the store remembers: nights, the measures of a cell, or the history of one.",
         "query": "Ask the store in SQL.",
-        "site": "Write the status page of the nights: what is red, since when, badges and feeds.",
+        "site": "Write the status page of the nights: what is red, since when, badges, feeds, the support matrix.",
         "schema": "Print the JSON Schema of a file format.",
         "images": "Build and test the image tree.",
     }

@@ -68,6 +68,7 @@ def test_a_trained_model_leaves_the_measures_that_the_gates_judge(trained: RunRe
     assert len(step_time.values) == 4
     measured = {sample.name: sample for sample in trained.samples}
     assert {"step_time", "throughput", "compile_time", "peak_memory"} <= set(measured)
+    assert measured.pop("input_wait").values[0] >= 0  # none where the batch was there before the step had ended
     assert all(value > 0 for sample in measured.values() for value in sample.values)
     assert "data_digest" in trained.config
 
