@@ -89,6 +89,11 @@ def test_a_missing_or_endless_metric_cannot_tell(stdout: str, tmp_path: Path) ->
     assert "time" in reading.why
 
 
+def test_a_metric_of_another_name_is_named(tmp_path: Path) -> None:
+    reading = read(Metric(better="lower", name="time"), tmp_path, "step=1 us_per_turn=0.5\nstep=2 us_per_turn=0.4\n")
+    assert reading.why == "it printed no time=VALUE, but step, us_per_turn"
+
+
 def test_a_metric_of_a_test_that_failed_is_not_trusted(tmp_path: Path) -> None:
     assert read(Metric(better="lower", name="time"), tmp_path, "time=1\n", exit_code=1).answer == "cannot_tell"
 

@@ -24,6 +24,7 @@ from nightjar_ci.record import Better, RunRecord
 SKIP_EXIT_CODE = 125  # git-bisect(1): "the current source code cannot be tested"
 _SHELL = (126, 127)  # POSIX: a command that cannot be run, or is not found
 _MOST_LOG_BYTES = 64 * 2**20
+_NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 
 BadToo = Literal["crash", "timeout", "import"]
 BAD_TOO: tuple[BadToo, ...] = ("crash", "timeout", "import")
@@ -146,7 +147,9 @@ class Metric:
         if value is None:
             value = self._in_log(folder)
         if value is None:
-            return Reading(answer="cannot_tell", why=f"it printed no {self._described}")
+            printed = _names_in(_read_log(folder)) if self.pattern is None else []
+            instead = f", but {', '.join(printed[:5])}" if printed else ""
+            return Reading(answer="cannot_tell", why=f"it printed no {self._described}{instead}")
         if not math.isfinite(value):
             return Reading(answer="cannot_tell", why=f"{self._described} is {value}")
         return Reading(value=value)
@@ -165,18 +168,26 @@ class Metric:
         return curve.values[-1] if curve is not None and curve.values else None
 
     def _in_log(self, folder: Path) -> float | None:
-        number = r"[-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
-        pattern = self.pattern or rf"(?<![\w.]){re.escape(self.name or '')}\s*[=:]\s*({number})(?![\w])"
-        try:
-            with (folder / STDOUT).open("rb") as file:
-                text = file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace")
-        except OSError:
-            return None
-        found = [match[1] for match in re.finditer(pattern, text, re.MULTILINE | re.IGNORECASE)]
+        pattern = self.pattern or rf"(?<![\w.]){re.escape(self.name or '')}\s*[=:]\s*({_NUMBER})(?![\w])"
+        found = [match[1] for match in re.finditer(pattern, _read_log(folder), re.MULTILINE | re.IGNORECASE)]
         try:
             return float(found[-1].replace(",", "")) if found else None
         except ValueError:
             return None
+
+
+def _names_in(text: str) -> list[str]:
+    """The names of all numbers that were printed, each once."""
+    found = re.finditer(rf"(?<![\w.])([A-Za-z_][\w.]*)\s*[=:]\s*{_NUMBER}(?![\w])", text, re.IGNORECASE)
+    return list(dict.fromkeys(match[1] for match in found))
+
+
+def _read_log(folder: Path) -> str:
+    try:
+        with (folder / STDOUT).open("rb") as file:
+            return file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def check_pattern(pattern: str) -> None:
