@@ -10,7 +10,6 @@ from pathlib import Path
 
 from nightjar_ci.errors import InputError
 
-PYPI = "pypi.org"
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")  # the first that is set is the one
 
 
@@ -26,7 +25,7 @@ class Settings:
         docker_config_dir: where `docker login` leaves passwords of registries.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         cache_dir: what can be had again, such as resolutions of past nights.
-        index_url: the package index that uv asks; it may hold a password.
+        index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
     """
 
     state_dir: Path
@@ -36,7 +35,7 @@ class Settings:
     docker_config_dir: Path
     slurm_options: tuple[str, ...] = ()
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
-    index_url: str = field(default=f"https://{PYPI}/simple", repr=False)
+    index_url: str | None = field(default=None, repr=False)
 
     @property
     def bisections_dir(self) -> Path:
@@ -84,7 +83,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         docker_options=_read_options(environ, "NIGHTJAR_DOCKER_OPTIONS"),
         cache_dir=find_cache_dir(environ),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
-        index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), f"https://{PYPI}/simple"),
+        index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
     )
 
 

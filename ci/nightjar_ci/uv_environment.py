@@ -209,6 +209,19 @@ def _make(
         run_uv(text, *into, "--no-deps", *sources)
 
 
+def find_index() -> str:
+    """The package index that uv asks: of its own configuration on this machine, or the one that it knows itself.
+
+    Raises:
+        EnvironmentFailedError: uv is missing, or knows none.
+    """
+    said = run_uv("", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
+    found = re.search(r"^--index-url (\S+)$", said, re.MULTILINE)
+    if found is None:
+        raise EnvironmentFailedError("uv knows no package index.", "UV_DEFAULT_INDEX names one")
+    return found[1]
+
+
 def run_uv(text: str, *arguments: str, stdin: str = "") -> str:
     """Runs uv to its end and returns its stdout.
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nightjar_ci.environments import Environments, parse_environment, prepare
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import read_settings
-from nightjar_ci.uv_environment import explain_failure, freeze, override, parse_requirements
+from nightjar_ci.uv_environment import explain_failure, find_index, freeze, override, parse_requirements
 
 SAID = """error: No solution found when resolving dependencies
   cause: Because flax==0.12.8 depends on jax>=0.10.0 and you require flax==0.12.8, we can conclude that you require
@@ -161,6 +161,13 @@ def test_a_machine_without_uv_is_told_so(uv_log: Path, monkeypatch: pytest.Monke
     with pytest.raises(EnvironmentFailedError, match="no uv command") as caught:
         prepare("uv:jax==0.1")
     assert caught.value.hint == "pip install uv"
+
+
+def test_uv_tells_the_index_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://packages.example/all")
+    assert find_index() == "https://packages.example/all"
+    monkeypatch.delenv("UV_DEFAULT_INDEX")
+    assert find_index().startswith(("https://", "http://", "file://"))
 
 
 @pytest.mark.slow

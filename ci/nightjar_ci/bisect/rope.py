@@ -25,7 +25,7 @@ from nightjar_ci.bisect.workshop import OnLine
 from nightjar_ci.errors import InputError
 from nightjar_ci.record import Better
 from nightjar_ci.settings import Settings
-from nightjar_ci.uv_environment import freeze
+from nightjar_ci.uv_environment import find_index, freeze
 from nightjar_ci.web.http import hide_passwords
 
 
@@ -158,8 +158,14 @@ def _rope_of_packages(
         "new": str(sorted(new.items())),
         "base": str((base.wanted, sorted(base.pins.items()), sorted(base.folders.items()), base.python, base.dated)),
     }
-    make = partial(make_package_ladder, old, new, base, settings.index_url, on_line)
+    make = partial(_climb_packages, old, new, base, settings, on_line)
     return Rope(described=described, find=find, make=make)
+
+
+def _climb_packages(
+    old: Mapping[str, str], new: Mapping[str, str], base: Base, settings: Settings, on_line: OnLine
+) -> Ladder:
+    return make_package_ladder(old, new, base, settings.index_url or find_index(), on_line)
 
 
 def _images(asked: Asked, settings: Settings, on_line: OnLine) -> Rope:

@@ -27,6 +27,7 @@ import numpy as np
 
 from nightjar_ci.adapters.benchmarks import read_asv
 from nightjar_ci.settings import read_settings
+from nightjar_ci.uv_environment import find_index
 from nightjar_ci.web.http import HttpError, get
 from tests.bench.gate.noise import Array
 
@@ -48,7 +49,7 @@ def read_otava() -> list[Array]:
         HttpError, ValueError: there is no index, or it does not list the distribution.
     """
     name, version, pattern = OTAVA
-    index = read_settings().index_url.rstrip("/")
+    index = (read_settings().index_url or find_index()).rstrip("/")
     address = f"{index}/{name}/"
     page = get(address, accept="text/html")[0].decode()
     link = re.search(rf'href="([^"#]*{re.escape(version)}\.tar\.gz)', page)
