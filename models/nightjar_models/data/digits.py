@@ -69,9 +69,12 @@ def load() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     return (found.images / (_BRIGHTEST / 2) - 1).astype(np.float32), found.target.astype(np.int32)
 
 
-def shift(example: Example, rng: np.random.Generator) -> Example:
-    """Moves the image by up to one pixel each way; without it the model learns the 1,413 training images by heart."""
-    down, right = rng.integers(0, 3, size=2)
-    padded = np.pad(example["image"], ((1, 1), (1, 1), (0, 0))[: example["image"].ndim], constant_values=BACKGROUND)
-    rows, columns = example["image"].shape[:2]
-    return {**example, "image": padded[down : down + rows, right : right + columns]}
+def shift(batch: Example, rng: np.random.Generator) -> Example:
+    """Moves each image by up to one pixel each way; without it the model learns the 1,413 training images by heart."""
+    images = batch["image"]
+    count, rows, columns = images.shape[:3]
+    down, right = rng.integers(0, 3, size=(2, count, 1, 1))
+    padded = np.full((count, rows + 2, columns + 2, *images.shape[3:]), BACKGROUND, images.dtype)
+    padded[:, 1:-1, 1:-1] = images
+    which = np.arange(count)[:, None, None]
+    return {**batch, "image": padded[which, down + np.arange(rows)[:, None], right + np.arange(columns)]}

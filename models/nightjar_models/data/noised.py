@@ -67,9 +67,9 @@ def spell(length: int) -> NDArray[np.int32]:
     return np.array([list(name.encode().ljust(length, b"\0")) for name in NAMES], np.int32)
 
 
-def draw_key(example: Example, rng: np.random.Generator) -> Example:
+def draw_keys(batch: Example, rng: np.random.Generator) -> Example:
     """A new key for each time that an example is seen."""
-    return {**example, "key": rng.integers(0, 2**32, size=2, dtype=np.uint32)}
+    return {**batch, "key": rng.integers(0, 2**32, size=batch["key"].shape, dtype=np.uint32)}
 
 
 def pixel_loss(train: NDArray[np.float64], held_out: NDArray[np.float64]) -> float:
@@ -98,4 +98,4 @@ def linear_loss(train: NDArray[np.float64], held_out: NDArray[np.float64], copie
 
 def _with_keys(data: Data, text_length: int | None, trivial: dict[str, float]) -> Data:
     train, held_out = Keyed(data.train, text_length), Keyed(data.held_out, text_length)
-    return dataclasses.replace(data, train=train, held_out=held_out, augment=draw_key, trivial=trivial)
+    return dataclasses.replace(data, train=train, held_out=held_out, augment=draw_keys, trivial=trivial)

@@ -2,12 +2,18 @@
 
 In: examples by index, a seed and a batch size. Out: a Grain iterator over batches, whose `get_state` and `set_state`
 hold the position.
+
+A batch is one element to Grain, and NumPy fetches and augments all of its examples at once. One by one, Grain's shuffle
+and batch take 34 us of CPU for each example before anything is read: 2.2 ms for a batch of 64, a sixth of the time that
+the smallest vision transformer computes with it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -19,6 +25,8 @@ from nightjar_models.errors import InputError
 
 Example = Mapping[str, NDArray[Any]]
 Index = int | NDArray[np.int64]
+
+WRITTEN_DOWN = 100_000  # examples whose order is made at once; for three million that takes 0.2 s and 25 MB
 
 
 class Examples(Protocol):
@@ -38,7 +46,7 @@ class Data:
     Attributes:
         train: examples, drawn in shuffled epochs.
         held_out: examples that are never trained on, read once in order.
-        augment: changes a training example at random; None leaves it as it is.
+        augment: changes each example of a training batch at random; None leaves them as they are.
         digest: of all bytes of both; equal digests mean equal data.
         trivial: what the best of the trivial answers scores on `held_out`, by metric.
     """
@@ -58,6 +66,37 @@ def digest(*arrays: NDArray[Any]) -> str:
     return found.hexdigest()[:16]
 
 
+class Batches:
+    """Training batches by number, without an end: one shuffled epoch behind the other, cut into batches."""
+
+    def __init__(self, data: Data, batch_size: int, seed: int) -> None:
+        self._data, self._batch_size, self._seed = data, batch_size, seed
+        self._permute = functools.lru_cache(maxsize=2)(self._draw)  # a batch may end one epoch and begin the next
+        self._shuffled = grain.MapDataset.range(len(data.train)).seed(seed).shuffle().repeat()
+
+    def __len__(self) -> int:
+        """More than anyone will read."""
+        return sys.maxsize
+
+    def __getitem__(self, number: int) -> Example:
+        """One batch, the same whenever it is asked for."""
+        places = range(number * self._batch_size, (number + 1) * self._batch_size)
+        batch = self._data.train[np.array([self._shuffle(place) for place in places])]
+        if self._data.augment is None:
+            return batch
+        return self._data.augment(batch, np.random.default_rng([self._seed, 1, number]))
+
+    def _shuffle(self, place: int) -> int:
+        """Which example comes at this place of all epochs: Grain's pseudorandom order, or a permutation."""
+        count = len(self._data.train)
+        if count > WRITTEN_DOWN:
+            return int(self._shuffled[place])
+        return int(self._permute(place // count)[place % count])
+
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
+        return np.random.default_rng([self._seed, 0, epoch]).permutation(len(self._data.train))
+
+
 def train_batches(data: Data, batch_size: int, seed: int) -> grain.DatasetIterator[dict[str, NDArray[Any]]]:
     """Endless batches; each epoch in its own shuffled order. The examples lie in memory, so no thread reads ahead.
 
@@ -68,11 +107,8 @@ def train_batches(data: Data, batch_size: int, seed: int) -> grain.DatasetIterat
         raise InputError(
             "the training data is empty: expected at least one example.", "shorten model.length with --set"
         )
-    dataset = grain.MapDataset.source(data.train).seed(seed).shuffle().repeat()
-    if data.augment is not None:
-        dataset = dataset.random_map(data.augment)
-    batches = dataset.batch(batch_size, drop_remainder=True)
-    return iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
+    dataset: Any = grain.MapDataset.source(Batches(data, batch_size, seed))
+    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
 
 
 def reorder(batch: Mapping[str, NDArray[Any]], seed: int, step: int) -> dict[str, NDArray[Any]]:
@@ -90,4 +126,5 @@ def held_out_batches(data: Data, batch_size: int) -> list[dict[str, NDArray[Any]
     """
     if batch_size > len(data.held_out):
         raise InputError(f"batch_size: expected at most {len(data.held_out)} (held-out examples), found {batch_size}.")
-    return list(grain.MapDataset.source(data.held_out).batch(batch_size, drop_remainder=True))
+    numbers = np.arange(len(data.held_out) // batch_size * batch_size).reshape(-1, batch_size)
+    return [dict(data.held_out[batch]) for batch in numbers]
