@@ -36,7 +36,8 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     },
     "DeviceList": {"replica_groups": (1, "ReplicaGroup*"), "iota": (2, "Iota")},
     "MeshAxis": {"name": (1, "string"), "size": (2, "int64")},
-    "MeshAxes": {"axes": (1, "MeshAxis*")},
+    "Reordering": {"reshape_dims": (1, "int64*"), "transpose_perm": (2, "int32*")},
+    "MeshAxes": {"axes": (1, "MeshAxis*"), "device_ids": (2, "int64*"), "reordering": (3, "Reordering")},
     "SubAxis": {"pre_size": (1, "int64"), "size": (2, "int64")},
     "MeshAxisRef": {"mesh_axis_index": (1, "int64"), "sub_axis_info": (2, "SubAxis")},
     "MeshGroups": {"mesh": (1, "MeshAxes"), "axes": (2, "MeshAxisRef*")},
@@ -57,6 +58,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "replica_groups": (49, "ReplicaGroup*"),
         "source_target_pairs": (52, "SourceTarget*"),
         "collective_device_list": (87, "DeviceList"),
+        "iota_replica_group_list": (92, "Iota"),
         "mesh_axes_replica_group_list": (93, "MeshGroups"),
     },
     "SourceTarget": {"source": (1, "int64"), "target": (2, "int64")},
@@ -123,6 +125,11 @@ _BITS = {
 def parse_module(data: bytes) -> Any:
     """A serialized `xla.HloModuleProto`, as a message with the fields of `_MESSAGES`."""
     return _classes()["Module"].FromString(data)
+
+
+def pack_module(module: Any) -> Any:
+    """A module as an `Hlo` message without a buffer assignment."""
+    return _classes()["Hlo"](hlo_module=module)
 
 
 def parse_hlo(data: bytes, where: str) -> Any:

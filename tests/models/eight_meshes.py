@@ -12,10 +12,13 @@ from unittest import mock
 
 import numpy as np
 
+from nightjar_models.ahead.kernels import tally_messages
+from nightjar_models.ahead.module import read_module
 from nightjar_models.config import TrainConfig, override
 from nightjar_models.data.noised import spell
 from nightjar_models.errors import InputError
 from nightjar_models.facts import read_facts
+from nightjar_models.hlo import pack_module, parse_module
 from nightjar_models.mesh import parse_mesh
 from nightjar_models.models import stack
 from nightjar_models.presets import find_preset
@@ -67,7 +70,7 @@ def forgotten(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
 
 
 def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
-    """The losses of three steps, and the collectives of one; or what does not fit."""
+    """The losses of three steps, and the collectives and messages of one; or what does not fit."""
     if settings[:1] == ("forgotten",):
         return forgotten(preset, mesh, *settings[1:])
     config = tiny(preset, *settings)
@@ -83,7 +86,15 @@ def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
         losses.append(float(loss))
     parameters = sum(parameter.size for parameter in program.state.parameters)
     facts = read_facts("train_step", step)
-    return {"losses": losses, "collectives": facts["collectives"], "parameter_bytes": 4 * parameters}
+    executable: Any = step.runtime_executable()
+    (module,) = (parse_module(one.as_serialized_hlo_module_proto()) for one in executable.hlo_modules())
+    messages = tally_messages(read_module(pack_module(module)), parse_mesh(mesh).size)
+    return {
+        "losses": losses,
+        "collectives": facts["collectives"],
+        "messages": {kind: work.bytes for kind, work in messages.items()},
+        "parameter_bytes": 4 * parameters,
+    }
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 
 from nightjar_models.ahead import capture
 from nightjar_models.ahead.estimate import KERNEL_FLOOR_S, estimate_step, time_collective
-from nightjar_models.ahead.groups import read_group
+from nightjar_models.ahead.groups import names_group, read_group
 from nightjar_models.ahead.kernels import kernel_kind, tally_kernels, tally_messages
 from nightjar_models.ahead.memory import live_at_peak, reserved_bytes, top_buffers
 from nightjar_models.ahead.module import Module, read_module
@@ -102,16 +102,25 @@ def test_groups_are_read_from_lists_iotas_and_axes_of_a_mesh() -> None:
     for ids in ((0, 1), (2, 3, 4)):
         listed.replica_groups.add().replica_ids.extend(ids)
     assert read_group(listed, 5) == (2, 3, 4)
-    form = iota.collective_device_list.iota
-    form.groups, form.devices_per_group = 2, 4
-    form.reshape_dims.extend((4, 2))
-    form.transpose_perm.extend((1, 0))
-    assert read_group(iota, 8) == (0, 2, 4, 6)
+    recent = instruction()
+    for one, form in ((iota, iota.collective_device_list.iota), (recent, recent.iota_replica_group_list)):
+        form.groups, form.devices_per_group = 2, 4
+        form.reshape_dims.extend((4, 2))
+        form.transpose_perm.extend((1, 0))
+        assert read_group(one, 8) == (0, 2, 4, 6)
     for size in (2, 4):
         axes.mesh_axes_replica_group_list.mesh.axes.add().size = size
     axes.mesh_axes_replica_group_list.axes.add().mesh_axis_index = 0
     assert read_group(axes, 8) == (0, 4)
+    mesh = axes.mesh_axes_replica_group_list.mesh
+    mesh.reordering.reshape_dims.extend((4, 2))
+    mesh.reordering.transpose_perm.extend((1, 0))  # the mesh's devices are 0 2 4 6, 1 3 5 7
+    assert read_group(axes, 8) == (0, 1)
+    mesh.device_ids.extend((7, 6, 5, 4, 3, 2, 1, 0))
+    assert read_group(axes, 8) == (7, 3)
+    assert all(names_group(one) for one in (listed, iota, recent, axes))
     assert read_group(instruction(), 3) == (0, 1, 2)
+    assert not names_group(instruction())  # a lint says so
 
 
 @pytest.mark.parametrize(

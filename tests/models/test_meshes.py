@@ -31,6 +31,7 @@ CASES = [  # one traced layer each, where nothing speaks for two: most of the ti
     ["vae_tiny", "dp4.tp2", SCAN],
 ]
 KEPT = ["llama_tiny", "fsdp8", SCAN, *LONG]
+TENSOR = [["llama_tiny", "fsdp4.tp2", *LONG], ["llama_tiny", "fsdp4.tp2", SCAN, *LONG]]
 FORGOTTEN = ["llama_tiny", "fsdp8", "forgotten", SCAN, *LONG]
 UNFIT = {
     ("gpt_tiny", "pp2"): "--mesh: pp2 splits scanned layers. Hint: add --set compute.scan_layers=true",
@@ -65,7 +66,7 @@ def runs() -> Any:
         [sys.executable, "-m", "tests.models.eight_meshes"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        input=json.dumps([*CASES, KEPT, FORGOTTEN, *UNFIT]),
+        input=json.dumps([*CASES, KEPT, FORGOTTEN, *TENSOR, *UNFIT]),
         capture_output=True,
         text=True,
         check=False,
@@ -101,6 +102,15 @@ def test_scanned_layers_gather_parameters_and_not_examples(runs: Any) -> None:
     assert kept["collectives"].keys() == {"all-gather", "all-reduce"}
     assert kept["collectives"]["all-reduce"]["bytes"] <= 2 * kept["parameter_bytes"]
     assert forgotten["collectives"]["all-gather"]["bytes"] > 10 * kept["parameter_bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TENSOR, ids=["unrolled", "scanned"])
+def test_over_two_axes_each_message_stays_on_its_own(runs: Any, case: list[str]) -> None:
+    messages, half = runs[" ".join(case)]["messages"], runs[" ".join(case)]["parameter_bytes"] / 2
+    assert messages.keys() == {"all-gather/4", "all-reduce/2", "all-reduce/4"}  # none goes to all eight devices
+    assert messages["all-gather/4"] <= 2 * half  # each device's half, once forward and once backward at most
+    assert messages["all-reduce/4"] <= 1.05 * half  # its gradients, and losses
 
 
 @pytest.mark.slow

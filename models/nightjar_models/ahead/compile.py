@@ -28,6 +28,7 @@ import numpy as np
 from flax import nnx
 
 from nightjar_models.ahead import ptx
+from nightjar_models.ahead.groups import collective_kind, names_group
 from nightjar_models.ahead.module import Module, read_module
 from nightjar_models.ahead.target import Cluster
 from nightjar_models.ahead.topology import find_devices
@@ -169,9 +170,11 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def find_lints(log: str, module: Module) -> tuple[str, ...]:
-    """What a person should read: shardings that the compiler could only meet by copying, loops it cannot count."""
+    """What a person should read: shardings that the compiler could only meet by copying, and what cannot be counted."""
     count = len(_REMATERIALIZED.findall(log))
     found = [f"involuntary full rematerialization: {count} times"] if count else []
+    ungrouped = [one.name for one, _ in module.executed() if collective_kind(one) and not names_group(one)]
+    found += [f"collective {name}: no group is named in a known form, all devices are assumed" for name in ungrouped]
     return (*found, *(f"loop {name}: its trip count is not known, one is assumed" for name in module.unknown_loops))
 
 

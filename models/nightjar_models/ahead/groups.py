@@ -31,6 +31,14 @@ def message_bytes(module: Module, instruction: Any, group_size: int) -> int:
     return sent * group_size if collective_kind(instruction) == "all-gather" else sent
 
 
+def names_group(instruction: Any) -> bool:
+    """Whether a collective names its devices in a form that `read_group` knows."""
+    one = instruction
+    listed = one.collective_device_list.replica_groups or one.replica_groups or one.source_target_pairs
+    iota = one.collective_device_list.iota.devices_per_group or one.iota_replica_group_list.devices_per_group
+    return bool(listed or iota or one.mesh_axes_replica_group_list.axes)
+
+
 def read_group(instruction: Any, devices: int) -> tuple[int, ...]:
     """The devices of the largest group; all of them where the instruction names none.
 
@@ -45,25 +53,36 @@ def read_group(instruction: Any, devices: int) -> tuple[int, ...]:
     if listed:
         largest = max(listed, key=lambda group: len(group.replica_ids))
         return tuple(largest.replica_ids) or tuple(range(devices))
-    iota = instruction.collective_device_list.iota
+    within = instruction.collective_device_list.iota
+    iota = within if within.devices_per_group else instruction.iota_replica_group_list  # from 2026
     if iota.devices_per_group:
-        ids = np.arange(math.prod(iota.reshape_dims)).reshape(tuple(iota.reshape_dims))
-        if iota.transpose_perm:
-            ids = ids.transpose(tuple(iota.transpose_perm))
-        return tuple(int(number) for number in ids.reshape(iota.groups, iota.devices_per_group)[0])
+        ids = _reorder(iota).reshape(iota.groups, iota.devices_per_group)
+        return tuple(int(number) for number in ids[0])
     axes = instruction.mesh_axes_replica_group_list
     if axes.axes:
-        sizes = [axis.size for axis in axes.mesh.axes]
-        return _mesh_group(sizes, [(one.mesh_axis_index, one.sub_axis_info) for one in axes.axes])
+        return _mesh_group(axes)
     return tuple(range(devices))
 
 
-def _mesh_group(sizes: list[int], axes: list[tuple[int, Any]]) -> tuple[int, ...]:
-    """Device 0 and those that differ from it along the axes, or along parts of them."""
-    ids = np.zeros(1, int)
-    for index, part in axes:
+def _reorder(form: Any) -> Any:
+    """Device numbers counted over `reshape_dims`, read with the axes in the order of `transpose_perm`."""
+    ids = np.arange(math.prod(form.reshape_dims)).reshape(tuple(form.reshape_dims))
+    return ids.transpose(tuple(form.transpose_perm) or None).ravel()
+
+
+def _mesh_group(groups: Any) -> tuple[int, ...]:
+    """The first device of a mesh and those that differ from it along the axes, or along parts of them."""
+    mesh = groups.mesh
+    sizes = [axis.size for axis in mesh.axes]
+    places = np.zeros(1, int)
+    for axis in groups.axes:
+        part, index = axis.sub_axis_info, axis.mesh_axis_index
         inner = math.prod(sizes[index + 1 :])
         count = part.size or sizes[index]
         below = sizes[index] // (part.pre_size * part.size) if part.size else 1
-        ids = (ids[:, None] + np.arange(count) * inner * below).ravel()
-    return tuple(int(number) for number in ids)
+        places = (places[:, None] + np.arange(count) * inner * below).ravel()
+    if mesh.device_ids:
+        places = np.array(mesh.device_ids)[places]
+    elif mesh.reordering.reshape_dims:
+        places = _reorder(mesh.reordering)[places]
+    return tuple(int(number) for number in places)
