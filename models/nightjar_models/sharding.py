@@ -174,7 +174,7 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
 def put_batch(batch: Mapping[str, Any], sharding: NamedSharding) -> dict[str, Any]:
     """Moves a batch of NumPy arrays to the devices; each process moves what its devices hold."""
     if sharding.is_fully_addressable:
-        return {name: jax.device_put(value, sharding) for name, value in batch.items()}
+        return dict(jax.device_put(batch, sharding))
     return {
         name: jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])  # type: ignore[misc]
         for name, value in batch.items()

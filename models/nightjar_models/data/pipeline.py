@@ -80,18 +80,19 @@ class Batches:
 
     def __getitem__(self, number: int) -> Example:
         """One batch, the same whenever it is asked for."""
-        places = range(number * self._batch_size, (number + 1) * self._batch_size)
-        batch = self._data.train[np.array([self._shuffle(place) for place in places])]
+        batch = self._data.train[self._order(number * self._batch_size, (number + 1) * self._batch_size)]
         if self._data.augment is None:
             return batch
         return self._data.augment(batch, np.random.default_rng([self._seed, 1, number]))
 
-    def _shuffle(self, place: int) -> int:
-        """Which example comes at this place of all epochs: Grain's pseudorandom order, or a permutation."""
+    def _order(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Which examples come at these places of all epochs: by permutations, or in Grain's pseudorandom order."""
         count = len(self._data.train)
         if count > WRITTEN_DOWN:
-            return int(self._shuffled[place])
-        return int(self._permute(place // count)[place % count])
+            return np.array([self._shuffled[place] for place in range(begin, end)])
+        epochs = range(begin // count, (end - 1) // count + 1)
+        cuts = [self._permute(epoch)[max(begin - epoch * count, 0) : end - epoch * count] for epoch in epochs]
+        return cuts[0] if len(cuts) == 1 else np.concatenate(cuts)
 
     def _draw(self, epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self._seed, 0, epoch]).permutation(len(self._data.train))
