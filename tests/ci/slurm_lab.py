@@ -3,10 +3,11 @@
 In: how many nodes. Out: the path of a `slurm.conf` that makes sbatch, srun and squeue speak to it. The nodes n1, n2,
 ... are all this machine, on ports of their own; their names resolve inside private mount namespaces only, so that the
 machine's /etc/hosts stays as it is. Needs root and Debian's `slurm-wlm` and `munge`; no systemd, cgroups or database.
+A cluster that keeps accounts has slurmdbd besides, and holds a job to the memory that it asked for.
 
     python -m tests.ci.slurm_lab 2 -- nightjar-ci run matrix.toml --executor slurm
 
-Source: slurm.conf(5), munged(8), unshare(1).
+Source: slurm.conf(5), cgroup.conf(5), munged(8), unshare(1).
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.ci import slurm_accounts
+from tests.ci.slurm_accounts import Accounts
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "unshare")
 _MEMORY_MB = 4000  # what each node says it has
 _START_S = 30.0
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def find_obstacle() -> str | None:
@@ -35,6 +40,12 @@ def find_obstacle() -> str | None:
     if missing:
         return f"no {missing[0]} on this machine: apt-get install slurm-wlm munge"
     return None if os.getuid() == 0 else "the daemons of a cluster need root"
+
+
+def find_memory_obstacle() -> str | None:
+    """Why a cluster of this machine cannot hold a job to its memory; None where it can."""
+    controller = _CGROUPS / "memory"
+    return None if os.access(controller, os.W_OK) else f"{controller}, of cgroup version 1, cannot be written"
 
 
 def _find(name: str) -> str | None:
@@ -48,15 +59,19 @@ class Lab:
         folder: everything it writes.
         nodes: the names of its nodes.
         environ: our environment variables and those that lead Slurm's commands here.
+        accounts: what `sacct` asks; None where the cluster keeps no accounts.
     """
 
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, nodes: int, accounts: bool = False) -> None:
         self.folder = folder
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self.conf = folder / "slurm.conf"
         self.environ = {**os.environ, "SLURM_CONF": str(self.conf)}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._namespaces: dict[str, str] = {}  # of mounts: each daemon's own, and of all that it starts
+        controller, accounting, *self._ports = _free_ports(2 + nodes)
+        self._controller = controller
+        self.accounts = Accounts(folder, folder / "munge.sock", accounting) if accounts else None
 
     def start(self) -> None:
         """Starts the daemons and waits until every node is idle."""
@@ -66,6 +81,8 @@ class Lab:
         (self.folder / "hosts").write_text(hosts)
         self._start_munge()
         self.conf.write_text(self._render_conf())
+        if self.accounts is not None:
+            self.accounts.start()
         self._daemon("slurmctld", "slurmctld", "-D")
         for node in self.nodes:
             self.start_node(node)
@@ -90,6 +107,11 @@ class Lab:
                 process.wait()
         for namespace in self._namespaces.values():
             _kill(_inside(namespace))
+        if self.accounts is not None:
+            self.accounts.stop()
+        for node in self.nodes:
+            with suppress(OSError):
+                (_CGROUPS / "memory" / f"slurm_{node}").rmdir()
 
     def ask(self, *command: str) -> str:
         """Runs a command of Slurm against this cluster; its output."""
@@ -162,7 +184,6 @@ class Lab:
             time.sleep(0.02)
 
     def _render_conf(self) -> str:
-        controller, *ports = _free_ports(1 + len(self.nodes))
         host = socket.gethostname().partition(".")[0]
         cpus = len(os.sched_getaffinity(0))
         settings = {
@@ -179,7 +200,7 @@ class Lab:
             "SelectType": "select/cons_tres",
             "SelectTypeParameters": "CR_Core",
             "ReturnToService": "1",  # a node that was silent is used again; one that was set down is not
-            "SlurmctldPort": str(controller),
+            "SlurmctldPort": str(self._controller),
             "SlurmdTimeout": "5",  # a node that is silent for longer has failed
             "KillWait": "2",
             "MinJobAge": "300",
@@ -195,21 +216,30 @@ class Lab:
             "JobAcctGatherType": "jobacct_gather/none",
             "AccountingStorageType": "accounting_storage/none",
         }
+        if self.accounts is not None:
+            settings |= self.accounts.settings | self._hold_to_memory()
         lines = [f"{name}={value}" for name, value in settings.items()]
         lines += [
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={_MEMORY_MB}"
-            for node, port in zip(self.nodes, ports, strict=True)
+            for node, port in zip(self.nodes, self._ports, strict=True)
         ]
         everywhere = f"Nodes={','.join(self.nodes)} MaxTime=INFINITE State=UP"
         lines.append(f"PartitionName=lab Default=YES PriorityTier=1 {everywhere}")
         lines.append(f"PartitionName=urgent PriorityTier=10 {everywhere}")
         return "\n".join(lines) + "\n"
 
+    def _hold_to_memory(self) -> dict[str, str]:
+        if find_memory_obstacle() is not None:
+            return {}
+        lines = ("CgroupPlugin=cgroup/v1", f"CgroupMountpoint={_CGROUPS}", "ConstrainRAMSpace=yes")
+        (self.folder / "cgroup.conf").write_text("\n".join(lines) + "\n")
+        return {"TaskPlugin": "task/cgroup", "SelectTypeParameters": "CR_Core_Memory", "DefMemPerCPU": "500"}
+
 
 @contextmanager
-def running_lab(nodes: int) -> Iterator[Lab]:
+def running_lab(nodes: int, accounts: bool = False) -> Iterator[Lab]:
     """A cluster that lives as long as the context."""
-    lab = Lab(Path(tempfile.mkdtemp(prefix="slurm-")), nodes)  # short: a socket's path has at most 107 bytes
+    lab = Lab(Path(tempfile.mkdtemp(prefix="slurm-")), nodes, accounts)  # short: a socket's path has at most 107 bytes
     try:
         lab.start()
         yield lab
@@ -247,11 +277,14 @@ def _kill(pids: list[int]) -> None:
 
 def install() -> None:
     """Installs Slurm with apt, where it is missing and that can be done."""
-    if find_obstacle() is None or os.getuid() != 0 or _find("apt-get") is None:
+    if (find_obstacle() or slurm_accounts.find_obstacle()) is None or os.getuid() != 0 or _find("apt-get") is None:
         return
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options = ("-qq", "install", "-y", "--no-install-recommends")
-    for command in (("apt-get", "-qq", "update"), ("apt-get", *options, "slurm-wlm", "munge")):
+    for command in (
+        ("apt-get", "-qq", "update"),
+        ("apt-get", *options, "slurm-wlm", "munge", *slurm_accounts.PACKAGES),
+    ):
         subprocess.run(command, env=environ, check=False, stdout=sys.stderr)
 
 

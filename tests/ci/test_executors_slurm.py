@@ -7,10 +7,8 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +20,7 @@ from nightjar_ci.outcome import Outcome
 from nightjar_ci.record import read_run
 from nightjar_ci.resources import Resources
 from tests.ci.jobs import GOOD, HERE, make_job, python, write_matrix
+from tests.ci.slurm_jobs import COUNT, Running, run, wait_for
 from tests.ci.slurm_lab import Lab, find_obstacle, running_lab
 
 pytestmark = pytest.mark.slurm
@@ -42,56 +41,6 @@ def lab(cluster: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return cluster
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for did not happen"
-        time.sleep(0.05)
-
-
-class Running:
-    """A job that another thread runs."""
-
-    def __init__(self, folder: Path, *command: str, **changes: Any) -> None:
-        self.folder, self.lines = folder, list[str]()
-        folder.mkdir(exist_ok=True)
-        self._outcomes: list[Outcome] = []
-        self._stop = threading.Event()
-        task = Task(make_job(*command, executor="slurm", **changes), HERE, folder, self.lines.append)
-        self._thread = threading.Thread(
-            target=lambda: SlurmExecutor().run_many([task], lambda _, end: self._outcomes.append(end), self._stop),
-            daemon=True,
-        )
-        self._thread.start()
-
-    def until(self, name: str) -> str:
-        """Waits for a file of the job, and reads it."""
-        wait_for(lambda: (self.folder / name).exists() and (self.folder / name).read_text())
-        return (self.folder / name).read_text()
-
-    @property
-    def ended(self) -> bool:
-        return bool(self._outcomes)
-
-    def outcome(self, seconds: float = 120) -> Outcome:
-        self._thread.join(seconds)
-        assert self._outcomes, "the job has not ended"
-        return self._outcomes[0]
-
-    def stop(self) -> list[Outcome]:
-        self._stop.set()
-        self._thread.join(60)
-        return self._outcomes
-
-    @property
-    def slurm_id(self) -> str:
-        return str(json.loads(self.until(STATE_FILE))["id"])
-
-
-def run(folder: Path, *command: str, **changes: Any) -> Outcome:
-    return Running(folder, *command, **changes).outcome()
-
-
 PSUM = """
 import os, jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -101,21 +50,6 @@ mine = lambda index: np.ones(1) * (1 + jax.process_index())
 x = jax.make_array_from_callback((jax.process_count(),), NamedSharding(mesh, P("data")), mine)
 total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, P()))(x)
 print("sum", os.environ["SLURMD_NODENAME"], jax.process_count(), float(total))
-"""
-
-# Counts to twelve, a quarter of a second each, from where the last attempt came to.
-COUNT = """
-import os, pathlib, time
-out = pathlib.Path(os.environ["NIGHTJAR_OUT"])
-mark, log = out / "checkpoint", out / "log"
-at = int(mark.read_text()) if mark.exists() else 0
-with log.open("a") as file:
-    file.write(os.environ["SLURMD_NODENAME"] + " from " + str(at) + chr(10))
-while at < 12:
-    time.sleep(0.25)
-    at += 1
-    (out / "new").write_text(str(at))
-    (out / "new").rename(mark)
 """
 
 

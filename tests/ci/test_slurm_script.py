@@ -13,8 +13,11 @@ import pytest
 from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.slurm import cluster
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState, read_sacct, read_scontrol, read_squeue
+from nightjar_ci.executors.slurm.ending import judge_slurm_end
 from nightjar_ci.executors.slurm.script import Cell, Place, name_for_pyxis, render_batch
+from nightjar_ci.outcome import Outcome
 from nightjar_ci.resources import Resources
+from tests.ci.jobs import make_job
 
 TRAIN = ("nightjar-models", "train", "gpt_tiny", "--set", "text=it's here", "--out", "/nights/n/jobs/gpt-s0")
 CELL = Cell(folder="/nights/n/jobs/gpt-s0", command=TRAIN, variables={"NIGHTJAR_SEED": "0", "A": "$HOME `x`"})
@@ -144,6 +147,89 @@ def test_accounts_are_asked_first_and_the_controller_for_what_they_lack(fake: Ca
     assert {one: state.state for one, state in states.items()} == {"1": "RUNNING", "2": "PENDING"}
     assert "squeue --noheader --array --states=all" in calls.read_text()
     assert "--jobs=2,3" in calls.read_text()
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "REQUEUED", "PENDING"])
+def test_what_the_accounts_have_as_lost_may_wait_to_start_again(fake: Callable[[str, str], Path], state: str) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", f"echo '1|{state}|5|n1|0:0'; echo '1.batch|CANCELLED|5|n1|0:15'")
+    fake("squeue", "echo '1|PENDING|0:00||BeginTime'")
+    found = Cluster().states(["1"])["1"]
+    assert (found.state, found.reason, found.ended) == ("PENDING", "BeginTime", False)
+
+
+def test_a_job_that_is_lost_for_good_is_lost_when_the_controller_has_forgotten_it(
+    fake: Callable[[str, str], Path],
+) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", "echo '1|NODE_FAIL|5|n1|0:0'")
+    fake("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert Cluster().states(["1"])["1"] == JobState(state="NODE_FAIL", elapsed_s=5, nodes="n1", exit_code=0)
+
+
+def test_accounts_that_do_not_answer_are_asked_less_and_less_often(
+    fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
+    calls = fake("squeue", "echo '1|RUNNING|0:05|n1|None'")
+    clock = [1000.0]
+    monkeypatch.setattr("nightjar_ci.executors.slurm.cluster.time.monotonic", lambda: clock[0])
+    asked, states = Cluster(), []
+    for _ in range(20):
+        states.append(asked.states(["1"])["1"].state)
+        clock[0] += 5
+    said = [line.split()[0].rpartition("/")[2] for line in calls.read_text().splitlines()]
+    assert set(states) == {"RUNNING"}
+    assert (said.count("sacct"), said.count("squeue")) == (5, 20)  # at 0, 5, 15, 35 and 75 s
+    fake("sacct", "echo '1|COMPLETED|60|n1|0:0'")
+    clock[0] += 300
+    assert asked.states(["1"])["1"].state == "COMPLETED"
+
+
+def judge(tmp_path: Path, state: JobState, cancelled: bool = False, left: str = "", log: str = "") -> Outcome:
+    if left:
+        (tmp_path / "slurm.exit").write_text(left)
+    (tmp_path / "stderr.log").write_text(log)
+    job = make_job("true", executor="slurm", timeout_s=60)
+    known = {"command": ("true",), "started_at": "2026-11-21T00:00:00Z", "slurm_id": "7", "submissions": 2}
+    return judge_slurm_end(job, state, tmp_path, cancelled=cancelled, **known)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("BOOT_FAIL", "killed"),
+        ("CANCELLED", "killed"),
+        ("DEADLINE", "timeout"),
+        ("NODE_FAIL", "killed"),
+        ("OUT_OF_MEMORY", "killed"),
+        ("PREEMPTED", "killed"),
+        ("REVOKED", "killed"),
+        ("TIMEOUT", "timeout"),
+    ],
+)
+def test_an_end_is_told_by_slurms_name_for_it(tmp_path: Path, name: str, outcome: str) -> None:
+    found = judge(tmp_path, JobState(state=name, elapsed_s=9, nodes="n1"), log="the last words\n")
+    assert found.state == outcome
+    assert f"Slurm job 7 ended with {name} on n1 after 9.0 s, submitted 2 times" in (found.message or "")
+    assert "the last words" in (found.message or "")
+
+
+def test_a_job_that_fails_after_its_step_was_out_of_memory_was_out_of_memory(tmp_path: Path) -> None:
+    log = "slurmstepd-n1: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes were killed\n"
+    failed = JobState(state="FAILED", elapsed_s=2, nodes="n1", exit_code=1)
+    found = judge(tmp_path, failed, left="1 10.0 12.0", log=log)
+    assert (found.state, found.signal) == ("killed", "SIGKILL")
+    assert "OUT_OF_MEMORY" in (found.message or "")
+    assert judge(tmp_path, failed, left="1 10.0 12.0", log="no such file\n").state == "failed"
+
+
+def test_a_job_that_ended_just_before_it_was_cancelled_is_in_time(tmp_path: Path) -> None:
+    cancelled = JobState(state="CANCELLED", elapsed_s=61, nodes="n1", exit_code=0)
+    assert judge(tmp_path, cancelled, cancelled=True).state == "timeout"
+    assert judge(tmp_path, cancelled, cancelled=True, left="0 10.0 75.0").state == "timeout"  # it caught the signal
+    assert judge(tmp_path, cancelled, cancelled=True, left="0 10.0 69.0").state == "completed"
 
 
 def test_a_controller_that_restarts_is_asked_again(fake: Callable[[str, str], Path], tmp_path: Path) -> None:

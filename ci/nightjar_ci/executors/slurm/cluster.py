@@ -1,8 +1,10 @@
 """What does Slurm say? Submits a batch, asks what became of jobs, cancels them.
 
 `sacct` is asked where the cluster keeps accounts (slurmdbd), for it spares the controller; what it does not know, and
-every job of a cluster without accounts, comes from `squeue` and, with its exit code, from `scontrol show job`. The
-parsers are pure. A controller that does not answer is asked again for `PATIENCE_S`: one restart must not end a night.
+every job of a cluster without accounts, comes from `squeue` and, with its exit code, from `scontrol show job`. So does
+what it may say too early: accounts have a requeued job as `NODE_FAIL` or `PREEMPTED` until it waits again. The parsers
+are pure. Accounts that do not answer are left alone for a while; a controller that does not answer is asked again for
+`PATIENCE_S`: one restart must not end a night.
 
 Source: sacct(1), squeue(1), scontrol(1), sbatch(1) of Slurm 22.05.
 """
@@ -15,11 +17,12 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nightjar_ci.errors import ExecutorError
 
 PATIENCE_S = 300.0
+ACCOUNTS_PAUSE_S = (5.0, 300.0)  # between two questions to accounts that do not answer: the first time, and at most
 _ASK_TIMEOUT_S = 60
 _AT_ONCE = 500  # job ids on one command line
 _UNREACHED = re.compile(
@@ -34,6 +37,7 @@ ENDED = frozenset(
         *("NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
     )
 )
+_ENDED_FOR_GOOD = frozenset(("COMPLETED", "OUT_OF_MEMORY", "TIMEOUT"))  # what no requeue follows
 HOPELESS = frozenset(  # reasons to wait that no other job's end removes
     (
         *("BadConstraints", "InvalidAccount", "InvalidQOS", "JobHeldAdmin", "JobHeldUser"),
@@ -66,6 +70,15 @@ class JobState:
         return self.state in ENDED
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the controller may know better, where accounts say this."""
+        return self.state != "RUNNING" and self.state not in _ENDED_FOR_GOOD
+
+    def outdated_by(self, other: JobState) -> bool:
+        """Whether what the controller says holds instead; of two ends, accounts know more."""
+        return not (self.ended and other.ended)
+
+    @property
     def hopeless(self) -> bool:
         """Whether it waits for what will not come."""
         return self.state == "PENDING" and self.reason in HOPELESS
@@ -77,6 +90,8 @@ class Cluster:
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     _config: dict[str, str] = field(default_factory=dict)
+    _accounts_pause_s: float = 0.0
+    _accounts_again_at: float = 0.0
 
     def submit(self, script: str, environ: Mapping[str, str] | None = None) -> str:
         """Submits a batch script; its job id.
@@ -104,12 +119,13 @@ class Cluster:
         """
         found: dict[str, JobState] = {}
         for part in _parts(ids):
-            if self.keeps_accounts():
-                options = ("--allocations", "--noheader", "--parsable2", f"--format={SACCT_FIELDS}")
-                found |= read_sacct(self._ask(("sacct", *options, f"--jobs={','.join(part)}"), self.environ))
-            rest = [one for one in part if one not in found or found[one].state == "PENDING"]  # and why it waits
+            found |= self._ask_accounts(part)
+            rest = [one for one in part if one not in found or found[one].doubtful]
             if rest:
-                found |= self._ask_controller(rest)
+                known = self._ask_controller(rest)
+                found |= {
+                    one: state for one, state in known.items() if one not in found or found[one].outdated_by(state)
+                }
         return {one: found[one] for one in ids if one in found}
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -131,6 +147,21 @@ class Cluster:
             self._config.update((name.strip(), value.strip()) for name, _, value in pairs)
         return self._config.get(key, "")
 
+    def _ask_accounts(self, ids: Sequence[str]) -> dict[str, JobState]:
+        """What `sacct` knows: nothing without slurmdbd, or while it does not answer."""
+        if not self.keeps_accounts() or time.monotonic() < self._accounts_again_at:
+            return {}
+        command = ("sacct", "--noheader", "--parsable2", f"--format={SACCT_FIELDS}", f"--jobs={','.join(ids)}")
+        try:
+            found = read_sacct(self._ask(command, self.environ, patience_s=0))
+        except ExecutorError:
+            shortest_s, longest_s = ACCOUNTS_PAUSE_S
+            self._accounts_pause_s = min(max(shortest_s, 2 * self._accounts_pause_s), longest_s)
+            self._accounts_again_at = time.monotonic() + self._accounts_pause_s
+            return {}
+        self._accounts_pause_s = 0.0
+        return found
+
     def _ask_controller(self, ids: Sequence[str]) -> dict[str, JobState]:
         options = ("--noheader", "--array", "--states=all", f"--format={SQUEUE_FORMAT}")
         try:
@@ -144,8 +175,15 @@ class Cluster:
                 found |= {one: read_scontrol(self._ask(("scontrol", "--oneliner", "show", "job", one), self.environ))}
         return found
 
-    def _ask(self, command: Sequence[str], environ: Mapping[str, str], text: str | None = None) -> str:
-        """Runs a command of Slurm; again and again, ever less often, while the controller does not answer."""
+    def _ask(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        text: str | None = None,
+        patience_s: float | None = None,
+    ) -> str:
+        """Runs a command of Slurm; again and again, ever less often, while the daemon behind it does not answer."""
+        patience_s = PATIENCE_S if patience_s is None else patience_s
         start, pause = time.monotonic(), 0.5
         while True:
             problem = "no answer"
@@ -172,9 +210,9 @@ class Cluster:
                 problem = asked.stderr.strip() or f"exit code {asked.returncode}"
                 if not _UNREACHED.search(problem):
                     raise ExecutorError(f"`{' '.join(command[:3])}` failed: {problem}")
-            if time.monotonic() - start > PATIENCE_S:
+            if time.monotonic() - start >= patience_s:
                 raise ExecutorError(
-                    f"the Slurm controller has not answered for {PATIENCE_S:g} s: {problem}", "`scontrol ping`"
+                    f"the Slurm controller has not answered for {patience_s:g} s: {problem}", "`scontrol ping`"
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, 30.0)
@@ -187,17 +225,26 @@ SQUEUE_FORMAT = "%i|%T|%M|%N|%r"
 def read_sacct(text: str) -> dict[str, JobState]:
     """The jobs of `sacct --parsable2 --format=SACCT_FIELDS`.
 
+    A job whose step was out of memory is so itself; Slurm has it as failed when its batch script went on after that.
+
     >>> read_sacct("7|CANCELLED by 0|12|n1|0:15\\n8_[1-3]|PENDING|0|None assigned|0:0\\n")["7"].state
     'CANCELLED'
+    >>> read_sacct("7|FAILED|2|n1|1:0\\n7.batch|FAILED|2|n1|1:0\\n7.0|OUT_OF_MEMORY|2|n1|0:125\\n")["7"].state
+    'OUT_OF_MEMORY'
     """
-    found = {}
+    found: dict[str, JobState] = {}
     for line in text.splitlines():
         job_id, state, elapsed, nodes, exit_code = line.split("|")
-        if "[" not in job_id:  # the elements of an array that wait are one line without their numbers
+        word, _, reason = state.partition(" ")
+        job, dot, _ = job_id.partition(".")
+        if dot and word == "OUT_OF_MEMORY" and job in found and found[job].state == "FAILED":
+            found[job] = replace(found[job], state=word)
+        elif not dot and "[" not in job_id:  # the elements of an array that wait are one line without their numbers
             found[job_id] = JobState(
-                state=state.split()[0],
+                state=word,
                 elapsed_s=float(elapsed or 0),
                 nodes="" if nodes == "None assigned" else nodes,
+                reason=reason,
                 exit_code=_read_code(exit_code),
             )
     return found

@@ -23,10 +23,11 @@ from typing import Final
 from nightjar_ci.environments import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.base import OnLine, Task
-from nightjar_ci.executors.ending import judge_end, not_started, seen_from_shell
-from nightjar_ci.executors.process import STDERR, STDOUT, Ended, Follower, ended_by
+from nightjar_ci.executors.ending import not_started
+from nightjar_ci.executors.process import STDERR, Follower, ended_by
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState
-from nightjar_ci.executors.slurm.script import EXIT_FILE, GAVE_UP, OUT, Cell, Place, render_batch
+from nightjar_ci.executors.slurm.ending import judge_slurm_end, read_exit
+from nightjar_ci.executors.slurm.script import OUT, Cell, Place, render_batch
 from nightjar_ci.job import Job
 from nightjar_ci.night import now
 from nightjar_ci.outcome import Outcome, make_outcome
@@ -51,7 +52,8 @@ class _Watched:
     submissions: int = 0
     excluded: set[str] = field(default_factory=set)
     state: JobState | None = None
-    unseen_since: float | None = None
+    unseen_since: float | None = None  # Slurm has not known it since then
+    ended_since: float | None = None  # Slurm has said so, and its last file has not come
     timed_out: bool = False
     follower: Follower | None = None
 
@@ -147,13 +149,18 @@ class _Watch:
         try:
             slurm_id = self._cluster.submit(script, first.task.environment.entered(os.environ))
         except ExecutorError as error:
+            if first.excluded:  # without those nodes too few are left: wait for them
+                for one in group:
+                    one.excluded.clear()
+                self._submit_together(group)
+                return
             for one in group:
                 self._end(one, not_started(one.job, error.message, error.hint, one.started_at, one.cell.command))
             return
         for number, one in enumerate(group):
             one.slurm_id = slurm_id if len(group) == 1 else f"{slurm_id}_{number}"
             one.submissions += 1
-            one.state, one.unseen_since = None, None
+            one.state, one.unseen_since, one.ended_since = None, None, None
             _remember(one)
 
     def _ask(self) -> bool:
@@ -169,7 +176,7 @@ class _Watch:
                 continue
             one.unseen_since, one.state = None, state
             if state.ended:
-                if state.state in LOST and one.submissions <= one.place.restarts:
+                if state.state in LOST and one.submissions <= one.place.restarts and not one.timed_out:
                     again.append(one)
                 elif (outcome := _judge(one, state)) is not None:
                     self._end(one, outcome)
@@ -178,7 +185,7 @@ class _Watch:
                 problem = f"Slurm lets it wait for ever: {state.reason}."
                 hint = "ask for less in resources, or for another partition in NIGHTJAR_SLURM_OPTIONS"
                 self._end(one, not_started(one.job, problem, hint, one.started_at, one.cell.command))
-            elif state.state == "RUNNING" and state.elapsed_s > one.job.timeout_s and not one.timed_out:
+            elif self._is_late(one, state):
                 one.timed_out = True
                 self._cluster.cancel([one.slurm_id])
         for one in again:
@@ -188,9 +195,14 @@ class _Watch:
         self._submit(again)
         return before != [(one.slurm_id, one.state and one.state.state) for one in self._open]
 
+    def _is_late(self, one: _Watched, state: JobState) -> bool:
+        """Whether a job runs longer than it may; one that accounts have as running only because they lag does not."""
+        late = state.state == "RUNNING" and state.elapsed_s > one.job.timeout_s
+        return late and not one.timed_out and read_exit(one.task.folder) is None
+
     def _forgotten(self, one: _Watched) -> JobState | None:
         """The state of a job that Slurm does not know: by what its script left; None while that may still come."""
-        if (code := _read_exit(one)) is not None:
+        if (code := read_exit(one.task.folder)) is not None:
             return JobState(state="FAILED" if code[0] else "COMPLETED", exit_code=code[0])
         one.unseen_since = one.unseen_since or time.monotonic()
         return JobState(state="NODE_FAIL") if time.monotonic() - one.unseen_since > _EXIT_FILE_S else None
@@ -255,15 +267,6 @@ def _recall(folder: Path) -> str:
         return ""
 
 
-def _read_exit(one: _Watched) -> tuple[int, float] | None:
-    """Exit code and wall time, as the script left them."""
-    try:
-        code, started, ended = (one.task.folder / EXIT_FILE).read_text(encoding="utf-8").split()
-        return int(code), float(ended) - float(started)
-    except (OSError, ValueError):
-        return None
-
-
 def _say(one: _Watched, text: str) -> None:
     with (one.task.folder / STDERR).open("a", encoding="utf-8") as log:
         log.write(f"{text}\n")
@@ -271,46 +274,20 @@ def _say(one: _Watched, text: str) -> None:
 
 def _judge(one: _Watched, state: JobState) -> Outcome | None:
     """The outcome of a job that has ended; None while its last file has not come from its node."""
-    left = _read_exit(one)
-    if state.state in ("COMPLETED", "FAILED") and left is None and not one.timed_out:
-        one.unseen_since = one.unseen_since or time.monotonic()
-        never_ran = state.exit_code == GAVE_UP or state.state == "FAILED"
-        if not never_ran and time.monotonic() - one.unseen_since < _EXIT_FILE_S:
+    if state.state == "COMPLETED" and not one.timed_out and read_exit(one.task.folder) is None:
+        one.ended_since = one.ended_since or time.monotonic()
+        if time.monotonic() - one.ended_since < _EXIT_FILE_S:
             return None
-    duration_s = left[1] if left is not None else state.elapsed_s
-    for log in (STDOUT, STDERR):  # a job that never ran has none
-        (one.task.folder / log).touch()
-    timed_out = one.timed_out or state.state in ("TIMEOUT", "DEADLINE")
-    if state.state in ("COMPLETED", "FAILED") or timed_out:
-        code = left[0] if left is not None else state.exit_code
-        ended = Ended(
-            exit_code=None if timed_out else code,
-            signal=None,
-            timed_out=timed_out,
-            duration_s=duration_s,
-            peak_rss_bytes=None,
-        )
-        return judge_end(one.job, seen_from_shell(ended), one.cell.command, one.task.folder, one.started_at)
-    return make_outcome(
+    return judge_slurm_end(
         one.job,
-        state="killed",
-        started_at=one.started_at,
+        state,
+        one.task.folder,
+        cancelled=one.timed_out,
         command=one.cell.command,
-        signal="SIGKILL" if state.state == "OUT_OF_MEMORY" else None,
-        duration_s=duration_s,
-        message=f"{one.job.id}: Slurm job {one.slurm_id} ended with {state.state} on {state.nodes or 'no node'} after "
-        f"{duration_s:.1f} s, submitted {one.submissions or 1} times, expected COMPLETED. "
-        f"Hint: {_HINTS.get(state.state, _HINT)}",
+        started_at=one.started_at,
+        slurm_id=one.slurm_id,
+        submissions=one.submissions,
     )
-
-
-_HINT = "`scontrol show job` and the log of slurmctld say why"
-_HINTS = {
-    "OUT_OF_MEMORY": "raise resources.memory in the matrix, or look at what the job needs",
-    "CANCELLED": "somebody cancelled it: `sacct --format=JobID,State` says who",
-    "NODE_FAIL": "the nodes it ran on failed each time: `sinfo --list-reasons`",
-    "PREEMPTED": "jobs of more weight take its place: ask for another partition or QOS in NIGHTJAR_SLURM_OPTIONS",
-}
 
 
 def _lost_sight(one: _Watched, error: ExecutorError) -> Outcome:
