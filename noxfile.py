@@ -282,8 +282,7 @@ def system(session: nox.Session) -> None:
 @nox.session
 def slurm(session: nox.Session) -> None:
     """Run the Slurm tests on clusters of this machine, two nodes of which one fails; installs Slurm (Debian, root)."""
-    tests = ("tests/ci/test_executors_slurm.py", "tests/ci/test_executors_slurm_accounts.py")
-    run_module(session, "tests.ci.slurm_lab", "2", "--", "pytest", "-m", "slurm", *tests)
+    run_module(session, "tests.ci.slurm_lab", "2", "--", "pytest", "-m", "slurm", "tests/ci")
 
 
 @nox.session

@@ -109,9 +109,8 @@ class Lab:
             _kill(_inside(namespace))
         if self.accounts is not None:
             self.accounts.stop()
-        for node in self.nodes:
-            with suppress(OSError):
-                (_CGROUPS / "memory" / f"slurm_{node}").rmdir()
+            left = [str(_CGROUPS / "memory" / f"slurm_{node}") for node in self.nodes]
+            subprocess.run(["find", *left, "-depth", "-type", "d", "-delete"], check=False, capture_output=True)
 
     def ask(self, *command: str) -> str:
         """Runs a command of Slurm against this cluster; its output."""
