@@ -116,6 +116,18 @@ def keep_batch_split(x: Any) -> Any:
     return jax.lax.with_sharding_constraint(x, split(mesh, BATCH, *rest))  # type: ignore[no-untyped-call]
 
 
+def keep_rows_whole(x: Any) -> Any:
+    """Says that of a stream [B, ...] nothing but the examples is split: each device has whole rows.
+
+    For a product with a weight that is split over fsdp and tensor, whose result would be split over tensor again. XLA
+    left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it where data, fsdp and tensor meet: docs/faq.md.
+    """
+    mesh = active_mesh()
+    if mesh is None or mesh.size == 1 or x.shape[0] % math.prod(mesh.shape[axis] for axis in BATCH):
+        return x
+    return jax.lax.with_sharding_constraint(x, split(mesh, BATCH))  # type: ignore[no-untyped-call]
+
+
 def split(mesh: Mesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:
     """A sharding that splits each dimension over the mesh axes named for it; without any, every device has all."""
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]

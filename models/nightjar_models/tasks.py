@@ -65,18 +65,11 @@ class Task:
 
 
 def check_axes(config: TrainConfig, mesh: Mesh) -> None:
-    """Refuses a mesh with an axis that the model has no use for, or on which it is known to compute something else.
+    """Refuses a mesh with an axis that the model has no use for.
 
     Raises:
         InputError: the mesh is one of those.
     """
-    # Measured with jaxlib 0.10.2 on dp2.fsdp2.tp2: the loss is that of one device, the gradients are not; those of any
-    # two of the axes are. To be removed when `eight_meshes.py` finds the losses of one device there.
-    if isinstance(config.model, VAEConfig) and all(mesh.shape[axis] > 1 for axis in ("data", "fsdp", "tensor")):
-        raise InputError(
-            f"--mesh: {config.workload} over data, fsdp and tensor at once has wrong gradients; expected at most two.",
-            "join two of them, such as dp4.tp2 for dp2.fsdp2.tp2",
-        )
     for axis in WITHOUT.get(type(config.model), ()):
         if (count := mesh.shape[axis]) > 1:
             short = next(name for name, long in AXES.items() if long == axis)

@@ -19,7 +19,7 @@ from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nightjar_models.config import Compute
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import keep_rows_whole, parameter
 from nightjar_models.sizes import VAEConfig
 
 
@@ -59,7 +59,8 @@ class Linear(nnx.Module):
 
     def __call__(self, x: Float[Array, "B I"]) -> Float[Array, "B O"]:
         """The map."""
-        return x @ self.weight[...] + self.bias[...]
+        rows: Array = keep_rows_whole(x)
+        return rows @ self.weight[...] + self.bias[...]
 
 
 def measure(model: VAE, batch: Mapping[str, Array]) -> dict[str, Float[Array, ""]]:
