@@ -1,15 +1,15 @@
 """How large is the code of a program, and do its kernels spill registers?
 
-In: the PTX files that the compiler dumped. Out: their size, and the bytes that ptxas spills to memory, where there is a
-ptxas (of a CUDA toolkit on PATH, or of the package nvidia-cuda-nvcc).
+In: the PTX files that the compiler dumped. Out: their size, and the bytes that ptxas spills to memory. The ptxas is the
+one that XLA finds first: that of the package nvidia-cuda-nvcc, else of a CUDA toolkit on PATH.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,9 +19,12 @@ _TIMEOUT_S = 300
 
 def find_ptxas() -> str | None:
     """The path of ptxas, or None."""
-    site = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
-    packaged = sorted(site.glob("cuda_nvcc/bin/ptxas")) + sorted(site.glob("cu*/bin/ptxas"))
-    return shutil.which("ptxas") or next((str(path) for path in packaged), None)
+    spec = importlib.util.find_spec("nvidia")  # a namespace of many packages
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for path in (*sorted(Path(place).glob("cu[0-9]*/bin/ptxas")), Path(place, "cuda_nvcc", "bin", "ptxas")):
+            if path.is_file():
+                return str(path)
+    return shutil.which("ptxas")
 
 
 def count_spills(texts: Iterable[Path], capability: str, ptxas: str) -> int | None:

@@ -11,11 +11,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from nightjar_models.ahead.ptx import find_ptxas
 from nightjar_models.ahead.target import Cluster
 from nightjar_models.errors import CompilerError
 
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
-INSTALL = "pip install --no-deps jax-cuda12-plugin jax-cuda12-pjrt (of jax's version) nvidia-cudnn-cu12"
+INSTALL = (
+    "pip install --no-deps jax-cuda12-plugin jax-cuda12-pjrt (of jax's version) nvidia-cuda-nvcc-cu12 nvidia-cudnn-cu12"
+)
 
 
 def find_plugin() -> str | None:
@@ -27,12 +30,17 @@ def prepare_process() -> None:
     """Settles what JAX reads when it starts: no driver is looked for, and the C++ side keeps quiet.
 
     Raises:
-        CompilerError: no CUDA plugin is installed.
+        CompilerError: no CUDA plugin is installed, or no ptxas, without which XLA compiles nothing for a GPU.
     """
     if find_plugin() is None:
         raise CompilerError(
             "the CUDA plugin of JAX is not installed: expected one of " + ", ".join(PLUGINS) + ".",
             f"no GPU and no driver are needed, only: {INSTALL}; docker/locks/aot.txt has them with their hashes",
+        )
+    if find_ptxas() is None:
+        raise CompilerError(
+            "there is no ptxas: expected one in the package nvidia-cuda-nvcc-cu12 or on PATH.",
+            "pip install --no-deps nvidia-cuda-nvcc-cu12",
         )
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors stay

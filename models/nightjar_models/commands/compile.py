@@ -43,7 +43,8 @@ def compile_(
 
     OUT/result.json holds what the compiler emitted (kernels, collectives, memory, an estimate of the step time),
     OUT/program.hlo.pb.xz the optimized program, OUT/capture a static profile for `nightjar-profiling report`. Needs the
-    packages jax-cuda12-plugin, jax-cuda12-pjrt and nvidia-cudnn-cu12 (docker/locks/aot.txt), nothing else of CUDA.
+    packages jax-cuda12-plugin, jax-cuda12-pjrt, nvidia-cuda-nvcc-cu12 (ptxas) and nvidia-cudnn-cu12, nothing else of
+    CUDA: docker/locks/aot.txt.
 
     Example: nightjar-models compile gpt_tiny --target h100x8 --mesh fsdp=8 --out /tmp/gpt-h100
     """
