@@ -61,7 +61,8 @@ class Estimate:
     Attributes:
         step_s: from its begin to its end.
         compute_s: sum over kernels that are bound by arithmetic; memory_s: by memory; latency_s: by their launch.
-        communication_s: sum over collectives; exposed_s: the part of it during which nothing is computed.
+        nvlink_s: sum over collectives within a host; network_s: over those between hosts.
+        exposed_s: the part of both during which nothing is computed.
         flops: of a step, on each device.
         spans: the time line, loops unrolled.
     """
@@ -70,10 +71,16 @@ class Estimate:
     compute_s: float
     memory_s: float
     latency_s: float
-    communication_s: float
+    nvlink_s: float
+    network_s: float
     exposed_s: float
     flops: float
     spans: tuple[Span, ...]
+
+    @property
+    def communication_s(self) -> float:
+        """The sum over all collectives."""
+        return self.nvlink_s + self.network_s
 
 
 def estimate_step(module: Module, cluster: Cluster) -> Estimate:
@@ -96,7 +103,8 @@ def estimate_step(module: Module, cluster: Cluster) -> Estimate:
         compute_s=sums["compute"],
         memory_s=sums["memory"],
         latency_s=sums["latency"],
-        communication_s=sums["nvlink"] + sums["network"],
+        nvlink_s=sums["nvlink"],
+        network_s=sums["network"],
         exposed_s=line.exposed,
         flops=flops,
         spans=tuple(line.spans),

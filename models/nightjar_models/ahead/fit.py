@@ -39,13 +39,18 @@ class Measured:
 
     Attributes:
         reserved_bytes: of each device; None where it was not compiled.
-        step_s: estimated; exposed_s: of it communication that nothing hides.
+        step_s: estimated; the terms of it: compute_s of kernels that arithmetic bounds, memory_s that the device's
+            memory does, nvlink_s and network_s of collectives, exposed_s of those what nothing hides.
         problem: why there is nothing to tell, in words.
     """
 
     candidate: Candidate
     reserved_bytes: int | None = None
     step_s: float | None = None
+    compute_s: float | None = None
+    memory_s: float | None = None
+    nvlink_s: float | None = None
+    network_s: float | None = None
     exposed_s: float | None = None
     problem: str | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,10 @@ from nightjar_models.config import TrainConfig, override
 from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.mesh import parse_mesh
 from nightjar_models.presets import find_preset
+
+TERMS = ("step_s", "compute_s", "memory_s", "nvlink_s", "network_s", "exposed_s")
+_WIDTHS = (5, 9, 9, 9, 9, 9, 9, 9)
+_TITLES = ("fits", "step ms", "compute", "HBM", "NVLink", "network", "exposed", "rate")
 
 
 def fit(
@@ -34,9 +39,11 @@ def fit(
     """Search mesh, microbatches and rematerialization for GPUs that this machine does not have; 1 where nothing fits.
 
     Every line was compiled for its mesh: memory is what the compiler reserves; times are rooflines of the compiled
-    program, not measured, for comparing lines. A compilation takes 5 to 20 s of CPU. The batch stays the same for every
-    number of devices, but for a mesh that shares it among more devices than it has examples: there it is raised to one
-    example for each, so compare examples per second (`rate`), by which lines are sorted.
+    program, not measured, for comparing lines: of the step, of kernels bound by arithmetic and by the device's memory
+    (HBM), of collectives within a host and between hosts, and of those what nothing hides. A compilation takes 5 to
+    20 s of CPU. The batch stays the same for every number of devices, but for a mesh that shares it among more devices
+    than it has examples: there it is raised to one example for each, so compare examples per second (`rate`), by which
+    lines are sorted.
 
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
@@ -74,8 +81,7 @@ def fit(
             return Measured(
                 candidate=candidate,
                 reserved_bytes=reserved_bytes(made.module),
-                step_s=step.step_s,
-                exposed_s=step.exposed_s,
+                **{term: getattr(step, term) for term in TERMS},
             )
 
         found = search(
@@ -140,19 +146,20 @@ def summarize(document: dict[str, Any]) -> str:
         title = f"{answer['devices']} devices"
         rows += [
             "",
-            f"{title:16} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {'fits':>5} {'ms':>9} {'exposed':>9} "
-            f"{'rate':>9}",
+            f"{title:20} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {_columns(_TITLES)}",
         ]
         for one in answer["candidates"]:
             way = one["candidate"]
-            row = f"{way['mesh']:16} {way['batch_size']:6} {way['microbatches']:5} {way['remat']:14}"
+            row = f"{way['mesh']:20} {way['batch_size']:6} {way['microbatches']:5} {way['remat']:14}"
             if one["problem"] is not None:
                 rows.append(f"{row} {one['problem'][:120]}")
                 continue
-            fits = "yes" if one["fits"] else "no"
-            rows.append(
-                f"{row} {one['reserved_bytes'] / 2**30:7.1f} {fits:>5} {one['step_s'] * 1e3:9.1f} "
-                f"{one['exposed_s'] * 1e3:9.1f} {one['rate']:9.1f}"
-            )
+            times = [f"{one[term] * 1e3:.1f}" for term in TERMS]
+            cells = _columns(["yes" if one["fits"] else "no", *times, f"{one['rate']:.1f}"])
+            rows.append(f"{row} {one['reserved_bytes'] / 2**30:7.1f} {cells}")
         rows.append(answer["plan"] or "nothing fits")
     return "\n".join(rows)
+
+
+def _columns(texts: Sequence[str]) -> str:
+    return " ".join(f"{text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))

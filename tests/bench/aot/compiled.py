@@ -1,16 +1,18 @@
 """How does a bench compile? In an environment of its own, timed in seconds of CPU: each program in a process, or many.
 
-In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`.
+In: an environment's Python, the arguments of `nightjar-models compile`, and what else differs. Out: a `RunRecord`. Two
+processes at a time: CPU is counted for each alone, so that the other does not matter.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +50,7 @@ def compile_one(
     fault: str | None = None,
     before: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
+    to: str | None = None,
 ) -> Compiled:
     """Compiles in a process of its own.
 
@@ -58,20 +61,34 @@ def compile_one(
         fault: name of a fault of `faults.py` to plant.
         before: a command that starts the process, such as `taskset -c 0`.
         variables: of its environment.
+        to: the folder `out` under another name, as the process knows it.
     """
     if not (out / "result.json").is_file():
         module = ["-m", "nightjar_models"] if fault is None else ["-m", "tests.bench.aot.plant", fault]
-        argv = [*before, str(python), *module, "compile", *arguments, "--out", str(out)]
+        argv = [*before, str(python), *module, "compile", *arguments, "--out", to or str(out)]
         environ = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'models'}", **(variables or {})}
-        begin = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"compiling: {' '.join(arguments)}{f' with {fault}' if fault else ''}", file=sys.stderr, flush=True)
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environ)
-        end = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
-        if done.returncode:
-            return Compiled(record=None, cpu_s=cpu_s, said=done.stderr[-2000:])
+        code, cpu_s, said = run_timed(argv, environ)
+        if code:
+            return Compiled(record=None, cpu_s=cpu_s, said=said[-2000:])
         (out / "cpu_s").write_text(str(cpu_s))
     return Compiled(record=read_run(out / "result.json"), cpu_s=float((out / "cpu_s").read_text()), said="")
+
+
+def run_timed(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[int, float, str]:
+    """Runs a command: its exit status, the seconds of CPU of it and its children, and what it wrote to stderr."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=said, env=environ)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        return process.returncode, usage.ru_utime + usage.ru_stime, said.read().decode(errors="replace")
+
+
+def run_two_at_a_time(calls: Sequence[Callable[[], Compiled]]) -> list[Compiled]:
+    """What each call returns, in their order."""
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
 
 
 def compile_several(python: Path, programs: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Compiled]:

@@ -7,9 +7,9 @@ with one fault at a time; two faults have a program of their own to break. A fau
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nightjar_ci.judges.compiler import Taken, judge_compilers, read_taken
@@ -17,7 +17,7 @@ from nightjar_ci.judges.facts import KnownFacts, judge_facts
 from nightjar_ci.policy import FactsPolicy, read_policies
 from nightjar_ci.record import RunRecord
 from nightjar_ci.verdict import Verdict
-from tests.bench.aot.compiled import ROOT, compile_one, find_python
+from tests.bench.aot.compiled import ROOT, Compiled, compile_one, find_python, run_two_at_a_time
 from tests.bench.table import Row
 
 BASE = ("llama_125m", "--target", "h100x8", "--mesh", "fsdp8", "--set", "model.layers=2")
@@ -67,28 +67,39 @@ def read_policy() -> FactsPolicy:
     return policy
 
 
-def measure(quick: bool) -> list[Row]:
+def measure(quick: bool, folder: Path) -> list[Row]:
     """One row per fault."""
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = list(FAULTS)[: 2 if quick else None]
-        return [
-            Row(name=name, ours=int(ask(name, Path(folder))), goal=1, better="higher", unit="named") for name in chosen
-        ]
+    chosen = list(FAULTS)[: 2 if quick else None]
+    made = compile_programs(chosen, folder)
+    return [Row(name=name, ours=int(ask(name, made)), goal=1, better="higher", unit="named") for name in chosen]
 
 
-def ask(name: str, folder: Path) -> bool:
-    """Whether the gate names a fault; programs that lie in the folder already are not compiled again."""
-    fault, python = FAULTS[name], find_python(None)
-    good = compile_one(python, GOOD[fault.good], folder / fault.good)
+def compile_programs(chosen: Sequence[str], folder: Path) -> dict[str, Compiled]:
+    """The programs without a fault by the names of `GOOD`, and those with one by the fault's, each compiled once."""
+    python = find_python(None)
+    calls = {
+        good: partial(compile_one, python, GOOD[good], folder / good)
+        for good in sorted({FAULTS[name].good for name in chosen})
+    }
+    for name in chosen:
+        fault = FAULTS[name]
+        out = folder / name.replace(" ", "-")
+        arguments, variables = fault.bad or GOOD[fault.good], {"XLA_FLAGS": fault.flags}
+        calls[name] = partial(compile_one, python, arguments, out, fault=fault.plant, variables=variables)
+    return dict(zip(calls, run_two_at_a_time(list(calls.values())), strict=True))
+
+
+def ask(name: str, made: Mapping[str, Compiled]) -> bool:
+    """Whether the gate names a fault.
+
+    Args:
+        name: of `FAULTS`.
+        made: what `compile_programs` returned.
+    """
+    fault, bad = FAULTS[name], made[name]
+    good = made[fault.good]
     if good.record is None:
         raise SystemExit(f"the program without a fault does not compile: {good.said}")
-    bad = compile_one(
-        python,
-        fault.bad or GOOD[fault.good],
-        folder / name.replace(" ", "-"),
-        fault=fault.plant,
-        variables={"XLA_FLAGS": fault.flags},
-    )
     if bad.record is None:
         print(f"  {name}: does not compile: {bad.said[-300:]}", flush=True)
         return False

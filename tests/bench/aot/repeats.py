@@ -1,39 +1,78 @@
-"""Are facts bit-equal where nothing changed? Five processes, each with another host name, HOME, core and checkout.
+"""Are facts bit-equal where nothing changed? Over five processes, and over two machines.
 
-Two machines were not at hand: what differs between two is emulated (host name in a namespace of its own, one core or
-two, HOME, the path of the checkout). Another processor is not.
+The repeats on this machine differ in host name, HOME, number of cores and path of the checkout. The second machine is
+a container of the ground floor of our images (`docker/ground-floor.sh`: Debian, made where it is missing): another
+distribution with its own C library and without a CUDA toolkit, another host name, HOME, one core, other paths of
+packages and checkout, no network. Kernel and processor are those of this machine.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
-from tests.bench.aot.compiled import ROOT, compile_one, find_python
+from tests.bench.aot.compiled import ROOT, Compiled, compile_one, find_python, run_two_at_a_time
 from tests.bench.aot.faults import BASE
 from tests.bench.table import Row
 
 REPEATS = 5
+PACKAGES = "/srv/packages/lib/site-packages"  # lines of libraries are told by this name
 
 
-def measure(quick: bool) -> list[Row]:
-    """One row: how many of the repeats differ from the first."""
-    python, facts = find_python(None), []
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(2 if quick else REPEATS):
-            home, checkout = Path(folder) / f"home{number}", Path(folder) / f"checkout{number}"
-            home.mkdir()
-            shutil.copytree(ROOT / "models", checkout, ignore=shutil.ignore_patterns("__pycache__"))
-            cores = "0" if number % 2 else f"0-{(os.cpu_count() or 1) - 1}"
-            before = ["taskset", "-c", cores]
-            if os.geteuid() == 0:
-                before = ["unshare", "--uts", "sh", "-c", f'hostname other{number}; exec "$@"', "sh", *before]
-            variables = {"HOME": str(home), "PYTHONPATH": str(checkout)}
-            made = compile_one(python, BASE, Path(folder) / f"out{number}", before=before, variables=variables)
-            if made.record is None:
-                raise SystemExit(f"repeat {number} does not compile: {made.said}")
-            facts.append(made.record.facts)
-    different = sum(one != facts[0] for one in facts)
-    return [Row(name=f"facts that differ from the first of {len(facts)}", ours=different, goal=0, unit="repeats")]
+def measure(quick: bool, folder: Path) -> list[Row]:
+    """Rows: how many of the repeats, and of the facts of another machine, differ from the first."""
+    python, count = find_python(None), 2 if quick else REPEATS
+    calls = [partial(compile_one, python, BASE, folder / "plain")]
+    calls += [partial(compile_elsewhere, python, folder, number) for number in range(1, count)]
+    if tag := find_ground_floor():
+        calls.append(partial(compile_in_container, python, tag, folder / "container"))
+    made = run_two_at_a_time(calls)
+    for number, one in enumerate(made):
+        if one.record is None:
+            raise SystemExit(f"repeat {number} does not compile: {one.said}")
+    facts = [one.record.facts for one in made if one.record is not None]
+    here = sum(one != facts[0] for one in facts[:count])
+    other = float(facts[count] != facts[0]) if tag else float("nan")
+    return [
+        Row(name=f"facts that differ from the first of {count}", ours=here, goal=0, unit="repeats"),
+        Row(name="facts that differ on a second machine", ours=other, goal=0, unit="machines"),
+    ]
+
+
+def compile_elsewhere(python: Path, folder: Path, number: int) -> Compiled:
+    """With another host name (as root), HOME, cores and path of the checkout."""
+    home, checkout = folder / f"home{number}", folder / f"checkout{number}"
+    home.mkdir(exist_ok=True)
+    shutil.copytree(ROOT / "models", checkout, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    cores = "0" if number % 2 else f"0-{(os.cpu_count() or 1) - 1}"
+    before = ["taskset", "-c", cores]
+    if os.geteuid() == 0:
+        before = ["unshare", "--uts", "sh", "-c", f'hostname other{number}; exec "$@"', "sh", *before]
+    variables = {"HOME": str(home), "PYTHONPATH": str(checkout)}
+    return compile_one(python, BASE, folder / f"repeat{number}", before=before, variables=variables)
+
+
+def find_ground_floor() -> str | None:
+    """The tag of a Debian that is no part of this machine; None where no engine runs it."""
+    script = [str(ROOT / "docker" / "ground-floor.sh")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"no second machine: {done.stderr.strip()}", file=sys.stderr, flush=True)
+        return None
+    return done.stdout.split()[-1]
+
+
+def compile_in_container(python: Path, tag: str, out: Path) -> Compiled:
+    """In a container: this Python and its packages, nothing else of this machine."""
+    base = Path(os.path.realpath(python)).parents[1]
+    [packages] = (python.parents[1] / "lib").glob("python*/site-packages")
+    mounts = {base: f"{base}:ro", packages: f"{PACKAGES}:ro", ROOT / "models": "/srv/checkout:ro", out.parent: "/out"}
+    variables = {"HOME": "/srv/home", "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{PACKAGES}:/srv/checkout"}
+    argv = ["docker", "run", "--rm", "--network", "none", "--hostname", "elsewhere", "--cpuset-cpus", "0"]
+    argv += [word for place, mounted in mounts.items() for word in ("--volume", f"{place}:{mounted}")]
+    argv += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    return compile_one(base / "bin" / python.resolve().name, BASE, out, before=[*argv, tag], to=f"/out/{out.name}")
