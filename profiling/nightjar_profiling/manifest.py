@@ -16,6 +16,7 @@ from nightjar_profiling.documents import expect, read_json, write_json
 from nightjar_profiling.errors import InputError
 
 SCHEMA = "nightjar.capture/1"
+NOT_MEASURED = "estimate, nothing ran"
 OWN = ("manifest.json", "raw", "sources", "tables", "profile.json", "flamegraph.json", "report.html", "exports")
 
 MARK = ".nightjar-unfinished"  # lies in a capture folder while it is being made: what a kill leaves can be made anew

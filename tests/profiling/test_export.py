@@ -173,3 +173,11 @@ def test_what_cannot_be_exported_is_said(
     done = run_command(*arguments)
     assert done.returncode == 2
     assert re.search(message, done.stderr)
+
+
+@pytest.mark.parametrize("to", Format)
+def test_what_was_not_measured_is_marked_in_every_format(training: Tables, to: Format) -> None:
+    plain, marked = (find_renderer(to)(training, "split", mark) for mark in ("", "estimate"))
+    texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]
+    assert [b"estimate" in text for text in texts] == [False, True]
+    assert READERS[to](marked) == READERS[to](plain)

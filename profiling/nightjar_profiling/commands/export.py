@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nightjar_profiling.commands.report import FusionPolicy
 from nightjar_profiling.errors import InputError
-
-if TYPE_CHECKING:
-    from nightjar_profiling.tables import Tables
 
 
 class Format(StrEnum):
@@ -49,23 +46,23 @@ def export(
 ) -> None:
     """Writes a capture as a file for another tool, and prints the file's path.
 
-    Device time in the file is that of the capture, to the nanosecond.
+    Device time in the file is that of the capture, to the nanosecond; that of an estimate is marked as one.
 
     Example: nightjar-profiling export capture --to perfetto
     """
     from nightjar_profiling.documents import write_bytes
-    from nightjar_profiling.manifest import read_manifest
+    from nightjar_profiling.manifest import NOT_MEASURED, read_manifest
     from nightjar_profiling.tables import read_tables
 
     if out is not None and out.is_dir():
         raise InputError(f"--out: {out} is a folder, expected a file.", f"did you mean {out / FILES[to]}?")
-    read_manifest(capture)
+    mark = NOT_MEASURED if read_manifest(capture).backend == "estimate" else ""
     path = out or capture / "exports" / FILES[to]
-    write_bytes(path, find_renderer(to)(read_tables(capture / "tables"), fusion.value))
+    write_bytes(path, find_renderer(to)(read_tables(capture / "tables"), fusion.value, mark))
     print(path.absolute())
 
 
-def find_renderer(to: Format) -> Callable[[Tables, str], bytes]:
+def find_renderer(to: Format) -> Callable[..., bytes]:
     """The function that makes a file of a format."""
     from nightjar_profiling.export import folded, perfetto, pprof, speedscope
 

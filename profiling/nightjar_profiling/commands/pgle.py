@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,10 +33,11 @@ def pgle(
     from nightjar_profiling.analyses.pgle import measure_latencies, render_pgle
     from nightjar_profiling.analyses.steps import summarise_programs
     from nightjar_profiling.documents import write_text
-    from nightjar_profiling.manifest import read_manifest
+    from nightjar_profiling.manifest import NOT_MEASURED, read_manifest
     from nightjar_profiling.tables import read_tables
 
-    read_manifest(capture)
+    if read_manifest(capture).backend == "estimate":
+        print(f"nightjar-profiling: warning: {capture}: {NOT_MEASURED}: XLA wants measured latencies.", file=sys.stderr)
     tables = read_tables(capture / "tables")
     ran = summarise_programs(tables, steady=True).filter(pl.col("device_ns") > 0)
     wanted = ran if program is None else ran.filter(pl.col("name") == program)

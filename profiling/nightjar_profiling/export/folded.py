@@ -18,10 +18,10 @@ from nightjar_profiling.tables import Tables
 FORBIDDEN = str.maketrans({";": ",", "\n": " ", "\r": " "})
 
 
-def render_folded(tables: Tables, fusion: Fusion = "split") -> bytes:
+def render_folded(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
     """The file; devices are summed."""
     times = Counter[str]()
-    for sample in find_samples(tables, fusion):
+    for sample in find_samples(tables, fusion, mark):
         times[";".join([*map(site_label, sample.path), sample.instruction.translate(FORBIDDEN)])] += sample.duration_ns
     return "".join(f"{stack} {ns}\n" for stack, ns in times.items() if ns).encode("utf-8", "replace")
 

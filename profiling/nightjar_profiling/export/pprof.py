@@ -17,10 +17,10 @@ from nightjar_profiling.stacks import Site
 from nightjar_profiling.tables import Tables
 
 
-def render_pprof(tables: Tables, fusion: Fusion = "split") -> bytes:
+def render_pprof(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
     """The file; the same tables give the same bytes."""
     writer = _Writer()
-    for sample in find_samples(tables, fusion):
+    for sample in find_samples(tables, fusion, mark):
         writer.add(sample)
     writer.profile.duration_nanos = _span_ns(tables)
     return gzip.compress(writer.finish(), mtime=0)

@@ -1,6 +1,7 @@
 """What has a sampling profiler's view of a capture? Instructions with their Python stack and their device time.
 
-In: tables. Out: one `Sample` per device, instruction and stack; their times sum to the ops' to the nanosecond.
+In: tables. Out: one `Sample` per device, instruction and stack; their times sum to the ops' to the nanosecond. A mark,
+such as that nothing was measured, is the outermost frame of every stack.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class Sample:
     duration_ns: int
 
 
-def find_samples(tables: Tables, fusion: Fusion = "split") -> Iterator[Sample]:
+def find_samples(tables: Tables, fusion: Fusion = "split", mark: str = "") -> Iterator[Sample]:
     """The samples, by device, largest instruction first."""
-    tree = build_stacks(tables)
+    tree, outermost = build_stacks(tables), (("", 0, mark),) if mark else ()
     names = tables.programs.select("program_id", pl.col("name").alias("program"))
     opcodes = tables.instructions.select("program_id", pl.col("name").alias("instruction"), "opcode")
     kernels = tables.ops.group_by(*DEVICE, *INSTRUCTION).agg(pl.col("kernel").first())
@@ -56,7 +57,7 @@ def find_samples(tables: Tables, fusion: Fusion = "split") -> Iterator[Sample]:
         yield Sample(
             rank=row["rank"],
             device=row["device"],
-            path=_path(tree, row["program_id"], row["frame_id"]),
+            path=(*outermost, *_path(tree, row["program_id"], row["frame_id"])),
             instruction=row["instruction"] or row["kernel"] or "unknown op",
             opcode=row["opcode"] or "no instruction",
             program=row["program"] or "no program",

@@ -15,11 +15,11 @@ from nightjar_profiling.export.samples import find_samples
 from nightjar_profiling.tables import Tables
 
 
-def render_speedscope(tables: Tables, fusion: Fusion = "split") -> bytes:
+def render_speedscope(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
     """The file."""
     frames: dict[tuple[str, int, str], int] = {}
     devices: dict[tuple[int, int], tuple[list[list[int]], list[int]]] = {}
-    for sample in find_samples(tables, fusion):
+    for sample in find_samples(tables, fusion, mark):
         stack = [frames.setdefault(site, len(frames)) for site in (*sample.path, ("", 0, sample.instruction))]
         stacks, weights = devices.setdefault((sample.rank, sample.device), ([], []))
         stacks.append(stack)
