@@ -46,7 +46,7 @@ def measure(quick: bool, folder: Path) -> list[Row]:
 def compile_elsewhere(python: Path, folder: Path, number: int) -> Compiled:
     """With another host name (as root), HOME, cores and path of the checkout."""
     home, checkout = folder / f"home{number}", folder / f"checkout{number}"
-    home.mkdir(exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "models", checkout, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     cores = "0" if number % 2 else f"0-{(os.cpu_count() or 1) - 1}"
     before = ["taskset", "-c", cores]
