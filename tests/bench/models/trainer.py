@@ -17,7 +17,7 @@ import jax
 
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.mesh import MeshShape
-from nightjar_models.presets import find_preset
+from nightjar_models.presets import PRESETS, find_preset
 from nightjar_models.sharding import make_mesh, put_batch
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
@@ -48,8 +48,8 @@ class Bare:
 
 
 def measure() -> list[Row]:
-    """Both presets."""
-    return [row for preset in ("gpt_tiny", "vit_tiny") for row in measure_preset(preset)]
+    """Every tiny preset."""
+    return [row for preset in PRESETS if preset.endswith("_tiny") for row in measure_preset(preset)]
 
 
 def measure_preset(preset: str) -> list[Row]:
