@@ -187,13 +187,12 @@ def fill_table(name: str, height: int, /, **columns: Any) -> pl.DataFrame:
     for column, kind in SCHEMAS[name].items():
         values = columns.pop(column, None)
         if values is None or isinstance(values, (int, float, str)):
-            found.append(pl.Series(column, [values], kind).new_from_index(0, height))
+            found.append(pl.lit(values, kind).alias(column))  # takes no memory, unlike a series of one value
         else:
-            series = pl.Series(column, values)
-            found.append(series if series.dtype == kind else series.cast(kind()))
+            found.append(pl.lit(pl.Series(column, values)).cast(kind))
     if columns:
         raise TypeError(f"table {name!r} has no column {', '.join(columns)}")
-    return pl.DataFrame(found)
+    return pl.DataFrame(height=height).with_columns(found)
 
 
 def write_tables(folder: Path, tables: Tables) -> None:

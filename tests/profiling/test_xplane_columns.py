@@ -102,7 +102,7 @@ def test_a_long_run_is_found_as_a_short_one_is(contents: list[bytes], segment: i
     data = b"".join(bytes([0x22, len(one)]) + one for one in contents)
     padded = np.frombuffer(data + bytes(512), np.uint8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "SEGMENT_BYTES", segment)
+        patch.setattr(wire, "LARGEST_SEGMENT_BYTES", segment)
         patch.setattr(wire, "SHORT_RUN_BYTES", 0)
         patch.setattr(wire, "WINDOW_BYTES", 16)
         starts, ends, position = find_run(padded, 0, len(data), 0x22)
@@ -116,7 +116,7 @@ def test_a_run_ends_where_another_field_begins(contents: list[bytes], rest: byte
     run = b"".join(bytes([0x22, len(one)]) + one for one in contents)
     data = np.frombuffer(run + b"\x50\x07" + rest + bytes(512), np.uint8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "SEGMENT_BYTES", 48)
+        patch.setattr(wire, "LARGEST_SEGMENT_BYTES", 48)
         patch.setattr(wire, "SHORT_RUN_BYTES", 0)
         patch.setattr(wire, "WINDOW_BYTES", 16)
         starts, _, position = find_run(data, 0, len(data) - 512, 0x22)

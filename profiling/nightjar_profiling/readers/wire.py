@@ -18,8 +18,9 @@ Positions = NDArray[np.int64]
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 LONGEST_VARINT = 10
-SEGMENT_BYTES = 8192  # of a run, walked beside the others; from 2 to 32 KiB the time is the same within a tenth
-SHORT_RUN_BYTES = 4 << 20  # below, one walk is faster than many at once
+SEGMENTS = 512  # of a run, walked side by side
+SMALLEST_SEGMENT_BYTES, LARGEST_SEGMENT_BYTES = 1024, 16384
+SHORT_RUN_BYTES = 1 << 18  # below, one walk is faster than many at once
 WINDOW_BYTES = 256  # in which the first element of a segment is looked for; a wrong guess costs time, not truth
 
 
@@ -83,12 +84,12 @@ def find_run(data: Bytes, position: int, end: int, tag: int) -> tuple[Positions,
         WireError: an element reaches over the end.
     """
     found = None
-    if end - position >= max(SHORT_RUN_BYTES, 8 * SEGMENT_BYTES):
+    if end - position >= max(SHORT_RUN_BYTES, 8 * LARGEST_SEGMENT_BYTES):
         found = _walk_segments(data, position, end, tag)
     starts, position = found or _walk(data, position, end, end, tag)
     if position > end:
         raise WireError(f"an element ends at byte {position}, its message at {end}")
-    return *_contents(data, starts), position
+    return *_contents(data, starts, position), position
 
 
 def _walk(data: Bytes, position: int, limit: int, end: int, tag: int) -> tuple[Positions, int]:
@@ -109,41 +110,63 @@ def _walk(data: Bytes, position: int, limit: int, end: int, tag: int) -> tuple[P
 
 def _walk_segments(data: Bytes, position: int, end: int, tag: int) -> tuple[Positions, int] | None:
     """None where the run ends long before the end, which the walks do not see: they look at lengths only."""
-    bounds = np.arange(position, end - 4 * SEGMENT_BYTES, SEGMENT_BYTES)
-    limits = bounds + SEGMENT_BYTES
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
-    here = bounds + _guess(data, bounds, tag)
-    here[0] = position
-    steps = [here]
-    while True:
-        # A walk from a wrong guess may leave the bytes; `take` would copy all of these overlapping words at each step.
-        word = words[np.minimum(here, len(words) - 1)]
-        steps.append(here + _ADVANCE[(word >> 8) & 0xFFFF] * (here < limits))
-        if len(steps) % 16 == 0 and (steps[-1] == here).all():  # all are through, or stuck on what is no element
-            break
-        here = steps[-1]
-    table = np.stack(steps, axis=1)
+    size = min(max((end - position) // SEGMENTS, SMALLEST_SEGMENT_BYTES), LARGEST_SEGMENT_BYTES)
+    bounds = np.arange(position, end - 4 * size, size)
+    limits = bounds + size
+    guesses = bounds + _guess(data, bounds, tag)
+    guesses[0] = position
+    table = _step(data, guesses, limits)
+    behind = _bisect(table, limits)
+    stuck = behind == table.shape[1]
+    exits = table[np.arange(len(table)), np.where(stuck, 0, behind)].tolist()
+    firsts = _bisect(table, np.append(position, exits[:-1]))
     joined: list[Positions] = []
-    for limit, row in zip(limits.tolist(), table, strict=True):
-        if position >= limit:
-            continue  # an element larger than a segment
-        met, behind = np.searchsorted(row, [position, limit])
-        if row[-1] >= limit and row[met] == position:
-            joined.append(row[met:behind])
-            position = int(row[-1])
-            continue
-        try:
-            walked, position = _walk(data, position, limit, end, tag)
-        except WireError:
-            return None
-        joined.append(walked)
-        if position < limit:
-            return None
+    for number, (row, limit) in enumerate(zip(table, limits.tolist(), strict=True)):
+        first, last = firsts[number], behind[number]
+        if number and position != exits[number - 1]:  # the walk before was not the one that was looked for
+            first = np.searchsorted(row, position)
+        if first < last and row[first] == position and not stuck[number]:
+            joined.append(row[first:last])
+            position = exits[number]
+        elif position < limit:  # else an element larger than a segment
+            try:
+                walked, position = _walk(data, position, limit, end, tag)
+            except WireError:
+                return None
+            joined.append(walked)
+            if position < limit:
+                return None
     starts = np.concatenate(joined)
-    if (data[starts] != tag).any() or position > end:
+    if (data.take(starts) != tag).any() or position > end:
         return None
     walked, position = _walk(data, position, end, end, tag)
     return np.concatenate([starts, walked]), position
+
+
+def _bisect(table: Positions, values: Positions) -> Positions:
+    """In each ascending row, how many are smaller than the row's value."""
+    rows, low, high = np.arange(len(table)), np.zeros(len(table), np.int64), np.full(len(table), table.shape[1])
+    while (low < high).any():
+        middle = (low + high) // 2
+        smaller = (table[rows, np.minimum(middle, table.shape[1] - 1)] < values) & (low < high)
+        low, high = np.where(smaller, middle + 1, low), np.where(smaller, high, middle)
+    return low
+
+
+def _step(data: Bytes, here: Positions, limits: Positions) -> Positions:
+    """The walk from each place, a row each, until all are beyond their limits, or stuck on what is no element."""
+    steps = [here]
+    first, second = data[1:], data[2:]
+    while True:
+        # `take` copies what is not one piece of aligned memory: single bytes are, words that overlap are not.
+        length = first.take(here, mode="clip")
+        if (length < 0x80).all():
+            here = here + length + 2
+        else:
+            here = here + _ADVANCE.take(length | second.take(here, mode="clip").astype(np.uint16) << 8)
+        steps.append(here)
+        if len(steps) % 16 == 0 and ((here >= limits) | (here == steps[-2])).all():
+            return np.stack(steps, axis=1)
 
 
 def _guess(data: Bytes, bounds: Positions, tag: int) -> Positions:
@@ -154,26 +177,22 @@ def _guess(data: Bytes, bounds: Positions, tag: int) -> Positions:
     return likely
 
 
-def _make_advance() -> NDArray[np.int32]:
+def _make_advance() -> NDArray[np.int64]:
     """How far it is to the next element, by the two bytes behind a tag; 0 where its length takes more than two."""
     first, second = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     two_bytes = np.where(second < 0x80, 3 + (first & 0x7F) + (second << 7), 0)
-    return np.where(first < 0x80, 2 + first, two_bytes).astype(np.int32)
+    return np.where(first < 0x80, 2 + first, two_bytes)
 
 
 _ADVANCE = _make_advance()
 
 
-def _contents(data: Bytes, starts: Positions) -> tuple[Positions, Positions]:
-    """Where the contents of elements begin and end, whose one-byte tags are given."""
-    position = starts + 1
-    length = np.zeros(len(starts), np.int64)
-    left = np.arange(len(starts))
-    for shift in range(0, 7 * LONGEST_VARINT, 7):
-        byte = data[position[left]].astype(np.int64)
-        length[left] |= (byte & 0x7F) << shift
-        position[left] += 1
-        left = left[byte >= 0x80]
-        if not len(left):
-            break
-    return position, position + length
+def _contents(data: Bytes, starts: Positions, position: int) -> tuple[Positions, Positions]:
+    """Where the contents of the elements of a run begin and end, whose one-byte tags are given, and the end of it."""
+    ends = np.append(starts, position)[1:]
+    begins = starts + 2
+    left = np.flatnonzero(data.take(starts + 1) >= 0x80)
+    while len(left):  # whose length goes on in another byte
+        begins[left] += 1
+        left = left[data.take(begins[left] - 1) >= 0x80]
+    return begins, ends

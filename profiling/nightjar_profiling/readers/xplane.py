@@ -28,7 +28,7 @@ from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.wire import WireError
 from nightjar_profiling.readers.xplane_device import DEVICE, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
-from nightjar_profiling.readers.xplane_ops import Ops, find_containers, tabulate
+from nightjar_profiling.readers.xplane_ops import Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
 from nightjar_profiling.readers.xplane_values import as_int64
 
@@ -46,10 +46,11 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     programs = {**_read_dumped(path, programs), **programs}
     try:
         hosts = [decode(plane, STATS) for plane in space.planes if plane.name.startswith("/host:")]
-        parts = [tabulate(ops, rank) for ops in _read_devices(space, read_launches(hosts))]
-        if not any(part["ops"].height for part in parts):
+        found = (*_read_devices(space, read_launches(hosts)),)
+        if not any(len(ops.start_ns) for ops in found):
             thunks = [read_thunks(host) for host in hosts if host.plane.name == "/host:CPU"]
-            parts = [tabulate(ops.take(~find_containers(ops, programs)), rank) for ops in thunks]
+            found = (*(ops.take(~find_containers(ops, programs)) for ops in thunks),)
+        parts = [tabulate(ops, rank) for ops in found]
         tables = tabulate_ranges(hosts, rank)
     except WireError as error:
         raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
@@ -58,7 +59,7 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     if not compiled.is_empty():
         tables["compile"] = compiled
     warnings = [f"{path.name}: the profiler says: {text}" for text in space.notes]
-    warnings += [*_missing(path, tables, programs), *_mismatched(path, tables, programs)]
+    warnings += [*(_doubts(path, pl.concat(map(sum_by_instruction, found)), programs) if found else ())]
     return Raw(tables=tables, programs=programs, warnings=tuple(warnings))
 
 
@@ -92,36 +93,24 @@ def _read_dumped(path: Path, embedded: Mapping[int, Program]) -> dict[int, Progr
     return {n: read_program(one.data, n, one.where) for n, one in found.items() if n not in embedded}
 
 
-def _mismatched(path: Path, tables: dict[str, pl.DataFrame], programs: Mapping[int, Program]) -> list[str]:
-    """Instructions that ran, but which the HLO of their program lacks: it is of another build."""
-    if "ops" not in tables:
-        return []
-    ran = tables["ops"].group_by("program_id", "instruction").agg(pl.col("duration_ns").sum()).drop_nulls()
+def _doubts(path: Path, ran: pl.DataFrame, programs: Mapping[int, Program]) -> list[str]:
+    """What of the device time that ran cannot be found in the programs' HLO, or has none."""
+    doubts = []
+    unknown = ran.filter(pl.col("program_id").is_not_null() & ~pl.col("program_id").is_in(list(programs)))
+    if not unknown.is_empty():
+        doubts.append(
+            f"{path.name}: no HLO for {unknown['program_id'].n_unique()} of the programs that ran "
+            f"({int(unknown['duration_ns'].sum()) / 1e6:.3f} ms): their ops cannot be attributed to Python."
+        )
+    known = ran.drop_nulls().group_by("program_id", "instruction").agg(pl.col("duration_ns").sum())
     lost = [
         (number, name, ns)
-        for number, name, ns in ran.sort("duration_ns", descending=True).iter_rows()
+        for number, name, ns in known.sort("duration_ns", descending=True).iter_rows()
         if number in programs and name not in programs[number].instructions
     ]
-    if not lost:
-        return []
-    return [
-        f"{path.name}: {len(lost)} instructions that ran ({sum(ns for *_, ns in lost) / 1e6:.3f} ms) are not in the "
-        f"HLO of their program, such as {lost[0][1]!r} of {programs[lost[0][0]].name!r}: is it of another run?"
-    ]
-
-
-def _missing(path: Path, tables: dict[str, pl.DataFrame], programs: dict[int, Program]) -> list[str]:
-    if "ops" not in tables:
-        return []
-    unknown = (
-        tables["ops"]
-        .group_by("program_id")
-        .agg(pl.col("duration_ns").sum())
-        .filter(pl.col("program_id").is_not_null() & ~pl.col("program_id").is_in(list(programs)))
-    )
-    if unknown.is_empty():
-        return []
-    return [
-        f"{path.name}: no HLO for {unknown.height} of the programs that ran "
-        f"({int(unknown['duration_ns'].sum()) / 1e6:.3f} ms): their ops cannot be attributed to Python."
-    ]
+    if lost:  # the HLO is of another build
+        doubts.append(
+            f"{path.name}: {len(lost)} instructions that ran ({sum(ns for *_, ns in lost) / 1e6:.3f} ms) are not in "
+            f"the HLO of their program, such as {lost[0][1]!r} of {programs[lost[0][0]].name!r}: is it of another run?"
+        )
+    return doubts

@@ -14,10 +14,10 @@ import re
 import numpy as np
 
 from nightjar_profiling.readers.wire import Positions
-from nightjar_profiling.readers.xplane_host import COPIED_BYTES, Decoded, Launches, decode, unknown
+from nightjar_profiling.readers.xplane_host import COPIED_BYTES, Decoded, Launches, decode
 from nightjar_profiling.readers.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops, encloses
 from nightjar_profiling.readers.xplane_planes import Plane, text_of
-from nightjar_profiling.readers.xplane_values import Integers, Texts, as_int64, look_up, numbers_in
+from nightjar_profiling.readers.xplane_values import Integers, Texts, as_int64, constant, look_up, numbers_in, unknown
 
 DEVICE = re.compile(r"/device:(GPU|TPU):(\d{1,9})")
 GPU_STATS = (
@@ -36,6 +36,9 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
     count = len(found.line)
     program, instruction = found.integers("program_id"), found.texts("hlo_op")
     known = program.known & (instruction.codes >= 0)
+    if not known.all():
+        program = Integers(values=np.where(known, program.values, 0), known=known)
+        instruction = Texts(codes=np.where(known, instruction.codes, -1), names=instruction.names)
     correlation = found.integers("correlation_id")
     at, launched = launches.find(correlation)
     memcpy, memset = found.texts("memcpy_details"), found.texts("Memset_details")
@@ -52,10 +55,10 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
             values=np.where(from_launch, launches.bytes.values[at], size.values), known=size.known | from_launch
         )
     return Ops(
-        device=np.full(count, device),
-        program=Integers(values=np.where(known, program.values, 0), known=known),
+        device=constant(device, count),
+        program=program,
         run=found.integers("run_id"),
-        instruction=Texts(codes=np.where(known, instruction.codes, -1), names=instruction.names),
+        instruction=instruction,
         stream=found.line_names,
         kernel=found.names,
         kind=Texts(codes=kind, names=KINDS),
@@ -64,9 +67,7 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
         correlation=correlation,
         graph_node=found.integers("cuda_graph_node_id"),
         bytes=size,
-        launch_ns=Integers(
-            values=launches.start_ns[at] if launched.any() else np.zeros(count, np.int64), known=launched
-        ),
+        launch_ns=Integers(values=launches.start_ns[at], known=launched) if launched.any() else unknown(count),
     )
 
 
@@ -92,13 +93,13 @@ def read_tpu(plane: Plane, device: int) -> Ops:
     program = Integers(values=np.where(own.known, own.values, ids), known=own.known | known)
     has = program.known & (instruction.codes >= 0)
     ops = Ops(
-        device=np.full(count, device),
+        device=constant(device, count),
         program=Integers(values=np.where(has, program.values, 0), known=has),
         run=run.take(module) if len(modules.line) else unknown(count),
         instruction=Texts(codes=np.where(has, instruction.codes, -1), names=instruction.names),
         stream=found.line_names,
         kernel=found.names,
-        kind=Texts(codes=np.full(count, KERNEL), names=KINDS),
+        kind=Texts(codes=constant(KERNEL, count), names=KINDS),
         start_ns=found.start_ns,
         duration_ns=found.duration_ns,
         correlation=unknown(count),

@@ -35,7 +35,12 @@ DOUBLE, UINT64, INT64, TEXT, BINARY, REFERENCE = 2, 3, 4, 5, 6, 7
 EVENT_FIELDS = {1: "metadata_id", 2: "offset_ps", 3: "duration_ps"}
 FEW = 4  # events of one layout, below which decoding each alone is faster
 TRIES = 8  # layouts looked for among events that look alike, before the rest is decoded one by one
-PIECE = 1 << 16  # events at a time, so that what is worked on stays in the processor's cache
+PIECE = 1 << 15  # events at a time, so that what is worked on stays in the processor's cache
+# Of a varint of more bytes than the first number: which bits move down, and by how many, to close the gaps of top bits.
+PAIRS = ((1, 0x7F007F007F007F00, 1), (2, 0x3FFF00003FFF0000, 2), (4, 0x0FFFFFFF00000000, 4))
+FIRST_BITS = np.array([(1 << number) - 1 for number in range(57)], np.uint64)
+
+Words = NDArray[np.uint64]  # (words of an event, events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,38 +99,45 @@ def decode_events(data: Bytes, starts: Positions, ends: Positions, wanted: Mappi
         WireError: an event is not of the wire format.
     """
     count = len(starts)
-    fields = {name: np.zeros(count, np.int64) for name in EVENT_FIELDS.values()}
-    stats = {name: Stat(kind=np.zeros(count, np.uint8), value=np.zeros(count, np.int64)) for name in wanted.values()}
+    columns = {name: np.zeros(count, np.int64) for name in (*EVENT_FIELDS.values(), *wanted.values())}
     texts: dict[bytes, int] = {}
-    columns = {**fields, **{name: stat.value for name, stat in stats.items()}}
+    layouts: list[_Layout] = [_Layout(b"", bytearray())]  # an event without a single field: all zeros
+    layout_of = np.zeros(count, np.int32)
 
-    def fill(layout: _Layout, rows: NDArray[np.void], events: Positions) -> None:
+    def fill(layout: _Layout, rows: NDArray[np.void], words: Words, events: Positions) -> None:
         for slot in layout.slots:
-            columns[slot.column][events] = _pick(rows, slot, texts)
-            if slot.kind:
-                stats[slot.column].kind[events] = slot.kind
+            columns[slot.column][events] = _pick(rows, words, slot, texts)
+        layout_of[events] = len(layouts)
+        layouts.append(layout)
 
     for group in _group(data, starts, ends):
         size = int(ends[group[0]] - starts[group[0]])
-        windows = np.ndarray((len(data) - size + 1,), f"V{max(size, 1)}", data, strides=(1,)) if size else None
+        if not size:
+            continue
+        windows = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
         for events in (group[at : at + PIECE] for at in range(0, len(group), PIECE)):
-            if windows is None:
-                continue  # an event without a single field: all zeros
             rows = windows[starts[events]]
+            words = _words(rows)
             for _ in range(TRIES):
                 if len(rows) < FEW:
                     break
                 layout = _read_layout(rows[0].tobytes(), wanted)
-                alike = _compare(rows, layout)
+                alike = _compare(words, layout)
                 if alike.all():
-                    fill(layout, rows, events)
+                    fill(layout, rows, words, events)
                     rows = rows[:0]
                     break
-                fill(layout, rows[alike], events[alike])
-                rows, events = rows[~alike], events[~alike]
+                fill(layout, rows[alike], words[:, alike], events[alike])
+                rows, words, events = rows[~alike], words[:, ~alike], events[~alike]
             for number in range(len(rows)):
-                row = rows[number : number + 1]
-                fill(_read_layout(row.tobytes(), wanted), row, events[number : number + 1])
+                one = slice(number, number + 1)
+                fill(_read_layout(rows[number].tobytes(), wanted), rows[one], words[:, one], events[one])
+    kinds = [{slot.column: slot.kind for slot in layout.slots} for layout in layouts]
+    stats = {}
+    for name in wanted.values():
+        of_layout = np.array([kind.get(name, 0) for kind in kinds], np.uint8)
+        stats[name] = Stat(kind=of_layout.take(layout_of), value=columns[name])
+    fields = {name: columns[name] for name in EVENT_FIELDS.values()}
     return Events(**fields, stats=stats, texts=list(texts))
 
 
@@ -136,24 +148,24 @@ def _group(data: Bytes, starts: Positions, ends: Positions) -> Iterator[Position
     low, high = int(starts.min()), int(ends.max())
     top_bits = np.zeros((high - low) // 8 + 16, np.uint8)
     for at in range(low, high, PIECE * 8):
-        part = np.packbits(data[at : min(at + PIECE * 8, high)] >> 7, bitorder="little")
+        part = np.packbits(data[at : min(at + PIECE * 8, high)] >= 0x80, bitorder="little")
         top_bits[(at - low) // 8 : (at - low) // 8 + len(part)] = part
     words = np.ndarray((len(top_bits) - 7,), "<u8", top_bits, strides=(1,))
-    keys = np.empty(len(starts), np.uint16)
+    lengths, keys = ends - starts, np.empty(len(starts), np.uint16)
     for at in range(0, len(starts), PIECE):
-        start, end = starts[at : at + PIECE] - low, ends[at : at + PIECE] - low
-        length = (end - start).astype(np.uint64)
-        key = length * np.uint64(0x9E3779B97F4A7C15)
+        start, length = starts[at : at + PIECE] - low, lengths[at : at + PIECE]
+        key = length.astype(np.uint64)
         for first in range(0, min(int(length.max()), 4 * 56), 56):  # a word holds at least 57 bits from any bit on
-            bits = words[np.minimum(start + first, end) >> 3] >> (np.minimum(start + first, end) & 7).astype(np.uint64)
-            left = np.clip(end - start - first, 0, 56).astype(np.uint64)
-            bits &= (np.uint64(1) << left) - np.uint64(1)
-            key = (key ^ bits) * np.uint64(0xC2B2AE3D27D4EB4F)
-            key ^= key >> np.uint64(29)
+            here = start + np.minimum(length, first) if first else start
+            bits = words[here >> 3] >> (here & 7).view(np.uint64)
+            bits &= FIRST_BITS.take(length - first, mode="clip")
+            key *= np.uint64(0x9E3779B97F4A7C15)
+            key += bits
+        key *= np.uint64(0xC2B2AE3D27D4EB4F)
         keys[at : at + PIECE] = key >> np.uint64(48)
     order = np.argsort(keys, kind="stable")
-    for same_key in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
-        sizes = ends[same_key] - starts[same_key]
+    bounds = np.flatnonzero(np.diff(keys.take(order))) + 1
+    for same_key, sizes in zip(np.split(order, bounds), np.split(lengths.take(order), bounds), strict=True):
         if (sizes == sizes[0]).all():
             yield same_key
             continue
@@ -161,49 +173,65 @@ def _group(data: Bytes, starts: Positions, ends: Positions) -> Iterator[Position
             yield same_key[sizes == size]
 
 
-def _compare(rows: NDArray[np.void], layout: _Layout) -> NDArray[np.bool_]:
+def _words(rows: NDArray[np.void]) -> Words:
+    """The bytes of rows as numbers of eight bytes: the first of all rows, the second of all, and so on."""
+    size = rows.itemsize
+    words = np.zeros((-(-size // 8), len(rows)), np.uint64)
+    for number in range(size // 8):
+        words[number] = np.ndarray((len(rows),), "<u8", rows, 8 * number, (size,))
+    if size % 8 and size > 8:
+        words[-1] = np.ndarray((len(rows),), "<u8", rows, size - 8, (size,)) >> np.uint64(64 - size % 8 * 8)
+    elif size % 8:
+        words.view(np.uint8).reshape(-1, 8)[:, :size] = rows.view(np.uint8).reshape(-1, size)
+    return words
+
+
+def _compare(words: Words, layout: _Layout) -> NDArray[np.bool_]:
     """Which rows have the bytes that a layout prescribes."""
-    size = len(layout.data)
-    if size < 8:
-        expected, mask = np.frombuffer(layout.data, np.uint8), np.frombuffer(bytes(layout.mask), np.uint8)
-        found = rows.view(np.uint8).reshape(len(rows), size)
-        return np.asarray(((found ^ expected) & mask == 0).all(axis=1))
-    different = np.zeros(len(rows), np.uint64)
-    for at in dict.fromkeys((*range(0, size - 7, 8), size - 8)):
-        expected_word = int.from_bytes(layout.data[at : at + 8], "little")
-        mask_word = int.from_bytes(layout.mask[at : at + 8], "little")
-        if mask_word:
-            different |= (_words(rows, at) ^ np.uint64(expected_word)) & np.uint64(mask_word)
+    different, difference = np.zeros_like(words[0]), np.empty_like(words[0])
+    for number, word in enumerate(words):
+        part = slice(8 * number, 8 * number + 8)
+        mask = int.from_bytes(layout.mask[part], "little")
+        if mask:
+            np.bitwise_xor(word, np.uint64(int.from_bytes(layout.data[part], "little")), out=difference)
+            difference &= np.uint64(mask)
+            different |= difference
     return np.asarray(different == 0)
 
 
-def _words(rows: NDArray[np.void], at: int) -> NDArray[np.uint64]:
-    """The eight bytes at that place of each row."""
-    return np.ndarray((len(rows),), "<u8", rows, at, (rows.itemsize,))
-
-
-def _pick(rows: NDArray[np.void], slot: _Slot, texts: dict[bytes, int]) -> Positions:
+def _pick(rows: NDArray[np.void], words: Words, slot: _Slot, texts: dict[bytes, int]) -> Positions:
     """The values of a slot."""
-    size = rows.itemsize
     if slot.kind in (TEXT, BINARY):
-        found = rows.view(np.uint8).reshape(len(rows), size)[:, slot.start : slot.end]
+        found = rows.view(np.uint8).reshape(len(rows), rows.itemsize)[:, slot.start : slot.end]
         return np.array([texts.setdefault(one.tobytes(), len(texts)) for one in found], np.int64)
+    word = _word_at(words, slot.start, slot.end)
     if slot.kind == DOUBLE:
-        return _words(rows, slot.start).view(np.int64)
-    value = np.zeros(len(rows), np.uint64)
-    for start in range(slot.start, slot.end, 8):
-        end = min(start + 8, slot.end)
-        at = max(0, min(start, size - 8))
-        if size < 8:
-            word = np.zeros(len(rows), np.uint64)
-            word.view(np.uint8).reshape(-1, 8)[:, :size] = rows.view(np.uint8).reshape(-1, size)
-        else:
-            word = _words(rows, at)
-        word = word >> np.uint64(8 * (start - at))
-        for number in range(end - start):
-            bits = (word >> np.uint64(number)) & np.uint64(0x7F << (7 * number))
-            value |= bits << np.uint64(7 * (start - slot.start))
+        return word.view(np.int64)
+    value = _squeeze(word, slot.end - slot.start)
+    if slot.end - slot.start > 8:
+        value |= _squeeze(_word_at(words, slot.start + 8, slot.end), slot.end - slot.start - 8) << np.uint64(56)
     return value.view(np.int64)
+
+
+def _word_at(words: Words, start: int, end: int) -> NDArray[np.uint64]:
+    """The up to eight bytes from that place of each row on, and what lies behind them."""
+    number, at = divmod(start, 8)
+    word: NDArray[np.uint64] = words[number] >> np.uint64(8 * at)
+    if end > 8 * number + 8 and at:
+        word |= words[number + 1] << np.uint64(64 - 8 * at)
+    return word
+
+
+def _squeeze(word: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+    """The value of the varint in the first bytes of each word: seven bits of each byte, pushed together in pairs."""
+    word &= np.uint64(0x7F7F7F7F7F7F7F7F >> 8 * max(0, 8 - size))
+    for needed, high, shift in PAIRS:
+        if size > needed:  # the upper half of each pair moves down
+            upper = word & np.uint64(high)
+            word ^= upper
+            upper >>= np.uint64(shift)
+            word |= upper
+    return word
 
 
 def _read_layout(data: bytes, wanted: Mapping[int, str]) -> _Layout:

@@ -23,7 +23,16 @@ from nightjar_profiling.readers.wire import Positions
 from nightjar_profiling.readers.xplane_events import Events
 from nightjar_profiling.readers.xplane_ops import KINDS, THUNK, Ops
 from nightjar_profiling.readers.xplane_planes import Line, Plane
-from nightjar_profiling.readers.xplane_values import Integers, Texts, integers_of, look_up, numbers_in, texts_of
+from nightjar_profiling.readers.xplane_values import (
+    Integers,
+    Texts,
+    constant,
+    integers_of,
+    look_up,
+    numbers_in,
+    texts_of,
+    unknown,
+)
 from nightjar_profiling.tables import fill_table
 
 STATS = (
@@ -48,7 +57,9 @@ class Decoded:
     def start_ns(self) -> Positions:
         """When each event began."""
         zero_ns = np.array([line.timestamp_ns for line in self.lines] or [0], np.int64)
-        return zero_ns[self.line] + self.events.offset_ps // 1000
+        start_ns: Positions = self.events.offset_ps // 1000
+        start_ns += zero_ns[0] if len(zero_ns) == 1 else zero_ns[self.line]
+        return start_ns
 
     @cached_property
     def duration_ns(self) -> Positions:
@@ -86,11 +97,6 @@ def decode(plane: Plane, stats: Iterable[str], lines: Iterable[Line] | None = No
     return Decoded(plane=plane, lines=chosen, events=events, line=line)
 
 
-def unknown(count: int) -> Integers:
-    """Integers that no row has."""
-    return Integers(values=np.zeros(count, np.int64), known=np.zeros(count, np.bool_))
-
-
 def read_thunks(host: Decoded) -> Ops:
     """The thunks of XLA:CPU; those that contain others are among them."""
     rows = np.flatnonzero(host.has("hlo_op"))
@@ -112,7 +118,7 @@ def read_thunks(host: Decoded) -> Ops:
         instruction=Texts(codes=np.where(program.known, instruction.codes, -1), names=instruction.names),
         stream=host.line_names.take(rows),
         kernel=host.names.take(rows),
-        kind=Texts(codes=np.full(count, THUNK), names=KINDS),
+        kind=Texts(codes=constant(THUNK, count), names=KINDS),
         start_ns=start,
         duration_ns=duration,
         correlation=unknown(count),
@@ -134,7 +140,8 @@ class Launches:
     def find(self, correlation: Integers) -> tuple[Positions, NDArray[np.bool_]]:
         """Of each op the row of its launch, and whether there is one."""
         if not len(self.correlation):
-            return np.zeros(len(correlation.values), np.int64), np.zeros(len(correlation.values), np.bool_)
+            none = unknown(len(correlation.values))
+            return none.values, none.known
         at = np.minimum(np.searchsorted(self.correlation, correlation.values), len(self.correlation) - 1)
         return at, correlation.known & (self.correlation[at] == correlation.values)
 
@@ -191,8 +198,8 @@ def tabulate_ranges(hosts: Iterable[Decoded], rank: int) -> dict[str, pl.DataFra
                 thread=thread,
                 domain="TraceMe",
                 range_id=np.arange(first, first + len(rows)),
-                parent_id=Integers(values=parent + first, known=parent >= 0).series(),
-                name=host.names.take(rows).series(),
+                parent_id=Integers(values=parent + first, known=parent >= 0).column(),
+                name=host.names.take(rows).column(),
                 start_ns=start,
                 duration_ns=duration,
             )

@@ -51,8 +51,8 @@ class Ops:
 
     def sort(self) -> Ops:
         """By device and start."""
-        later = (np.diff(self.device) > 0) | ((np.diff(self.device) == 0) & (np.diff(self.start_ns) >= 0))
-        if later.all():
+        device, start = self.device, self.start_ns
+        if ((device[1:] > device[:-1]) | ((device[1:] == device[:-1]) & (start[1:] >= start[:-1]))).all():
             return self
         by_start = np.argsort(self.start_ns, kind="stable")
         return self.take(by_start[np.argsort(self.device[by_start], kind="stable")])
@@ -71,19 +71,19 @@ def tabulate(ops: Ops, rank: int) -> dict[str, pl.DataFrame]:
             count,
             rank=rank,
             device=ops.device,
-            program_id=ops.program.series(),
-            execution=execution.series(),
-            instruction=ops.instruction.series(),
-            stream=ops.stream.series(),
-            kernel=ops.kernel.series(),
+            program_id=ops.program.column(),
+            execution=execution.column(),
+            instruction=ops.instruction.column(),
+            stream=ops.stream.column(),
+            kernel=ops.kernel.column(),
             start_ns=ops.start_ns,
             duration_ns=ops.duration_ns,
-            kind=ops.kind.series(),
-            thunk=Integers(values=np.arange(count), known=thunks).series(),
-            correlation_id=ops.correlation.series(),
-            graph_node=ops.graph_node.series(),
-            launch_ns=ops.launch_ns.series(),
-            bytes=ops.bytes.series(),
+            kind=ops.kind.column(),
+            thunk=Integers(values=np.arange(count), known=thunks).column(),
+            correlation_id=ops.correlation.column(),
+            graph_node=ops.graph_node.column(),
+            launch_ns=ops.launch_ns.column(),
+            bytes=ops.bytes.column(),
         ),
     }
 
@@ -94,9 +94,9 @@ def number_executions(ops: Ops, rank: int) -> tuple[Integers, pl.DataFrame]:
     keys = {"device": ops.device, "program_id": ops.program.values, "run": ops.run.values}
     known = ops.program.known & ops.run.known
     change = np.ones(count, np.bool_)
-    change[1:] = np.diff(known)
+    change[1:] = known[1:] != known[:-1]
     for key in keys.values():
-        change[1:] |= np.diff(key) != 0
+        change[1:] |= key[1:] != key[:-1]
     heads = np.flatnonzero(change)
     ends = np.maximum.reduceat(ops.start_ns + ops.duration_ns, heads) if count else np.zeros(0, np.int64)
     pieces = pl.DataFrame({name: key[heads] for name, key in keys.items()}).with_columns(
@@ -120,7 +120,33 @@ def number_executions(ops: Ops, rank: int) -> tuple[Integers, pl.DataFrame]:
         start_ns=runs["start_ns"],
         duration_ns=runs["end"] - runs["start_ns"],
     )
-    return Integers(values=values.astype(np.int64), known=known), table
+    return Integers(values=values.astype(np.int64, copy=False), known=known), table
+
+
+def sum_by_instruction(ops: Ops) -> pl.DataFrame:
+    """Device time of the ops of programs, by `program_id` and `instruction` (null: none); no text is looked at."""
+    rows = slice(None) if ops.program.known.all() else ops.program.known
+    ids, index = number_values(ops.program.values[rows])
+    names = [*ops.instruction.names, None]
+    keys = ops.instruction.codes[rows] % len(names)
+    if len(ids) > 1:
+        keys += index * len(names)
+    sums = np.bincount(keys, ops.duration_ns[rows])  # of floats: exact up to 2**53 ns
+    found = np.flatnonzero(np.bincount(keys))
+    return pl.DataFrame(
+        {
+            "program_id": ids[found // len(names)],
+            "instruction": pl.Series([names[code] for code in (found % len(names)).tolist()], dtype=pl.String),
+            "duration_ns": sums[found].astype(np.int64),
+        }
+    )
+
+
+def number_values(values: Positions) -> tuple[Positions, Positions]:
+    """The different values, ascending, and of each row which it has; as `np.unique`, but fast where values repeat."""
+    heads = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else values
+    ids, index = np.unique(values[heads], return_inverse=True)
+    return ids, np.repeat(index, np.diff(np.append(heads, len(values))))
 
 
 def find_containers(ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.bool_]:
@@ -130,7 +156,7 @@ def find_containers(ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.boo
     when it encloses another op of the same program on the same stream.
     """
     found = np.zeros(len(ops.start_ns), np.bool_)
-    ids, index = np.unique(ops.program.values, return_inverse=True)
+    ids, index = number_values(ops.program.values)
     for number, program_id in enumerate(ids.tolist()):
         rows = (
             np.flatnonzero((index == number) & ops.program.known) if len(ids) > 1 else np.flatnonzero(ops.program.known)

@@ -33,11 +33,12 @@ class Texts:
         """Those of some rows."""
         return Texts(codes=self.codes[rows], names=self.names)
 
-    def series(self) -> pl.Series:
-        """As a column of a table."""
-        return pl.Series([*self.names, None], dtype=pl.String).gather(
-            np.where(self.codes < 0, len(self.names), self.codes)
-        )
+    def column(self) -> pl.Series | str | None:
+        """As a column of a table; one text where all rows have the same."""
+        if len(self.codes) and (self.codes == self.codes[0]).all():
+            return self.names[self.codes[0]] if self.codes[0] >= 0 else None
+        codes = np.where(self.codes < 0, len(self.names), self.codes) if (self.codes < 0).any() else self.codes
+        return pl.Series([*self.names, None], dtype=pl.String).gather(codes.astype(np.uint32))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +52,22 @@ class Integers:
         """Those of some rows."""
         return Integers(values=self.values[rows], known=self.known[rows])
 
-    def series(self) -> pl.Series:
-        """As a column of a table."""
+    def column(self) -> pl.Series | None:
+        """As a column of a table; None where no row has one."""
+        if not self.known.any():
+            return None
         column = pl.Series(self.values)
         return column if self.known.all() else column.set(pl.Series(~self.known), None)
+
+
+def constant(value: int, count: int) -> Positions:
+    """A column of one value, which takes no memory."""
+    return np.broadcast_to(np.int64(value), count)
+
+
+def unknown(count: int) -> Integers:
+    """Integers that no row has."""
+    return Integers(values=constant(0, count), known=np.broadcast_to(np.False_, count))
 
 
 def as_int64(value: int) -> int:
@@ -71,9 +84,9 @@ def look_up(ids: Positions, names: Mapping[int, str], default: str | None = None
     keys = np.array(sorted(names), np.int64)
     listed = [names[number] for number in keys.tolist()]
     if len(keys) and keys[0] >= 0 and keys[-1] < LARGEST_TABLE:
-        table = np.full(int(keys[-1]) + 2, -1)
-        table[keys] = np.arange(len(keys))
-        codes = table[np.where((ids >= 0) & (ids <= keys[-1]), ids, -1)]
+        table = np.full(int(keys[-1]) + 3, -1)  # with a place before the first and one behind the last
+        table[keys + 1] = np.arange(len(keys))
+        codes = table.take(ids + 1, mode="clip")
     else:
         at = np.searchsorted(keys, ids)
         codes = np.where(np.append(keys, 0)[at] == ids, at, -1) if len(keys) else np.full(len(ids), -1)
@@ -87,9 +100,11 @@ def look_up(ids: Positions, names: Mapping[int, str], default: str | None = None
 def texts_of(plane: Plane, events: Events, name: str) -> Texts:
     """A stat as text; one that is absent, or a number, is none."""
     if name not in events.stats:
-        return Texts(codes=np.full(len(events.metadata_id), -1), names=[])
+        return Texts(codes=constant(-1, len(events.metadata_id)), names=[])
     stat = events.stats[name]
     found = look_up(stat.value, plane.stat_names)
+    if (stat.kind == REFERENCE).all():
+        return found
     codes = np.where(stat.kind == REFERENCE, found.codes, -1)
     inline = (stat.kind == TEXT) | (stat.kind == BINARY)
     if inline.any():
@@ -99,9 +114,8 @@ def texts_of(plane: Plane, events: Events, name: str) -> Texts:
 
 def integers_of(plane: Plane, events: Events, name: str) -> Integers:
     """A stat as integers; one that is absent, or no number, is not known."""
-    count = len(events.metadata_id)
     if name not in events.stats:
-        return Integers(values=np.zeros(count, np.int64), known=np.zeros(count, np.bool_))
+        return unknown(len(events.metadata_id))
     stat = events.stats[name]
     known, values = stat.kind > 0, stat.value
     if (numbers := stat.kind == DOUBLE).any():
@@ -120,6 +134,8 @@ def integers_of(plane: Plane, events: Events, name: str) -> Integers:
 
 def numbers_in(texts: Texts, pattern: re.Pattern[str]) -> Integers:
     """The number that a pattern's group finds in each text."""
+    if not texts.names:
+        return unknown(len(texts.codes))
     found = [pattern.search(text) for text in texts.names]
     table = np.array([0 if one is None else as_int64(int(one[1])) for one in found] + [0], np.int64)
     known = np.array([one is not None for one in found] + [False])
