@@ -198,9 +198,8 @@ def _by_thread(thread: Ints) -> Iterator[tuple[int, Ints]]:
 def _put_in_order(start: Ints, end: Ints, rows: Ints, sign: int) -> tuple[Ints, Ints, Ints]:
     """Start, end and number of these rows by start, then by end times sign, rows that are equal as they stand."""
     start, end = start[rows], end[rows]
-    steps = np.diff(start)
-    same = np.flatnonzero(steps <= 0)
-    if not bool((steps[same] < 0).any() or (sign * (end[same + 1] - end[same]) < 0).any()):
+    same = np.flatnonzero(start[1:] <= start[:-1])
+    if not bool((start[same + 1] < start[same]).any() or (sign * (end[same + 1] - end[same]) < 0).any()):
         return start, end, rows
     order = np.lexsort((sign * end, start))
     return start[order], end[order], rows[order]
