@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 NONE = -1
 LATEST = np.iinfo(np.int64).max
 PIECE = 1 << 15  # ranges that are worked on at once: 10M took 5.7 s in one piece and 2.6 s so
+FEW_LEVELS = 8  # up to which to look for each is faster than to sort by it
 SPARSE = 8  # a table of correlation ids may have as many slots per id that occurs
 
 
@@ -221,15 +222,23 @@ def _project_piece(start: Ints, end: Ints, called: Ints, returned: Ints, first: 
     if bool((end > start).all()):
         after = _find_next(start, end)
         level = np.arange(len(start)) - np.cumsum(np.bincount(after, minlength=len(start) + 1))[:-1]
-        by_level = np.argsort(level.astype(np.uint16) if level.max(initial=0) < 2**16 else level, kind="stable")
-        parent = _find_parents(level, by_level)
+        levels = _by_level(level)
+        parent = _find_parents(level, np.concatenate(levels))
         if bool((np.append(end, LATEST)[parent] >= end).all()):
             inner = _leave_ended(end, parent, _count_begun(start, called) - 1, returned)
-            levels = np.split(by_level, np.cumsum(np.bincount(level))[:-1])
             return _Piece(parent, level, *_sum_up(parent, after, levels, inner, first, last), inner)
     parent, level = _find_shortest(start, end)
     spans = _search(start, end, called, returned, first, last)
     return _Piece(parent, level, *spans, _search_inner(start, end, called, returned))
+
+
+def _by_level(level: Ints) -> list[Ints]:
+    """The rows of each level, outermost first."""
+    deepest = int(level.max(initial=0))
+    if deepest < FEW_LEVELS:
+        return [np.flatnonzero(level == number) for number in range(deepest + 1)]
+    order = np.argsort(level.astype(np.uint16) if deepest < 2**16 else level, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(level))[:-1])
 
 
 def _count_begun(start: Ints, called: Ints) -> Ints:
