@@ -37,7 +37,7 @@ def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRan
     start, end = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
     threads = ranges["thread"].to_numpy()
     compiles = find_nearest(around, is_root) >= 0
-    around = _graft(is_xla & (around < 0) & ~is_root, is_root, compiles, around, threads, start, end)
+    around = graft(is_xla & (around < 0) & ~is_root, is_root, compiles, around, threads, start, end)
     root = find_nearest(around, is_root)
     keep = (root >= 0) & is_xla
     compiled = xla.told.select(
@@ -71,7 +71,7 @@ def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRan
     return table.select(pl.col(name).cast(kind) for name, kind in SCHEMAS["compile"].items())
 
 
-def _graft(
+def graft(
     waiting: np.ndarray,
     is_root: np.ndarray,
     compiles: np.ndarray,

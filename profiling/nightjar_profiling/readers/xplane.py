@@ -1,8 +1,8 @@
 """Which kernels and thunks ran, when, for how long, and which compiled programs did they belong to?
 
 In: an XSpace protobuf, as `jax.profiler` writes it (`*.xplane.pb`). Out: a `Raw`: the tables `ops`, `executions`,
-`ranges` and `steps`, where our capture noted it `compile`, and the programs whose HLO the trace embeds, or that XLA
-dumped beside it: for `host.xplane.pb` into `host.dump`
+`ranges`, `steps` and `compile` (from our capture's notes, else from XLA's annotations), and the programs whose HLO the
+trace embeds, or that XLA dumped beside it: for `host.xplane.pb` into `host.dump`
 (`XLA_FLAGS="--xla_dump_to=host.dump --xla_dump_hlo_as_proto"`).
 
 On a GPU an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; the launches on the host plane are not
@@ -26,6 +26,7 @@ from nightjar_profiling.readers.hlo import Program, read_program
 from nightjar_profiling.readers.hlo_dump import read_dump_folder
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.wire import WireError
+from nightjar_profiling.readers.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane_device import DEVICE, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
 from nightjar_profiling.readers.xplane_ops import Ops, find_containers, sum_by_instruction, tabulate
@@ -56,6 +57,9 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
         raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
     tables |= {name: pl.concat([part[name] for part in parts]) for name in ("ops", "executions") if parts}
     compiled = read_compile_events(path.parent / f"{path.name.removesuffix('.xplane.pb')}.compile.jsonl", rank)
+    if compiled.is_empty():
+        lines = [line for host in hosts for line in host.lines]
+        compiled = make_compile(tables["ranges"], {line.line_id for line in lines if POOL.match(line.name)})
     if not compiled.is_empty():
         tables["compile"] = compiled
     warnings = [f"{path.name}: the profiler says: {text}" for text in space.notes]
