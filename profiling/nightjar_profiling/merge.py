@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -31,6 +32,7 @@ from nightjar_profiling.program_match import ProgramMatcher
 from nightjar_profiling.tables import EVENTS, SCHEMAS, make_table, read_table, scan_table
 
 ROW_GROUP_ROWS = 1 << 18
+DIFFERS = "differs by rank"
 DESCRIBED = ("programs", "instructions", "frames", "buffers", "groups")  # tables of programs, each told once
 
 
@@ -99,13 +101,28 @@ def merge_manifests(folders: Sequence[Path], warnings: Sequence[str]) -> Manifes
     return replace(
         first,
         exit_code=failed[0] if failed else first.exit_code,
-        environment={key: value for key, value in first.environment.items() if key != "rank"},
+        environment=_share([one.environment for one in found]),
         steps=first.steps if all(one.steps == first.steps for one in found) else None,
         raw=(),
         sources=tuple(sorted({file for one in found for file in one.sources})),
         user_code=tuple(dict.fromkeys(pattern for one in found for pattern in one.user_code)),
         warnings=(*ranks, *warnings),
     )
+
+
+def _share(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Where the ranks ran: the devices of all, and of versions and flags that they do not share that they differ."""
+    shared = {key: value for key, value in environments[0].items() if key != "rank"}
+    if devices := [kind for one in environments for kind in one.get("devices", [])]:
+        shared["devices"] = devices
+    for key in ("versions", "flags"):
+        told = [one.get(key, {}) for one in environments]
+        if names := sorted({name for one in told for name in one}):
+            values = {name: [one.get(name) for one in told] for name in names}
+            shared[key] = {
+                n: found[0] if found.count(found[0]) == len(found) else DIFFERS for n, found in values.items()
+            }
+    return shared
 
 
 def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart], list[str]]:

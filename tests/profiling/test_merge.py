@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -13,9 +14,10 @@ from nightjar_profiling.commands.merge import merge
 from nightjar_profiling.commands.report import FusionPolicy, report
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.ingest import ingest
-from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
+from nightjar_profiling.manifest import Manifest, prepare_folder, read_manifest, write_manifest
 from nightjar_profiling.merge import check_folders, merge_manifests, merge_tables
 from nightjar_profiling.opened import open_capture
+from nightjar_profiling.report.render import describe
 from nightjar_profiling.report.sections import variants
 from nightjar_profiling.tables import read_tables
 from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto
@@ -255,6 +257,21 @@ def test_what_the_ranks_warned_of_is_kept_with_their_name(tmp_path: Path) -> Non
         capture_of(rank_trace(0), tmp_path / "rank1", ("The trace was cut off.",)),
     ]
     assert merge_manifests(folders, ["x"]).warnings == ("rank1: The trace was cut off.", "x")
+
+
+def test_the_head_of_a_merged_page_tells_of_all_ranks(tmp_path: Path) -> None:
+    folders = []
+    for number, flags in enumerate(("-a", "-b")):
+        folders.append(capture_of(rank_trace(0), tmp_path / f"rank{number}"))
+        told = {"rank": number, "devices": ["A100"], "versions": {"jax": "1"}, "flags": {"X": flags, "Y": "same"}}
+        write_manifest(folders[-1], replace(read_manifest(folders[-1]), environment=told))
+    environment = merge_manifests(folders, []).environment
+    assert environment == {
+        "devices": ["A100", "A100"],
+        "versions": {"jax": "1"},
+        "flags": {"X": "differs by rank", "Y": "same"},
+    }
+    assert describe(merge_manifests(folders, []))[0] == "2 x A100"
 
 
 def test_a_rank_that_ran_less_is_told_of(tmp_path: Path) -> None:
