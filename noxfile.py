@@ -63,7 +63,7 @@ def render_uv_variables(environ: Mapping[str, str], settings: Mapping[str, str])
         "SSL_CERT_FILE": settings.get("cert"),
     }
     taken = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
-    return {k: v for k, v in wanted.items() if v and k not in environ and taken.get(k) not in environ}
+    return {k: v for k, v in wanted.items() if v and k not in environ and taken.get(k, k) not in environ}
 
 
 def pip_files(environ: Mapping[str, str]) -> list[Path]:
