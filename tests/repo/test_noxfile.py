@@ -4,6 +4,7 @@ from __future__ import os
 
 import hashlib
 import http.server
+import os
 import re
 import subprocess
 import sys
