@@ -1,6 +1,6 @@
 """The front door: pip's mirrors reach uv, the tool lock pins pip, sessions keep the exit code of a command."""
 
-from __future__ import os
+from __future__ import annotations
 
 import hashlib
 import http.server
