@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+import yaml
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.executors.kubernetes import Manifest, name_object, render_jobset
+from nightjar_ci.executors.kubernetes import Fabric, Manifest, name_object, render_jobset
 from nightjar_ci.matrix import expand, read_matrix
 from nightjar_ci.resources import Resources
 from tests.ci.jobs import make_job, write_matrix
@@ -85,6 +87,17 @@ def test_a_job_of_one_pod_without_gpus_asks_for_nothing_that_it_does_not_need() 
     assert not any(name.startswith(("JAX_", "NCCL_")) for name in environment_of(manifest))
 
 
+def test_a_cloud_adds_its_network_and_chooses_its_nodes() -> None:
+    fabric = Fabric(requests={"rdma/ib": "8"}, selector={"agentpool": "h100"}, host_network=True)
+    job = make_job("train", environment="image:x:1", resources=Resources(nodes=2, gpus_per_task=8))
+    manifest = render_jobset(job, claim="nights", fabric=fabric)
+    check(manifest)
+    pod = pod_of(manifest)
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8", "rdma/ib": "8"}
+    assert (pod["nodeSelector"], pod["hostNetwork"]) == ({"agentpool": "h100"}, True)
+    assert "NCCL_SOCKET_IFNAME" not in environment_of(manifest)  # eth0 is a pod's interface, not a node's
+
+
 def test_kubernetes_fills_in_nothing_that_the_job_means_itself() -> None:
     manifest = image_job(env={"GREETING": "$(date) $HOME"})
     assert environment_of(manifest)["GREETING"] == "$$(date) $HOME"
@@ -113,6 +126,8 @@ def test_the_command_prints_one_job_and_refuses_many(tmp_path: Path) -> None:
     printed = render("kubernetes", str(SHIPPED), "*dp16*", "--environment", "image:mine:1", "--claim", "c")
     assert printed.returncode == 0, printed.stderr
     assert pod_of(json.loads(printed.stdout))["containers"][0]["image"] == "mine:1"
+    wrong = render("kubernetes", str(SHIPPED), "*dp16*", "--request", "efa")
+    assert (wrong.returncode, "--request 'efa': expected a name" in wrong.stderr) == (2, True)
     many = render("kubernetes", str(SHIPPED), "*")
     assert many.returncode == 2
     assert "stands for 2 jobs, expected one" in many.stderr
@@ -121,6 +136,40 @@ def test_the_command_prints_one_job_and_refuses_many(tmp_path: Path) -> None:
     assert script.returncode == 0, script.stderr
     assert "#SBATCH --job-name=nightjar-a\n" in script.stdout
     assert "folder=/shared/a\n" in script.stdout
+
+
+def closed(schema: Any) -> Any:
+    """A schema of a custom resource as JSON Schema, in which unknown fields are errors."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: closed(value) for key, value in schema.items() if key != "format"}
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        kept["additionalProperties"] = False
+    return kept
+
+
+def test_the_whole_manifest_is_one_of_the_published_definition() -> None:
+    named = os.environ.get("NIGHTJAR_JOBSET_CRD")
+    if named is None:
+        pytest.skip("NIGHTJAR_JOBSET_CRD does not name JobSet's CustomResourceDefinition, a YAML file of its releases")
+    documents = yaml.safe_load_all(Path(named).read_text())
+    (definition,) = [one for one in documents if one["kind"] == "CustomResourceDefinition"]
+    (schema,) = [
+        one["schema"]["openAPIV3Schema"] for one in definition["spec"]["versions"] if one["name"] == "v1alpha2"
+    ]
+    schema = closed(schema)
+    schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
+    shipped = [render_jobset(one, claim="nightjar-nights") for one in expand(read_matrix(SHIPPED))]
+    rendered = [json.loads(path.read_text()) for path in (ROOT / "docs" / "clouds" / "rendered").glob("*.json")]
+    published = jsonschema.Draft202012Validator(schema)
+    for manifest in [*shipped, *rendered, image_job()]:
+        published.validate(manifest)
+    wrong = image_job()
+    wrong["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 2
+    with pytest.raises(jsonschema.ValidationError, match="paralelism"):
+        published.validate(wrong)
 
 
 def test_kubectl_takes_the_manifest_in_a_dry_run(tmp_path: Path) -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -81,14 +77,6 @@ def test_the_manifests_of_the_clouds_are_yaml() -> None:
         for block in re.findall(r"```yaml\n(.*?)```", path.read_text(), re.DOTALL)
     ]
     assert {block.get("kind") for block in blocks} == {None}  # a JobSet is rendered, not written by hand
-
-
-def test_the_command_of_the_kubernetes_page_renders_a_jobset() -> None:
-    page = (DOCS / "clouds" / "kubernetes.md").read_text()
-    (command,) = re.findall(r"^nightjar-ci (render .*) > job.json$", page, re.MULTILINE)
-    program = [sys.executable, "-m", "nightjar_ci", *shlex.split(command)]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert json.loads(done.stdout)["kind"] == "JobSet", done.stderr
 
 
 def test_the_pictures_are_small_and_every_one_is_shown() -> None:

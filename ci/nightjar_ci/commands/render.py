@@ -24,17 +24,29 @@ def kubernetes(
     environment: Environment = None,
     claim: Annotated[str, typer.Option(help="PersistentVolumeClaim that all nodes can write.")] = "nightjar-nights",
     out: Annotated[str | None, typer.Option(help="The job's folder on it; default: /nights/JOB.")] = None,
+    request: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=QUANTITY", help="A further resource of each pod, such as rdma/ib=8; repeatable."),
+    ] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL=VALUE", help="A label of the nodes that may run it; repeatable.")
+    ] = None,
+    host_network: Annotated[bool, typer.Option("--host-network", help="Use the network of the node.")] = False,
 ) -> None:
     """Print the JobSet of a job, as JSON that kubectl reads.
 
     Exit codes: 0; 2 the matrix or an option is wrong.
 
-    Example: nightjar-ci render kubernetes ci/matrix/multinode-gpu.toml 'gpt*' | kubectl apply -f -
+    Example: nightjar-ci render kubernetes ci/matrix/multinode-gpu.toml '*dp16*' | kubectl apply -f -
     """
-    from nightjar_ci.executors.kubernetes import render_jobset
+    from nightjar_ci.executors.kubernetes import Fabric, render_jobset
 
     found = _find(matrix, job, "slurm", environment)  # what runs several tasks in an image
-    print(json.dumps(render_jobset(found, claim=claim, out=None if out is None else PurePosixPath(out)), indent=2))
+    fabric = Fabric(
+        requests=_pairs("--request", request), selector=_pairs("--select", select), host_network=host_network
+    )
+    manifest = render_jobset(found, claim=claim, out=None if out is None else PurePosixPath(out), fabric=fabric)
+    print(json.dumps(manifest, indent=2))
 
 
 @app.command()
@@ -65,6 +77,17 @@ def slurm(
     )
     cell = Cell(folder=str(folder), command=command, variables=variables)
     print(render_batch(f"nightjar-{found.id}", place, [cell]), end="")
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """What stands before and behind the `=` of each."""
+    from nightjar_ci.errors import InputError
+
+    pairs = [one.partition("=") for one in given or []]
+    for name, _, value in pairs:
+        if not name or not value:
+            raise InputError(f"{option} {name!r}: expected a name, = and a value.", f"{option} example.com/nic=1")
+    return {name: value for name, _, value in pairs}
 
 
 def _find(matrix: Path, pattern: str, executor: str, environment: str | None) -> Job:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -30,13 +32,32 @@ _SHM_WITH_GPUS = "8G"  # as in a docker container
 Manifest = dict[str, Any]
 
 
-def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None) -> Manifest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """What the pods of one cloud want besides.
+
+    Attributes:
+        requests: quantities of further resources for each pod, such as `vpc.amazonaws.com/efa`: 32.
+        selector: labels of the nodes that may run them.
+        host_network: whether they use the network of their node, and not the pods' own.
+    """
+
+    requests: Mapping[str, str] = field(default_factory=dict)
+    selector: Mapping[str, str] = field(default_factory=dict)
+    host_network: bool = False
+
+
+_PLAIN = Fabric()
+
+
+def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fabric: Fabric = _PLAIN) -> Manifest:
     """The JobSet of a job.
 
     Args:
         job: what to run; its environment is an image.
         claim: a PersistentVolumeClaim that all nodes can write (ReadWriteMany); mounted as `/nights`.
         out: the job's folder on that volume; `/nights/<job id>` where None.
+        fabric: what the cloud's own network and nodes want.
 
     Raises:
         InputError: the job does not run in an image, or asks for several processes on a node.
@@ -59,14 +80,16 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None) -> 
     environ = {
         "HOME": "/tmp",
         "NIGHTJAR_IMAGE": image,
-        **(_meeting_point(name, job.resources) if nodes > 1 else {}),
+        **(_meeting_point(name, job.resources, fabric) if nodes > 1 else {}),
         **variables,
     }
     pod = {
         "restartPolicy": "Never",
-        "containers": [_container(image, command, environ, job.resources)],
+        "containers": [_container(image, command, environ, job.resources, fabric)],
         "volumes": _volumes(claim, job.resources),
         **({"tolerations": [_GPU_TAINT]} if job.resources.gpus_per_task else {}),
+        **({"nodeSelector": dict(fabric.selector)} if fabric.selector else {}),
+        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if fabric.host_network else {}),
     }
     work = {
         "parallelism": nodes,
@@ -118,9 +141,11 @@ _ON_ERROR = {
 }
 
 
-def _meeting_point(name: str, resources: Resources) -> dict[str, str]:
+def _meeting_point(name: str, resources: Resources, fabric: Fabric) -> dict[str, str]:
     """Where the processes meet; NCCL is told the pod network's interface, and to name what goes wrong."""
-    nccl = {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "eth0"} if resources.gpus_per_task else {}
+    nccl = {"NCCL_DEBUG": "WARN"} if resources.gpus_per_task else {}
+    if nccl and not fabric.host_network:  # a node's own interfaces have other names
+        nccl["NCCL_SOCKET_IFNAME"] = "eth0"
     return {
         "JAX_COORDINATOR_ADDRESS": f"{name}-workers-0-0.{name}:{PORT}",
         "JAX_NUM_PROCESSES": str(resources.nodes),
@@ -128,7 +153,9 @@ def _meeting_point(name: str, resources: Resources) -> dict[str, str]:
     }
 
 
-def _container(image: str, command: tuple[str, ...], environ: dict[str, str], resources: Resources) -> Manifest:
+def _container(
+    image: str, command: tuple[str, ...], environ: dict[str, str], resources: Resources, fabric: Fabric
+) -> Manifest:
     variables: list[Manifest] = [{"name": key, "value": value} for key, value in sorted(environ.items())]
     if resources.nodes > 1:
         index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -137,6 +164,7 @@ def _container(image: str, command: tuple[str, ...], environ: dict[str, str], re
         **({"cpu": str(resources.cpus_per_task)} if resources.cpus_per_task else {}),
         **({"memory": _quantity(resources.memory)} if resources.memory else {}),
         **({"nvidia.com/gpu": str(resources.gpus_per_task)} if resources.gpus_per_task else {}),
+        **fabric.requests,
     }
     mounts = [{"name": "nights", "mountPath": str(VOLUME)}]
     if _shm(resources):

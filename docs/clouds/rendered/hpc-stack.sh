@@ -1,0 +1,43 @@
+#!/bin/bash
+#SBATCH --job-name=nightjar-gpt_tiny-train-gpu-f32-dp16-s0
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=8
+#SBATCH --gpus-per-task=1
+#SBATCH --mem=400G
+#SBATCH --time=60
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=/nfs/cluster/nightjar/gpt/slurm-%j.log
+#SBATCH --partition=compute
+
+case "${SLURM_ARRAY_TASK_ID:-0}" in
+0)
+  folder=/nfs/cluster/nightjar/gpt
+  export NIGHTJAR_JOB=gpt_tiny-train-gpu-f32-dp16-s0
+  export NIGHTJAR_OUT=/out
+  export NIGHTJAR_SEED=0
+  command=(nightjar-models train gpt_tiny --mesh dp16 --seed 0 --out /out)
+  ;;
+esac
+
+cd "$folder" || exit 73
+rm -f slurm.exit
+exec >>stdout.log 2>>stderr.log
+attempt=${SLURM_RESTART_COUNT:-0}
+if [ "$attempt" -gt 3 ]; then
+  echo "nightjar: restarted $attempt times after lost nodes or preemptions: given up" >&2
+  exit 75
+fi
+[ "$attempt" = 0 ] || echo "nightjar: restart $attempt, on $SLURM_JOB_NODELIST" >&2
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+if ! getent hosts "$first" >/dev/null; then
+  echo "nightjar: the name of the first node, $first, does not resolve on $(hostname)" >&2
+  exit 68
+fi
+
+started=$EPOCHREALTIME
+srun --kill-on-bad-exit=1 --cpus-per-task=8 --label '--container-image=ghcr.io#me/nightjar:models-cuda12' --no-container-mount-home --container-env=NIGHTJAR_JOB,NIGHTJAR_OUT,NIGHTJAR_SEED "--container-mounts=$folder:/out" "${command[@]}"
+code=$?
+echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"
+exit "$code"
