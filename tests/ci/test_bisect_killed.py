@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from nightjar_ci.bisect.follow import Follower
 from nightjar_ci.bisect.state import read_probes
-from tests.ci.test_bisect_command import answer, program, rungs, state
+from tests.ci.test_bisect_command import answer, bisect, program, rungs, state
 from tests.ci.test_executors_docker import IMAGE, calls, real_image
 
 __all__ = ["calls", "real_image", "state"]
@@ -121,3 +122,12 @@ def test_an_interrupted_bisection_says_that_it_can_go_on() -> None:
     with pytest.raises(KeyboardInterrupt), Follower(Console(file=stream)):
         raise KeyboardInterrupt
     assert "the same command goes on" in stream.getvalue()
+
+
+def test_a_bisection_that_goes_on_numbers_its_probes_from_where_it_was(tmp_path: Path, state: Path) -> None:
+    asked = ("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
+    assert "[1] n" in bisect(*asked).stderr
+    (kept,) = state.rglob("probes.jsonl")
+    kept.write_text("".join(kept.read_text().splitlines(keepends=True)[:2]))
+    numbers = re.findall(r"^\[(\d+)\] ", bisect(*asked).stderr, re.MULTILINE)
+    assert numbers[0] == "3"

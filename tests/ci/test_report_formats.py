@@ -18,10 +18,11 @@ from nightjar_ci.night import read_night
 from nightjar_ci.policy import Policies
 from nightjar_ci.report.badge import render_badge
 from nightjar_ci.report.contents import gather
+from nightjar_ci.report.html import show_effect
 from nightjar_ci.report.junit import render_junit
 from nightjar_ci.report.markdown import escape, render_markdown
 from nightjar_ci.report.terminal import print_verdicts
-from nightjar_ci.verdict import WORST_FIRST, NightVerdicts, Status, Verdict
+from nightjar_ci.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}]})
@@ -122,3 +123,20 @@ def test_the_terminal_shows_text_of_jobs_as_it_is() -> None:
 
 def test_the_terminal_shows_no_table_where_nothing_was_judged() -> None:
     assert printed(NightVerdicts(night="n", verdicts=(), notes=("nothing to judge",))) == "nothing to judge\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "shown"),
+    [
+        (0.0312, (0.02, 0.04), "+3.12 % (+2.00 to +4.00)"),
+        (-0.5, None, "-50.00 %"),
+        (9.5, (0.1, 1e9), "+950.00 % (+10.00 to x 1e9)"),
+        (3.2e8, (2.9e8, 3.5e8), "x 3.2e8 (x 2.9e8 to x 3.5e8)"),
+    ],
+)
+def test_a_change_beyond_a_thousand_percent_is_shown_as_a_factor(
+    value: float, interval: tuple[float, float] | None, shown: str
+) -> None:
+    effect = Effect(value=value, unit="mean")
+    found = verdict("regressed").model_copy(update={"effect": effect, "interval": interval})
+    assert show_effect(found) == shown

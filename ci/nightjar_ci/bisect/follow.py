@@ -37,6 +37,10 @@ class Follower:
         if kind is KeyboardInterrupt:
             self._console.print("interrupted; the same command goes on from here")
 
+    def go_on(self, probes: int) -> None:
+        """So many probes are there from before: the next one has the number after theirs."""
+        self._probes = probes
+
     def say(self, line: str) -> None:
         """Something begins, or a test has written a line."""
         if self._status is not None:

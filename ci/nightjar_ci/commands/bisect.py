@@ -165,10 +165,11 @@ def _run(plan: Plan, folder: Path, settings: Settings, follower: Follower, *, fr
     """Bisects, and prints the answer."""
     from nightjar_ci.bisect.report import print_answer, to_json, write_answer
     from nightjar_ci.bisect.run import run_bisection
-    from nightjar_ci.bisect.state import set_aside
+    from nightjar_ci.bisect.state import read_probes, set_aside
 
     if fresh:
         set_aside(folder)
+    follower.go_on(len(read_probes(folder)))
     with follower:
         answer = run_bisection(plan, folder, settings, follower.say, follower.on_probe)
         page = write_answer(answer, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,15 +25,38 @@ def worst_of(findings: Sequence[Finding]) -> Finding:
     return min(findings, key=lambda finding: WORST_FIRST.index(finding.status))
 
 
-def percent(relative: float) -> str:
-    """A relative change for people: three digits, or a power of ten where it is tiny.
+MANY = 10.0  # from here on a relative change is easier to read as a factor
 
-    >>> percent(0.0312), percent(-0.5), percent(2e-6)
-    ('+3.12 %', '-50 %', '+2e-06')
+
+def percent(relative: float) -> str:
+    """A relative change for people: three digits, a power of ten where it is tiny, a factor where it is huge.
+
+    >>> percent(0.0312), percent(-0.5), percent(2e-6), percent(3.2e8)
+    ('+3.12 %', '-50 %', '+2e-06', 'x 3.2e8')
     """
     if relative != 0 and abs(relative) < 1e-4:
         return f"{relative:+.1g}"
+    if relative >= MANY:
+        return factor(relative)
     return f"{100 * relative:+.3g} %" if relative else "0 %"
+
+
+def factor(relative: float) -> str:
+    """A relative change as a factor.
+
+    >>> factor(11.5), factor(3.2e8), factor(float("inf"))
+    ('x 12.5', 'x 3.2e8', 'x inf')
+    """
+    return "x " + re.sub(r"e\+0*", "e", f"{1 + relative:.3g}")
+
+
+def show_p(p: float) -> str:
+    """A p-value for people; one that is too small for a float is not 0.
+
+    >>> show_p(0.0213), show_p(0.0)
+    ('p = 0.021', 'p < 1e-300')
+    """
+    return f"p = {p:.2g}" if p >= 1e-300 else "p < 1e-300"
 
 
 def count(number: int, noun: str) -> str:

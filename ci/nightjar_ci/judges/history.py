@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nightjar_ci.judges.changes import LEAST, STRETCHES, Change, find_changes
-from nightjar_ci.judges.finding import Finding, count, percent
+from nightjar_ci.judges.finding import Finding, count, percent, show_p
 from nightjar_ci.judges.performance import Pair, log_ratio
 from nightjar_ci.judges.ranks import find_shift
 from nightjar_ci.judges.segment import Segment, current_segment
@@ -211,9 +211,9 @@ def _judge_alone(segment: Segment, doubt: Doubt, policy: HistoryPolicy, measure:
     value = segment.as_effect(shift)
     last = "The last night" if doubt.nights == 1 else f"The last {doubt.nights} nights"
     found = f"{last} of {measure}: {percent(value)} against the {len(before)} before"
-    text = f"{found}, as chance does (p = {doubt.p:.2g})."
+    text = f"{found}, as chance does ({show_p(doubt.p)})."
     if doubt.suspicious:
-        text = f"{found} (p = {doubt.p:.2g}): confirm it by paired re-runs against night {doubt.good_night}."
+        text = f"{found} ({show_p(doubt.p)}): confirm it by paired re-runs against night {doubt.good_night}."
     return Finding(
         status="cannot_tell" if doubt.suspicious else "ok",
         explanation=text,

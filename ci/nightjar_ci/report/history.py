@@ -15,6 +15,7 @@ import numpy as np
 
 from nightjar_ci.accepted import Entry
 from nightjar_ci.judges.changes import find_changes
+from nightjar_ci.judges.finding import MANY, factor
 from nightjar_ci.report.figures import COLOURS, MUTED, Figure, readable, rounded
 from nightjar_ci.series import Series
 
@@ -123,7 +124,8 @@ def _notes(levels: Sequence[Level], series: Series, accepted: Sequence[Entry]) -
     known = {entry.night for entry in accepted}
     for before, level in pairwise(levels):
         change = level.median / before.median - 1 if abs(before.median) > 1e-300 else math.inf
-        text = "new machine" if level.new_environment else f"{100 * change:+.1f} %" if math.isfinite(change) else "new"
+        shown = factor(change) if change >= MANY else f"{100 * change:+.1f} %"
+        text = "new machine" if level.new_environment else shown if math.isfinite(change) else "new"
         if series.nights[level.first] in known:
             text += ", accepted"
         place = {"x": level.first - 0.5, "yref": "paper", "y": 1.0, "yanchor": "bottom", "showarrow": False}

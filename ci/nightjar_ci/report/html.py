@@ -14,6 +14,7 @@ import math
 import jinja2
 from plotly.offline import get_plotlyjs
 
+from nightjar_ci.judges.finding import MANY, factor, show_p
 from nightjar_ci.report.contents import Contents, with_unit
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import SPARK_HEIGHT, SPARK_WIDTH
@@ -36,6 +37,7 @@ def render_html(contents: Contents) -> str:
         "share": show_share,
         "number": show_number,
         "effect": show_effect,
+        "p": show_p,
     }
     environment.filters |= {"flops": show_flops, "unit": with_unit}
     figures: dict[str, Figure] = {}
@@ -69,12 +71,14 @@ def pack(text: str) -> str:
 
 
 def show_effect(verdict: Verdict) -> str:
-    """The effect of a verdict in percent, with its interval; empty where it has none."""
+    """The effect of a verdict in percent, or as a factor, with its interval; empty where it has none."""
     if verdict.effect is None or not math.isfinite(verdict.effect.value):
         return ""
-    shown = f"{100 * verdict.effect.value:+.2f} %"
+    value = verdict.effect.value
+    shown = factor(value) if value >= MANY else f"{100 * value:+.2f} %"
     if verdict.interval is not None and all(map(math.isfinite, verdict.interval)):
-        shown += f" ({100 * verdict.interval[0]:+.2f} to {100 * verdict.interval[1]:+.2f})"
+        low, high = (factor(end) if end >= MANY else f"{100 * end:+.2f}" for end in verdict.interval)
+        shown += f" ({low} to {high})"
     return shown
 
 
