@@ -173,12 +173,19 @@ def _span_calls(count: int, op_call: Ints, ops: Ops) -> tuple[Ints, Ints, Ints]:
     first, last = np.full(count, LATEST), np.full(count, NONE)
     some = op_call >= 0
     if some.all():
-        np.minimum.at(first, op_call, ops.start)
-        np.maximum.at(last, op_call, ops.end)
+        _span(first, last, op_call, ops.start, ops.end)
     else:
-        np.minimum.at(first, op_call[some], ops.start[some])
-        np.maximum.at(last, op_call[some], ops.end[some])
+        _span(first, last, op_call[some], ops.start[some], ops.end[some])
     return np.flatnonzero(first != LATEST), first, last
+
+
+def _span(first: Ints, last: Ints, place: Ints, begin: Ints, end: Ints) -> None:
+    """First begin and last end at each place, into spans that are empty yet."""
+    if bool((place[1:] > place[:-1]).all()):  # one for each: nothing to compare
+        first[place], last[place] = begin, end
+    else:
+        np.minimum.at(first, place, begin)
+        np.maximum.at(last, place, end)
 
 
 def _by_thread(thread: Ints) -> Iterator[tuple[int, Ints]]:
@@ -285,8 +292,7 @@ def _sum_up(
 ) -> tuple[Ints, Ints, Ints]:
     """For nested ranges: first start, last end and number of the calls in each, from the leaves to the roots."""
     start, end = np.full(len(parent) + 1, LATEST), np.full(len(parent) + 1, NONE)  # the last place is that of no range
-    np.minimum.at(start, inner, first)
-    np.maximum.at(end, inner, last)
+    _span(start, end, inner, first, last)
     for rows in levels[:0:-1]:
         outer = parent[rows]
         np.minimum.at(start, outer, start[rows])
