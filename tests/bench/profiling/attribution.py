@@ -106,31 +106,51 @@ def shares(name: str, profile: Mapping[str, Any], *, direct_goal: float | None) 
 
 
 def measure_archives() -> list[Row]:
-    """The A100 archives in their steady state: by all time, and without hidden communication, as nsys-jax counts it."""
+    """The A100 archives in their steady state: by all time, and without hidden communication, as nsys-jax counts it.
+
+    The goal of 98.3 % is of a count by which a collective that XLA combined out of many is as direct as its operands.
+    Such a collective has no stack of its own, and ours counts it as inferred: the goal stands beside that count.
+    """
     import polars as pl
 
     from nightjar_profiling.analyses.warmup import keep_steady
     from nightjar_profiling.apportion import apportion_time
     from nightjar_profiling.attribute import DIRECT as DIRECT_HOWS
+    from nightjar_profiling.collective_kinds import KINDS
     from nightjar_profiling.ingest import make_tables
     from nightjar_profiling.readers.detect import find_kind
     from nightjar_profiling.tables import Tables
 
     rows = []
     for path in sorted(ARCHIVES.glob("*.zip")):
-        tables = make_tables(find_kind(path).read(path))
+        raw = find_kind(path).read(path)
+        tables = make_tables(raw)
+        combined = pl.DataFrame(
+            [
+                (number, one.name)
+                for number, program in raw.programs.items()
+                for one in program.instructions.values()
+                if one.opcode.removesuffix("-start") in KINDS and len(one.operands) > 1
+            ],
+            schema={"program_id": pl.Int64, "instruction": pl.String},
+            orient="row",
+        )
         steady = keep_steady(tables, tables.ops)
         exposed = steady.with_columns(duration_ns=pl.col("duration_ns") - pl.col("hidden_ns").fill_null(0))
         for what, ops in (("all time", steady), ("exposed time", exposed)):
             chosen = Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, "ops": ops})
-            by_how = dict(apportion_time(chosen, by=()).group_by("how").agg(pl.col("duration_ns").sum()).iter_rows())
+            shares = apportion_time(chosen, by=())
+            by_how = dict(shares.group_by("how").agg(pl.col("duration_ns").sum()).iter_rows())
             total = sum(by_how.values())
-            direct = sum(by_how.get(how, 0) for how in DIRECT_HOWS) / total
+            direct = sum(by_how.get(how, 0) for how in DIRECT_HOWS)
+            of_operands = shares.filter(how="operand").join(combined, on=["program_id", "instruction"], how="semi")
+            counted = direct + int(of_operands["duration_ns"].sum())
             name = f"{path.stem}, {what}"
+            rows.append(Row(name=f"{name}: direct", ours=100 * direct / total, better="higher", unit="%"))
             rows.append(
                 Row(
-                    name=f"{name}: direct",
-                    ours=100 * direct,
+                    name=f"{name}: direct, and combined collectives by their operands",
+                    ours=100 * counted / total,
                     goal=98.3 if what == "exposed time" else None,
                     better="higher",
                     unit="%",
