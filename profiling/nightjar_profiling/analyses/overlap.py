@@ -39,7 +39,10 @@ def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The same rows in the same order.
     """
-    needed = ops.select(*DEVICE, "start_ns", "duration_ns", mark_communication(ops, collectives))
+    communicates = mark_communication(ops, collectives)
+    if not communicates.any():
+        return ops.with_columns(hidden_ns=pl.lit(None, pl.Int64))
+    needed = ops.select(*DEVICE, "start_ns", "duration_ns", communicates)
     numbered = needed.with_row_index("row")
     found = []
     for _, device in numbered.filter(pl.col("communicates").any().over(DEVICE)).group_by(DEVICE):
@@ -49,8 +52,7 @@ def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
         spans = device.filter("communicates").select("row", "start_ns", ends.alias("end_ns"))
         hidden = cover.covered(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
         found.append(spans.select("row", hidden_ns=pl.Series(hidden, dtype=pl.Int64)))
-    schema = {"row": numbered.schema["row"], "hidden_ns": pl.Int64()}
-    hidden_of = pl.concat(found) if found else pl.DataFrame(schema=schema)
+    hidden_of = pl.concat(found)
     return ops.with_columns(numbered.join(hidden_of, on="row", how="left", maintain_order="left")["hidden_ns"])
 
 
