@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nightjar_ci.matrix import expand, read_matrix
 from nightjar_models.ahead.target import Cluster, parse_cluster
 from nightjar_models.config import TrainConfig, override
+from nightjar_models.mesh import AXES as AXIS_NAMES
 from nightjar_models.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import PRESETS, large
+from nightjar_models.tasks import check_axes
 
 MATRICES = Path(__file__).parents[2] / "ci" / "matrix"
 LARGE = {name for name, preset in PRESETS.items() if preset.__module__ == large.__name__}
@@ -36,6 +40,8 @@ def test_every_cell_has_devices_for_its_mesh_and_examples_for_its_devices(name: 
         parts = config.compute.microbatches if mesh.pp > 1 else 1
         assert config.batch_size % (mesh.dp * mesh.fsdp * mesh.ep * parts) == 0, cell
         assert mesh.pp == 1 or config.compute.scan_layers, cell
+        sizes = {AXIS_NAMES[axis]: size for axis, size in dataclasses.asdict(mesh).items()}
+        check_axes(config, SimpleNamespace(shape=sizes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["nightly-aot", "weekly-aot"])
