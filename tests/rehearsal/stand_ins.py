@@ -20,6 +20,7 @@ class StandIns:
         self.artifacts, self.pages, self.checkout = folder / "artifacts", folder / "pages", checkout
         self._known: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "actions/checkout": lambda given: "this checkout",
+            "actions/setup-python": lambda given: "this machine's own Python",
             "actions/cache": lambda given: "this machine's own cache",
             "actions/cache/restore": lambda given: "the state folder of this rehearsal",
             "actions/cache/save": lambda given: "the state folder of this rehearsal",
