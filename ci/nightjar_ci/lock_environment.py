@@ -106,8 +106,9 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
         hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
         raise EnvironmentFailedError(f"uv:{text}: {path} cannot be read: {error.strerror}.", hint) from None
     changes = find_changes(read_pins(lock), requirements, read_tonight())
-    lines = lock.splitlines() if not changes else resolve_around(path, lock, changes)
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
+    projects = [folder / "pyproject.toml" for folder, _ in folders.values()]
+    lines = lock.splitlines() if not changes else resolve_around(path, lock, changes, projects)
     return make_pinned(text, lines, folders, cache, resolved=True, on_line=on_line)
 
 
@@ -119,13 +120,14 @@ def read_tonight() -> dict[str, str]:
         return {}
 
 
-def resolve_around(path: Path, lock: str, changes: Mapping[str, str]) -> list[str]:
+def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: Sequence[Path] = ()) -> list[str]:
     """The lock's packages, resolved once more around other versions of a few.
 
     Args:
         path: the lock; the `.in` file beside it names what is wanted.
         lock: its text.
         changes: requirements that win, by name.
+        projects: pyproject.toml files whose dependencies are wanted too.
 
     Raises:
         EnvironmentFailedError: nothing fits; the message says which package wants what.
@@ -143,7 +145,7 @@ def resolve_around(path: Path, lock: str, changes: Mapping[str, str]) -> list[st
             run_uv(
                 str(path),
                 *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
-                *(str(source), "--constraints", str(constraints), "--output-file", str(found)),
+                *(str(source), *map(str, projects), "--constraints", str(constraints), "--output-file", str(found)),
             )
         except EnvironmentFailedError as error:
             raise EnvironmentFailedError(f"cannot resolve: {render_conflict(error.message, path, changes)}") from None
