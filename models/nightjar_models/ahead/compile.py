@@ -103,10 +103,7 @@ def compile_step(
     lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
     with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
-        dumped = {
-            **{"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_module_re": ".*train_step.*"},
-            "xla_dump_emitter_re": ".*",  # PTX; before jax 0.12 it was dumped unasked
-        }
+        dumped = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_module_re": ".*train_step.*"}
         begin, cpu = time.perf_counter(), time.process_time()
         with tempfile.TemporaryFile() as log:
             try:
