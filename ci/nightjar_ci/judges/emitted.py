@@ -36,7 +36,7 @@ def find_meanings(before: Facts, after: Facts, policy: FactsPolicy) -> list[str]
         *_fusions(old, new),
         *_arguments(before, after),
         *_memory(old, new, policy),
-        *_code(old, new),
+        *_code(old, new, policy),
         *(f"new in the compiler's log: {lint}" for lint in new.lints if lint not in old.lints),
     ]
 
@@ -134,7 +134,12 @@ def _memory(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[str]:
         yield f"it no longer fits into the {_mib(new.device_bytes)} of a device"
 
 
-def _code(old: Ahead, new: Ahead) -> Iterator[str]:
+def _code(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[str]:
+    size = _relative(old.code_bytes, new.code_bytes)
+    limit = policy.tolerance.get("ahead.code_bytes", _MATTERS)
+    if old.code_bytes and abs(size) > limit and _sum(old, _FUSIONS).runs == _sum(new, _FUSIONS).runs:
+        text = f"code of the kernels {percent(size)}: {_mib(old.code_bytes)} -> {_mib(new.code_bytes)} of PTX"
+        yield f"{text}, as many fusions: they are written in another way"
     if old.spill_bytes is not None and new.spill_bytes is not None and new.spill_bytes > old.spill_bytes:
         yield f"kernels spill registers: {old.spill_bytes} -> {new.spill_bytes} bytes"
 
