@@ -40,6 +40,7 @@ def run_night(
     store: Store | None = None,
     environments: Environments | None = None,
     resume: bool = False,
+    failed_again: bool = False,
     workers: int = 1,
 ) -> Night:
     """Runs jobs, and keeps what is known after each: in `night.json`, and in the store.
@@ -51,6 +52,7 @@ def run_night(
         store: remembers the night, its runs and their measures.
         environments: prepared so far; fresh where None.
         resume: continue the unfinished night of this folder, its completed jobs left as they are.
+        failed_again: with `resume`, continue a finished night too: its jobs that did not complete run again.
         workers: how many jobs run on this machine at the same time; timings want one.
 
     Raises:
@@ -59,7 +61,7 @@ def run_night(
         KeyboardInterrupt: after the running job has been ended; the night stays unfinished.
     """
     todo = list(expand(matrix) if jobs is None else jobs)
-    night = _resumed(folder, matrix) if resume else _started(folder, matrix)
+    night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
     planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
     night = night.model_copy(update={"planned": tuple(planned)})
     done = {outcome.job for outcome in night.jobs if outcome.completed}
@@ -143,13 +145,13 @@ def _started(folder: Path, matrix: Matrix) -> Night:
     return night
 
 
-def _resumed(folder: Path, matrix: Matrix) -> Night:
+def _resumed(folder: Path, matrix: Matrix, *, finished_too: bool) -> Night:
     night = read_night(folder)
     if night.matrix != matrix.name:
         raise InputError(f"{folder} is a night of the matrix {night.matrix!r}, expected {matrix.name!r}.")
-    if night.finished_at is not None:
+    if night.finished_at is not None and not finished_too:
         raise InputError(f"{folder} finished at {night.finished_at}.", "start a new night, without --resume")
-    return night
+    return night.model_copy(update={"finished_at": None})
 
 
 def find_unfinished(nights: Path, matrix: Matrix) -> Path:

@@ -192,6 +192,19 @@ def test_baseline_of_a_night_that_is_there_writes_facts(project: Path) -> None:
     assert made.stdout.split() == ["baselines/fake-train-cpu/facts/jaxlib-0.10.2-cpu-x1.json"]
 
 
+def test_a_baseline_that_lacks_a_seed_is_resumed_with_that_seed_alone(project: Path) -> None:
+    made = nightjar(project, "baseline", "matrix.toml", *OPTIONS, FAKE_CRASH="3")
+    assert made.returncode == 3
+    assert not (project / "baselines").exists()
+    night = made.stderr.rpartition("--resume ")[2].split()[0]
+    again = nightjar(project, "baseline", "matrix.toml", *OPTIONS, "--resume", night)
+    assert again.returncode == 0, again.stderr
+    assert "1 jobs of fakes, 9 done" in again.stderr
+    assert len(again.stdout.splitlines()) == 2
+    refused = nightjar(project, "baseline", "--from", night, *OPTIONS, "--resume", night)
+    assert (refused.returncode, "needs the matrix" in refused.stderr) == (2, True)
+
+
 def test_baseline_with_dry_run_names_the_jobs_and_runs_none(project: Path) -> None:
     made = nightjar(project, "baseline", "matrix.toml", *OPTIONS, "--dry-run")
     assert made.returncode == 0

@@ -17,6 +17,9 @@ def command(
     from_night: Annotated[
         Path | None, typer.Option("--from", help="Make them of a night that has run, instead of a matrix.")
     ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Of the matrix, run only what did not complete in this night; keep the rest.")
+    ] = None,
     baselines: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("ci/baselines"),
     policies: Policies = Path("ci/policies.toml"),
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
@@ -27,7 +30,8 @@ def command(
     """Train every cell of a matrix with many seeds and write its baselines.
 
     A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the paths that
-    were written. Exit code 3 where a job did not complete: its cell is left as it was.
+    were written. Exit code 3 where a job did not complete: its cell is left as it was, and `--resume NIGHT` runs only
+    such jobs again.
 
     Example: nightjar-ci baseline ci/matrix/nightly-cpu.toml --seeds 0:10
     """
@@ -38,6 +42,8 @@ def command(
 
     if (matrix is None) == (from_night is None):
         raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
+    if resume is not None and matrix is None:
+        raise InputError("--resume needs the matrix whose jobs it runs.", "--from makes baselines of what completed")
     numbers = read_policies(policies)
     if matrix is not None:
         from nightjar_ci.matrix import read_matrix
@@ -47,12 +53,13 @@ def command(
 
         whole = read_matrix(matrix)
         planned = plan_runs(whole, numbers, jobs, seeds, facts_only=facts_only)
+        night = resume or read_settings().state_dir / "baselines" / new_night_id()
         if dry_run:
             for job in planned:
                 typer.echo(f"{job.id}  {' '.join(job.command)}")
             return
-        from_night = read_settings().state_dir / "baselines" / new_night_id()
-        run_night(whole, from_night, jobs=planned)
+        run_night(whole, night, jobs=planned, resume=resume is not None, failed_again=True)
+        from_night = night
     assert from_night is not None
     cells, failed = read_cells(from_night, jobs), []
     if not cells:
@@ -70,5 +77,6 @@ def command(
             typer.echo(path)
     if failed:
         raise NightjarError(
-            f"{'; '.join(failed)}: no baseline of it was written.", f"see the logs in {from_night}/jobs"
+            f"{'; '.join(failed)}: no baseline of it was written.",
+            f"see the logs in {from_night}/jobs; --resume {from_night} runs only those again",
         )
