@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from flax import nnx
 
 from nightjar_ci.matrix import expand, read_matrix
 from nightjar_models.ahead.target import Cluster, parse_cluster
@@ -14,7 +15,8 @@ from nightjar_models.config import TrainConfig, override
 from nightjar_models.mesh import AXES as AXIS_NAMES
 from nightjar_models.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import PRESETS, large
-from nightjar_models.tasks import check_axes
+from nightjar_models.sharding import RULES
+from nightjar_models.tasks import check_axes, find_task
 
 MATRICES = Path(__file__).parents[2] / "ci" / "matrix"
 LARGE = {name for name, preset in PRESETS.items() if preset.__module__ == large.__name__}
@@ -42,6 +44,27 @@ def test_every_cell_has_devices_for_its_mesh_and_examples_for_its_devices(name: 
         assert mesh.pp == 1 or config.compute.scan_layers, cell
         sizes = {AXIS_NAMES[axis]: size for axis, size in dataclasses.asdict(mesh).items()}
         check_axes(config, SimpleNamespace(shape=sizes))  # type: ignore[arg-type]
+
+
+def find_splits(config: TrainConfig) -> set[tuple[int, str]]:
+    """Sizes of a model's parameters, its layers stacked, each with the mesh axis that it is split over."""
+    task = find_task(override(config, ["compute.scan_layers=true"]))
+    state = nnx.state(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))), nnx.Param)
+    named = [
+        (size, axis) for _, one in nnx.to_flat_state(state) for size, axis in zip(one.shape, one.axes, strict=True)
+    ]
+    return {(size, RULES[axis]) for size, axis in named if axis is not None}
+
+
+def test_every_parameter_can_be_split_over_the_mesh_of_its_cell() -> None:
+    known: dict[str, set[tuple[int, str]]] = {}
+    for name in ("nightly-aot", "weekly-aot"):
+        for cell, (config, _, mesh) in read_cells(name).items():
+            model = str(config.model)
+            if model not in known:
+                known[model] = find_splits(config)
+            parts = {AXIS_NAMES[axis]: size for axis, size in dataclasses.asdict(mesh).items()}
+            assert [(size, axis) for size, axis in known[model] if size % parts[axis]] == [], cell
 
 
 @pytest.mark.parametrize("name", ["nightly-aot", "weekly-aot"])
