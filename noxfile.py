@@ -1,24 +1,20 @@
 """The front door: every job that a person or a workflow runs is a session here.
 
-`python3 noxfile.py -s nightly` needs Python 3.11 and nothing else: run as a script, this file makes a tool environment
-(nox and uv, `.nox/tools`) once and hands over to nox. `nox -s nightly` and `uvx nox -s nightly` do the same.
+`python3 noxfile.py -s nightly` needs Python 3.11 with venv or pip and nothing else: run as a script, this file makes a
+tool environment (nox and uv, `.nox/tools`) once and hands over to nox. `nox -s nightly` and `uvx nox -s nightly` do the
+same.
 Everything after `--` goes to the command of the session: `python3 noxfile.py -s nightly -- --reference uv:jax==0.10.1`.
 """
 
 from __future__ import annotations
 
-import base64
 import configparser
 import hashlib
-import http.client
+import importlib.util
 import os
-import re
 import shutil
-import ssl
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
 import venv
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,8 +27,8 @@ PACKAGES = ("ci", "models", "profiling")
 NIGHTLY = str(ROOT / "ci" / "matrix" / "nightly-cpu.toml")
 ECOSYSTEM = str(ROOT / "ci" / "matrix" / "nightly-ecosystem.toml")
 SOURCES = ("ci", "models", "profiling", "tests", "docs/hooks", "noxfile.py")
-PYPI = "pypi.org"  # where no index is configured, as for pip
 OLDEST_PYTHON = (3, 11)
+UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
 
 
 # Mirrors: pip's configuration is the one that machines have; uv gets the same.
@@ -74,7 +70,7 @@ def pip_files(environ: Mapping[str, str]) -> list[Path]:
     return [*files, Path(environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in environ else files
 
 
-def make_tools(settings: Mapping[str, str]) -> Path:
+def make_tools() -> Path:
     """Makes `.nox/tools` with nox and uv, hashes checked, unless it is there already.
 
     Returns: the Python of the tool environment.
@@ -87,50 +83,24 @@ def make_tools(settings: Mapping[str, str]) -> Path:
         return python
     print(f"Making the tool environment {TOOLS.relative_to(ROOT)} (once)", file=sys.stderr, flush=True)
     shutil.rmtree(TOOLS, ignore_errors=True)
-    venv.create(TOOLS, with_pip=False, symlinks=True)
-    wheel = fetch_pip(lock.read_text(), settings.get("index-url", f"https://{PYPI}/simple"), settings.get("cert"))
-    install = [str(python), str(wheel / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, "--require-hashes", "-r", str(lock)], check=True, stdout=sys.stderr)
+    install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", str(lock)]
+    subprocess.run([*make_environment(TOOLS), *install], check=True, stdout=sys.stderr)
     stamp.write_text(wanted)
     return python
 
 
-def fetch_pip(lock: str, index: str, certificates: str | None) -> Path:
-    """Downloads the locked pip wheel, which runs uninstalled: Debian's Python has neither pip nor ensurepip.
+def make_environment(folder: Path) -> list[str]:
+    """Makes an environment; returns the command of a pip that installs into it: Python's bundled one, or this Python's.
 
-    Args:
-        lock: text of the tool lock, with pip's version and hashes.
-        index: a simple index (PEP 503).
-        certificates: a CA bundle, or None for the system's.
+    Raises:
+        FileNotFoundError: this Python has neither, as Debian's without python3-venv.
     """
-    address = urllib.parse.urlsplit(index)
-    host = address.netloc.rpartition("@")[2]
-    headers = {}
-    if address.username:
-        user, password = (urllib.parse.unquote(part or "") for part in (address.username, address.password))
-        headers["Authorization"] = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
-
-    def download(url: str) -> tuple[str, bytes]:
-        context = ssl.create_default_context(cafile=certificates)
-        at_index = urllib.parse.urlsplit(url).netloc == host  # nobody else gets the password
-        request = urllib.request.Request(url, headers=headers if at_index else {})
-        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-            return answer.url, answer.read()
-
-    found = re.search(r"^pip==(\S+)((?:\s+\\\n\s+--hash=sha256:\w+)+)", lock, re.MULTILINE)
-    if found is None:
-        raise SystemExit("error: docker/locks/tools.txt: pip is not locked. Hint: run `nox -s lock`")
-    name = f"pip-{found[1]}-py3-none-any.whl"
-    page_url, page = download(address._replace(netloc=host, path=f"{address.path.rstrip('/')}/pip/").geturl())
-    link = re.search(rf'href="([^"#]*{re.escape(name)})', page.decode())
-    if link is None:
-        raise SystemExit(f"error: {page_url} does not list {name}. Hint: run `nox -s lock`, or name another index")
-    _, data = download(urllib.parse.urljoin(page_url, link[1]))
-    if hashlib.sha256(data).hexdigest() not in found[2]:
-        raise SystemExit(f"error: {name} from {page_url} has no hash of docker/locks/tools.txt.")
-    wheel = TOOLS / name
-    wheel.write_bytes(data)
-    return wheel
+    bundled = importlib.util.find_spec("ensurepip") is not None
+    if not bundled and importlib.util.find_spec("pip") is None:
+        raise FileNotFoundError(f"{sys.executable} has neither venv's ensurepip nor pip")
+    venv.create(folder, with_pip=bundled, symlinks=True)
+    python = str(folder / "bin" / "python")
+    return [python, "-m", "pip"] if bundled else [sys.executable, "-m", "pip", "--python", python]
 
 
 def hand_over(arguments: list[str]) -> None:
@@ -138,13 +108,12 @@ def hand_over(arguments: list[str]) -> None:
     if sys.version_info < OLDEST_PYTHON:
         found, wanted = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST_PYTHON))
         raise SystemExit(f"error: this is Python {found}, expected {wanted} or newer. Hint: python{wanted} noxfile.py")
-    settings = read_pip_settings(os.environ, pip_files(os.environ))
     try:
-        python = make_tools(settings)
-    except (subprocess.CalledProcessError, http.client.HTTPException, OSError, ValueError) as error:
+        python = make_tools()
+    except (subprocess.CalledProcessError, OSError) as error:
         shutil.rmtree(TOOLS, ignore_errors=True)
         print(f"error: the tool environment {TOOLS} could not be made: {error}.", file=sys.stderr)
-        hint = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
+        hint = "on Debian, apt install python3-venv" if isinstance(error, FileNotFoundError) else UNREACHED
         print(f"Hint: {hint}", file=sys.stderr)
         raise SystemExit(3) from None
     path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.access import find_certificates, open_secrets, render_access
 
-MIRROR = "https://user:pass@mirror.example/simple"
+MIRROR = "http://user:pass@127.0.0.1:1/wheels"
 
 
 def read_exports(text: str) -> dict[str, str]:
@@ -39,7 +39,7 @@ def test_an_index_of_pip_is_given_to_uv_and_the_other_way_round() -> None:
 
 def test_indexes_in_folders_of_this_machine_and_other_variables_are_left_out() -> None:
     environ = {
-        "PIP_EXTRA_INDEX_URL": f"file:///opt/simple {MIRROR}",
+        "PIP_EXTRA_INDEX_URL": f"file:///opt/wheels {MIRROR}",
         "PIP_FIND_LINKS": "/opt/wheels",
         "PIP_CERT": "/etc/ca.pem",
         "UV_CACHE_DIR": "/cache",
@@ -53,7 +53,7 @@ def test_indexes_in_folders_of_this_machine_and_other_variables_are_left_out() -
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(codec="ascii", exclude_categories=("Cc", "Zs")), min_size=1))
 def test_no_password_is_expanded_or_run_by_the_shell(password: str) -> None:
-    url = f"https://user:{password}@mirror.example/simple"
+    url = f"http://user:{password}@127.0.0.1:1/wheels"
     assert read_exports(render_access({"UV_DEFAULT_INDEX": url}, certificates=False))["UV_DEFAULT_INDEX"] == url
 
 

@@ -76,11 +76,11 @@ def test_a_secret_a_cache_and_a_log_are_found_where_they_are(
     client: DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://user:pass@mirror.example/simple")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://user:pass@127.0.0.1:1/wheels")
     contents = {
         "ca.pem": "the machine's authorities",
         "opt/kept.pem": "the machine's authorities",
-        "etc/pip.ini": "index-url = https://user:pass@mirror.example/simple",
+        "etc/pip.ini": "index-url = http://user:pass@127.0.0.1:1/wheels",
         "root/.cache/uv/x": "",
         "var/log/apt.log": "",
         "usr/bin/fine": "",

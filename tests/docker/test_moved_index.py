@@ -40,7 +40,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @contextmanager
 def serve_index(folder: Path, host: str) -> Iterator[str]:
     """The wheels of a folder as a package index, at its address."""
-    project = folder / "simple" / "flax"
+    project = folder / "flax"
     project.mkdir(parents=True)
     for wheel in folder.glob("*.whl"):
         wheel.rename(project / wheel.name)
@@ -50,7 +50,7 @@ def serve_index(folder: Path, host: str) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://{host}:{server.server_port}/simple"
+        yield f"http://{host}:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
 import os
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,63 +51,32 @@ def test_a_broken_pip_configuration_is_left_to_pip(tmp_path: Path) -> None:
     assert noxfile.read_pip_settings({}, [tmp_path / "pip.conf"]) == {}
 
 
-class _Index:
-    """A simple index on loopback that offers one pip wheel of our making."""
+def test_tools_are_installed_by_the_pip_that_python_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_freeze(pip: list[str]) -> str:
+        return subprocess.run([*pip, "freeze", "--all"], capture_output=True, text=True, check=True).stdout
 
-    def __init__(self, folder: Path) -> None:
-        self.wheel = b"not really a wheel"
-        (folder / "pip").mkdir()
-        (folder / "pip" / "pip-1.0-py3-none-any.whl").write_bytes(self.wheel)
-        (folder / "pip" / "index.html").write_text('<a href="pip-1.0-py3-none-any.whl#sha256=0">pip</a>')
-        seen = self.authorizations = list[str | None]()
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def do_GET(self) -> None:
-                seen.append(self.headers["Authorization"])
-                super().do_GET()
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def lock(self, digest: str, version: str = "1.0") -> str:
-        return f"nox==1 \\\n    --hash=sha256:{'0' * 64}\npip=={version} \\\n    --hash=sha256:{digest}\n    # via x\n"
+    bundled = noxfile.make_environment(tmp_path / "first")
+    assert bundled[0] == str(tmp_path / "first" / "bin" / "python")
+    assert "pip==" in read_freeze(bundled)
+    monkeypatch.setattr(sys, "executable", bundled[0])  # a Python with pip
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "ensurepip" else name)
+    own = noxfile.make_environment(tmp_path / "second")
+    assert own[0] == bundled[0]
+    assert read_freeze(own) == ""  # of the second, which has none
+    assert (tmp_path / "second" / "bin" / "python").exists()
 
 
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Index]:
-    (tmp_path / "served").mkdir()
-    monkeypatch.setattr(noxfile, "TOOLS", tmp_path)
-    served = _Index(tmp_path / "served")
-    yield served
-    served.server.shutdown()
-    served.server.server_close()
-
-
-def test_pip_is_fetched_where_its_hash_is_the_locked_one(index: _Index) -> None:
-    wheel = noxfile.fetch_pip(index.lock(hashlib.sha256(index.wheel).hexdigest()), index.url, None)
-    assert wheel.read_bytes() == index.wheel
-
-
-def test_a_password_of_the_index_is_sent_to_it_and_shown_to_nobody(index: _Index) -> None:
-    private = index.url.replace("http://", "http://user:s3cret@")
+def test_a_python_without_any_pip_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(noxfile, "ROOT", tmp_path)
+    monkeypatch.setattr(noxfile, "TOOLS", tmp_path / "tools")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit) as caught:
-        noxfile.fetch_pip(index.lock("1" * 64), private, None)
-    assert "s3cret" not in str(caught.value)
-    assert index.authorizations == ["Basic dXNlcjpzM2NyZXQ="] * 2
-
-
-def test_a_pip_with_another_hash_is_refused(index: _Index) -> None:
-    with pytest.raises(SystemExit, match=r"has no hash of docker/locks/tools\.txt"):
-        noxfile.fetch_pip(index.lock("1" * 64), index.url, None)
-
-
-def test_an_index_without_the_locked_pip_is_named(index: _Index) -> None:
-    with pytest.raises(SystemExit, match=r"does not list pip-2\.0"):
-        noxfile.fetch_pip(index.lock("1" * 64, version="2.0"), index.url, None)
+        noxfile.hand_over([])
+    assert caught.value.code == 3
+    assert "has neither venv's ensurepip nor pip.\nHint: on Debian, apt install python3-venv" in capsys.readouterr().err
+    assert not (tmp_path / "tools").exists()
 
 
 def test_every_requirement_of_the_tool_lock_has_a_hash() -> None:
