@@ -83,11 +83,16 @@ def client() -> Iterator[DockerClient]:
     client.close()
 
 
+def list_tags(client: DockerClient) -> set[str]:
+    """The tags of all images, in one call: `client.images.list()` asks for each, and another worker may remove it."""
+    return {tag for image in client.api.images() for tag in image["RepoTags"] or ()}
+
+
 @pytest.fixture(scope="session")
 def tree(client: DockerClient, pytestconfig: pytest.Config) -> tuple[Image, ...]:
     """The images under test, built: those of the default, or the one asked for."""
     tree = select_images(read_tree(CHECKOUT, get_flavor(pytestconfig)), pytestconfig.getoption("--image", None))
-    there = {tag for image in client.images.list() for tag in image.tags}
+    there = list_tags(client)
     missing = [image.tag for image in tree if image.tag not in there]
     if missing:
         pytest.skip(f"not built: {', '.join(missing)}: nightjar-ci images build")

@@ -23,7 +23,7 @@ from nightjar_ci.images.build import BuildReport, build_images
 from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import Image
 from tests.ci.test_images_bump import make_wheel
-from tests.docker.conftest import CHECKOUT
+from tests.docker.conftest import CHECKOUT, list_tags
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -74,7 +74,7 @@ def checkout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> I
     bake = root / "docker/docker-bake.hcl"
     bake.write_text(bake.read_text().replace('["nightjar/', f'["nightjar-test{os.getpid()}/'))
     yield root
-    for tag in {tag for image in client.images.list() for tag in image.tags}:
+    for tag in list_tags(client):
         if tag.startswith(f"nightjar-test{os.getpid()}/"):  # the image, and those below it
             client.images.remove(tag)
 

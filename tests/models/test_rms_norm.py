@@ -84,6 +84,7 @@ def test_the_largest_and_smallest_numbers_survive() -> None:
 
 
 def test_arguments_that_do_not_fit_are_an_error_and_no_crash() -> None:
+    rms_norm.register("cpu")
     with pytest.raises(Exception, match=r"expected x \[..., D\] and scale \[D\]"):
         jax.block_until_ready(rms_norm._call_forward(jnp.ones((2, 4)), jnp.ones(3)))  # type: ignore[no-untyped-call]
     with pytest.raises(Exception, match="expected float32 or bfloat16"):
