@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.images.contents import LayerContents
-from nightjar_ci.images.nights.layer_blob import BlobWriter
+from nightjar_ci.images.nights.layer_blob import DEFAULT, BlobWriter
 from nightjar_ci.images.nights.pack import LAYER_SCHEMA, PackedImage, PackedLayer
 from nightjar_ci.images.nights.push import Source
 from nightjar_ci.images.tested import TestedImage
@@ -113,6 +113,7 @@ def make_image(
         digest=blob.digest,
         size_bytes=blob.size_bytes,
         contents=LayerContents(),
+        compression=DEFAULT,
     )
     image = PackedImage(
         tags=("nightjar/jax:cpu",),

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
 import tarfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.difference import ImageContent, LayerContent, compare_images, render_difference
+from nightjar_ci.images.nights.layer_blob import Compression, find_compressor
 from nightjar_ci.images.nights.nightly_index import Layer, Night, PlatformImage, make_index, render_index
 from nightjar_ci.images.sources import find_kind, read_image
 
@@ -59,8 +60,8 @@ def test_pulling_never_costs_more_than_the_whole_image(old: list[str], new: list
     assert difference.pulled_bytes == sum(map(ord, set(new) - set(old)))
 
 
-def write_layout(folder: Path, versions: dict[str, str]) -> Path:
-    """An OCI layout with one image, tag `night`, of one layer with these distributions."""
+def write_layout(folder: Path, versions: dict[str, str], compression: Compression) -> Path:
+    """An OCI layout with one image, tag `night`, of one layer with these distributions, compressed in two pieces."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         for name, version in versions.items():
@@ -76,7 +77,9 @@ def write_layout(folder: Path, versions: dict[str, str]) -> Path:
         (blobs / digest).write_bytes(content)
         return {"digest": f"sha256:{digest}", "size": len(content)}
 
-    layer = put(gzip.compress(tar.getvalue(), mtime=0)) | {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip"}
+    compress, content = find_compressor(compression), tar.getvalue()
+    pieces = compress(content[:700]), compress(content[700:])
+    layer = put(b"".join(pieces)) | {"mediaType": f"application/vnd.oci.image.layer.v1.tar+{compression}"}
     manifest = put(json.dumps({"layers": [layer]}).encode())
     named = {**manifest, "annotations": {"org.opencontainers.image.ref.name": "night"}}
     (folder / "index.json").write_text(json.dumps({"manifests": [named]}))
@@ -88,8 +91,11 @@ def read(reference: str, tmp_path: Path) -> ImageContent:
     return read_image(reference, memory=tmp_path / "memory", platform="linux/amd64", on_step=lambda step: None)
 
 
-def test_two_layouts_are_compared_by_what_lies_in_their_blobs(tmp_path: Path) -> None:
-    old, new = (write_layout(tmp_path / version, {"jax": version, "six": "1.17.0"}) for version in ("0.11", "0.12"))
+@pytest.mark.parametrize("compression", get_args(Compression))
+def test_two_layouts_are_compared_by_what_lies_in_their_blobs(tmp_path: Path, compression: Compression) -> None:
+    old, new = (
+        write_layout(tmp_path / version, {"jax": version, "six": "1.17.0"}, compression) for version in ("0.11", "0.12")
+    )
     difference = compare_images(read(f"oci:{old}", tmp_path), read(f"{new}:night", tmp_path))
     assert difference.python is not None
     assert [(one.name, one.before, one.after) for one in difference.python] == [("jax", "0.11", "0.12")]
@@ -97,11 +103,12 @@ def test_two_layouts_are_compared_by_what_lies_in_their_blobs(tmp_path: Path) ->
     assert difference.layers[0].packages == ("jax==0.12", "six==1.17.0")
 
 
-def test_a_layout_without_that_tag_or_with_a_damaged_blob_is_refused(tmp_path: Path) -> None:
-    layout = write_layout(tmp_path / "x", {"jax": "0.11"})
+@pytest.mark.parametrize("compression", get_args(Compression))
+def test_a_layout_without_that_tag_or_with_a_damaged_blob_is_refused(tmp_path: Path, compression: Compression) -> None:
+    layout = write_layout(tmp_path / "x", {"jax": "0.11"}, compression)
     with pytest.raises(InputError, match="no image 'nigth': its tags are: night"):
         read(f"oci:{layout}:nigth", tmp_path)
-    layer = max((layout / "blobs/sha256").iterdir(), key=lambda blob: blob.read_bytes()[:2] == b"\x1f\x8b")
+    (layer,) = (blob for blob in (layout / "blobs/sha256").iterdir() if blob.read_bytes()[:1] != b"{")
     layer.write_bytes(layer.read_bytes()[:30])
     with pytest.raises(InputError, match="no layer can be read"):
         read(f"oci:{layout}", tmp_path)

@@ -54,8 +54,8 @@ def push(
     builder: Annotated[str, typer.Option(help="Who builds: the address of a workflow.")] = LOCAL_BUILDER,
     invocation: Annotated[str | None, typer.Option(help="Id of the workflow's run.", show_default=False)] = None,
     compression: Annotated[
-        str, typer.Option(help="Of the layers: gzip, or zstd, which is smaller and needs Docker 23 or containerd 1.5.")
-    ] = "gzip",
+        str, typer.Option(help="Of the layers: zstd, or gzip, which is larger and read by engines before Docker 23.")
+    ] = "zstd",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +65,7 @@ def push(
     --platform is there and has passed its tests. Ends with 1 where an image failed its tests.
     """
     from nightjar_ci.images.build import inspect_image
-    from nightjar_ci.images.nights.layer_blob import Compression, find_compressor
+    from nightjar_ci.images.nights.layer_blob import Compression
     from nightjar_ci.images.nights.push import Source, push_images
     from nightjar_ci.images.nights.tags import dated_tag, image_name
     from nightjar_ci.settings import read_settings
@@ -74,7 +74,6 @@ def push(
     repository, day = _repository(to), _day(date)
     if compression not in get_args(Compression):
         raise InputError(f"compression: {compression!r} is unknown: expected {' or '.join(get_args(Compression))}.")
-    find_compressor(cast(Compression, compression))
     images = select_images(read_tree(checkout, flavor), target)
     tested = _read_reports(tests or [])
     platforms = _platforms(platform)

@@ -8,11 +8,14 @@ Source: OCI image-spec, image-layout.md and image-index.md.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
+
+import zstandard
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.contents import LayerContents, merge_contents, scan_layer
@@ -20,8 +23,7 @@ from nightjar_ci.images.difference import ImageContent, LayerContent
 from nightjar_ci.images.engine_archive import read_members
 
 REF_NAME = "org.opencontainers.image.ref.name"
-GZIP_MAGIC = b"\x1f\x8b"
-TAR_TYPES = (".tar", ".tar+gzip", ".tar.gzip")
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def read_layout(folder: Path, tag: str | None, platform: str) -> ImageContent:
@@ -102,14 +104,22 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path}: {error.strerror}.", "is it a whole OCI layout?") from None
 
 
+def _unpack(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        magic = file.read(len(ZSTD_MAGIC))
+    if magic.startswith(GZIP_MAGIC):
+        return cast(IO[bytes], gzip.open(path))
+    if magic == ZSTD_MAGIC:
+        reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
+        return io.BufferedReader(cast(io.RawIOBase, reader))
+    return path.open("rb")
+
+
 def _scan(path: Path, media_type: str) -> LayerContents | None:
-    if not media_type.endswith(TAR_TYPES):
-        return None  # zstd: Python 3.11 has no reader of it
+    if ".tar" not in media_type:
+        return None
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP_MAGIC
-            file.seek(0)
-            stream = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else cast(IO[bytes], file)
+        with _unpack(path) as stream:
             current: list[tarfile.TarFile] = []
 
             def members() -> Iterator[tarfile.TarInfo]:
@@ -118,5 +128,5 @@ def _scan(path: Path, media_type: str) -> LayerContents | None:
                     yield member
 
             return scan_layer(members(), lambda member: cast(IO[bytes], current[0].extractfile(member)).read())
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
         raise InputError(f"{path}: no layer can be read from it: {error}.", "is it a whole OCI layout?") from None

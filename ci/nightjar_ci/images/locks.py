@@ -58,7 +58,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
 
     cells = sorted(f"ecosystem/{path.stem}" for path in (checkout / FOLDER / "ecosystem").glob("*.in"))
     return (
-        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow", "zstd")),
+        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
         Lock(name="tools", sources=(f"{FOLDER}/tools.in",), within="dev"),
         Lock(name="docs", sources=(f"{FOLDER}/docs.in",), within="dev"),
         Lock(name="models", sources=PACKAGES, within="dev"),

@@ -55,10 +55,10 @@ def measure(flavor: str) -> list[Row]:
                 )
                 for kind in ("ours", "naive")
             )
-        smaller = pack(list(tags.values()), Path(name, "memory"), compression="zstd")
+        larger = pack(list(tags.values()), memory, compression="gzip")
     say(render_difference(ours))
-    there = {layer.digest for layer in smaller[tags["old"]].layers}
-    zstd = {layer.digest: layer.size_bytes for layer in smaller[tags["new"]].layers if layer.digest not in there}
+    there = {layer.digest for layer in larger[tags["old"]].layers}
+    gzip = {layer.digest: layer.size_bytes for layer in larger[tags["new"]].layers if layer.digest not in there}
     blobs = sum(layer.pulled for layer in ours.layers)
     goals = flavor == "cuda12"
     return [
@@ -70,7 +70,7 @@ def measure(flavor: str) -> list[Row]:
             rival="one layer",
             rival_value=rival.pulled_bytes / MB,
         ),
-        Row(name="the same, zstd", ours=sum(zstd.values()) / MB, goal=245.0 if goals else None, unit="MB"),
+        Row(name="the same, pushed with --compression gzip", ours=sum(gzip.values()) / MB, unit="MB"),
         Row(
             name="share of the one-layer image's",
             ours=ours.pulled_bytes / rival.pulled_bytes,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.build import GROUND_FLOOR_SCRIPT, inspect_image
-from nightjar_ci.images.nights.layer_blob import Compression
+from nightjar_ci.images.nights.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.nights.pack import PackedImage, Packer
 from nightjar_ci.images.process import check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import digest_locks, find_checkout, render_bake
@@ -74,7 +74,7 @@ def layers_of(tag: str) -> tuple[str, tuple[str, ...]]:
 
 
 def pack(
-    tags: Sequence[str], memory: Path, repository: Repository | None = None, compression: Compression = "gzip"
+    tags: Sequence[str], memory: Path, repository: Repository | None = None, compression: Compression = DEFAULT
 ) -> dict[str, PackedImage]:
     """Compresses the layers of images as `images push` does, and puts them in a repository where one is given."""
     memory.mkdir(parents=True, exist_ok=True)

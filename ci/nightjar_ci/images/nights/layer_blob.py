@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from nightjar_ci.errors import InputError
+import zstandard
 
 Compression = Literal["gzip", "zstd"]
+DEFAULT: Compression = "zstd"
 # A frame of Zstandard sees no further back than its beginning: larger ones are smaller in sum.
 CHUNK_BYTES = {"gzip": 4 * 2**20, "zstd": 64 * 2**20}
 GZIP_LEVEL = 6
@@ -40,40 +41,30 @@ class LayerBlob:
 
 
 def find_compressor(compression: Compression) -> Callable[[bytes], bytes]:
-    """What compresses a chunk, in any thread.
-
-    Raises:
-        InputError: it is Zstandard, and the package is not installed.
-    """
+    """What compresses a chunk, in any thread."""
     if compression == "gzip":
         return lambda chunk: zlib.compress(chunk, GZIP_LEVEL, _GZIP)
-    try:
-        import zstandard
-    except ImportError:
-        raise InputError(
-            "zstd: the package zstandard is not installed.", "pip install 'nightjar-ci[zstd]' or zstandard"
-        ) from None
     return lambda chunk: zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(chunk)
 
 
 class BlobWriter:
     """Compresses what it is fed into a file of a folder; use it as a context manager.
 
-    >>> import gzip, tempfile
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, BlobWriter(Path(folder)) as writer:
     ...     writer.feed(b"layer")
-    ...     gzip.decompress(writer.finish().path.read_bytes())
+    ...     zstandard.decompress(writer.finish().path.read_bytes())
     b'layer'
     """
 
-    def __init__(self, folder: Path, compression: Compression = "gzip") -> None:
+    def __init__(self, folder: Path, compression: Compression = DEFAULT) -> None:
         self._folder, self._compress = folder, find_compressor(compression)
         self._chunk_bytes = CHUNK_BYTES[compression]
         self._plain, self._packed, self._size = hashlib.sha256(), hashlib.sha256(), 0
         self._rest = bytearray()
         self._waiting: deque[Future[bytes]] = deque()
         self._workers = os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self._workers)  # zlib lets go of Python's lock
+        self._pool = ThreadPoolExecutor(self._workers)  # zlib and libzstd let go of Python's lock
         self._unfinished = folder / f".{os.getpid()}.unfinished"
         self._file = self._unfinished.open("wb")
 

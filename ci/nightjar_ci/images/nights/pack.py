@@ -24,7 +24,7 @@ from nightjar_ci.documents import read_document, write_json
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.contents import LayerContents, merge_contents, scan_layer
 from nightjar_ci.images.engine_archive import read_members, save_images
-from nightjar_ci.images.nights.layer_blob import BlobWriter, Compression
+from nightjar_ci.images.nights.layer_blob import DEFAULT, BlobWriter, Compression
 from nightjar_ci.images.nights.manifests import render_manifest
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
@@ -44,7 +44,7 @@ class PackedLayer(BaseModel):
     digest: str
     size_bytes: int
     contents: LayerContents
-    compression: Compression = "gzip"
+    compression: Compression
 
     @property
     def descriptor(self) -> dict[str, str | int]:
@@ -110,7 +110,7 @@ class Packer:
         has_blob: Callable[[str], bool],
         upload: Callable[[str, Path], object],
         on_step: Callable[[str], None],
-        compression: Compression = "gzip",
+        compression: Compression = DEFAULT,
     ) -> None:
         self._scratch, self._memory, self._compression = scratch, memory, compression
         self._has_blob, self._upload, self._on_step = has_blob, upload, on_step
@@ -166,8 +166,7 @@ class Packer:
         return packed
 
     def _kept(self, diff_id: str) -> Path:
-        compressed = "" if self._compression == "gzip" else f".{self._compression}"
-        return self._memory / f"{diff_id.removeprefix('sha256:')}{compressed}.json"
+        return self._memory / f"{diff_id.removeprefix('sha256:')}.{self._compression}.json"
 
 
 class _Tee(io.RawIOBase):

@@ -18,7 +18,7 @@ from pathlib import Path
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.nights.artifacts import PROVENANCE_TYPE, SBOM_TYPE, TESTS_TYPE, attach
-from nightjar_ci.images.nights.layer_blob import Compression
+from nightjar_ci.images.nights.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.nights.manifests import read_platforms
 from nightjar_ci.images.nights.pack import PackedImage, Packer
 from nightjar_ci.images.nights.provenance import render_provenance
@@ -71,7 +71,7 @@ def push_images(
     source: Source,
     memory: Path,
     on_step: Callable[[str], None],
-    compression: Compression = "gzip",
+    compression: Compression = DEFAULT,
 ) -> PushReport:
     """Pushes images of one date.
 
