@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from nightjar_ci.errors import InputError
 
@@ -24,6 +25,7 @@ class Settings:
         docker_options: further options of `docker run`, such as `--gpus all`.
         docker_config_dir: where `docker login` leaves passwords of registries.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
+        slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
         cache_dir: what can be had again, such as resolutions of past nights.
         index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
     """
@@ -34,6 +36,7 @@ class Settings:
     docker_options: tuple[str, ...]
     docker_config_dir: Path
     slurm_options: tuple[str, ...] = ()
+    slurm_drain: Literal["move", "stay"] = "move"
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
     index_url: str | None = field(default=None, repr=False)
 
@@ -83,8 +86,17 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         docker_options=_read_options(environ, "NIGHTJAR_DOCKER_OPTIONS"),
         cache_dir=find_cache_dir(environ),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
+        slurm_drain=_read_drain(environ),
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
     )
+
+
+def _read_drain(environ: Mapping[str, str]) -> Literal["move", "stay"]:
+    match environ.get("NIGHTJAR_SLURM_DRAIN") or "move":
+        case "move" | "stay" as known:
+            return known
+        case text:
+            raise InputError(f"NIGHTJAR_SLURM_DRAIN: expected move or stay, found {text!r}.", "unset it to move jobs")
 
 
 def _read_options(environ: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.executors import Task
-from nightjar_ci.executors.slurm.executor import STATE_FILE, SlurmExecutor
+from nightjar_ci.executors.slurm.executor import SlurmExecutor
+from nightjar_ci.executors.slurm.watched import STATE_FILE
 from nightjar_ci.outcome import Outcome
 from tests.ci.jobs import HERE, make_job
 

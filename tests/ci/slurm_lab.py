@@ -203,7 +203,7 @@ class Lab:
             "SlurmdTimeout": "5",  # a node that is silent for longer has failed
             "KillWait": "2",
             "MinJobAge": "300",
-            "SchedulerParameters": "bf_interval=1,sched_min_interval=0,batch_sched_delay=0",
+            "SchedulerParameters": "bf_interval=1,sched_interval=2,sched_min_interval=0,batch_sched_delay=0",
             "PreemptType": "preempt/partition_prio",
             "PreemptMode": "REQUEUE",
             "StateSaveLocation": f"{self.folder}/state",

@@ -14,7 +14,8 @@ import pytest
 
 from nightjar_ci.executors import Task
 from nightjar_ci.executors.process import end_running
-from nightjar_ci.executors.slurm.executor import STATE_FILE, SlurmExecutor
+from nightjar_ci.executors.slurm.executor import SlurmExecutor
+from nightjar_ci.executors.slurm.watched import STATE_FILE
 from nightjar_ci.night import read_night
 from nightjar_ci.outcome import Outcome
 from nightjar_ci.record import read_run
@@ -152,19 +153,6 @@ def test_a_node_that_dies_with_its_job_is_replaced(lab: Lab, tmp_path: Path) -> 
     assert second.split()[0] != first.split()[0] == node
     assert int(second.split()[-1]) > 0
     wait_for(lambda: lab.node_states()[node] == "idle")
-
-
-def test_a_drained_node_ends_its_job_and_gets_no_other(lab: Lab, tmp_path: Path) -> None:
-    job = Running(tmp_path / "a", *python(COUNT))
-    node = job.until("log").split()[0]
-    lab.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
-    try:
-        assert run(tmp_path / "b", "sh", "-c", "echo $SLURMD_NODENAME").completed
-        assert job.outcome().completed
-    finally:
-        lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
-    assert (tmp_path / "b" / "stdout.log").read_text().strip() != node
-    assert (tmp_path / "a" / "log").read_text().splitlines() == [f"{node} from 0"]
 
 
 def test_a_preempted_cell_goes_on_from_its_checkpoint(

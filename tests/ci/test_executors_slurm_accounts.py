@@ -116,6 +116,27 @@ def test_a_job_that_is_put_back_into_the_queue_is_not_submitted_a_second_time(la
     wait_for(lambda: lab.node_states()[node] == "idle")
 
 
+def test_a_job_that_leaves_a_drained_node_is_put_back_once(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nightjar_ci.executors.slurm.executor._LONGEST_S", 1.0)  # a job of seconds: ask as often
+    job = Running(tmp_path / "job", *python(COUNT))
+    job.until("checkpoint")
+    slurm_id, node = job.slurm_id, node_of(lab, job)
+    lab.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    try:
+        assert job.outcome().completed
+    finally:
+        lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
+    assert job.slurm_id == slurm_id
+    first, second = (tmp_path / "job" / "log").read_text().splitlines()
+    assert first == f"{node} from 0"
+    assert int(second.split()[-1]) > 0
+    known = lab.ask("sacct", "-X", "-n", "-P", "--duplicates", "--format=State,NodeList", f"--jobs={slurm_id}")
+    assert known.splitlines() == [f"REQUEUED|{node}", f"COMPLETED|{second.split()[0]}"]
+    wait_for(lambda: lab.node_states()[node] == "idle")
+
+
 def test_a_job_that_its_cluster_gives_up_is_submitted_again_elsewhere(lab: Lab, tmp_path: Path) -> None:
     job = Running(tmp_path / "job", *python(COUNT))
     job.until("checkpoint")

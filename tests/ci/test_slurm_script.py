@@ -86,7 +86,7 @@ def test_a_job_that_started_again_too_often_gives_up_and_says_so(tmp_path: Path)
     ended = bash(tmp_path, restarts=2, SLURM_RESTART_COUNT="3", SLURM_JOB_NODELIST="n1")
     assert ended.returncode == 75
     assert (
-        "restarted 3 times after lost nodes or preemptions: given up"
+        "restarted 3 times after lost or drained nodes or preemptions: given up"
         in (tmp_path / "it's 0" / "stderr.log").read_text()
     )
 

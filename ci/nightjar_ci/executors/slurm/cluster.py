@@ -1,4 +1,4 @@
-"""What does Slurm say? Submits a batch, asks what became of jobs, cancels them.
+"""What does Slurm say? Submits a batch, asks what became of jobs, cancels them or puts them back into the queue.
 
 `sacct` is asked where the cluster keeps accounts (slurmdbd), for it spares the controller; what it does not know, and
 every job of a cluster without accounts, comes from `squeue` and, with its exit code, from `scontrol show job`. So does
@@ -6,7 +6,7 @@ what it may say too early: accounts have a requeued job as `NODE_FAIL` or `PREEM
 are pure. Accounts that do not answer are left alone for a while; a controller that does not answer is asked again for
 `PATIENCE_S`: one restart must not end a night.
 
-Source: sacct(1), squeue(1), scontrol(1), sbatch(1) of Slurm 22.05.
+Source: sacct(1), squeue(1), scontrol(1), sinfo(1), sbatch(1) of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nightjar_ci.errors import ExecutorError
+from nightjar_ci.executors.slurm.drain import SINFO_OPTIONS, read_drained
 
 PATIENCE_S = 300.0
 ACCOUNTS_PAUSE_S = (5.0, 300.0)  # between two questions to accounts that do not answer: the first time, and at most
@@ -56,6 +57,7 @@ class JobState:
         nodes: where it runs or ran; empty where nowhere yet.
         reason: why it waits, or ended.
         exit_code: of the batch script; None where it is not known (yet).
+        restarts: how often it was put back into the queue; known to `Cluster.show` alone.
     """
 
     state: str
@@ -63,6 +65,7 @@ class JobState:
     nodes: str = ""
     reason: str = ""
     exit_code: int | None = None
+    restarts: int = 0
 
     @property
     def ended(self) -> bool:
@@ -133,6 +136,37 @@ class Cluster:
         for part in _parts(ids):
             with contextlib.suppress(ExecutorError):
                 self._ask(("scancel", "--quiet", *part), self.environ)
+
+    def drained_nodes(self) -> dict[str, str]:
+        """The nodes that are to take no more jobs, with the operator's reasons; none where Slurm does not say."""
+        try:
+            return read_drained(self._ask(("sinfo", *SINFO_OPTIONS), self.environ, patience_s=0))
+        except ExecutorError:
+            return {}
+
+    def show(self, job: str) -> JobState:
+        """What the controller says of a job now.
+
+        Raises:
+            ExecutorError: it says nothing, or does not know the job.
+        """
+        return read_scontrol(self._ask(("scontrol", "--oneliner", "show", "job", job), self.environ, patience_s=0))
+
+    def requeue(self, job: str) -> bool:
+        """Puts a job that runs back into the queue; False where it was submitted so that this cannot be.
+
+        Its processes get SIGTERM, and SIGKILL after the cluster's `KillWait`. One that has ended stays as it is.
+
+        Raises:
+            ExecutorError: Slurm refuses it for another reason, or does not answer.
+        """
+        try:
+            self._ask(("scontrol", "requeue", "incomplete", job), self.environ, patience_s=0)
+        except ExecutorError as error:
+            if "presently disabled" not in error.message:
+                raise
+            return False
+        return True
 
     def keeps_accounts(self) -> bool:
         """Whether `sacct` knows anything here."""
@@ -269,15 +303,16 @@ def read_scontrol(text: str) -> JobState:
     """The job of `scontrol --oneliner show job ID`.
 
     >>> read_scontrol("JobId=7 JobState=FAILED Reason=NonZeroExitCode RunTime=00:00:02 NodeList=n1 ExitCode=7:0")
-    JobState(state='FAILED', elapsed_s=2.0, nodes='n1', reason='NonZeroExitCode', exit_code=7)
+    JobState(state='FAILED', elapsed_s=2.0, nodes='n1', reason='NonZeroExitCode', exit_code=7, restarts=0)
     """
-    found = dict(re.findall(r"(?:^|\s)(JobState|Reason|RunTime|NodeList|ExitCode)=(\S*)", text))
+    found = dict(re.findall(r"(?:^|\s)(JobState|Reason|RunTime|NodeList|ExitCode|Restarts)=(\S*)", text))
     return JobState(
         state=found["JobState"],
         elapsed_s=read_elapsed(found.get("RunTime", "")),
         nodes="" if found.get("NodeList", "(null)") == "(null)" else found["NodeList"],
         reason="" if found.get("Reason", "None") == "None" else found["Reason"],
         exit_code=_read_code(found.get("ExitCode", "")),
+        restarts=int(found.get("Restarts", "0")),
     )
 
 

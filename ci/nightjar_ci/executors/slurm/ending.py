@@ -8,6 +8,7 @@ Source: the job state codes of squeue(1) and sacct(1) of Slurm 22.05.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from nightjar_ci.executors.ending import judge_end, quote_log, seen_from_shell
@@ -49,6 +50,7 @@ def judge_slurm_end(
     started_at: str,
     slurm_id: str,
     submissions: int,
+    moves: Sequence[str] = (),
 ) -> Outcome:
     """The outcome of a job that has ended.
 
@@ -61,6 +63,7 @@ def judge_slurm_end(
         started_at: when it was handed to Slurm, ISO 8601.
         slurm_id: its number there.
         submissions: how often it was submitted.
+        moves: why it was taken away from its nodes, each time.
     """
     for log in (STDOUT, STDERR):  # a job that never ran has none
         (folder / log).touch()
@@ -80,6 +83,7 @@ def judge_slurm_end(
             peak_rss_bytes=None,
         )
         return judge_end(job, seen_from_shell(ended), command, folder, started_at)
+    moved = "".join(f", moved as {why}" for why in moves)
     by = f" {state.reason}" if name == "CANCELLED" and state.reason.startswith("by ") else ""
     return make_outcome(
         job,
@@ -89,6 +93,6 @@ def judge_slurm_end(
         signal="SIGKILL" if name == "OUT_OF_MEMORY" else None,
         duration_s=duration_s,
         message=f"{job.id}: Slurm job {slurm_id} ended with {name}{by} on {state.nodes or 'no node'} after "
-        f"{duration_s:.1f} s, submitted {submissions or 1} times, expected COMPLETED. "
+        f"{duration_s:.1f} s, submitted {submissions or 1} times{moved}, expected COMPLETED. "
         f"{quote_log(folder / STDERR)}Hint: {_HINTS.get(name, _HINT)}",
     )

@@ -2,8 +2,8 @@
 
 Jobs with equal needs become one array. A node that fails and a preemption put a job back into the queue, by Slurm's
 own `--requeue` or, where the cluster does not do that, by submitting it again without the nodes it failed on; its
-folder, and so its checkpoint, stays. The id of a job is in `slurm.json` of its folder: a night that is resumed after
-`nightjar-ci` was killed watches the jobs that are under way instead of starting them again.
+folder, and so its checkpoint, stays. A node that is drained lets its jobs end; we move ours away in the same manner. A
+night that is resumed after `nightjar-ci` was killed watches the jobs that are under way instead of starting them again.
 
 submitit is not used: it runs pickled Python functions in one interpreter and asks `sacct` alone; a job here is a
 command line in an environment or image of its own, on clusters with and without slurmdbd.
@@ -11,55 +11,35 @@ command line in an environment or image of its own, on clusters with and without
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from nightjar_ci.environments import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.base import OnLine, Task
 from nightjar_ci.executors.ending import not_started
-from nightjar_ci.executors.process import STDERR, Follower, ended_by
+from nightjar_ci.executors.process import ended_by
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState
+from nightjar_ci.executors.slurm.drain import say_drained
 from nightjar_ci.executors.slurm.ending import judge_slurm_end, read_exit
-from nightjar_ci.executors.slurm.script import OUT, Cell, Place, render_batch
+from nightjar_ci.executors.slurm.script import render_batch
+from nightjar_ci.executors.slurm.watched import STATE_FILE, Watched, prepare, remember, say
 from nightjar_ci.job import Job
 from nightjar_ci.night import now
 from nightjar_ci.outcome import Outcome, make_outcome
 from nightjar_ci.settings import read_settings
 
-STATE_FILE = "slurm.json"
-LOST: Final = frozenset(("NODE_FAIL", "BOOT_FAIL", "PREEMPTED"))  # the cluster's doing: worth another attempt
+_BROKEN = frozenset(("NODE_FAIL", "BOOT_FAIL"))  # the nodes themselves
+LOST: Final = _BROKEN | {"PREEMPTED"}  # the cluster's doing: worth another attempt
 _SHORTEST_S, _LONGEST_S = 0.25, 15.0  # between two questions: soon after a change, ever less often without one
 _LOOK_S = 0.5  # between two looks at the logs, which cost the cluster nothing
 _EXIT_FILE_S = 20.0  # a shared file system may show a node's file late
-
-
-@dataclass(slots=True)
-class _Watched:
-    """A job between its submission and its end."""
-
-    task: Task
-    place: Place
-    cell: Cell
-    started_at: str
-    slurm_id: str = ""
-    submissions: int = 0
-    excluded: set[str] = field(default_factory=set)
-    state: JobState | None = None
-    unseen_since: float | None = None  # Slurm has not known it since then
-    ended_since: float | None = None  # Slurm has said so, and its last file has not come
-    timed_out: bool = False
-    follower: Follower | None = None
-
-    @property
-    def job(self) -> Job:
-        return self.task.job
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +86,11 @@ class _Watch:
 
     def __init__(self, cluster: Cluster, on_end: Callable[[Task, Outcome], None], stop: threading.Event) -> None:
         self._cluster, self._on_end, self._stop = cluster, on_end, stop
-        self._open: list[_Watched] = []
+        self._moves = read_settings().slurm_drain == "move"
+        self._open: list[Watched] = []
 
     def run(self, tasks: Sequence[Task]) -> None:
-        self._open = [_prepare(task) for task in tasks]
+        self._open = [prepare(task) for task in tasks]
         try:
             self._submit([one for one in self._open if not one.slurm_id])
             pause, last = _SHORTEST_S, time.monotonic()
@@ -118,7 +99,7 @@ class _Watch:
                 self._follow()
                 if time.monotonic() - last < pause:
                     continue
-                changed = self._ask()
+                changed = self._ask() | self._leave_drained()
                 last = time.monotonic()
                 pause = _SHORTEST_S if changed else min(pause * 1.3, _LONGEST_S, self._until_timeout())
         except ExecutorError as error:
@@ -127,9 +108,9 @@ class _Watch:
         finally:  # interrupted, or the others are of no use any more
             self._cancel(self._open)
 
-    def _submit(self, watched: Sequence[_Watched]) -> None:
+    def _submit(self, watched: Sequence[Watched]) -> None:
         """Submits jobs: those with equal needs as arrays."""
-        groups: dict[object, list[_Watched]] = {}
+        groups: dict[object, list[Watched]] = {}
         for one in watched:
             key = (one.place, tuple(sorted(one.task.environment.entered({}).items())), tuple(sorted(one.excluded)))
             groups.setdefault(repr(key), []).append(one)
@@ -142,7 +123,7 @@ class _Watch:
         allowed = self._cluster.config("MaxArraySize")
         return max(1, min(1000, int(allowed) - 1)) if allowed.isdigit() else 1000
 
-    def _submit_together(self, group: Sequence[_Watched]) -> None:
+    def _submit_together(self, group: Sequence[Watched]) -> None:
         first = group[0]
         name = f"nightjar-{first.job.id}" if len(group) == 1 else f"nightjar-{len(group)}-jobs"
         script = render_batch(name, first.place, [one.cell for one in group], sorted(first.excluded))
@@ -160,14 +141,14 @@ class _Watch:
         for number, one in enumerate(group):
             one.slurm_id = slurm_id if len(group) == 1 else f"{slurm_id}_{number}"
             one.submissions += 1
-            one.state, one.unseen_since, one.ended_since = None, None, None
-            _remember(one)
+            one.state, one.unseen_since, one.ended_since, one.leaving = None, None, None, False
+            remember(one)
 
     def _ask(self) -> bool:
         """Asks what became of the jobs; whether anything changed."""
         before = [(one.slurm_id, one.state and one.state.state) for one in self._open]
         states = self._cluster.states([one.slurm_id for one in self._open])
-        again: list[_Watched] = []
+        again: list[Watched] = []
         for one in list(self._open):
             state = states.get(one.slurm_id)
             if state is None:
@@ -176,7 +157,8 @@ class _Watch:
                 continue
             one.unseen_since, one.state = None, state
             if state.ended:
-                if state.state in LOST and one.submissions <= one.place.restarts and not one.timed_out:
+                gone = state.state in LOST or (one.leaving and state.state == "CANCELLED")
+                if gone and one.may_start_again:
                     again.append(one)
                 elif (outcome := _judge(one, state)) is not None:
                     self._end(one, outcome)
@@ -188,19 +170,53 @@ class _Watch:
             elif self._is_late(one, state):
                 one.timed_out = True
                 self._cluster.cancel([one.slurm_id])
+            elif one.moves and state.state == "PENDING" and state.reason not in ("", one.waits_for):
+                one.waits_for = state.reason
+                say(one, f"nightjar: {one.slurm_id} waits: {state.reason}")
         for one in again:
             assert one.state is not None
-            one.excluded.update(node for node in (one.state.nodes,) if node and one.state.state != "PREEMPTED")
-            _say(one, f"nightjar: {one.slurm_id} ended with {one.state.state} on {one.state.nodes}: submitted again")
+            one.excluded.update(node for node in (one.state.nodes,) if node and one.state.state in _BROKEN)
+            say(one, f"nightjar: {one.slurm_id} ended with {one.state.state} on {one.state.nodes}: submitted again")
         self._submit(again)
         return before != [(one.slurm_id, one.state and one.state.state) for one in self._open]
 
-    def _is_late(self, one: _Watched, state: JobState) -> bool:
+    def _leave_drained(self) -> bool:
+        """Moves jobs away from nodes that are drained; whether one was moved."""
+        movable = [one for one in self._open if one.movable] if self._moves else []
+        drained = self._cluster.drained_nodes() if movable else {}
+        there = [one for one in movable if one.state is not None and say_drained(one.state.nodes, drained)]
+        moved = False
+        for one in there:
+            with contextlib.suppress(ExecutorError):  # the next time, then
+                moved = self._move(one, drained) or moved
+        return moved
+
+    def _move(self, one: Watched, drained: Mapping[str, str]) -> bool:
+        """Lets a job start again elsewhere, as often as it may; one that ends by itself is left alone."""
+        shown = self._cluster.show(one.slurm_id)  # accounts may say still that it runs, or where it ran before
+        why = say_drained(shown.nodes, drained)
+        if shown.state != "RUNNING" or not why or read_exit(one.task.folder) is not None:
+            return False
+        starts = shown.restarts + max(one.submissions, 1)
+        if starts > one.place.restarts:
+            one.stays = True
+            say(one, f"nightjar: {why}: {one.slurm_id} stays, for it has started {starts} times")
+            return False
+        one.leaving = not self._cluster.requeue(one.slurm_id)
+        if one.leaving:
+            self._cluster.cancel([one.slurm_id])
+        one.moves.append(why)
+        one.waits_for = ""
+        remember(one)
+        say(one, f"nightjar: {why}: {one.slurm_id} is to start again elsewhere")
+        return True
+
+    def _is_late(self, one: Watched, state: JobState) -> bool:
         """Whether a job runs longer than it may; one that accounts have as running only because they lag does not."""
         late = state.state == "RUNNING" and state.elapsed_s > one.job.timeout_s
         return late and not one.timed_out and read_exit(one.task.folder) is None
 
-    def _forgotten(self, one: _Watched) -> JobState | None:
+    def _forgotten(self, one: Watched) -> JobState | None:
         """The state of a job that Slurm does not know: by what its script left; None while that may still come."""
         if (code := read_exit(one.task.folder)) is not None:
             return JobState(state="FAILED" if code[0] else "COMPLETED", exit_code=code[0])
@@ -221,11 +237,11 @@ class _Watch:
             if one.follower is not None:
                 one.follower.look()
 
-    def _end(self, one: _Watched, outcome: Outcome) -> None:
+    def _end(self, one: Watched, outcome: Outcome) -> None:
         self._open.remove(one)
         self._on_end(one.task, outcome)
 
-    def _cancel(self, watched: Sequence[_Watched]) -> None:
+    def _cancel(self, watched: Sequence[Watched]) -> None:
         submitted = [one for one in watched if one.slurm_id]
         if submitted:
             self._cluster.cancel([one.slurm_id for one in submitted])
@@ -233,46 +249,7 @@ class _Watch:
                 (one.task.folder / STATE_FILE).unlink(missing_ok=True)
 
 
-def _prepare(task: Task) -> _Watched:
-    settings = read_settings()
-    folder, image, work = task.folder.absolute(), task.environment.image, task.environment.folder
-    command, variables = task.job.rendered(folder if image is None else PurePosixPath(OUT))
-    if image is not None:
-        variables["NIGHTJAR_IMAGE"] = image
-    return _Watched(
-        task,
-        place=Place(
-            resources=task.job.resources,
-            timeout_s=task.job.timeout_s,
-            image=image,
-            work=None if work is None else str(work.absolute()),
-            options=settings.slurm_options,
-        ),
-        cell=Cell(folder=str(folder), command=command, variables=variables),
-        started_at=now(),
-        slurm_id=_recall(task.folder),
-        follower=Follower(task.folder / STDERR, task.on_line) if task.on_line is not None else None,
-    )
-
-
-def _remember(one: _Watched) -> None:
-    (one.task.folder / STATE_FILE).write_text(json.dumps({"id": one.slurm_id}) + "\n", encoding="utf-8")
-
-
-def _recall(folder: Path) -> str:
-    """The id of the job under way in a folder; empty where there is none."""
-    try:
-        return str(json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))["id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def _say(one: _Watched, text: str) -> None:
-    with (one.task.folder / STDERR).open("a", encoding="utf-8") as log:
-        log.write(f"{text}\n")
-
-
-def _judge(one: _Watched, state: JobState) -> Outcome | None:
+def _judge(one: Watched, state: JobState) -> Outcome | None:
     """The outcome of a job that has ended; None while its last file has not come from its node."""
     if state.state == "COMPLETED" and not one.timed_out and read_exit(one.task.folder) is None:
         one.ended_since = one.ended_since or time.monotonic()
@@ -287,10 +264,11 @@ def _judge(one: _Watched, state: JobState) -> Outcome | None:
         started_at=one.started_at,
         slurm_id=one.slurm_id,
         submissions=one.submissions,
+        moves=one.moves,
     )
 
 
-def _lost_sight(one: _Watched, error: ExecutorError) -> Outcome:
+def _lost_sight(one: Watched, error: ExecutorError) -> Outcome:
     where = f"its Slurm job is {one.slurm_id}" if one.slurm_id else "it was not submitted"
     return make_outcome(
         one.job,

@@ -46,7 +46,7 @@ class Place:
         image: a container image for Pyxis, or None.
         work: working directory, mounted as `/work` in a container; the cell's folder where None.
         options: further options of sbatch, such as `--partition=gpu`.
-        restarts: how often a cell may start again after a node has failed or a preemption.
+        restarts: how often a cell may start again after a node has failed or is drained, or a preemption.
     """
 
     resources: Resources
@@ -124,7 +124,7 @@ def _render_start(place: Place) -> list[str]:
         "exec >>stdout.log 2>>stderr.log",
         "attempt=${SLURM_RESTART_COUNT:-0}",
         f'if [ "$attempt" -gt {place.restarts} ]; then',
-        '  echo "nightjar: restarted $attempt times after lost nodes or preemptions: given up" >&2',
+        '  echo "nightjar: restarted $attempt times after lost or drained nodes or preemptions: given up" >&2',
         f"  exit {GAVE_UP}",
         "fi",
         '[ "$attempt" = 0 ] || echo "nightjar: restart $attempt, on $SLURM_JOB_NODELIST" >&2',

@@ -1,0 +1,104 @@
+"""What is known of a job between its submission to Slurm and its end?
+
+In: a task. Out: what the executor keeps of it, a part of which is in `slurm.json` of its folder, for a resumed night.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from nightjar_ci.executors.base import Task
+from nightjar_ci.executors.process import STDERR, Follower
+from nightjar_ci.executors.slurm.cluster import JobState
+from nightjar_ci.executors.slurm.script import OUT, Cell, Place
+from nightjar_ci.job import Job
+from nightjar_ci.night import now
+from nightjar_ci.settings import read_settings
+
+STATE_FILE = "slurm.json"
+
+
+@dataclass(slots=True)
+class Watched:
+    """A job between its submission and its end."""
+
+    task: Task
+    place: Place
+    cell: Cell
+    started_at: str
+    slurm_id: str = ""
+    submissions: int = 0
+    excluded: set[str] = field(default_factory=set)
+    state: JobState | None = None
+    unseen_since: float | None = None  # Slurm has not known it since then
+    ended_since: float | None = None  # Slurm has said so, and its last file has not come
+    timed_out: bool = False
+    moves: list[str] = field(default_factory=list)  # why it was taken away from its nodes, each time
+    leaving: bool = False  # cancelled, to be submitted again
+    stays: bool = False  # on a drained node: it has started again too often
+    waits_for: str = ""
+    follower: Follower | None = None
+
+    @property
+    def job(self) -> Job:
+        """What runs."""
+        return self.task.job
+
+    @property
+    def movable(self) -> bool:
+        """Whether it may be taken away from its nodes, as far as is known here."""
+        runs = self.state is not None and self.state.state == "RUNNING"
+        return runs and not (self.timed_out or self.leaving or self.stays)
+
+    @property
+    def may_start_again(self) -> bool:
+        """Whether it is submitted again, should it be lost."""
+        return self.submissions <= self.place.restarts and not self.timed_out
+
+
+def prepare(task: Task) -> Watched:
+    """A job that is to be submitted, or one that is under way in its folder."""
+    settings = read_settings()
+    folder, image, work = task.folder.absolute(), task.environment.image, task.environment.folder
+    command, variables = task.job.rendered(folder if image is None else PurePosixPath(OUT))
+    if image is not None:
+        variables["NIGHTJAR_IMAGE"] = image
+    slurm_id, moves = _recall(task.folder)
+    return Watched(
+        task,
+        place=Place(
+            resources=task.job.resources,
+            timeout_s=task.job.timeout_s,
+            image=image,
+            work=None if work is None else str(work.absolute()),
+            options=settings.slurm_options,
+        ),
+        cell=Cell(folder=str(folder), command=command, variables=variables),
+        started_at=now(),
+        slurm_id=slurm_id,
+        moves=moves,
+        follower=Follower(task.folder / STDERR, task.on_line) if task.on_line is not None else None,
+    )
+
+
+def remember(one: Watched) -> None:
+    """Leaves in the folder of a job what a resumed night needs to watch it."""
+    text = json.dumps({"id": one.slurm_id, "moves": one.moves})
+    (one.task.folder / STATE_FILE).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _recall(folder: Path) -> tuple[str, list[str]]:
+    """The id of the job under way in a folder, and why it was moved; empty where there is none."""
+    try:
+        known = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        return str(known["id"]), list(known.get("moves", ()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "", []
+
+
+def say(one: Watched, text: str) -> None:
+    """Adds a line to the log of a job."""
+    with (one.task.folder / STDERR).open("a", encoding="utf-8") as log:
+        log.write(f"{text}\n")
