@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nightjar_ci.errors import InputError, StoreError
@@ -74,7 +74,8 @@ def add_night_row(connection: Connection, night: Night) -> int:
         row = {"number": number, "id": night.id, "started_at": night.started_at, **values}
         if insert_new(connection, tables.night, row):
             return number
-        number += 1  # another night started in the same microsecond
+        same = select(func.max(tables.night.c.number)).where(tables.night.c.started_at == night.started_at)
+        number = max(number, connection.scalar(same) or 0) + 1  # another night started in the same microsecond
 
 
 def find_night(connection: Connection, night_id: str) -> int:
