@@ -59,7 +59,8 @@ def test_the_states_come_from_the_accounts(lab: Lab, tmp_path: Path) -> None:
     outcome = job.outcome()
     assert (outcome.state, outcome.exit_code) == ("failed", 7)
     wait_for(lambda: sacct(lab, job.slurm_id) == "FAILED")
-    assert Cluster().states([job.slurm_id])[job.slurm_id].exit_code == 7
+    # accounts that were away hear of a start and its state first, and of the exit code after that
+    wait_for(lambda: Cluster().states([job.slurm_id])[job.slurm_id].exit_code == 7)
     assert run(tmp_path / "good", "true").completed
 
 
@@ -93,6 +94,7 @@ def test_more_memory_than_asked_for_is_out_of_memory(lab: Lab, tmp_path: Path, t
 def test_what_somebody_else_cancels_is_cancelled_by_name(lab: Lab, tmp_path: Path) -> None:
     job = Running(tmp_path / "job", "sleep", "100")
     node_of(lab, job)
+    wait_for(lambda: sacct(lab, job.slurm_id) == "RUNNING")  # accounts alone have the name
     lab.ask("scancel", job.slurm_id)
     outcome = job.outcome()
     assert outcome.state == "killed"
