@@ -4,12 +4,14 @@ Pure: in a program and the instructions that ran, out their `Attribution`s. The 
 
 1. `own`: the instruction carries a stack frame in its metadata.
 2. `called`: it calls computations (a fusion, a call, an async start), and those inside carry frames.
-3. `operand`, `user`: it has none (a copy or a broadcast that XLA put in); the frame is that of the nearest instruction,
+3. `layout`, `carried`: the compiler made it for an operation that carries a stack, and the program says for which
+   (`made_for`): a convolution or a product in another layout, a copy of what a loop carries.
+4. `operand`, `user`: it has none (a copy or a broadcast that XLA put in); the frame is that of the nearest instruction,
    by data flow, that has one by rule 1 or 2. Of operands and users at one distance the operand wins. The walk goes
    through tuples and bitcasts and across the border of a computation: a parameter leads to the operands of what calls
    its computation, a root to its users. A collective that XLA combined out of many is shared by its operands, by their
    bytes. This is an inference, and is counted apart.
-4. `none`: there is no such instruction. Nothing is ever guessed from names.
+5. `none`: there is no such instruction. Nothing is ever guessed from names.
 
 What is fused has two answers, and both are kept: `root_weight` gives the whole time to the fusion's own frame, or
 where it has none to that of the instruction nearest to its root, which is what the kernel hands out; `weight` splits
@@ -26,11 +28,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nightjar_profiling.collective_kinds import KINDS
+from nightjar_profiling.data_flow import Flow
 from nightjar_profiling.fusion_cost import split_costs
-from nightjar_profiling.readers.hlo import Instruction, Program
+from nightjar_profiling.made_for import find_made_for
+from nightjar_profiling.readers.hlo import Program
 
-How = Literal["own", "called", "operand", "user", "none"]
-DIRECT: tuple[How, ...] = ("own", "called")
+How = Literal["own", "called", "layout", "carried", "operand", "user", "none"]
+DIRECT: tuple[How, ...] = ("own", "called", "layout", "carried")
 INFERRED: tuple[How, ...] = ("operand", "user")
 
 
@@ -121,6 +125,7 @@ class _Frames:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.inside: dict[str, int | None] = {}  # by computation: the frame nearest to its root
+        self.flow: Flow | None = None
         self.inferred: Mapping[How, dict[str, tuple[int, int]]] | None = None
 
     def find(self, name: str) -> tuple[int | None, How]:
@@ -133,9 +138,13 @@ class _Frames:
         called = self._called(name)
         if called is not None:
             return called, "called"
+        if self.flow is None:
+            self.flow = Flow(self.program)
+        made = find_made_for(self.program, self.flow, name)
+        if made is not None:
+            return made
         if self.inferred is None:
-            flow = _Flow(self.program)
-            self.inferred = {"operand": self._spread(flow.after), "user": self._spread(flow.before)}
+            self.inferred = {"operand": self._spread(self.flow.after), "user": self._spread(self.flow.before)}
         reached = [(self.inferred[how][name], how) for how in INFERRED if name in self.inferred[how]]
         if not reached:
             return None, "none"
@@ -203,47 +212,3 @@ class _Frames:
                 following += dict.fromkeys(fresh)
             ring = following
         return None
-
-
-class _Flow:
-    """The data flow of a program across the borders of its computations."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.users: Mapping[str, list[str]] = defaultdict(list)
-        self.entries: Mapping[str, list[str]] = defaultdict(list)  # from an operand to the parameters that receive it
-        self.givers: Mapping[str, list[str]] = defaultdict(list)  # and back
-        self.callers: Mapping[str, list[str]] = defaultdict(list)
-        parameters: Mapping[str, list[Instruction]] = defaultdict(list)
-        for one in program.instructions.values():
-            if one.opcode == "parameter":
-                parameters[one.computation].append(one)
-        for one in program.instructions.values():
-            for operand in one.operands:
-                self.users[operand].append(one.name)
-            for computation in one.called:
-                self.callers[computation].append(one.name)
-                for operand, parameter in _passed(one.operands, parameters[computation]):
-                    self.entries[operand].append(parameter)
-                    self.givers[parameter].append(operand)
-
-    def before(self, name: str) -> list[str]:
-        """Where the value comes from."""
-        one = self.program.instructions[name]
-        return [*one.operands, *self.givers[name], *(self.program.roots[computation] for computation in one.called)]
-
-    def after(self, name: str) -> list[str]:
-        """Where the value goes to."""
-        computation = self.program.instructions[name].computation
-        leaves = name == self.program.roots.get(computation)
-        return [*self.users[name], *self.entries[name], *(self.callers[computation] if leaves else [])]
-
-
-def _passed(operands: tuple[str, ...], parameters: list[Instruction]) -> list[tuple[str, str]]:
-    """Which operand of a caller becomes which parameter: by number; where there are not as many, each may be any."""
-    if len(operands) == len(parameters):
-        return [
-            (operands[one.parameter_number], one.name) for one in parameters if one.parameter_number < len(operands)
-        ]
-    few = min(len(operands), len(parameters)) <= 2  # a conditional's; else the square of both could be large
-    return [(operand, one.name) for operand in operands for one in parameters] if few else []

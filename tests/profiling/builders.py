@@ -28,6 +28,8 @@ class Hlo:
     calls: tuple[str, ...] = ()
     opcode: str = ""
     kind: str = ""
+    op_name: str = ""
+    memory: int = 0  # a part of its layout
 
 
 def hlo_proto(computations: Mapping[str, Iterable[Hlo]], name: str = "jit_step") -> hlo_pb2.HloProto:
@@ -49,6 +51,8 @@ def hlo_proto(computations: Mapping[str, Iterable[Hlo]], name: str = "jit_step")
                 called_computation_ids=[titles[called] for called in one.calls],
             )
             instruction.metadata.stack_frame_id = one.frame
+            instruction.metadata.op_name = one.op_name
+            instruction.shape.layout.memory_space = one.memory
             instruction.shape.element_type = 11
             instruction.shape.dimensions.extend([2, 3])
     index = proto.hlo_module.stack_frame_index

@@ -43,6 +43,7 @@ class Instruction:
         channel_id: of a collective; None where it has none.
         scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty where not recorded.
         parameter_number: of a parameter, the operand of the caller that it receives.
+        layout: of the result, to be compared; empty of a tuple.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Instruction:
     channel_id: int | None = None
     scheduling_name: str = ""
     parameter_number: int = 0
+    layout: str = ""
 
     @property
     def category(self) -> str:
@@ -236,6 +238,7 @@ def _read_instruction(
         channel_id=one.channel_id if one.channel_id > 0 else None,
         scheduling_name=one.metadata.scheduling_name,
         parameter_number=one.parameter_number,
+        layout=one.shape.layout.SerializeToString(deterministic=True).hex(),
     )
 
 
