@@ -64,11 +64,10 @@ def run_night(
     night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
     planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
     night = night.model_copy(update={"planned": tuple(planned)})
-    done = {outcome.job for outcome in night.jobs if outcome.completed}
-    todo = [job for job in todo if job.id not in done]
+    todo, done = _left(night, todo), sum(outcome.completed for outcome in night.jobs)
     environments = Environments() if environments is None else environments
     with NightProgress(len(todo)) as progress:
-        progress.say(f"night {night.id}: {len(todo)} jobs of {matrix.name}" + (f", {len(done)} done" * bool(done)))
+        progress.say(f"night {night.id}: {len(todo)} jobs of {matrix.name}" + (f", {done} done" * bool(done)))
         keeper = _Keeper(folder, store, progress.say)
         keeper.keep(night)
         ends = run_jobs(
@@ -83,6 +82,20 @@ def run_night(
             night = night.model_copy(update={"finished_at": now()})
         keeper.finish(night)
     return night
+
+
+def left_to_run(matrix: Matrix, folder: Path, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that `run_night` would run to resume the night of a folder, finished or not.
+
+    Raises:
+        InputError: the folder holds no night of the matrix.
+    """
+    return _left(_resumed(folder, matrix, finished_too=True), jobs)
+
+
+def _left(night: Night, jobs: Sequence[Job]) -> list[Job]:
+    done = {outcome.job for outcome in night.jobs if outcome.completed}
+    return [job for job in jobs if job.id not in done]
 
 
 class _Keeper:

@@ -197,7 +197,9 @@ def test_a_baseline_that_lacks_a_seed_is_resumed_with_that_seed_alone(project: P
     assert made.returncode == 3
     assert not (project / "baselines").exists()
     night = made.stderr.rpartition("--resume ")[2].split()[0]
-    again = nightjar(project, "baseline", "matrix.toml", *OPTIONS, "--resume", night)
+    planned = nightjar(project, "baseline", "matrix.toml", *OPTIONS, "--resume", night, "--dry-run")
+    assert len(planned.stdout.splitlines()) == 1
+    again = nightjar(project, "baseline", "matrix.toml", *OPTIONS, "--resume", night, "--workers", "2")
     assert again.returncode == 0, again.stderr
     assert "1 jobs of fakes, 9 done" in again.stderr
     assert len(again.stdout.splitlines()) == 2

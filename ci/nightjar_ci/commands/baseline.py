@@ -20,6 +20,7 @@ def command(
     resume: Annotated[
         Path | None, typer.Option(help="Of the matrix, run only what did not complete in this night; keep the rest.")
     ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="How many jobs run at the same time: none is timed.")] = 1,
     baselines: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("ci/baselines"),
     policies: Policies = Path("ci/policies.toml"),
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
@@ -48,17 +49,17 @@ def command(
     if matrix is not None:
         from nightjar_ci.matrix import read_matrix
         from nightjar_ci.night import new_night_id
-        from nightjar_ci.run import run_night
+        from nightjar_ci.run import left_to_run, run_night
         from nightjar_ci.settings import read_settings
 
         whole = read_matrix(matrix)
         planned = plan_runs(whole, numbers, jobs, seeds, facts_only=facts_only)
         night = resume or read_settings().state_dir / "baselines" / new_night_id()
         if dry_run:
-            for job in planned:
+            for job in planned if resume is None else left_to_run(whole, resume, planned):
                 typer.echo(f"{job.id}  {' '.join(job.command)}")
             return
-        run_night(whole, night, jobs=planned, resume=resume is not None, failed_again=True)
+        run_night(whole, night, jobs=planned, resume=resume is not None, failed_again=True, workers=workers)
         from_night = night
     assert from_night is not None
     cells, failed = read_cells(from_night, jobs), []
