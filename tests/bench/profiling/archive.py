@@ -127,7 +127,7 @@ def tile(source: Path, path: Path, form: str) -> Path:
                     member, data = HOST[0], buffer.getvalue()
                 else:
                     ranges.write_csv(buffer)
-                    data = lzma.compress(buffer.getvalue())
+                    data = lzma.compress(buffer.getvalue(), preset=1)  # made seven times sooner, and read no faster
             archive.writestr(member, data)
     return path
 
