@@ -53,6 +53,14 @@ def node_of(lab: Lab, job: Running) -> str:
     return asked()
 
 
+def went_on_from(node: str, folder: Path) -> str:
+    """The node on which a job that counts went on from its checkpoint, after it had begun on another."""
+    first, second = (folder / "log").read_text().splitlines()
+    assert first == f"{node} from 0"
+    assert int(second.split()[-1]) > 0
+    return second.split()[0]
+
+
 def test_the_states_come_from_the_accounts(lab: Lab, tmp_path: Path) -> None:
     assert Cluster().keeps_accounts()
     job = Running(tmp_path / "job", "sh", "-c", "exit 7")
@@ -112,9 +120,7 @@ def test_a_job_that_is_put_back_into_the_queue_is_not_submitted_a_second_time(la
     finally:
         lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
     assert job.slurm_id == slurm_id
-    first, second = (tmp_path / "job" / "log").read_text().splitlines()
-    assert first == f"{node} from 0"
-    assert int(second.split()[-1]) > 0
+    went_on_from(node, tmp_path / "job")
     wait_for(lambda: lab.node_states()[node] == "idle")
 
 
@@ -131,11 +137,9 @@ def test_a_job_that_leaves_a_drained_node_is_put_back_once(
     finally:
         lab.ask("scontrol", "update", f"nodename={node}", "state=resume")
     assert job.slurm_id == slurm_id
-    first, second = (tmp_path / "job" / "log").read_text().splitlines()
-    assert first == f"{node} from 0"
-    assert int(second.split()[-1]) > 0
+    elsewhere = went_on_from(node, tmp_path / "job")
     known = lab.ask("sacct", "-X", "-n", "-P", "--duplicates", "--format=State,NodeList", f"--jobs={slurm_id}")
-    assert known.splitlines() == [f"REQUEUED|{node}", f"COMPLETED|{second.split()[0]}"]
+    assert known.splitlines() == [f"REQUEUED|{node}", f"COMPLETED|{elsewhere}"]
     wait_for(lambda: lab.node_states()[node] == "idle")
 
 

@@ -131,7 +131,7 @@ def test_a_job_is_put_back_into_the_queue_and_says_why_and_what_it_waits_for(fak
     why = "node n1 was drained (bad | ECC on bank 3)"
     said = [f"nightjar: {why}: 7 is to start again elsewhere", f"nightjar: 7 waits: {PENDING}"]
     wait_for(lambda: log(job) == said)
-    assert json.loads((job.folder / STATE_FILE).read_text()) == {"id": "7", "moves": [why]}
+    assert json.loads((job.folder / STATE_FILE).read_text()) == {"id": "7", "moves": [why], "leaving": False}
     assert len(fake.calls("requeue incomplete 7")) == 1
     wait_for(lambda: job.lines[-1:] == said[-1:])  # a progress bar hears of it, too
     job.stop()
@@ -224,4 +224,19 @@ def test_a_resumed_night_knows_why_its_job_was_moved(fake: Fake, start: Start, t
     wait_for(lambda: len(json.loads((job.folder / STATE_FILE).read_text())["moves"]) == 2)
     assert fake.calls("sbatch") == []
     assert SlurmExecutor().under_way(job.folder)
+    job.stop()
+
+
+def test_a_night_that_was_killed_after_it_cancelled_a_job_submits_it_again(
+    fake: Fake, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / STATE_FILE).write_text('{"id": "7", "moves": ["node n1 was drained (x)"], "leaving": true}')
+    fake.put(SHOWN.replace("JobState=RUNNING", "JobState=CANCELLED"), "job")
+    fake.put("7|CANCELLED|0:05|n[1-2]|None", "queue")
+    fake.program("sbatch", f"cat >/dev/null; echo '8|RUNNING|0:01|n[4-5]|None' >{fake.folder}/queue; echo 8")
+    job = start()
+    wait_for(lambda: job.slurm_id == "8")
+    assert json.loads((job.folder / STATE_FILE).read_text())["leaving"] is False
+    assert len(fake.calls("sbatch")) == 1
     job.stop()

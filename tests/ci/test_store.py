@@ -17,6 +17,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 import nightjar_ci.store
 from nightjar_ci.documents import write_json
@@ -275,6 +276,20 @@ def test_a_store_of_a_newer_version_is_refused(store: Store, tmp_path: Path) -> 
     with pytest.raises(StoreError, match="its version is '9999'") as caught:
         open_store(sqlite_settings(tmp_path))
     assert caught.value.hint == "upgrade nightjar-ci"
+
+
+def test_nights_of_one_microsecond_get_numbers_of_their_own_at_the_same_cost(store: Store) -> None:
+    statements: list[str] = []
+
+    def add_one(number: int) -> int:
+        statements.clear()
+        store.add_night(night(1).model_copy(update={"id": f"n{number}"}))
+        return len(statements)
+
+    event.listen(store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    costs = [add_one(number) for number in range(30)]
+    assert len(store.nights()) == 30
+    assert set(costs[1:]) == {costs[1]}
 
 
 MANY = """

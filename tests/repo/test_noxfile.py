@@ -13,7 +13,7 @@ from nox.command import CommandFailed
 
 import noxfile
 
-INDEX = "https://mirror.invalid/simple"
+INDEX, OTHER = "http://127.0.0.1:1/one", "http://127.0.0.1:1/other"
 
 
 def test_uv_gets_the_index_and_certificates_that_pip_was_given(tmp_path: Path) -> None:
@@ -23,14 +23,14 @@ def test_uv_gets_the_index_and_certificates_that_pip_was_given(tmp_path: Path) -
 
 
 def test_a_variable_wins_over_pips_configuration_file(tmp_path: Path) -> None:
-    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://other.invalid/simple\n")
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {OTHER}\n")
     settings = noxfile.read_pip_settings({"PIP_INDEX_URL": INDEX}, [tmp_path / "pip.conf"])
     assert settings["index-url"] == INDEX
 
 
 @pytest.mark.parametrize("own", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
 def test_what_the_user_set_for_uv_stays(own: str) -> None:
-    assert noxfile.render_uv_variables({own: "https://mine.invalid"}, {"index-url": INDEX}) == {}
+    assert noxfile.render_uv_variables({own: OTHER}, {"index-url": INDEX}) == {}
 
 
 def test_certificates_of_pips_configuration_reach_uv_on_a_machine_without_variables(
@@ -41,8 +41,8 @@ def test_certificates_of_pips_configuration_reach_uv_on_a_machine_without_variab
     assert noxfile.render_uv_variables(os.environ, {"cert": "/ca.pem"}) == {"SSL_CERT_FILE": "/ca.pem"}
 
 
-def test_folders_that_pip_knows_as_extra_indexes_are_not_given_to_uv() -> None:
-    settings = {"extra-index-url": f"file:///opt/simple {INDEX}"}
+def test_folders_that_pip_knows_as_extra_indexes_are_not_given_to_uv(tmp_path: Path) -> None:
+    settings = {"extra-index-url": f"{tmp_path.as_uri()} {INDEX}"}
     assert noxfile.render_uv_variables({}, settings) == {"UV_INDEX": INDEX}
 
 

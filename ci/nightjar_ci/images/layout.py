@@ -23,6 +23,7 @@ from nightjar_ci.images.difference import ImageContent, LayerContent
 from nightjar_ci.images.engine_archive import read_members
 
 REF_NAME = "org.opencontainers.image.ref.name"
+TAR_TYPES = (".tar", ".tar+gzip", ".tar.gzip", ".tar+zstd")
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -116,7 +117,7 @@ def _unpack(path: Path) -> IO[bytes]:
 
 
 def _scan(path: Path, media_type: str) -> LayerContents | None:
-    if ".tar" not in media_type:
+    if not media_type.endswith(TAR_TYPES):
         return None
     try:
         with _unpack(path) as stream:

@@ -203,11 +203,11 @@ class _Watch:
             say(one, f"nightjar: {why}: {one.slurm_id} stays, for it has started {starts} times")
             return False
         one.leaving = not self._cluster.requeue(one.slurm_id)
-        if one.leaving:
-            self._cluster.cancel([one.slurm_id])
         one.moves.append(why)
         one.waits_for = ""
-        remember(one)
+        remember(one)  # before it is cancelled, so that a resumed night submits it again
+        if one.leaving:
+            self._cluster.cancel([one.slurm_id])
         say(one, f"nightjar: {why}: {one.slurm_id} is to start again elsewhere")
         return True
 

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from nightjar_ci.documents import write_text
 from nightjar_ci.executors.base import Task
 from nightjar_ci.executors.process import STDERR, Follower
 from nightjar_ci.executors.slurm.cluster import JobState
@@ -65,7 +66,7 @@ def prepare(task: Task) -> Watched:
     command, variables = task.job.rendered(folder if image is None else PurePosixPath(OUT))
     if image is not None:
         variables["NIGHTJAR_IMAGE"] = image
-    slurm_id, moves = _recall(task.folder)
+    slurm_id, moves, leaving = _recall(task.folder)
     return Watched(
         task,
         place=Place(
@@ -79,23 +80,24 @@ def prepare(task: Task) -> Watched:
         started_at=now(),
         slurm_id=slurm_id,
         moves=moves,
+        leaving=leaving,
         follower=Follower(task.folder / STDERR, task.on_line) if task.on_line is not None else None,
     )
 
 
 def remember(one: Watched) -> None:
     """Leaves in the folder of a job what a resumed night needs to watch it."""
-    text = json.dumps({"id": one.slurm_id, "moves": one.moves})
-    (one.task.folder / STATE_FILE).write_text(f"{text}\n", encoding="utf-8")
+    text = json.dumps({"id": one.slurm_id, "moves": one.moves, "leaving": one.leaving})
+    write_text(one.task.folder / STATE_FILE, f"{text}\n")  # half of it, after a kill, would start the job twice
 
 
-def _recall(folder: Path) -> tuple[str, list[str]]:
-    """The id of the job under way in a folder, and why it was moved; empty where there is none."""
+def _recall(folder: Path) -> tuple[str, list[str], bool]:
+    """The id of the job under way in a folder, why it was moved, and whether it was cancelled for that."""
     try:
         known = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        return str(known["id"]), list(known.get("moves", ()))
+        return str(known["id"]), list(known.get("moves", ())), bool(known.get("leaving"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "", []
+        return "", [], False
 
 
 def say(one: Watched, text: str) -> None:
