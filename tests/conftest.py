@@ -1,4 +1,4 @@
-"""What all tests share: golden files; no property has a time limit, so that a busy machine fails no test."""
+"""What all tests share: golden files; slow tests begin first; a property has no time limit, as a busy machine fails none."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ settings.load_profile("nightjar")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the files that rendered text must equal.")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts slow tests first, so that no worker is alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ A part is a module beside this file with `measure() -> list[Row]`.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 
@@ -19,8 +18,6 @@ def main() -> int:
     """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_profiling --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
-    # What is timed is what users have: modules that were compiled when they ran the first time.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     rows: list[Row] = []
     for part in parser.parse_args().only or PARTS:
         print(f"measuring: {part}", file=sys.stderr, flush=True)
