@@ -1,4 +1,4 @@
-"""What all tests share: golden files; slow tests begin first; a property has no time limit, as a busy machine fails none."""
+"""What all tests share: golden files; slow tests begin first; no property has a time limit: busy machines fail none."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nightjar_ci.judges.emitted import find_meanings
-from nightjar_ci.judges.facts import changed
+from nightjar_ci.judges.emitted import find_meanings, unexplained
+from nightjar_ci.judges.fact_changes import changed
 from nightjar_ci.policy import FactsPolicy
 from nightjar_ci.record import Environment, Facts
 
@@ -52,6 +52,10 @@ def facts(kernels: dict[str, Any] | None = None, messages: dict[str, Any] | None
     )
 
 
+def sentences(before: Facts, after: Facts) -> list[str]:
+    return [meaning.text for meaning in find_meanings(before, after, FactsPolicy())]
+
+
 BUFFER = {"instruction": "fusion.1", "kind": "temp", "bytes": 30 * GIB, "line": "layers.py:70 attend", "op_name": ""}
 
 
@@ -71,19 +75,19 @@ BUFFER = {"instruction": "fusion.1", "kind": "temp", "bytes": 30 * GIB, "line": 
     ],
 )
 def test_a_change_is_named(after: Facts, said: str) -> None:
-    assert any(said in sentence for sentence in find_meanings(facts(), after, FactsPolicy()))
+    assert any(said in sentence for sentence in sentences(facts(), after))
 
 
 def test_an_fp8_product_that_fell_back_is_named_with_what_computes_it_now() -> None:
     before = facts({"cuBLASLt f8": work(10, GIB, 1e11)})
     after = facts({"cuBLASLt": work(30, 41 * GIB, 1.1e12)})
-    assert find_meanings(before, after, FactsPolicy())[0] == ("fp8 matmul fell back: 10 -> 0 runs a step, cuBLASLt +10")
+    assert sentences(before, after)[0] == "fp8 matmul fell back: 10 -> 0 runs a step, cuBLASLt +10"
 
 
 def test_equal_programs_say_nothing_and_programs_of_a_device_have_no_kinds_to_speak_of() -> None:
-    assert find_meanings(facts(), facts(), FactsPolicy()) == []
+    assert sentences(facts(), facts()) == []
     plain = facts().model_copy(update={"ahead": None})
-    assert find_meanings(plain, facts(), FactsPolicy()) == []
+    assert sentences(plain, facts()) == []
     assert changed(facts(), facts(), FactsPolicy()) == {}
 
 
@@ -104,7 +108,7 @@ def test_programs_compiled_ahead_of_time_are_compared_across_releases() -> None:
 def test_a_state_that_is_no_longer_split_is_named() -> None:
     sizes = facts().memory.model_copy(update={"argument_bytes": 8})
     after = facts().model_copy(update={"memory": sizes})
-    assert find_meanings(facts(), after, FactsPolicy()) == [
+    assert sentences(facts(), after) == [
         "parameters, optimizer and batch take +700 % on each device: split over fewer devices, or larger"
     ]
 
@@ -112,3 +116,28 @@ def test_a_state_that_is_no_longer_split_is_named() -> None:
 def test_spills_that_a_machine_without_ptxas_does_not_count_are_no_difference() -> None:
     assert changed(facts(spill_bytes=None), facts(spill_bytes=16), FactsPolicy()) == {}
     assert changed(facts(spill_bytes=0), facts(spill_bytes=16), FactsPolicy()) == {"ahead.spill_bytes": math.inf}
+
+
+def test_fusions_that_another_kind_of_kernel_computes_are_not_called_merged() -> None:
+    after = facts({"loop fusion": work(36, 4 * GIB), "custom fusion dynamic_slice_fusion": work(64, 6 * GIB)})
+    assert sentences(facts(), after) == ["64 runs a step of loop fusion are now custom fusion dynamic_slice_fusion"]
+
+
+def test_what_no_sentence_accounts_for_is_left_over() -> None:
+    tally = {"count": 3, "bytes": 12}
+    tallies = {"opcodes": {"copy": tally, "fusion": tally}, "fusions": {"kLoop": tally}, "flops": 2e12}
+    moved = {"loop fusion": work(36, 4 * GIB), "custom fusion dynamic_slice_fusion": work(64, 6 * GIB)}
+    after = Facts.model_validate({**facts(moved).model_dump(), **tallies})
+    changes = changed(facts(), after, FactsPolicy())
+    found = find_meanings(facts(), after, FactsPolicy())
+    assert [meaning.text for meaning in found] == [
+        "64 runs a step of loop fusion are now custom fusion dynamic_slice_fusion",
+        "the kernels that changed are made of other instructions: copy",
+    ]
+    assert unexplained(changes, found) == ["flops"]
+    # Without another kernel there is no cause for other instructions.
+    alone = Facts.model_validate({**facts().model_dump(), **tallies})
+    assert set(unexplained(changed(facts(), alone, FactsPolicy()), find_meanings(facts(), alone, FactsPolicy()))) == {
+        *("flops", "fusions.kLoop.count", "fusions.kLoop.bytes"),
+        *(f"opcodes.{opcode}.{number}" for opcode in ("copy", "fusion") for number in ("count", "bytes")),
+    }

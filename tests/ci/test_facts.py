@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_ci.judges.facts import KnownFacts, changed, diff_lines, judge_facts
+from nightjar_ci.judges.fact_changes import changed, diff_lines
+from nightjar_ci.judges.facts import KnownFacts, judge_facts
 from nightjar_ci.policy import FactsPolicy
 from nightjar_ci.record import Facts
 from nightjar_ci.verdict import Verdict

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nightjar_ci.environments import PreparedEnvironment
 from nightjar_ci.executors.process import STDERR, STDOUT, read_tail, run_process
-from nightjar_ci.judges.facts import diff_lines
+from nightjar_ci.judges.fact_changes import diff_lines
 from nightjar_ci.policy import FactsPolicy
 from nightjar_ci.record import Facts, Memory, Tally
 

@@ -25,8 +25,8 @@ def command(
     Example: nightjar-ci facts good/result.json new/result.json --tolerance "memory.*=0.02"
     """
     from nightjar_ci.errors import InputError
-    from nightjar_ci.judges.emitted import find_meanings
-    from nightjar_ci.judges.facts import diff_lines
+    from nightjar_ci.judges.emitted import find_meanings, unexplained
+    from nightjar_ci.judges.fact_changes import describe_changes
     from nightjar_ci.policy import FactsPolicy
     from nightjar_ci.record import read_run
 
@@ -48,7 +48,15 @@ def command(
     for program in sorted({*old, *new}):
         was, now = old.get(program), new.get(program)
         meanings = find_meanings(was, now, policy) if was is not None and now is not None else []
-        found.append({"program": program, "meanings": meanings, "facts": diff_lines(was, now, policy)})
+        changes = describe_changes(was, now, policy)
+        found.append(
+            {
+                "program": program,
+                "meanings": [meaning.text for meaning in meanings],
+                "facts": list(changes.values()),
+                "unexplained": [changes[name] for name in unexplained(changes, meanings)],
+            }
+        )
     different = any(one["facts"] for one in found)
     if as_json:
         typer.echo(json.dumps({"schema": "nightjar.facts-diff/1", "programs": found}))
@@ -57,5 +65,7 @@ def command(
             typer.echo(f"{one['program']}: {len(one['facts'])} facts differ")
             for line in (*one["meanings"], *(f"  {line}" for line in one["facts"])):
                 typer.echo(line)
+            if one["meanings"] and one["unexplained"]:
+                typer.echo(f"no sentence explains: {', '.join(one['unexplained'])}")
     if different:
         raise typer.Exit(1)

@@ -10,17 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from nightjar_ci.judges.emitted import find_meanings
-from nightjar_ci.judges.finding import Finding, count, percent, worst_of
+from nightjar_ci.judges.fact_changes import changed, diff_lines, flatten
+from nightjar_ci.judges.finding import Finding, count, worst_of
 from nightjar_ci.policy import FactsPolicy
-from nightjar_ci.record import Ahead, Facts, RunRecord
+from nightjar_ci.record import Facts, RunRecord
 from nightjar_ci.verdict import Effect, Verdict
 
-_WORDS = {"opcodes": "", "fusions": "fusion ", "custom_calls": "custom call ", "collectives": "collective "}
-_WORK = {"kernels": "kernel ", "messages": "message "}  # of a program compiled ahead of time
-_SPILLS = "ahead.spill_bytes"
 _TELLING = ("dot", "convolution", "fusion", "custom-call")  # said to be unchanged where they are
 
 
@@ -65,7 +62,7 @@ def judge_facts(
         findings.append(_describe(before, first, policy, f"{program} is not compiled as in {known.source}"))
         details = [*diff_lines(before, first, policy), *_unchanged(before, first)]
         if before is not None and first is not None:
-            details = [*find_meanings(before, first, policy), *details]
+            details = [*(meaning.text for meaning in find_meanings(before, first, policy)), *details]
         if known.flags is not None and details:
             details += _differing_flags(runs[0].environment.flags, known.flags)
     worst = worst_of(findings)
@@ -99,71 +96,6 @@ def tell_since(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], 
     return verdict.model_copy(update={"details": (*verdict.details, line)})
 
 
-def flatten(facts: Facts | None) -> dict[str, float | None]:
-    """Facts by name (`fusions.kLoop.count`, `flops`); none for a program that is not there."""
-    if facts is None:
-        return {}
-    flat: dict[str, float | None] = {"flops": facts.flops}
-    flat |= {f"memory.{name}": value for name, value in facts.memory.model_dump().items()}
-    for group in _WORDS:
-        for kind, tally in sorted(getattr(facts, group).items()):
-            flat |= {f"{group}.{kind}.count": tally.count, f"{group}.{kind}.bytes": tally.bytes}
-    return flat | (_flatten_ahead(facts.ahead) if facts.ahead is not None else {})
-
-
-def _flatten_ahead(ahead: Ahead) -> dict[str, float | None]:
-    flat: dict[str, float | None] = {
-        "ahead.reserved_bytes": ahead.reserved_bytes,
-        "ahead.code_bytes": ahead.code_bytes,
-        "ahead.spill_bytes": ahead.spill_bytes,
-        "ahead.lints": len(ahead.lints),
-    }
-    flat |= {f"estimate.{name}": value for name, value in sorted(ahead.estimate.items())}
-    for group in ("kernels", "messages"):
-        for kind, work in sorted(getattr(ahead, group).items()):
-            flat |= {f"{group}.{kind}.{name}": value for name, value in work.model_dump().items()}
-    return flat
-
-
-def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, float]:
-    """The facts that differ by more than the policy allows, with their relative change (infinite from nothing)."""
-    old, new = flatten(before), flatten(after)
-    changes = {}
-    for name in sorted({**old, **new}, key=_telling):
-        default = None if name == "flops" or name.startswith(("memory.", "ahead.", "estimate.")) else 0.0
-        was, now = old.get(name, default), new.get(name, default)
-        if was == now or (name == _SPILLS and None in (was, now)):  # unknown where a machine has no ptxas
-            continue
-        relative = math.inf if not was or now is None else (now - was) / was
-        allowed = next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)
-        if not abs(relative) <= allowed:  # so that NaN is a change as well
-            changes[name] = relative
-    return changes
-
-
-def diff_lines(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> list[str]:
-    """The difference in words, counts first: what a person reads to know what the compiler did."""
-    old, new = flatten(before), flatten(after)
-    changes = changed(before, after, policy)
-    lines = []
-    for name, relative in changes.items():
-        group, _, rest = name.partition(".")
-        was, now = old.get(name), new.get(name)
-        if group in _WORK:
-            kind, _, measure = rest.rpartition(".")
-            lines.append(f"{_WORK[group]}{kind} {measure} {_amount(was, now, relative)}")
-        elif rest.endswith(".count"):
-            kind = f"{_WORDS[group]}{rest.removesuffix('.count')}"
-            lines.append(f"{kind} {was or 0:g} -> {now or 0:g} ({(now or 0) - (was or 0):+g})")
-        elif rest.endswith(".bytes"):
-            kind = f"{_WORDS[group]}{rest.removesuffix('.bytes')}"
-            if f"{group}.{rest.removesuffix('.bytes')}.count" not in changes:  # else the count says it
-                lines.append(f"{kind} output bytes {_amount(was, now, relative)}")
-        else:
-            lines.append(f"{(rest or group).replace('_', ' ')} {_amount(was, now, relative)}")
-    return lines
-
-
 def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, text: str) -> Finding:
     if before is None or after is None:
         if before is after:
@@ -174,20 +106,12 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
         total = sum(tally.count for tally in after.opcodes.values())
         text = f"All facts are equal or within their tolerance ({count(total, 'instruction')})."
         return Finding(status="ok", explanation=text, effect=Effect(value=0.0, unit="compile facts"))
-    lines = [*find_meanings(before, after, policy), *diff_lines(before, after, policy)]
+    sentences = [meaning.text for meaning in find_meanings(before, after, policy)]
+    lines = [*sentences, *diff_lines(before, after, policy)]
     worst = max(changes, key=lambda name: (name.endswith(".count"), math.isfinite(changes[name]), abs(changes[name])))
     more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
     effect = Effect(value=changes[worst], unit=worst)
     return Finding(status="regressed", explanation=f"{text}: {', '.join(lines[:3])}{more}.", effect=effect)
-
-
-def _telling(name: str) -> int:
-    """The order of groups in a difference: what the compiler chose first, plain instructions last."""
-    groups = (
-        *("kernels", "messages", "fusions", "custom_calls", "collectives", "flops", "ahead", "estimate", "memory"),
-        "opcodes",
-    )
-    return groups.index(name.partition(".")[0])
 
 
 def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:
@@ -195,15 +119,6 @@ def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:
     names = [name for name in _TELLING if old.get(f"opcodes.{name}.count") is not None]
     same = [f"{name} {old[key]:g}" for name in names if old[key := f"opcodes.{name}.count"] == new.get(key)]
     return [f"unchanged: {', '.join(same)}"] if same and old != new else []
-
-
-def _amount(was: float | None, now: float | None, relative: float) -> str:
-    change = f" ({percent(relative)})" if math.isfinite(relative) else ""
-    return f"{_shown(was)} -> {_shown(now)}{change}"
-
-
-def _shown(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def _program(facts: Sequence[Facts], program: str) -> Facts | None:

@@ -1,0 +1,16 @@
+"""What lies among the baselines belongs to a cell of a matrix, and to a judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.matrix import expand, read_matrix
+
+CI = Path(__file__).parents[2] / "ci"
+
+
+def test_each_baseline_is_of_a_cell_that_a_matrix_has() -> None:
+    cells = {job.cell for matrix in (CI / "matrix").glob("*.toml") for job in expand(read_matrix(matrix))}
+    found = {folder.name for folder in (CI / "baselines").iterdir()}
+    assert found
+    assert found <= cells
