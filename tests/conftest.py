@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -17,8 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts slow tests first, so that no worker is alone with one at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Lets each worker begin with its share of the slow tests, so that none is alone with them at the end."""
+    slow = [item for item in items if item.get_closest_marker("slow") is not None]
+    others = [item for item in items if item.get_closest_marker("slow") is None]
+    items.clear()
+    for left in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 0, -1):
+        share, size = len(slow) // left, (len(slow) + len(others)) // left  # as worksteal cuts the list
+        items += [*slow[:share], *others[: size - share]]
+        slow, others = slow[share:], others[size - share :]
 
 
 @pytest.fixture

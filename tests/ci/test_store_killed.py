@@ -83,7 +83,7 @@ def check_that_nothing_is_lost(url: str, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(record(0, values=[3.0, 2.0]).model_dump_json(by_alias=True))
     open_store(read_settings({"NIGHTJAR_DATABASE_URL": url})).close()
     killer = [sys.executable, "-c", KILLER, url, str(tmp_path), str(KILLS), str(JOBS)]
-    subprocess.run(killer, check=True, timeout=300)
+    subprocess.run(killer, check=True, timeout=1500)
     committed = {tuple(line.split()) for line in (tmp_path / "committed").read_text().splitlines()}
     assert len(committed) > KILLS
     engine = open_engine(url)

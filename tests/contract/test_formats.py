@@ -53,7 +53,7 @@ def test_the_documented_matrix_expands(tmp_path: Path) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     folder = tmp_path_factory.mktemp("trained")
     command = ["train", "gpt_tiny", "--steps", "4", "--seed", "7", "--out", str(folder)]
-    subprocess.run([sys.executable, "-m", "nightjar_models", *command], check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "nightjar_models", *command], check=True, capture_output=True, timeout=1500)
     return read_run(folder / "result.json")
 
 

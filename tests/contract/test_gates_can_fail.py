@@ -15,7 +15,7 @@ CELL = "gpt_tiny-train-cpu-f32-dp1"
 FULL_PAIRS = 'ab_args = ["--steps", "60"]'
 SHORT_PAIRS = 'ab_args = ["--steps", "20"]'  # the planted sleep is three times the step: shorter runs show it as well
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
 
 def run_night(folder: Path, fault: str, *options: str) -> tuple[int, dict[tuple[str, str], str]]:
@@ -37,7 +37,7 @@ def run_night(folder: Path, fault: str, *options: str) -> tuple[int, dict[tuple[
         capture_output=True,
         text=True,
         check=False,
-        timeout=800,
+        timeout=1900,
     )
     assert ended.stdout.splitlines()[-1] == str(folder / "night" / "report.html"), ended.stderr
     verdicts = json.loads((folder / "night" / "verdicts.json").read_text())["verdicts"]

@@ -13,7 +13,7 @@ import pytest
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(2000)]
 
 
 def test_the_gpt_in_the_models_image_is_trained_and_gated(tree: tuple[Image, ...], tmp_path: Path) -> None:

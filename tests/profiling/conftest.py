@@ -57,7 +57,7 @@ def runner(folder: Path) -> Run:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("NIGHTJAR_", "JAX_"))}
         environ |= {"JAX_PLATFORMS": "cpu", **variables}
         return subprocess.run(
-            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=600, check=False
         )
 
     return run

@@ -38,9 +38,20 @@ def open_workshop() -> Iterator[Path]:
         try:
             yield Path(name)
         finally:
-            tags = run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "nightjar-bench/*"])
-            for tag in tags.split():
-                run_captured(["docker", "image", "rm", "--force", tag])
+            drop_images()
+
+
+def drop_images() -> None:
+    """Removes the images of the bench."""
+    tags = run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "nightjar-bench/*"])
+    for tag in tags.split():
+        run_captured(["docker", "image", "rm", "--force", tag])
+
+
+def drop_builds() -> None:
+    """Removes the images of the bench and all layers in the engine's build cache; downloads stay."""
+    drop_images()
+    run_captured(["docker", "builder", "prune", "--all", "--force", "--filter", "type=regular"])
 
 
 def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, options: Sequence[str] = ()) -> float:
