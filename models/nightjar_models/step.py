@@ -132,20 +132,20 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         with use_mesh(mesh):
             return task.measure(assemble(parameters), batch)
 
-    shapes = jax.eval_shape(initialize, 0)
+    values = [variable.get_value() for variable in variables]  # traced above: layers by the dozen take seconds
+    shapes = jax.eval_shape(lambda parameters: State(parameters, optimizer.init(parameters)), values)
     memory = optax.tree_map_params(
         optimizer, lambda _, s: s, shapes.optimizer, shardings, transform_non_params=lambda _: replicated
     )
     layout: Any = State(shardings, memory)  # type: ignore[arg-type]
     batch = batch_sharding(mesh, config.batch_size)
-    start = jax.jit(initialize, out_shardings=layout)
     return Program(
-        initialize=start,
+        initialize=jax.jit(initialize, out_shardings=layout),
         train_step=jax.jit(
             train_step, in_shardings=(layout, batch), out_shardings=(layout, replicated), donate_argnums=0
         ),
         evaluate=jax.jit(evaluate, in_shardings=(shardings, batch), out_shardings=replicated),
-        state=start.eval_shape(0),  # type: ignore[no-untyped-call]
+        state=jax.tree.map(lambda one, where: one.update(sharding=where), shapes, layout),
         batch=batch,
         parameter_count=sum(
             parameter.size for parameter, is_scaling in zip(shapes.parameters, scalings, strict=True) if not is_scaling
