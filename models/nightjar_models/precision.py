@@ -33,6 +33,8 @@ from flax import nnx
 from flax.linen import fp8_ops
 from jaxtyping import Array, Float
 
+from nightjar_models.sharding import Keys
+
 HISTORY = 1024  # steps, Flax's own
 _COLLECTION = fp8_ops.OVERWRITE_WITH_GRADIENT
 _SCALING = ("input", "kernel", "output_grad")
@@ -80,7 +82,7 @@ class Fp8Linear(nnx.Module):
         out: of the output.
     """
 
-    def __init__(self, rngs: nnx.Rngs, width: int, out: int) -> None:
+    def __init__(self, rngs: Keys, width: int, out: int) -> None:
         self.kernel = nnx.Param(jax.random.normal(rngs.params(), (width, out), jnp.float32) * width**-0.5)
         self.product = Fp8Product()
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from nightjar_models.config import TrainConfig
 from nightjar_models.models.stack import LAYERS
 from nightjar_models.precision import Fp8Scaling
-from nightjar_models.sharding import batch_sharding, parameter_sharding, split, use_mesh
+from nightjar_models.sharding import Keys, batch_sharding, parameter_sharding, split, use_mesh
 from nightjar_models.tasks import Scores, Task, check_axes
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
@@ -88,7 +88,7 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         InputError: a parameter or the batch cannot be split evenly over the mesh, or the model has no use for an axis.
     """
     check_axes(config, mesh)
-    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
     shardings = [
         parameter_sharding(mesh, ".".join(map(str, path)), variable.shape, variable.get_metadata("axes"))
@@ -109,7 +109,7 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, filled, strict=True))))
 
     def initialize(seed: int | Array) -> State:
-        _, state = nnx.split(task.build(nnx.Rngs(jax.random.key(seed))))
+        _, state = nnx.split(task.build(Keys(jax.random.key(seed))))
         parameters = [variable.get_value() for _, variable in nnx.to_flat_state(state)]
         return State(parameters, optimizer.init(parameters))
 

@@ -20,6 +20,7 @@ from nightjar_models.data.vowels import read_vowels
 from nightjar_models.errors import InputError
 from nightjar_models.mesh import AXES
 from nightjar_models.models import diffusion, gpt, llama, moe, t5, vae, vit
+from nightjar_models.sharding import Keys
 from nightjar_models.sizes import (
     DiffusionConfig,
     GPTConfig,
@@ -56,7 +57,7 @@ class Task:
         items_per_example: how many of them one example holds.
     """
 
-    build: Callable[[nnx.Rngs], nnx.Module]
+    build: Callable[[Keys], nnx.Module]
     measure: Callable[[Any, Any], Scores]
     read: Callable[[], Data]
     units: dict[str, tuple[str, str]]
@@ -129,7 +130,7 @@ def find_task(config: TrainConfig) -> Task:
             )
 
 
-def _text(build: Callable[[nnx.Rngs], nnx.Module], measure: Callable[[Any, Any], Scores], length: int) -> Task:
+def _text(build: Callable[[Keys], nnx.Module], measure: Callable[[Any, Any], Scores], length: int) -> Task:
     """A causal decoder on bytes of English text."""
     return Task(
         build=build,
@@ -142,7 +143,7 @@ def _text(build: Callable[[nnx.Rngs], nnx.Module], measure: Callable[[Any, Any],
 
 
 def _images(
-    build: Callable[[nnx.Rngs], nnx.Module],
+    build: Callable[[Keys], nnx.Module],
     measure: Callable[[Any, Any], Scores],
     read: Callable[[], Data],
     units: dict[str, tuple[str, str]],

@@ -10,6 +10,7 @@ from flax import nnx
 
 from nightjar_models.config import Compute
 from nightjar_models.models import gpt, layers, llama, transformer, vit
+from nightjar_models.sharding import Keys
 from nightjar_models.sizes import GPTConfig, LlamaConfig, ViTConfig
 
 GPT_SIZES = GPTConfig(length=16, width=32, layers=2, heads=4, feed_forward=64)
@@ -18,7 +19,7 @@ VIT_SIZES = ViTConfig(patch=4, width=32, layers=2, heads=4, feed_forward=64)
 
 @pytest.fixture(scope="module")
 def model() -> gpt.GPT:
-    return gpt.GPT(GPT_SIZES, Compute(), nnx.Rngs(0))
+    return gpt.GPT(GPT_SIZES, Compute(), Keys(0))
 
 
 def random(*shape: int, seed: int = 0) -> jax.Array:
@@ -83,7 +84,7 @@ def test_rotation_is_that_of_complex_numbers_and_knows_distances_only() -> None:
 
 def test_no_position_of_a_llama_sees_a_later_byte() -> None:
     sizes = LlamaConfig(length=8, width=16, layers=1, heads=4, groups=2, feed_forward=32)
-    logits = nnx.jit(llama.Llama(sizes, Compute(), nnx.Rngs(0)))
+    logits = nnx.jit(llama.Llama(sizes, Compute(), Keys(0)))
     tokens = jax.random.randint(jax.random.key(1), (1, 8), 0, 256)
     difference = np.abs(np.asarray(logits(tokens) - logits(tokens.at[0, 5].add(1))))[0].max(axis=-1)
     assert (difference[:5] == 0).all()
@@ -97,10 +98,16 @@ def test_patches_are_squares_in_reading_order() -> None:
 
 
 def test_vit_scores_a_batch() -> None:
-    model = vit.ViT(VIT_SIZES, Compute(), nnx.Rngs(0))
+    model = vit.ViT(VIT_SIZES, Compute(), Keys(0))
     images, labels = random(6, 8, 8), jnp.arange(6)
     logits = nnx.jit(model)(images)
     scores = nnx.jit(vit.measure)(model, {"image": images, "label": labels})
     assert logits.shape == (6, 10)
     right = (np.asarray(logits).argmax(axis=1) == np.arange(6)).mean()
     assert float(scores["accuracy"]) == pytest.approx(right)
+
+
+def test_keys_are_those_of_flax() -> None:
+    ours, theirs = Keys(3), nnx.Rngs(3)
+    for _ in range(3):
+        assert jnp.array_equal(jax.random.key_data(ours.params()), jax.random.key_data(theirs.params()))

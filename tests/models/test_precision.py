@@ -20,7 +20,7 @@ from nightjar_models.errors import InputError
 from nightjar_models.mesh import MeshShape
 from nightjar_models.precision import Fp8Linear, Fp8Scaling, next_scalings
 from nightjar_models.presets import find_preset
-from nightjar_models.sharding import make_mesh
+from nightjar_models.sharding import Keys, make_mesh
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
 
@@ -55,7 +55,7 @@ def step(layer: Fp8Linear, x: jax.Array, weight: jax.Array) -> tuple[jax.Array, 
 @pytest.fixture(scope="module")
 def two_steps() -> dict[str, Any]:
     """Two steps on the same input: in the second one the scales come from the first."""
-    layer = Fp8Linear(nnx.Rngs(0), 32, 16)
+    layer = Fp8Linear(Keys(0), 32, 16)
     x, weight = 20 * jax.random.normal(jax.random.key(1), (8, 32)), jax.random.normal(jax.random.key(2), (8, 16))
     first = step(layer, x, weight)
     nnx.update(layer, next_scalings(first[1]))
@@ -89,7 +89,7 @@ def test_the_second_step_rounds_by_the_scales_of_the_first(two_steps: dict[str, 
 
 
 def test_without_history_the_scale_is_one_and_large_values_are_clipped() -> None:
-    layer = Fp8Linear(nnx.Rngs(0), 4, 4)
+    layer = Fp8Linear(Keys(0), 4, 4)
     layer.kernel.set_value(jnp.eye(4))
     y = layer(jnp.array([[1000.0, -1000.0, 3.0, 0.0]]))
     assert as_numpy(y).tolist() == [[448.0, -448.0, 3.0, 0.0]]
@@ -122,7 +122,7 @@ def test_scales_are_replaced_and_never_optimized(two_steps: dict[str, Any]) -> N
 
 
 def test_a_layer_in_fp8_learns_a_linear_map() -> None:
-    layer = Fp8Linear(nnx.Rngs(0), 16, 8)
+    layer = Fp8Linear(Keys(0), 16, 8)
     graph, state = nnx.split(layer)
     x, true = jax.random.normal(jax.random.key(1), (64, 16)), jax.random.normal(jax.random.key(2), (16, 8))
 

@@ -18,6 +18,7 @@ from nightjar_models.data import noised, vowels
 from nightjar_models.data.pipeline import Data
 from nightjar_models.errors import InputError
 from nightjar_models.models import diffusion, moe, t5
+from nightjar_models.sharding import Keys
 from nightjar_models.sizes import DiffusionConfig, T5Config
 from nightjar_models.step import accumulate_gradients
 
@@ -59,7 +60,7 @@ def test_what_fills_up_the_source_changes_nothing() -> None:
     sizes = T5Config(
         vocabulary=72, length=8, target_length=6, width=16, layers=1, heads=2, head_width=8, feed_forward=16
     )
-    model = nnx.jit(t5.T5(sizes, Compute(), nnx.Rngs(0)))
+    model = nnx.jit(t5.T5(sizes, Compute(), Keys(0)))
     source, target = jnp.array([[5, 6, 7, 1, 0, 0, 0, 0]]), jnp.array([[30, 31, 1, 0, 0, 0]])
     logits = model(source, target)
     np.testing.assert_allclose(model(source[:, :5], target), logits, rtol=1e-4, atol=1e-5)
@@ -70,7 +71,7 @@ def test_what_fills_up_the_source_changes_nothing() -> None:
 @pytest.fixture(scope="module")
 def unet() -> diffusion.UNet:
     sizes = DiffusionConfig(width=8, levels=2, blocks=1, heads=2, text_width=8, text_layers=1)
-    model = diffusion.UNet(sizes, Compute(), nnx.Rngs(0))
+    model = diffusion.UNet(sizes, Compute(), Keys(0))
     model.head = nnx.Param(0.1 * jax.random.normal(jax.random.key(3), model.head.shape))  # zero at the start
     return model
 
@@ -158,7 +159,7 @@ def test_a_microbatch_of_padding_alone_counts_for_nothing() -> None:
 def test_targets_of_padding_alone_have_no_loss() -> None:
     sizes = T5Config(vocabulary=72, length=4, target_length=4, width=8, layers=1, heads=2, head_width=4, feed_forward=8)
     batch = {"source": jnp.array([[5, 1, 0, 0]]), "target": jnp.zeros((1, 4), jnp.int32)}
-    scores = nnx.jit(t5.measure)(t5.T5(sizes, Compute(), nnx.Rngs(0)), batch)
+    scores = nnx.jit(t5.measure)(t5.T5(sizes, Compute(), Keys(0)), batch)
     assert (float(scores["loss"]), float(scores["weight"])) == (0, 0)
 
 

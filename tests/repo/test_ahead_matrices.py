@@ -15,7 +15,7 @@ from nightjar_models.config import TrainConfig, override
 from nightjar_models.mesh import AXES as AXIS_NAMES
 from nightjar_models.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import PRESETS, large
-from nightjar_models.sharding import RULES
+from nightjar_models.sharding import RULES, Keys
 from nightjar_models.tasks import check_axes, find_task
 
 MATRICES = Path(__file__).parents[2] / "ci" / "matrix"
@@ -49,7 +49,7 @@ def test_every_cell_has_devices_for_its_mesh_and_examples_for_its_devices(name: 
 def find_splits(config: TrainConfig) -> set[tuple[int, str]]:
     """Sizes of a model's parameters, its layers stacked, each with the mesh axis that it is split over."""
     task = find_task(override(config, ["compute.scan_layers=true"]))
-    state = nnx.state(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))), nnx.Param)
+    state = nnx.state(nnx.eval_shape(lambda: task.build(Keys(0))), nnx.Param)
     named = [
         (size, axis) for _, one in nnx.to_flat_state(state) for size, axis in zip(one.shape, one.axes, strict=True)
     ]

@@ -37,7 +37,7 @@ from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.facts import read_memory
 from nightjar_models.hlo import parse_hlo
 from nightjar_models.mesh import MeshShape
-from nightjar_models.sharding import make_mesh
+from nightjar_models.sharding import Keys, make_mesh
 from nightjar_models.step import Program, make_program
 from nightjar_models.tasks import Task, find_task
 
@@ -147,7 +147,7 @@ def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[st
 def count_parameters(config: TrainConfig) -> int:
     """How many numbers a model learns."""
     task = find_task(config)
-    _, state = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
+    _, state = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     return sum(math.prod(variable.shape) for _, variable in nnx.to_flat_state(state))
 
 

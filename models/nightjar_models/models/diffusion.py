@@ -25,7 +25,7 @@ from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, layer_norm
 from nightjar_models.models.stack import checkpointed, run_layers, stack_layers
 from nightjar_models.models.transformer import Block
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import DiffusionConfig, GPTConfig
 
 EMBEDDING = 4  # times the width at full resolution: how wide the embedding of noise and text is
@@ -35,7 +35,7 @@ GROUP = 8  # channels that are normalised together
 class UNet(nnx.Module):
     """Text encoder, embedding of the noise level, blocks down to the coarsest level and up again."""
 
-    def __init__(self, config: DiffusionConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: DiffusionConfig, compute: Compute, rngs: Keys) -> None:
         self.config, self.compute = config, compute
         A, D, W, L = config.channels, config.width, config.text_width, config.text_length
         E = EMBEDDING * D
@@ -97,7 +97,7 @@ class UNet(nnx.Module):
 class Layer(nnx.Module):
     """A residual block; on the coarsest levels attention to all pixels and to the text as well."""
 
-    def __init__(self, config: DiffusionConfig, channels: int, level: int, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: DiffusionConfig, channels: int, level: int, compute: Compute, rngs: Keys) -> None:
         out, E = (level + 1) * config.width, EMBEDDING * config.width
         self.first_norm = parameter(rngs, (channels,), (None,), constant=1.0)
         self.first = parameter(
@@ -129,7 +129,7 @@ class Layer(nnx.Module):
 class Attention(nnx.Module):
     """Each pixel looks at all pixels and at the text."""
 
-    def __init__(self, config: DiffusionConfig, channels: int, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: DiffusionConfig, channels: int, compute: Compute, rngs: Keys) -> None:
         self.how = compute.attention
         H, W = config.heads, config.text_width
         K = channels // H

@@ -21,14 +21,14 @@ from nightjar_models.config import Compute
 from nightjar_models.models.layers import cross_entropy, layer_norm
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.models.transformer import Block
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import GPTConfig
 
 
 class GPT(nnx.Module):
     """Embeddings, a stack of blocks, a last norm, and the logits of the next byte."""
 
-    def __init__(self, config: GPTConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: GPTConfig, compute: Compute, rngs: Keys) -> None:
         self.compute = compute
         V, T, D = config.vocabulary, config.length, config.width
         # Looked up by batches that are split over fsdp: a table split over fsdp too would be gathered at each step.

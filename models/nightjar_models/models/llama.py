@@ -22,14 +22,14 @@ from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, rms_norm, rotate
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.precision import PRODUCTS
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import LlamaConfig, MoEConfig
 
 
 class Llama(nnx.Module):
     """Embedding, a stack of blocks, a last norm, and the logits of the next byte."""
 
-    def __init__(self, config: LlamaConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: LlamaConfig, compute: Compute, rngs: Keys) -> None:
         self.compute = compute
         V, D = config.vocabulary, config.width
         self.token_embedding = parameter(rngs, (V, D), ("vocabulary", None), deviation=0.02)
@@ -46,7 +46,7 @@ class Llama(nnx.Module):
 class Block(nnx.Module):
     """Attention, then a gated feed-forward layer, each added to its input."""
 
-    def __init__(self, config: LlamaConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: LlamaConfig, compute: Compute, rngs: Keys) -> None:
         D, F, residual = config.width, config.feed_forward, (2 * config.layers) ** -0.5
         self.norm_how = compute.norm
         self.products = nnx.List([PRODUCTS[compute.products]() for _ in range(3)])
@@ -66,7 +66,7 @@ class Block(nnx.Module):
 class RotaryAttention(nnx.Module):
     """Causal attention behind a norm: grouped heads, positions as rotations of queries and keys."""
 
-    def __init__(self, config: LlamaConfig | MoEConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: LlamaConfig | MoEConfig, compute: Compute, rngs: Keys) -> None:
         self.how, self.norm_how, self.base = compute.attention, compute.norm, config.rope_base
         D, H, G = config.width, config.heads, config.groups
         K, residual = D // H, (2 * config.layers) ** -0.5

@@ -26,14 +26,14 @@ from nightjar_models.config import Compute
 from nightjar_models.models.layers import cross_entropy, rms_norm
 from nightjar_models.models.llama import RotaryAttention
 from nightjar_models.models.stack import run_layers, stack_layers
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import MoEConfig
 
 
 class MoE(nnx.Module):
     """Embedding, a stack of blocks, a last norm, and the logits of the next byte."""
 
-    def __init__(self, config: MoEConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: MoEConfig, compute: Compute, rngs: Keys) -> None:
         self.layers, self.balance, self.compute = config.layers, config.balance, compute
         V, D = config.vocabulary, config.width
         self.token_embedding = parameter(rngs, (V, D), ("vocabulary", None), deviation=0.02)
@@ -51,7 +51,7 @@ class MoE(nnx.Module):
 class Block(nnx.Module):
     """Attention, then a mixture of experts, each added to its input."""
 
-    def __init__(self, config: MoEConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: MoEConfig, compute: Compute, rngs: Keys) -> None:
         D, F, E, residual = config.width, config.feed_forward, config.experts, (2 * config.layers) ** -0.5
         self.chosen, self.stretch, self.places = config.chosen, config.routing_length, count_places(config)
         self.norm_how = compute.norm

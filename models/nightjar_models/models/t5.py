@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, rms_norm
 from nightjar_models.models.stack import run_layers, stack_layers
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import T5Config
 
 PADDING = 0  # fills up both sides; also what the decoder starts from
@@ -35,7 +35,7 @@ _GELU = functools.partial(jax.nn.gelu, approximate=True)
 class T5(nnx.Module):
     """A shared embedding, an encoder, a decoder that looks at it, and the logits of the target."""
 
-    def __init__(self, config: T5Config, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
         self.config, self.compute = config, compute
         V, D, H, R = config.vocabulary, config.width, config.heads, config.buckets
         self.embedding = parameter(rngs, (V, D), ("vocabulary", None), deviation=1.0)
@@ -69,7 +69,7 @@ class T5(nnx.Module):
 class EncoderBlock(nnx.Module):
     """Attention of the source to itself, then a gated feed-forward layer, each added to its input."""
 
-    def __init__(self, config: T5Config, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
         self.attention = Attention(config, compute, rngs)
         self.feed_forward = FeedForward(config, rngs)
 
@@ -85,7 +85,7 @@ class EncoderBlock(nnx.Module):
 class DecoderBlock(nnx.Module):
     """Attention of the target to what is before it, attention to the source, then a gated feed-forward layer."""
 
-    def __init__(self, config: T5Config, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
         self.attention = Attention(config, compute, rngs)
         self.cross = Attention(config, compute, rngs)
         self.feed_forward = FeedForward(config, rngs)
@@ -107,7 +107,7 @@ class DecoderBlock(nnx.Module):
 class Attention(nnx.Module):
     """Heads of a width of their own; the scores are not scaled, the queries start smaller instead."""
 
-    def __init__(self, config: T5Config, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
         self.how = compute.attention
         D, H, K, residual = config.width, config.heads, config.head_width, (2 * config.layers) ** -0.5
         axes = ("width", "heads", None)
@@ -136,7 +136,7 @@ class Attention(nnx.Module):
 class FeedForward(nnx.Module):
     """A gated feed-forward layer behind a norm."""
 
-    def __init__(self, config: T5Config, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: T5Config, rngs: Keys) -> None:
         D, F, residual = config.width, config.feed_forward, (2 * config.layers) ** -0.5
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
         self.w_gate = parameter(rngs, (D, F), ("width", "feed_forward"), deviation=D**-0.5)

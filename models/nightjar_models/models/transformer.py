@@ -13,14 +13,14 @@ from jaxtyping import Array, Float
 
 from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, feed_forward, layer_norm
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import GPTConfig, ViTConfig
 
 
 class Block(nnx.Module):
     """Attention, then a feed-forward layer, each added to its input."""
 
-    def __init__(self, config: GPTConfig | ViTConfig, rngs: nnx.Rngs, *, causal: bool, compute: Compute) -> None:
+    def __init__(self, config: GPTConfig | ViTConfig, rngs: Keys, *, causal: bool, compute: Compute) -> None:
         self.causal, self.how = causal, compute.attention
         D, H, F = config.width, config.heads, config.feed_forward
         K, residual = D // H, (2 * config.layers) ** -0.5  # GPT-2: what is added to the stream shrinks with depth

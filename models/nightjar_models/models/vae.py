@@ -19,14 +19,14 @@ from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nightjar_models.config import Compute
-from nightjar_models.sharding import keep_rows_whole, parameter
+from nightjar_models.sharding import Keys, keep_rows_whole, parameter
 from nightjar_models.sizes import VAEConfig
 
 
 class VAE(nnx.Module):
     """An encoder to mean and deviation of the latent, and a decoder to pixels."""
 
-    def __init__(self, config: VAEConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: VAEConfig, compute: Compute, rngs: Keys) -> None:
         self.latent, self.compute = config.latent, compute
         N, F, Z = config.image**2, config.feed_forward, config.latent
         self.encoder = nnx.List([Linear(N, F, rngs), Linear(F, F, rngs)])
@@ -53,7 +53,7 @@ class VAE(nnx.Module):
 class Linear(nnx.Module):
     """A linear map with a bias."""
 
-    def __init__(self, size: int, out: int, rngs: nnx.Rngs) -> None:
+    def __init__(self, size: int, out: int, rngs: Keys) -> None:
         self.weight = parameter(rngs, (size, out), ("width", "feed_forward"), deviation=size**-0.5)
         self.bias = parameter(rngs, (out,), ("feed_forward",), constant=0.0)
 

@@ -20,14 +20,14 @@ from nightjar_models.config import Compute
 from nightjar_models.models.layers import cross_entropy, layer_norm
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.models.transformer import Block
-from nightjar_models.sharding import parameter
+from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import ViTConfig
 
 
 class ViT(nnx.Module):
     """Patches, a stack of blocks, the mean over patches, and the logits of the classes."""
 
-    def __init__(self, config: ViTConfig, compute: Compute, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: ViTConfig, compute: Compute, rngs: Keys) -> None:
         self.patch, self.compute = config.patch, compute
         P, A, D, C = config.patch, config.channels, config.width, config.classes
         N = (config.image // P) ** 2

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from nightjar_models.config import TrainConfig
 from nightjar_models.data.pipeline import train_batches
+from nightjar_models.sharding import Keys
 from nightjar_models.sizes import GPTConfig
 from nightjar_models.step import make_optimizer
 from nightjar_models.tasks import find_task
@@ -98,7 +99,7 @@ def _program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
     """The whole training as one compiled function of seed and batches."""
     config = dataclasses.replace(CONFIG, **plant.config)
     task, optimizer = find_task(config), plant.optimizer(config)
-    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     flat = nnx.to_flat_state(abstract)
     keys, variables = [path for path, _ in flat], [variable for _, variable in flat]
     paths = [".".join(map(str, path)) for path in keys]
@@ -125,7 +126,7 @@ def _program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
         return (optax.apply_updates(parameters, updates), memory, found, number + 1), loss
 
     def run(seed: jax.Array, batches: jax.Array) -> jax.Array:
-        _, state = nnx.split(task.build(nnx.Rngs(jax.random.key(seed))))
+        _, state = nnx.split(task.build(Keys(jax.random.key(seed))))
         parameters = [variable.get_value() for _, variable in nnx.to_flat_state(state)]
         start = (parameters, optimizer.init(parameters), jax.tree.map(jnp.zeros_like, parameters), jnp.int32(0))
         return jax.lax.scan(step, start, batches)[1]

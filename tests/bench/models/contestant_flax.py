@@ -15,6 +15,7 @@ import optax
 from flax import nnx, struct
 
 from nightjar_models.presets import find_preset
+from nightjar_models.sharding import Keys
 from nightjar_models.step import make_optimizer
 from nightjar_models.tasks import find_task
 
@@ -23,9 +24,9 @@ def make(preset: str, style: str) -> Callable[[Any], float]:
     """The step of a preset in one of the two styles."""
     config = find_preset(preset)()
     task = find_task(config)
-    model = jax.jit(lambda: nnx.split(task.build(nnx.Rngs(jax.random.key(0)))))
+    model = jax.jit(lambda: nnx.split(task.build(Keys(jax.random.key(0)))))
     _, values = model()
-    graph, _ = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
+    graph, _ = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     module = nnx.merge(graph, values)
     return make_nnx(config, task, module) if style == "nnx" else make_state(config, task, module)
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from flax import nnx
 
 from nightjar_models.presets import find_preset
+from nightjar_models.sharding import Keys
 from nightjar_models.tasks import find_task
 
 Parameters = dict[str, torch.nn.Parameter]
@@ -23,7 +24,7 @@ Parameters = dict[str, torch.nn.Parameter]
 def read_parameters(config: Any) -> Parameters:
     """Our first parameters, by path."""
     task = find_task(config)
-    state = jax.jit(lambda: nnx.split(task.build(nnx.Rngs(jax.random.key(0))))[1])()
+    state = jax.jit(lambda: nnx.split(task.build(Keys(jax.random.key(0))))[1])()
     return {
         ".".join(map(str, path)): torch.nn.Parameter(torch.from_numpy(np.array(variable.get_value())))
         for path, variable in nnx.to_flat_state(state)
