@@ -138,7 +138,7 @@ class Keys:
     """Random keys, one after the other: those of `nnx.Rngs(seed).params`.
 
     It counts in Python. The count of `nnx.Rngs` is a variable, and while a model is traced each change of it takes as
-    long as all that was traced before (flax 0.12.7): 6 s for the 80 layers of a Llama, of which 0.4 s are left.
+    long as all that was traced before (flax 0.12.8): 6 s for the 80 layers of a Llama, of which 0.4 s are left.
     """
 
     def __init__(self, seed: int | Array) -> None:
