@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from nightjar_models.errors import InputError
@@ -103,18 +103,25 @@ def spread_positions(x: Any) -> Any:
     return jax.lax.with_sharding_constraint(x, split(mesh, BATCH, "sequence"))  # type: ignore[no-untyped-call]
 
 
-def keep_batch_split(x: Any) -> Any:
-    """Says that the examples of a stream [B, ...] stay split, however the rest lies; XLA forgets it in a scan.
+def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> Any:
+    """Says that the examples of a stream [B, ...] stay split, however the rest lies; XLA forgets it in a loop.
 
     Without it fsdp's split of the parameters spreads to the stream, and each device computes every example. A batch
-    that cannot be split evenly stays as it is.
+    that cannot be split evenly stays as it is. Within a `shard_map` it speaks of the axes that this leaves to XLA.
+
+    Args:
+        x: the stream.
+        axis: which dimension counts the examples.
+        over: the mesh axes over which they are split.
     """
     mesh = active_mesh()
-    parts = 1 if mesh is None else math.prod(mesh.shape[axis] for axis in BATCH)
-    if mesh is None or parts == 1 or jnp.ndim(x) == 0 or x.shape[0] % parts:
+    parts = 1 if mesh is None else math.prod(mesh.shape[name] for name in over)
+    if mesh is None or parts == 1 or jnp.ndim(x) <= axis or x.shape[axis] % parts:
         return x
-    rest: list[Any] = [PartitionSpec.UNCONSTRAINED] * (jnp.ndim(x) - 1)
-    return jax.lax.with_sharding_constraint(x, split(mesh, BATCH, *rest))  # type: ignore[no-untyped-call]
+    names: list[Any] = [PartitionSpec.UNCONSTRAINED] * jnp.ndim(x)
+    names[axis] = over
+    within = jax.sharding.get_abstract_mesh()
+    return jax.lax.with_sharding_constraint(x, split(mesh if within.empty else within, *names))  # type: ignore[no-untyped-call]
 
 
 def keep_rows_whole(x: Any) -> Any:
@@ -129,7 +136,7 @@ def keep_rows_whole(x: Any) -> Any:
     return jax.lax.with_sharding_constraint(x, split(mesh, BATCH))  # type: ignore[no-untyped-call]
 
 
-def split(mesh: Mesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:
+def split(mesh: Mesh | AbstractMesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:
     """A sharding that splits each dimension over the mesh axes named for it; without any, every device has all."""
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 

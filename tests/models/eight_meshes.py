@@ -70,7 +70,7 @@ def forgotten(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
 
 
 def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
-    """The losses of three steps, and the collectives and messages of one; or what does not fit."""
+    """The losses of three steps, and the collectives, messages and FLOPs of one; or what does not fit."""
     if settings[:1] == ("forgotten",):
         return forgotten(preset, mesh, *settings[1:])
     config = tiny(preset, *settings)
@@ -94,6 +94,7 @@ def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
         "collectives": facts["collectives"],
         "messages": {kind: work.bytes for kind, work in messages.items()},
         "parameter_bytes": 4 * parameters,
+        "flops": facts["flops"],
     }
 
 

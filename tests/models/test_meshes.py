@@ -32,6 +32,7 @@ CASES = [  # one traced layer each, where nothing speaks for two: most of the ti
 ]
 KEPT = ["llama_tiny", "fsdp8", SCAN, *LONG]
 TENSOR = [["llama_tiny", "fsdp4.tp2", *LONG], ["llama_tiny", "fsdp4.tp2", SCAN, *LONG]]
+PIPED = ["llama_tiny", "pp2.fsdp4", SCAN, *LONG]
 FORGOTTEN = ["llama_tiny", "fsdp8", "forgotten", SCAN, *LONG]
 UNFIT = {
     ("gpt_tiny", "pp2"): "--mesh: pp2 splits scanned layers. Hint: add --set compute.scan_layers=true",
@@ -65,7 +66,7 @@ def runs() -> Any:
         [sys.executable, "-m", "tests.models.eight_meshes"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        input=json.dumps([*CASES, KEPT, FORGOTTEN, *TENSOR, *UNFIT]),
+        input=json.dumps([*CASES, KEPT, PIPED, FORGOTTEN, *TENSOR, *UNFIT]),
         capture_output=True,
         text=True,
         check=False,
@@ -101,6 +102,15 @@ def test_scanned_layers_gather_parameters_and_not_examples(runs: Any) -> None:
     assert kept["collectives"].keys() == {"all-gather", "all-reduce"}
     assert kept["collectives"]["all-reduce"]["bytes"] <= 2 * kept["parameter_bytes"]
     assert forgotten["collectives"]["all-gather"]["bytes"] > 10 * kept["parameter_bytes"]
+
+
+@pytest.mark.slow
+def test_stages_of_a_pipeline_share_out_the_examples(runs: Any) -> None:
+    piped, kept = runs[" ".join(PIPED)], runs[" ".join(KEPT)]
+    assert piped["losses"] == pytest.approx(kept["losses"], rel=TOLERANCE)
+    # XLA counts one tick, a quarter of the batch; where each device computes all examples it is 1.6 times fsdp8's.
+    assert piped["flops"] < 0.8 * kept["flops"]
+    assert piped["collectives"].keys() == {"all-gather", "all-reduce", "collective-permute"}
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
     def through(own: Any, carry: Any, shared: Any) -> Any:
         def step(carry: Any, layer: Any) -> tuple[Any, None]:
             carry = checkpointed(nnx.merge(graph, layer), compute)(carry, *shared)
-            return (carry if stages > 1 else jax.tree.map(keep_batch_split, carry)), None
+            return jax.tree.map(keep_batch_split, carry), None
 
         return jax.lax.scan(step, carry, own)[0]
 

@@ -10,6 +10,7 @@ Source: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks u
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,8 +20,10 @@ from jaxtyping import Array
 
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.broadcast import masked_sum
+from nightjar_models.sharding import BATCH, keep_batch_split
 
 AXIS = "pipeline"
+keep_microbatches_split = partial(keep_batch_split, axis=1)  # [microbatch, example, ...]
 
 
 def run_pipeline(
@@ -63,10 +66,10 @@ def run_pipeline(
         here = jax.lax.axis_index(AXIS)
 
         def tick(state: tuple[Any, Any], time: Array) -> tuple[tuple[Any, Any], None]:
-            held, done = state
+            held, done = state[0], jax.tree.map(keep_microbatches_split, state[1])
             number = jnp.clip(time - here, 0, microbatches - 1)  # outside of these bounds the stage idles
             first = _take(carry, jnp.minimum(time, microbatches - 1))
-            held = jax.tree.map(lambda new, old: jnp.where(here == 0, new, old), first, held)
+            held = jax.tree.map(lambda new, old: keep_batch_split(jnp.where(here == 0, new, old)), first, held)
             made = stage(own, held, _take(shared, number))
             fresh = (here == stages - 1) & (time >= here)
             done = jax.tree.map(lambda all_, one: all_.at[number].set(jnp.where(fresh, one, all_[number])), done, made)
@@ -86,7 +89,10 @@ def run_pipeline(
         axis_names={AXIS},
         check_vma=False,
     )
-    return _join(sharded(parameters, _cut(carry, microbatches), _cut(shared, microbatches)))
+    made = sharded(parameters, _cut(carry, microbatches), _cut(shared, microbatches))
+    return jax.tree.map(
+        partial(keep_batch_split, over=(*BATCH, AXIS)), _join(made)
+    )  # each stage goes on with its share
 
 
 def _cut(tree: Any, parts: int) -> Any:
