@@ -7,6 +7,7 @@ NightjarError       3, a tool or machine failed
 ├── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
 ├── ClusterError    3, a process of a run of several is missing, or cannot be reached
 ├── ToolError       3, a compiler or library that a switch asks for is missing or failed
+├── EndedError    143, SIGTERM came; with --checkpoint-every the same command goes on from there
 ├── BrokenError     1, a library built on JAX does not work: names the versions that did not go together
 └── NotMeasurableError  4, this machine lacks what the question needs, such as a GPU
 """
@@ -61,6 +62,12 @@ class ClusterError(NightjarError):
 
 class ToolError(NightjarError):
     """A compiler or an optional library is missing or failed."""
+
+
+class EndedError(NightjarError):
+    """The run was asked to end before its last step: 128 and the number of SIGTERM, as a shell says it."""
+
+    exit_code = 143
 
 
 class BrokenError(NightjarError):

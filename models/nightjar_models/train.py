@@ -22,6 +22,8 @@ import numpy as np
 from nightjar_models.checkpoint import Checkpoints, History
 from nightjar_models.config import TrainConfig, describe_config
 from nightjar_models.data.pipeline import Data, held_out_batches, reorder, train_batches
+from nightjar_models.ending import Ending
+from nightjar_models.errors import EndedError
 from nightjar_models.facts import read_facts
 from nightjar_models.flops import find_peak, train_flops
 from nightjar_models.kernels.fused_attention import note_choices
@@ -64,6 +66,7 @@ def train(
     Raises:
         InputError: mesh, batch and sizes do not fit together, or the folder holds a checkpoint of another run.
         OutputError: a checkpoint could not be written.
+        EndedError: SIGTERM came; with `checkpoint_every` the step at which it ended is saved.
     """
     task = find_task(config)
     program = make_program(config, task, make_mesh(mesh))
@@ -71,7 +74,11 @@ def train(
     batches, held_out = train_batches(data, config.batch_size, seed), held_out_batches(data, config.batch_size)
     identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
     identity |= {"reordered": True} if reordered else {}
-    with Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints:
+    ended = False
+    with (
+        Checkpoints(out / "checkpoints", checkpoint_every, identity) as checkpoints,
+        Ending(checkpoint_every > 0) as ending,
+    ):
         restored = checkpoints.restore(program.state)
         if restored is None:
             state, history = program.initialize(seed), History()
@@ -108,14 +115,23 @@ def train(
                 history.step_times.append(time.perf_counter() - begin)
             history.losses.append(loss)
             progress(index + 1, loss)
-            save = checkpoints.is_due(index + 1, index + 1 == config.steps)
+            last = index + 1 == config.steps
+            ended = not last and ending.is_asked(index + 1)
+            save = checkpoints.is_due(index + 1, last or ended)
             finite = math.isfinite(loss) and not ((save or debug_nans) and not program.is_finite(state.parameters))
             if not finite:
                 found = find_first(program.gradient, before, batch) if debug_nans else None
                 break
             if save:
                 checkpoints.save(index + 1, state, position, history)
+            if ended:
+                break
         diverged = not program.is_finite(state.parameters) or not math.isfinite(history.losses[-1])
+    if ended and not diverged:
+        raise EndedError(
+            f"SIGTERM came: ended after step {len(history.losses)} of {config.steps}.",
+            "the same command goes on from there" if checkpoint_every else "with --checkpoint-every it could go on",
+        )
     scores = {} if diverged else evaluate(program, state, held_out)
     return Run(
         status="diverged" if diverged else "completed",

@@ -156,16 +156,21 @@ def test_an_absent_coordinator_ends_the_command_with_3(nightjar_models: Command,
 
 def start_pair(folder: Path, *options: str) -> list[subprocess.Popen[str]]:
     """Two processes with a device each; their reports go to `0.log` and `1.log`."""
+    return start_processes(folder, 2, *options)
+
+
+def start_processes(folder: Path, number: int, *options: str) -> list[subprocess.Popen[str]]:
+    """Processes with a device each that train together; their reports go to `0.log` and so on."""
     port = free_port()
     program = [str(Path(sys.executable).parent / "nightjar-models"), "train", "gpt_tiny", *SMALL_OPTIONS]
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    pair = []
-    for index in range(2):
-        cluster = ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process-id", str(index)]
-        command = [*program, *options, *cluster, "--mesh", "dp2", "--out", "out"]
+    started = []
+    for index in range(number):
+        cluster = ["--coordinator", f"127.0.0.1:{port}", "--processes", str(number), "--process-id", str(index)]
+        command = [*program, *options, *(cluster if number > 1 else []), "--mesh", f"dp{number}", "--out", "out"]
         with (folder / f"{index}.log").open("w") as log:
-            pair.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True))
-    return pair
+            started.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, text=True))
+    return started
 
 
 @pytest.mark.slow
@@ -198,3 +203,33 @@ def test_after_a_kill_at_a_random_step_the_losses_are_those_of_an_uninterrupted_
     assert [curve["values"] for curve in resumed["curves"]] == [curve["values"] for curve in uninterrupted["curves"]]
     assert resumed["facts"] == uninterrupted["facts"]
     assert resumed["facts"][0]["collectives"]["all-reduce"]["count"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_sigterm_saves_the_step_and_the_same_command_goes_on(tmp_path: Path, processes: int) -> None:
+    steps = ["--steps", "1000", "--checkpoint-every", "100000"]
+    started = start_processes(tmp_path, processes, *steps)
+    while "step 100/1000" not in (tmp_path / "0.log").read_text() and started[0].poll() is None:
+        time.sleep(0.02)
+    started[-1].send_signal(signal.SIGTERM)  # to one of them alone
+    assert [process.wait(300) for process in started] == [143] * processes, (tmp_path / "0.log").read_text()
+    logs = [(tmp_path / f"{index}.log").read_text() for index in range(processes)]
+    (said,) = {line for log in logs for line in log.splitlines() if line.startswith("error: SIGTERM came")}
+    saved = [path.name for path in (tmp_path / "out" / "checkpoints").iterdir() if path.name.isdigit()]
+    assert said == f"error: SIGTERM came: ended after step {saved[0]} of 1000."
+    assert len(saved) == 1
+
+    again = start_processes(tmp_path, processes, *steps)
+    assert [process.wait(300) for process in again] == [0] * processes, (tmp_path / "0.log").read_text()
+    assert "step 100/1000" not in (tmp_path / "0.log").read_text()  # it did go on
+    (loss, *_) = json.loads((tmp_path / "out" / "result.json").read_text())["curves"]
+    assert loss["steps"] == list(range(1000))
+
+
+def test_without_checkpoints_sigterm_ends_a_run_at_once(tmp_path: Path) -> None:
+    (process,) = start_processes(tmp_path, 1, "--steps", "10000")
+    while "step 1000/" not in (tmp_path / "0.log").read_text() and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(300) == -signal.SIGTERM

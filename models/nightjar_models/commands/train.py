@@ -73,6 +73,7 @@ def train(
 
     Where the mesh needs more devices than one, the CPU is split into as many virtual ones (XLA_FLAGS). Under srun, or
     with --coordinator, --processes and --process-id, several processes train together; process 0 writes the result.
+    SIGTERM ends a run after its step with exit code 143; with --checkpoint-every that step is saved.
 
     Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
     """
