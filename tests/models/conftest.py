@@ -33,6 +33,8 @@ def run_command(
     kept = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_") and k != "XLA_FLAGS"}
     program = [str(Path(sys.executable).parent / "nightjar-models"), *arguments]
     command = program if limit is None else ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *program]
+    if limit is not None:
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python 3.11 takes a module of which a part was written as whole
     return subprocess.run(command, cwd=folder, env={**kept, **environment}, capture_output=True, text=True, check=False)
 
 
