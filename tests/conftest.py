@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -18,14 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Lets each worker begin with its share of the slow tests, so that none is alone with them at the end."""
-    slow = [item for item in items if item.get_closest_marker("slow") is not None]
-    others = [item for item in items if item.get_closest_marker("slow") is None]
-    items.clear()
-    for left in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 0, -1):
-        share, size = len(slow) // left, (len(slow) + len(others)) // left  # as worksteal cuts the list
-        items += [*slow[:share], *others[: size - share]]
-        slow, others = slow[share:], others[size - share :]
+    """Puts slow tests first, so that they run beside the many short ones and not after them."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture
