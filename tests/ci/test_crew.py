@@ -95,7 +95,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, number: int) 
     while len(read_night(night).jobs) < 2:
         time.sleep(0.02)
     running.send_signal(number)
-    running.communicate(timeout=240)
+    running.communicate(timeout=60)
     left = int((job_folder(night, "hang") / "pid").read_text())
     deadline = time.monotonic() + 10
     while (Path("/proc") / str(left)).exists() and time.monotonic() < deadline:
@@ -103,7 +103,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path, number: int) 
     assert not (Path("/proc") / str(left)).exists()
     write_matrix(path, {"a": python(ONCE), "b": python(ONCE), "hang": python(ONCE)})
     resumed = start(tmp_path / "state", path, "--out", str(night), "--resume")
-    _, errors = resumed.communicate(timeout=240)
+    _, errors = resumed.communicate(timeout=60)
     assert resumed.returncode == 0, errors
     assert {one.job: one.state for one in read_night(night).jobs} == dict.fromkeys(("a", "b", "hang"), "completed")
     assert [(tmp_path / job).read_text() for job in ("a", "b", "hang")] == ["x", "x", "x"]
@@ -113,7 +113,7 @@ def test_two_runs_on_one_store_do_not_disturb_each_other(tmp_path: Path) -> None
     jobs = {f"j{number}": python(GOOD) for number in range(6)}
     path = write_matrix(tmp_path / "m.toml", jobs)
     runs = [start(tmp_path / "state", path, "--workers", "2") for _ in range(2)]
-    printed = [run.communicate(timeout=240) for run in runs]
+    printed = [run.communicate(timeout=120) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], printed
     nights = [Path(out.strip()) for out, _ in printed]
     assert nights[0] != nights[1]

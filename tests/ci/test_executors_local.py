@@ -212,5 +212,5 @@ def test_an_interruption_ends_the_job_and_what_left_its_session(tmp_path: Path, 
         time.sleep(0.02)
     job = int(log.read_text())
     os.kill(running.pid, number)
-    assert running.wait(timeout=120) != 0
+    assert running.wait(timeout=20) != 0
     assert wait_until_dead(job)

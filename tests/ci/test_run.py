@@ -251,7 +251,7 @@ def test_an_interrupted_night_is_unfinished_and_can_be_resumed(
     while not (job_folder(folder, "b") / "stderr.log").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(timeout=120)
+    _, errors = running.communicate(timeout=30)
     assert running.returncode == 130, errors
     assert read_night(folder).finished_at is None
     write_matrix(path, {"a": python("import sys; sys.exit('must not run again')"), "b": python(GOOD)})

@@ -198,7 +198,7 @@ def test_signals_reach_the_program(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=120)
+        process.communicate(timeout=30)
     assert process.returncode == 42
 
 

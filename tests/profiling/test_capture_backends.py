@@ -184,7 +184,7 @@ def test_an_interrupt_reaches_the_program(tmp_path: Path) -> None:
     )
     with start(tmp_path / "c", program) as process:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate(timeout=30)
     assert process.returncode == 43
 
 
@@ -197,7 +197,7 @@ def test_a_killed_capture_looks_like_none_and_can_be_made_again(
         child = int(process.stdout.readline())
         process.kill()
         os.kill(child, signal.SIGKILL)
-        process.communicate(timeout=120)
+        process.communicate(timeout=30)
     for command in ("report", "summary"):
         done = run_command(command, "c")
         assert done.returncode == 2

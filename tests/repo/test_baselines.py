@@ -1,4 +1,4 @@
-"""What lies among the baselines belongs to a cell of a matrix, and to a judge."""
+"""What lies among the baselines belongs to a cell of a matrix, and to a judge that reads it."""
 
 from __future__ import annotations
 
@@ -14,3 +14,4 @@ def test_each_baseline_is_of_a_cell_that_a_matrix_has() -> None:
     found = {folder.name for folder in (CI / "baselines").iterdir()}
     assert found
     assert found <= cells
+    assert {path.name for path in (CI / "baselines").glob("*/*")} == {"convergence.json", "facts"}

@@ -89,10 +89,8 @@ def run_pipeline(
         axis_names={AXIS},
         check_vma=False,
     )
-    made = sharded(parameters, _cut(carry, microbatches), _cut(shared, microbatches))
-    return jax.tree.map(
-        partial(keep_batch_split, over=(*BATCH, AXIS)), _join(made)
-    )  # each stage goes on with its share
+    made = _join(sharded(parameters, _cut(carry, microbatches), _cut(shared, microbatches)))
+    return jax.tree.map(partial(keep_batch_split, over=(*BATCH, AXIS)), made)  # each stage goes on with its share
 
 
 def _cut(tree: Any, parts: int) -> Any:
