@@ -34,11 +34,8 @@ from nightjar_models.sizes import (
 
 Scores = dict[str, Float[Array, ""]]
 
-# Axes of a mesh along which a model's devices would only repeat each other. The scanned layers of the first two carry
-# more than a stream of examples, which a pipeline cannot pass on; the others have neither positions nor equal layers.
+# Axes of a mesh along which devices would only repeat each other: these models have neither positions nor equal layers.
 WITHOUT: dict[type[ModelConfig], tuple[str, ...]] = {
-    MoEConfig: ("pipeline",),
-    T5Config: ("pipeline",),
     DiffusionConfig: ("sequence", "pipeline"),
     VAEConfig: ("sequence", "pipeline"),
 }

@@ -72,17 +72,18 @@ def check_ring() -> dict[str, Any]:
 
 def check_pipeline() -> dict[str, Any]:
     mesh = make_mesh(parse_mesh("pp4.dp2"))
-    weights, x, shift = random(8, 6, 6) / 3, random(8, 6, seed=1), random(8, 6, seed=2)
+    weights, x, shift, scale = random(8, 6, 6) / 3, random(8, 6, seed=1), random(8, 6, seed=2), random(6, seed=3)
 
-    def stage(own: jax.Array, x: jax.Array, shift: jax.Array) -> jax.Array:
-        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w + shift), None), x, own)[0]
+    def stage(own: jax.Array, x: jax.Array, others: tuple[Any, ...]) -> jax.Array:
+        shift, scale = others
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w + shift) * scale, None), x, own)[0]
 
-    def pipelined(weights: jax.Array, x: jax.Array, shift: jax.Array) -> jax.Array:
-        made: jax.Array = run_pipeline(stage, weights, x, shift, mesh=mesh, microbatches=4)
+    def pipelined(weights: jax.Array, x: jax.Array, shift: jax.Array, scale: jax.Array) -> jax.Array:
+        made: jax.Array = run_pipeline(stage, weights, x, (shift,), (scale,), mesh=mesh, microbatches=4)
         return made
 
-    found, collectives = value_and_gradients(pipelined, weights, x, shift)
-    expected, _ = value_and_gradients(stage, weights, x, shift)
+    found, collectives = value_and_gradients(pipelined, weights, x, shift, scale)
+    expected, _ = value_and_gradients(lambda w, x, *others: stage(w, x, others), weights, x, shift, scale)
     return {"difference": difference(found, expected), "collectives": collectives}
 
 

@@ -34,7 +34,7 @@ SIZES = {
     "llama_tiny": [*TINY, "model.length=16", "model.layers=2", "model.groups=2"],
     "vit_tiny": [*TINY, "model.layers=2"],
     "moe_tiny": [*TINY, "model.length=16", "model.layers=2", "model.groups=2", "model.experts=4", *ROUTING],
-    "t5_tiny": [*TINY, "model.length=8", "model.target_length=8", "model.layers=1", "model.head_width=8"],
+    "t5_tiny": [*TINY, "model.length=8", "model.target_length=8", "model.layers=2", "model.head_width=8"],
     "diffusion_tiny": ["model.width=8", "model.levels=1", "model.heads=2", "model.text_width=8", f"batch_size={BATCH}"],
     "vae_tiny": ["model.feed_forward=16", "model.latent=4", f"batch_size={BATCH}"],
 }

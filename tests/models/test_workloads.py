@@ -28,7 +28,8 @@ def test_each_token_is_weighted_over_the_experts_that_have_a_place_for_it() -> N
     shares, used = moe.assign(logits, chosen=2, places=16)
     np.testing.assert_allclose(shares.sum(axis=(2, 3)), 1.0, rtol=1e-5)
     assert ((shares > 0).sum(axis=1) <= 1).all()  # one token per place
-    assert float(used) >= 0.9
+    assert used.shape == (3,)
+    assert (used >= 0.9).all()
     few, _ = moe.assign(logits, chosen=2, places=2)
     assert (((few > 0).sum(axis=(1, 3))) <= 2).all()
     assert float(few.sum()) < float(shares.sum())
@@ -43,8 +44,8 @@ def test_a_later_token_never_takes_an_earlier_ones_place() -> None:
 
 def test_even_routing_has_an_unevenness_of_one() -> None:
     logits = 50 * jax.nn.one_hot(jnp.arange(16) % 4, 4)[None]
-    assert float(moe.assign(logits, chosen=1, places=4)[1]) == pytest.approx(1.0)
-    assert float(moe.assign(logits.at[..., 0].set(99.0), chosen=1, places=4)[1]) == pytest.approx(4.0)
+    both = jnp.concatenate([logits, logits.at[..., 0].set(99.0)])
+    assert moe.assign(both, chosen=1, places=4)[1].tolist() == pytest.approx([1.0, 4.0])
 
 
 def test_near_distances_have_buckets_of_their_own_and_both_directions_differ() -> None:

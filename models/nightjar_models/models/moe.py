@@ -44,8 +44,8 @@ class MoE(nnx.Module):
     def __call__(self, tokens: Int[Array, "B T"]) -> tuple[Float[Array, "B T V"], Float[Array, ""]]:
         """Logits of the byte after each position, and the unevenness: 1 where all experts are used alike."""
         x = self.token_embedding[...][tokens]
-        x, uneven = run_layers(self.blocks, (x, jnp.zeros(())), compute=self.compute)
-        return rms_norm(x, self.norm[...], self.compute.norm) @ self.unembedding[...], uneven / self.layers
+        x, uneven = run_layers(self.blocks, (x, jnp.zeros(len(x))), compute=self.compute)
+        return rms_norm(x, self.norm[...], self.compute.norm) @ self.unembedding[...], uneven.mean() / self.layers
 
 
 class Block(nnx.Module):
@@ -63,9 +63,9 @@ class Block(nnx.Module):
         self.w_out = parameter(rngs, (E, F, D), ("experts", "feed_forward", "width"), deviation=residual * F**-0.5)
 
     def __call__(
-        self, carry: tuple[Float[Array, "B T D"], Float[Array, ""]]
-    ) -> tuple[Float[Array, "B T D"], Float[Array, ""]]:
-        """One layer of the stack; adds this layer's unevenness to that of the layers before."""
+        self, carry: tuple[Float[Array, "B T D"], Float[Array, " B"]]
+    ) -> tuple[Float[Array, "B T D"], Float[Array, " B"]]:
+        """One layer of the stack; adds this layer's unevenness on each example to that of the layers before."""
         x, uneven = carry
         x = x + self.attention(x)
         h = rms_norm(x, self.norm[...], self.norm_how).reshape(-1, self.stretch, x.shape[-1])
@@ -74,7 +74,7 @@ class Block(nnx.Module):
         gate = jax.nn.silu(jnp.einsum("encd,edf->encf", sent, self.w_gate[...]))
         done = jnp.einsum("encf,efd->encd", gate * jnp.einsum("encd,edf->encf", sent, self.w_in[...]), self.w_out[...])
         added = jnp.einsum("nlec,encd->nld", shares.astype(h.dtype), done)
-        return x + added.reshape(x.shape), uneven + used
+        return x + added.reshape(x.shape), uneven + used.reshape(len(x), -1).mean(axis=1)
 
 
 def count_places(config: MoEConfig) -> int:
@@ -82,7 +82,9 @@ def count_places(config: MoEConfig) -> int:
     return math.ceil(config.capacity * config.routing_length * config.chosen / config.experts)
 
 
-def assign(logits: Float[Array, "N L E"], chosen: int, places: int) -> tuple[Float[Array, "N L E C"], Float[Array, ""]]:
+def assign(
+    logits: Float[Array, "N L E"], chosen: int, places: int
+) -> tuple[Float[Array, "N L E C"], Float[Array, " N"]]:
     """Who works on which token, at which of its places, and with what weight.
 
     Args:
@@ -91,8 +93,8 @@ def assign(logits: Float[Array, "N L E"], chosen: int, places: int) -> tuple[Flo
         places: how many tokens of a stretch an expert takes; the earliest ones get them, the others pass it by.
 
     Returns:
-        weights, zero but for the chosen experts' places; and `E * sum(share of tokens * mean probability)` over the
-        experts, 1 where both are even.
+        weights, zero but for the chosen experts' places; and of each stretch `E * sum(share of tokens * mean
+        probability)` over the experts, 1 where both are even.
     """
     count = logits.shape[-1]
     probability = jax.nn.softmax(logits, axis=-1)
@@ -105,7 +107,7 @@ def assign(logits: Float[Array, "N L E"], chosen: int, places: int) -> tuple[Flo
         (before * wanted).sum(axis=-1).astype(jnp.int32), places
     )  # N L chosen C; zeros where all places are taken
     shares = jnp.einsum("nlk,nlke,nlkc->nlec", weights, wanted, place)
-    even = (wanted.mean(axis=(1, 2)) * probability.mean(axis=1)).sum(axis=-1).mean()
+    even = (wanted.mean(axis=(1, 2)) * probability.mean(axis=1)).sum(axis=-1)
     return shares, count * even
 
 

@@ -44,13 +44,14 @@ def stack_layers(blocks: Sequence[nnx.Module], compute: Compute) -> Any:
     return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, stacked, strict=True))))
 
 
-def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
-    """Each block in turn, called with what the one before returned, and with `shared`.
+def run_layers(blocks: Any, carry: Any, *shared: Any, constant: tuple[Any, ...] = (), compute: Compute) -> Any:
+    """Each block in turn, called with what the one before returned, with `shared` and with `constant`.
 
     Args:
         blocks: what `stack_layers` made.
         carry: the first block's argument, an array or a tree of them; examples come first in each.
-        shared: further arguments, the same for each block.
+        shared: further arguments, the same for each block; examples come first in each.
+        constant: arguments behind those, the same for each block and each example.
         compute: the one given to `stack_layers`.
 
     Raises:
@@ -64,21 +65,21 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, compute: Compute) -> Any:
     if not compute.scan_layers:
         for number, block in enumerate(blocks):
             with jax.named_scope(f"{LAYERS}.{number}"):
-                carry = checkpointed(block, compute)(carry, *shared)
+                carry = checkpointed(block, compute)(carry, *shared, *constant)
         return carry
     graph, state = nnx.split(blocks)
 
-    def through(own: Any, carry: Any, shared: Any) -> Any:
+    def through(own: Any, carry: Any, others: tuple[Any, ...]) -> Any:
         def step(carry: Any, layer: Any) -> tuple[Any, None]:
-            carry = checkpointed(nnx.merge(graph, layer), compute)(carry, *shared)
+            carry = checkpointed(nnx.merge(graph, layer), compute)(carry, *others)
             return jax.tree.map(keep_batch_split, carry), None
 
         return jax.lax.scan(step, carry, own)[0]
 
     with jax.named_scope(LAYERS):
         if mesh is None or stages == 1:
-            return through(state, carry, shared)
-        return run_pipeline(through, state, carry, shared, mesh=mesh, microbatches=compute.microbatches)
+            return through(state, carry, (*shared, *constant))
+        return run_pipeline(through, state, carry, shared, constant, mesh=mesh, microbatches=compute.microbatches)
 
 
 def checkpointed(block: Any, compute: Compute) -> Callable[..., Any]:

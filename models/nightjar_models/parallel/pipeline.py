@@ -27,10 +27,11 @@ keep_microbatches_split = partial(keep_batch_split, axis=1)  # [microbatch, exam
 
 
 def run_pipeline(
-    stage: Callable[[Any, Any, Any], Any],
+    stage: Callable[[Any, Any, tuple[Any, ...]], Any],
     parameters: Any,
     carry: Any,
-    shared: Any = (),
+    shared: tuple[Any, ...] = (),
+    constant: tuple[Any, ...] = (),
     *,
     mesh: Mesh,
     microbatches: int,
@@ -38,11 +39,12 @@ def run_pipeline(
     """Sends a batch through all stages.
 
     Args:
-        stage: a stage's own parameters, a microbatch of `carry` and of `shared` to what the next stage gets; of the
-            same shapes as `carry`.
+        stage: a stage's own parameters, a microbatch of `carry` and one of `shared` with `constant` behind it, to what
+            the next stage gets; of the same shapes as `carry`.
         parameters: arrays whose first axis counts the layers, a multiple of the mesh's pipeline.
         carry: arrays with a leading axis of examples.
         shared: arrays with a leading axis of examples, that every stage reads.
+        constant: arrays without examples, that every stage reads.
         mesh: has the axis `pipeline`; how its other axes split the arguments is left to the compiler.
         microbatches: into how many parts the batch is cut; more of them idle less.
 
@@ -62,7 +64,7 @@ def run_pipeline(
     if examples % microbatches:
         raise InputError(f"batch_size: expected a multiple of compute.microbatches ({microbatches}), found {examples}.")
 
-    def run(own: Any, carry: Any, shared: Any) -> Any:
+    def run(own: Any, carry: Any, shared: Any, constant: Any) -> Any:
         here = jax.lax.axis_index(AXIS)
 
         def tick(state: tuple[Any, Any], time: Array) -> tuple[tuple[Any, Any], None]:
@@ -70,7 +72,7 @@ def run_pipeline(
             number = jnp.clip(time - here, 0, microbatches - 1)  # outside of these bounds the stage idles
             first = _take(carry, jnp.minimum(time, microbatches - 1))
             held = jax.tree.map(lambda new, old: keep_batch_split(jnp.where(here == 0, new, old)), first, held)
-            made = stage(own, held, _take(shared, number))
+            made = stage(own, held, (*_take(shared, number), *constant))
             fresh = (here == stages - 1) & (time >= here)
             done = jax.tree.map(lambda all_, one: all_.at[number].set(jnp.where(fresh, one, all_[number])), done, made)
             onwards = [(i, i + 1) for i in range(stages - 1)]
@@ -84,12 +86,12 @@ def run_pipeline(
     sharded = jax.shard_map(
         run,
         mesh=mesh,
-        in_specs=(by_layer, everywhere, everywhere),
+        in_specs=(by_layer, everywhere, everywhere, everywhere),
         out_specs=everywhere,
         axis_names={AXIS},
         check_vma=False,
     )
-    made = _join(sharded(parameters, _cut(carry, microbatches), _cut(shared, microbatches)))
+    made = _join(sharded(parameters, _cut(carry, microbatches), _cut(shared, microbatches), constant))
     return jax.tree.map(partial(keep_batch_split, over=(*BATCH, AXIS)), made)  # each stage goes on with its share
 
 
