@@ -97,18 +97,20 @@ def pack(
         return packer.pack(tags)
 
 
-def other_jax(checkout: Path, flavor: str, version: str) -> None:
+def other_jax(checkout: Path, flavor: str, version: str, free: Sequence[str] = ()) -> None:
     """Rewrites the lock of the jax image in a workshop: another JAX, and every other package as it is locked.
 
     Args:
         checkout: a workshop.
         flavor: whose lock.
         version: of jax, jaxlib and the plugins.
+        free: packages that may be of another version too, where the locked one refuses this JAX.
     """
     lock = checkout / "docker/locks" / f"jax-{flavor}.txt"
     kept = [line.rstrip(" \\") for line in lock.read_text().splitlines() if line[:1].isalnum()]
     constraints = checkout / "constraints.txt"
-    constraints.write_text("".join(f"{line}\n" for line in kept if not FAMILY.fullmatch(line.partition("==")[0])))
+    kept = [line for line in kept if not FAMILY.fullmatch(name := line.partition("==")[0]) and name not in free]
+    constraints.write_text("".join(f"{line}\n" for line in kept))
     wanted = checkout / "wanted.in"
     wanted.write_text(f"-r {checkout}/docker/locks/jax-{flavor}.in\njax=={version}\njaxlib=={version}\n")
     argv = ["uv", "pip", "compile", "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-annotate"]
