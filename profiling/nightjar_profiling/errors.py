@@ -4,7 +4,7 @@ ProfilingError              3, a tool or machine failed
 ├── InputError              2, bad usage or file: says the file, the value, what was expected
 │   └── SchemaError         2, a file of a newer or foreign schema
 ├── ToolError               3, another program is missing or failed
-├── CaptureError            3, the program could not be started, or was killed before it left a trace
+├── CaptureError            3, the profiler is missing, or a program that ended well was not traced
 └── NotAttributableError    4, nothing was recorded that could be attributed
 """
 
@@ -47,7 +47,7 @@ class ToolError(ProfilingError):
 
 
 class CaptureError(ProfilingError):
-    """The program could not be started, or ended before it left a trace."""
+    """The profiler is missing, or a program was not traced; where the program itself failed, its code is the answer."""
 
 
 class NotAttributableError(ProfilingError):

@@ -103,8 +103,9 @@ def test_a_failing_program_keeps_its_exit_code_and_what_was_captured(
         ("import jax", ("--steps", "1:2"), 4, "has no jax.profiler.StepTraceAnnotation"),
         ("import jax", (), 4, "never used a device"),
         ("print(1)", (), 4, "never imported jax.profiler"),
-        ("import os; os.kill(os.getpid(), 9)", (), 3, "was ended by SIGKILL before it left a trace"),
-        (f"{STEPS}\nimport os; os.kill(os.getpid(), 9)", (), 3, "SIGKILL"),
+        ("import os; os.kill(os.getpid(), 9)", (), 137, "was ended by SIGKILL before it left a trace"),
+        (f"{STEPS}\nimport os; os.kill(os.getpid(), 9)", (), 137, "SIGKILL"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGABRT)", (), 134, "was ended by SIGABRT"),
         ("raise SystemExit(5)", (), 5, "ended with exit code 5 before anything was traced"),
     ],
 )
@@ -122,7 +123,7 @@ def test_a_killed_program_keeps_what_was_captured_before(run_command: Run, varia
     done = run_command("capture", "--steps", "1:1", "--", sys.executable, "-c", program, **variables)
     assert done.stdout.splitlines()[-1].endswith("report.html")
     assert "The program failed (SIGKILL)" in done.stderr
-    assert done.returncode == 3
+    assert done.returncode == 128 + 9
 
 
 def test_a_trace_that_does_not_start_leaves_the_program_alone(run_command: Run, variables: dict[str, str]) -> None:

@@ -120,6 +120,15 @@ def explain_nothing(
     return NotAttributableError(f"{what} never used a device of JAX.")
 
 
+def shell_code(exit_code: int) -> int:
+    """The exit code by which a shell tells how a program ended: its own, or 128 and the number of the signal.
+
+    >>> shell_code(7), shell_code(-9)
+    (7, 137)
+    """
+    return exit_code if exit_code >= 0 else 128 - exit_code
+
+
 def name_end(exit_code: int) -> str:
     """`exit code 1`, or the name of the signal.
 

@@ -13,7 +13,7 @@ import typer
 
 from nightjar_profiling.capture.backends import Backend
 from nightjar_profiling.commands.report import check_attributed, show
-from nightjar_profiling.errors import CaptureError, InputError, ProfilingError
+from nightjar_profiling.errors import InputError, ProfilingError
 
 
 def capture(
@@ -58,7 +58,8 @@ def capture(
 ) -> None:
     """Runs a program under the profiler, and maps its device time to Python lines.
 
-    The program's output and exit code are its own; the last line of stdout is the path of the report.
+    The program's output and exit code are its own (128 + N where signal N ended it, as a shell says it); the last line
+    of stdout is the path of the report.
 
     Example: nightjar-profiling capture --steps 3:5 -- python train.py
     """
@@ -95,14 +96,14 @@ def capture(
 
         profile = ingest(folder, manifest, copy_sources=True)
     except ProfilingError as error:
-        if exit_code <= 0:
+        if exit_code == 0:
             raise
         say(str(error))  # the program's own failure is the answer
-        raise typer.Exit(exit_code) from None
+        raise typer.Exit(session.shell_code(exit_code)) from None
     finish_folder(folder)
     show(profile, folder, as_json=as_json)
     if exit_code:
-        raise typer.Exit(exit_code if exit_code > 0 else CaptureError.exit_code)
+        raise typer.Exit(session.shell_code(exit_code))
     check_attributed(profile)
 
 
