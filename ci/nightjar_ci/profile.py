@@ -46,6 +46,7 @@ class Profile(_Strict):
     inferred_fraction: float
     unattributed_fraction: float
     user_fraction: float
+    library_fraction: float | None = None  # captures of older versions do not say it
     hot_lines: tuple[HotLine, ...]
     categories: dict[str, int]
     flamegraph: str | None

@@ -64,6 +64,7 @@ class Profile:
     inferred_fraction: float
     unattributed_fraction: float
     user_fraction: float
+    library_fraction: float
     hot_lines: tuple[HotLine, ...]
     categories: dict[str, int]
     flamegraph: str | None
@@ -176,6 +177,7 @@ def make_profile(
         inferred_fraction=time.fraction(inferred_ns),
         unattributed_fraction=time.fraction(time.total_ns - direct_ns - inferred_ns),
         user_fraction=time.fraction(user_ns),
+        library_fraction=time.fraction(direct_ns + inferred_ns - user_ns),
         hot_lines=tuple(hot_lines[:HOT_LINES]),
         categories=dict(sorted(time.by_category.items(), key=lambda item: (-item[1], item[0]))),
         flamegraph=flamegraph,

@@ -53,7 +53,7 @@ def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
 
 
 def explained(profile: dict[str, Any], *, bar: bool) -> Text:
-    """Shares in your code, direct, inferred and without a stack, in words and as a bar."""
+    """Shares in your code, in library code alone, direct, inferred and without a stack, in words and as a bar."""
     shares = [profile[f"{name}_fraction"] for name in ("direct", "inferred", "unattributed")]
     text = Text()
     left = BAR if bar else 0
@@ -62,6 +62,8 @@ def explained(profile: dict[str, Any], *, bar: bool) -> Text:
         text.append(mark * cells, style=style)
         left -= cells
     text.append(f"{'  ' if bar else ''}{profile['user_fraction']:.1%} in your code", style="bold")
+    if (library := profile.get("library_fraction")) is not None:  # profiles of older versions do not say it
+        text.append(f", {library:.1%} in library code")
     for share, name in zip(shares, ("direct", "inferred", "without a stack"), strict=True):
         text.append(f", {share:.1%} {name}")
     return text

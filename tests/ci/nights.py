@@ -194,6 +194,7 @@ def leave_capture(folder: Path, job: str, **changes: Any) -> None:
         "inferred_fraction": 0.06,
         "unattributed_fraction": 0.04,
         "user_fraction": 0.95,
+        "library_fraction": 0.01,
         "hot_lines": [
             {
                 "file": "/src/gpt.py",

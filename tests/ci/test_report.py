@@ -107,6 +107,13 @@ class Text(HTMLParser):
         self.text += "" if self._skip else data
 
 
+def test_a_profile_says_whose_code_the_time_is_where_it_knows(tmp_path: Path) -> None:
+    assert "in library code alone" in Text(render_html(profile_night(tmp_path / "new"))).text
+    page = Text(render_html(profile_night(tmp_path / "old", library_fraction=None)))
+    assert "in your lines" in page.text
+    assert "in library code alone" not in page.text
+
+
 def test_the_page_names_the_answer_the_verdicts_and_the_environment(tmp_path: Path) -> None:
     page = Text(render_html(contents(tmp_path, good_runs())))
     assert "no regression found, but at least one judge cannot tell" in page.text  # facts have no baseline here

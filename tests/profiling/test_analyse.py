@@ -12,7 +12,7 @@ from nightjar_profiling.ingest import make_tables
 from nightjar_profiling.readers.xplane import read_raw
 from nightjar_profiling.tables import Tables, read_tables, write_tables
 from nightjar_profiling.usercode import user_code_test
-from tests.profiling.builders import TraceBuilder, training_trace
+from tests.profiling.builders import Hlo, TraceBuilder, hlo_proto, training_trace
 
 
 def tables_of(builder: TraceBuilder, folder: Path) -> Tables:
@@ -41,6 +41,17 @@ def test_the_documented_example_a_step_of_100_ns(tmp_path: Path) -> None:
 def test_further_user_code_moves_the_user_line_inward(tmp_path: Path) -> None:
     profile = profile_of(tables_of(training_trace(), tmp_path), "flax")
     assert [(line.function, line.self_ns) for line in profile.hot_lines] == [("Linear.__call__", 98), ("loss", 2)]
+
+
+def test_time_is_the_users_a_librarys_or_nobodys(tmp_path: Path) -> None:
+    library = Hlo("dot.1", frame=5)  # a stack of its own, of which no line is the user's
+    proto = hlo_proto({"entry": [library, Hlo("add.1", frame=2), Hlo("copy.1")]})
+    index = proto.hlo_module.stack_frame_index
+    index.stack_frames.add(file_location_id=3)
+    trace = TraceBuilder().hlo(7, proto).thunk("dot.1", 0, 50).thunk("add.1", 50, 20).thunk("copy.1", 70, 30)
+    profile = profile_of(tables_of(trace, tmp_path))
+    assert (profile.user_fraction, profile.library_fraction, profile.unattributed_fraction) == (0.2, 0.5, 0.3)
+    assert profile_of(tables_of(trace, tmp_path), "flax").library_fraction == 0.0
 
 
 def test_without_hlo_everything_is_unattributed(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_summary_prints_the_shares_and_the_lines(run_command: Run, tmp_path: Pat
     make_capture(tmp_path / "capture", training_trace())
     lines = run_command("summary").stdout.splitlines()
     assert lines[0] == "0.000 ms of device time in steps 1 to 2, 4 ops on 1 device"
-    assert lines[1] == "100.0% in your code, 92.0% direct, 8.0% inferred, 0.0% without a stack"
+    assert lines[1] == "100.0% in your code, 0.0% in library code, 92.0% direct, 8.0% inferred, 0.0% without a stack"
     assert lines[-1].split()[:3] == ["0.000", "100.0%", "train.py:4"]
 
 

@@ -19,7 +19,8 @@ PROFILE: dict[str, Any] = {
     "direct_fraction": 0.75,
     "inferred_fraction": 0.0,
     "unattributed_fraction": 0.25,
-    "user_fraction": 0.75,
+    "user_fraction": 0.5,
+    "library_fraction": 0.25,
     "hot_lines": [{"file": "/me/gpt.py", "line": 7, "source": "x @ w[a]", "self_ns": 1_500_000, "fraction": 0.75}],
     "categories": {"dot": 1_500_000},
     "warnings": ["no HLO for jit_f"],
@@ -41,7 +42,7 @@ def test_the_summary_says_where_the_time_goes(tmp_path: Path) -> None:
     headline, warning, shares, _, _, category, _, _, line = ended.stdout.splitlines()
     assert headline == "2.000 ms of device time in steps 3 to 5"
     assert warning == "warning: no HLO for jit_f"
-    assert shares == "75.0% in your code, 75.0% direct, 0.0% inferred, 25.0% without a stack"
+    assert shares == "50.0% in your code, 25.0% in library code, 75.0% direct, 0.0% inferred, 25.0% without a stack"
     assert category.split() == ["1.500", "75.0%", "dot"]
     assert line.split() == ["1.500", "75.0%", "gpt.py:7", "x", "@", "w[a]"]
 
