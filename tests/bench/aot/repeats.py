@@ -1,4 +1,4 @@
-"""Are facts bit-equal where nothing changed? Over five processes, and over two machines.
+"""Are facts bit-equal where nothing changed? Of three programs, over five processes, and over two machines.
 
 The repeats on this machine differ in host name, HOME, number of cores and path of the checkout. The second machine is
 a container of the ground floor of our images (`docker/ground-floor.sh`: Debian, made where it is missing): another
@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,30 +21,40 @@ from tests.bench.aot.faults import BASE
 from tests.bench.table import Row
 
 REPEATS = 5
+FEW = ("--set", "model.layers=2")
+PROGRAMS = {  # layers that are scanned, layers that are not, and experts
+    "llama": BASE,
+    "vit": ("vit_b16", "--target", "b200x8", "--mesh", "dp8", *FEW, "--xla", "xla_gpu_enable_triton_gemm=false"),
+    "moe": ("moe_8x7b", "--target", "a100x8", "--mesh", "fsdp2.ep4", *FEW),
+}
 PACKAGES = "/srv/packages/lib/site-packages"  # lines of libraries are told by this name
 
 
 def measure(quick: bool, folder: Path) -> list[Row]:
-    """Rows: how many of the repeats, and of the facts of another machine, differ from the first."""
-    python, count = find_python(None), 2 if quick else REPEATS
-    calls = [partial(compile_one, python, BASE, folder / "plain")]
-    calls += [partial(compile_elsewhere, python, folder, number) for number in range(1, count)]
-    if tag := find_ground_floor():
-        calls.append(partial(compile_in_container, python, tag, folder / "container"))
+    """Rows: how many of the repeats, and of the facts of another machine, differ from the first; by program."""
+    python, tag = find_python(None), find_ground_floor()
+    return [row for name in list(PROGRAMS)[: 1 if quick else None] for row in repeat(name, python, tag, quick, folder)]
+
+
+def repeat(name: str, python: Path, tag: str | None, quick: bool, folder: Path) -> Iterator[Row]:
+    """The rows of one program."""
+    program, folder, count = PROGRAMS[name], folder / name, 2 if quick else REPEATS
+    calls = [partial(compile_one, python, program, folder / "plain")]
+    calls += [partial(compile_elsewhere, python, program, folder, number) for number in range(1, count)]
+    if tag is not None:
+        calls.append(partial(compile_in_container, python, program, tag, folder / "container"))
     made = run_two_at_a_time(calls)
     for number, one in enumerate(made):
         if one.record is None:
-            raise SystemExit(f"repeat {number} does not compile: {one.said}")
+            raise SystemExit(f"repeat {number} of {name} does not compile: {one.said}")
     facts = [one.record.facts for one in made if one.record is not None]
     here = sum(one != facts[0] for one in facts[:count])
     other = float(facts[count] != facts[0]) if tag else float("nan")
-    return [
-        Row(name=f"facts that differ from the first of {count}", ours=here, goal=0, unit="repeats"),
-        Row(name="facts that differ on a second machine", ours=other, goal=0, unit="machines"),
-    ]
+    yield Row(name=f"{name}: facts that differ from the first of {count}", ours=here, goal=0, unit="repeats")
+    yield Row(name=f"{name}: facts that differ on a second machine", ours=other, goal=0, unit="machines")
 
 
-def compile_elsewhere(python: Path, folder: Path, number: int) -> Compiled:
+def compile_elsewhere(python: Path, program: Sequence[str], folder: Path, number: int) -> Compiled:
     """With another host name (as root), HOME, cores and path of the checkout."""
     home, checkout = folder / f"home{number}", folder / f"checkout{number}"
     home.mkdir(parents=True, exist_ok=True)
@@ -53,7 +64,7 @@ def compile_elsewhere(python: Path, folder: Path, number: int) -> Compiled:
     if os.geteuid() == 0:
         before = ["unshare", "--uts", "sh", "-c", f'hostname other{number}; exec "$@"', "sh", *before]
     variables = {"HOME": str(home), "PYTHONPATH": str(checkout)}
-    return compile_one(python, BASE, folder / f"repeat{number}", before=before, variables=variables)
+    return compile_one(python, program, folder / f"repeat{number}", before=before, variables=variables)
 
 
 def find_ground_floor() -> str | None:
@@ -66,7 +77,7 @@ def find_ground_floor() -> str | None:
     return done.stdout.split()[-1]
 
 
-def compile_in_container(python: Path, tag: str, out: Path) -> Compiled:
+def compile_in_container(python: Path, program: Sequence[str], tag: str, out: Path) -> Compiled:
     """In a container: this Python and its packages, nothing else of this machine."""
     base = Path(os.path.realpath(python)).parents[1]
     [packages] = (python.parents[1] / "lib").glob("python*/site-packages")
@@ -75,4 +86,4 @@ def compile_in_container(python: Path, tag: str, out: Path) -> Compiled:
     argv = ["docker", "run", "--rm", "--network", "none", "--hostname", "elsewhere", "--cpuset-cpus", "0"]
     argv += [word for place, mounted in mounts.items() for word in ("--volume", f"{place}:{mounted}")]
     argv += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
-    return compile_one(base / "bin" / python.resolve().name, BASE, out, before=[*argv, tag], to=f"/out/{out.name}")
+    return compile_one(base / "bin" / python.resolve().name, program, out, before=[*argv, tag], to=f"/out/{out.name}")
