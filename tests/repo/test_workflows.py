@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import typer.main
+from packaging.markers import Marker
+from packaging.version import Version
 
 import noxfile
 from nightjar_ci.cli import COMMANDS, make_app
@@ -111,6 +114,7 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
     ]
     assert [name for name in named if name in wanted] == wanted
     assert {one.job for one in runner.done} == {
+        "pins",
         "images",
         "cpu/night",
         "aot/night",
@@ -128,9 +132,52 @@ def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> 
     stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
     runner = Runner(ROOT, stand_ins, {**CONTEXTS, "vars": variables}, shell)
     runner.run(read_workflow(ROOT / ".github" / "workflows" / "nightly.yml", ROOT))
-    assert {one.job for one in runner.done} == {"images", "cpu/night", "gpu/night", "page/pages"}
+    assert {one.job for one in runner.done} == {"pins", "images", "cpu/night", "gpu/night", "page/pages"}
     assert [words[-1] for words in shell.commands if "build" in words] == ["cpu", "cuda12"]
     assert ["ci/matrix/gpu.toml" in words for words in shell.commands if "run" in words] == [False, True]
+
+
+def test_images_and_every_night_without_an_image_take_the_pins_that_were_bumped_tonight(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    lock = checkout / "docker" / "locks" / "aot.txt"
+    lock.parent.mkdir(parents=True)
+    stand_ins, pins = StandIns(tmp_path, checkout), dict[str, str]()
+    stand_ins.artifacts.mkdir()
+    act = stand_ins.act
+
+    def check_out_or_act(uses: str, given: Mapping[str, Any]) -> str:
+        if uses == "actions/checkout":  # each job begins with what is committed
+            lock.write_text("committed")
+        return act(uses, given) if given.get("name") == "pins" else ""
+
+    def note_pins(command: str, env: Mapping[str, str]) -> int:
+        if " images bump" in command:
+            lock.write_text("of tonight")
+        elif " images build" in command or (" -- run " in command and not env["IMAGE"]):
+            pins[env.get("MATRIX") or env["FLAVOR"]] = lock.read_text()
+        return 0
+
+    stand_ins.act = check_out_or_act  # type: ignore[method-assign]
+    contexts = {**CONTEXTS, "vars": {"NIGHTJAR_SLURM_MATRIX": "slurm.toml"}}
+    Runner(ROOT, stand_ins, contexts, note_pins).run(read_workflow(ROOT / ".github/workflows/nightly.yml", ROOT))
+    assert pins.keys() >= {"cpu", "slurm.toml", "ci/matrix/nightly-aot.toml"}
+    assert set(pins.values()) == {"of tonight"}
+
+
+def test_programs_for_absent_gpus_are_compiled_by_the_newest_jax_of_their_lock() -> None:
+    job = next(one for one in read_workflow(ROOT / ".github/workflows/nightly.yml", ROOT).jobs if one.name == "aot")
+    assert job.inputs["python"] == read_default_python()
+    lock = (ROOT / job.inputs["environment"].removeprefix("uv:")).read_text()
+    found = re.findall(r"^(jax(?:lib|-cuda12-\w+)?)==(\S+)(?: ; ([^\\]+))? \\$", lock, re.MULTILINE)
+    here = {"python_full_version": f"{job.inputs['python']}.0"}
+    mine = [(name, version) for name, version, marker in found if not marker or Marker(marker).evaluate(here)]
+    newest = max((version for _, version, _ in found), key=Version)
+    assert sorted(mine) == [(name, newest) for name in ("jax", "jax-cuda12-pjrt", "jax-cuda12-plugin", "jaxlib")]
+
+
+def read_default_python() -> str:
+    """The Python of the images."""
+    return str(json.loads((ROOT / "docker" / "versions.json").read_text())["variable"]["DEFAULT_PYTHON"]["default"])
 
 
 def test_a_red_gate_is_bisected_and_reported_and_the_page_is_made_all_the_same(tmp_path: Path) -> None:
