@@ -30,6 +30,7 @@ from flax import nnx
 from nightjar_models.ahead import ptx
 from nightjar_models.ahead.groups import collective_kind, names_group
 from nightjar_models.ahead.module import Module, read_module
+from nightjar_models.ahead.refusal import HINT, is_untiled
 from nightjar_models.ahead.target import Cluster
 from nightjar_models.ahead.topology import find_devices
 from nightjar_models.config import TrainConfig
@@ -205,4 +206,4 @@ def _refused(error: Exception) -> CompilerError | InputError:
         return InputError(f"--xla: {text.splitlines()[0]}.", "names are those of XLA_FLAGS, without the dashes")
     raised = _RAISED.findall(text)  # by Python that the compiler called, in the middle of two tracebacks
     words = " ".join((raised[-1] if raised else text).split())[:_SAID]
-    return CompilerError(f"the compiler refuses the program: {words}")
+    return CompilerError(f"the compiler refuses the program: {words}", HINT if is_untiled(words) else None)

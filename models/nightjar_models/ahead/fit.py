@@ -11,16 +11,20 @@ that fits is taken for the fastest on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from nightjar_models.errors import InputError
+from nightjar_models.ahead.refusal import TRITON_PRODUCTS, is_untiled
+from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.mesh import MeshShape
 
 STATE_BYTES = 12  # of a parameter: itself and Adam's two moments, in float32
 REMATS = ("none", "dots_no_batch", "full")
 MOST_MICROBATCHES = 8
 MOST_DEVICES = 16_384  # sixteen times what was tried; a topology is made of each device
+Compiled = TypeVar("Compiled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,8 @@ class Measured:
         reserved_bytes: of each device; None where it was not compiled.
         step_s: estimated; the terms of it: compute_s of kernels that arithmetic bounds, memory_s that the device's
             memory does, nvlink_s and network_s of collectives, exposed_s of those what nothing hides.
-        problem: why there is nothing to tell, in words.
+        options: of the compiler, that the times and the memory are with.
+        problem: why there is nothing to tell, in words; hint: what may help.
     """
 
     candidate: Candidate
@@ -52,7 +57,9 @@ class Measured:
     nvlink_s: float | None = None
     network_s: float | None = None
     exposed_s: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     problem: str | None = None
+    hint: str | None = None
 
     def fits(self, device_bytes: int) -> bool:
         """Whether the step's memory is there."""
@@ -155,12 +162,43 @@ def search(
     return sorted(found, key=lambda one: (not one.fits(device_bytes), -one.rate))
 
 
-def render_plan(preset: str, candidate: Candidate) -> str:
-    """The command that trains so."""
-    settings = {
+def compile_tiled(compile_one: Callable[[Mapping[str, Any]], Compiled], options: dict[str, Any]) -> Compiled:
+    """Compiles; where XLA finds no tiles for a Triton product, once more without such products.
+
+    Args:
+        compile_one: options of the compiler to what it makes with them.
+        options: the user's; gets the option that was needed, so that whatever is compiled next has it too.
+
+    Raises:
+        CompilerError: the compiler refuses the program for another reason, or the user wants Triton's products.
+    """
+    try:
+        return compile_one(dict(options))
+    except CompilerError as error:
+        if not is_untiled(error.message) or TRITON_PRODUCTS in options:
+            raise
+    options[TRITON_PRODUCTS] = False
+    return compile_one(dict(options))
+
+
+def render_plan(preset: str, best: Measured, settings: Sequence[str] = ()) -> str:
+    """The command that trains so, as a shell takes it.
+
+    Args:
+        preset: what is trained.
+        best: how.
+        settings: the user's `KEY=VALUE`, with which it was compiled.
+    """
+    candidate = best.candidate
+    chosen: dict[str, object] = dict(setting.partition("=")[::2] for setting in settings)
+    chosen |= {
         "batch_size": candidate.batch_size,
         "compute.remat": candidate.remat,
         "compute.accumulate": candidate.microbatches,
     }
-    options = " ".join(f"--set {name}={value}" for name, value in settings.items())
-    return f"nightjar-models train {preset} --mesh {candidate.mesh} {options} --out OUT"
+    words = ["nightjar-models", "train", preset, "--mesh", str(candidate.mesh)]
+    for name, value in chosen.items():
+        words += ["--set", f"{name}={value}"]
+    plan = f"{shlex.join(words)} --out OUT"
+    flags = shlex.join(f"--{name}={str(value).lower()}" for name, value in best.options.items())
+    return f'XLA_FLAGS="$XLA_FLAGS {flags}" {plan}' if flags else plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +30,9 @@ def fit(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples per step over all devices, if not the preset's.")
     ] = None,
+    xla: Annotated[
+        list[str] | None, typer.Option("--xla", metavar="FLAG=VALUE", help="A compiler option; may be repeated.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
     ] = None,
@@ -45,9 +48,20 @@ def fit(
     than it has examples: there it is raised to one example for each, so compare examples per second (`rate`), by which
     lines are sorted.
 
+    Where XLA finds no tiles for a Triton product (vit_b16, t5_large), it goes on without such products, as with
+    --xla xla_gpu_enable_triton_gemm=false, and the plan says so.
+
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
-    from nightjar_models.ahead.fit import Candidate, Measured, list_meshes, parse_devices, render_plan, search
+    from nightjar_models.ahead.fit import (
+        Candidate,
+        Measured,
+        compile_tiled,
+        list_meshes,
+        parse_devices,
+        render_plan,
+        search,
+    )
     from nightjar_models.ahead.target import parse_cluster, read_target
     from nightjar_models.ahead.topology import prepare_process
 
@@ -59,11 +73,11 @@ def fit(
         parse_cluster(f"{target}x{count}")
     prepare_process()
 
-    from nightjar_models.ahead.compile import compile_step, count_parameters
+    from nightjar_models.ahead.compile import Compilation, compile_step, count_parameters, parse_options
     from nightjar_models.ahead.estimate import estimate_step
     from nightjar_models.ahead.memory import reserved_bytes
 
-    parameters = count_parameters(config)
+    parameters, options = count_parameters(config), parse_options(xla or [])
     answers: list[dict[str, Any]] = []
     for count in counts:
         cluster, left = parse_cluster(f"{target}x{count}"), [most]
@@ -73,14 +87,19 @@ def fit(
                 return Measured(candidate=candidate, problem=f"not tried: --most {most}")
             left[0] -= 1
             print(f"compiling {describe(candidate)}", file=sys.stderr, flush=True)
+
+            def compile_with(options: Mapping[str, Any]) -> Compilation:
+                return compile_step(configure(config, candidate), candidate.mesh, cluster, options)
+
             try:
-                made = compile_step(configure(config, candidate), candidate.mesh, cluster, {})
+                made = compile_tiled(compile_with, options)
             except (InputError, CompilerError) as error:
-                return Measured(candidate=candidate, problem=str(error))
+                return Measured(candidate=candidate, problem=error.message, hint=error.hint, options=dict(options))
             step = estimate_step(made.module, cluster)
             return Measured(
                 candidate=candidate,
                 reserved_bytes=reserved_bytes(made.module),
+                options=dict(options),
                 **{term: getattr(step, term) for term in TERMS},
             )
 
@@ -95,7 +114,7 @@ def fit(
         answers.append(
             {
                 "devices": count,
-                "plan": None if best is None else render_plan(preset, best.candidate),
+                "plan": None if best is None else render_plan(preset, best, settings or []),
                 "candidates": [
                     {
                         **dataclasses.asdict(one),
@@ -152,7 +171,8 @@ def summarize(document: dict[str, Any]) -> str:
             way = one["candidate"]
             row = f"{way['mesh']:20} {way['batch_size']:6} {way['microbatches']:5} {way['remat']:14}"
             if one["problem"] is not None:
-                rows.append(f"{row} {one['problem'][:120]}")
+                hint = f" Hint: {one['hint']}" if one["hint"] else ""
+                rows.append(f"{row} {one['problem'][:120]}{hint}")
                 continue
             times = [f"{one[term] * 1e3:.1f}" for term in TERMS]
             cells = _columns(["yes" if one["fits"] else "no", *times, f"{one['rate']:.1f}"])
