@@ -49,6 +49,7 @@ class Program:
         state: shapes, types and shardings of the state.
         batch: where a batch lies.
         parameter_count: how many numbers are learned.
+        names: of the parameters, in the order of the state.
         gradient: parameters and batch to loss and gradients, to be looked into when one is not finite.
         is_finite: whether all parameters are.
     """
@@ -59,6 +60,7 @@ class Program:
     state: State
     batch: NamedSharding
     parameter_count: int
+    names: tuple[str, ...]
     gradient: Callable[[list[Array], Batch], Any]
     is_finite: Callable[[list[Array]], Array]
 
@@ -90,12 +92,13 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     check_axes(config, mesh)
     graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
+    names = tuple(".".join(map(str, path)) for path in paths)
     shardings = [
-        parameter_sharding(mesh, ".".join(map(str, path)), variable.shape, variable.get_metadata("axes"))
-        for path, variable in zip(paths, variables, strict=True)
+        parameter_sharding(mesh, name, variable.shape, variable.get_metadata("axes"))
+        for name, variable in zip(names, variables, strict=True)
     ]
     axes = [variable.get_metadata("axes") for variable in variables]
-    optimizer = make_optimizer(config, [len(names) - (LAYERS in names) > 1 for names in axes])
+    optimizer = make_optimizer(config, [len(over) - (LAYERS in over) > 1 for over in axes])
     scalings = [isinstance(variable, Fp8Scaling) for variable in variables]
     replicated = split(mesh)
     dtype = DTYPES[config.compute.dtype]
@@ -150,6 +153,7 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         parameter_count=sum(
             parameter.size for parameter, is_scaling in zip(shapes.parameters, scalings, strict=True) if not is_scaling
         ),
+        names=names,
         gradient=gradient,
         is_finite=jax.jit(lambda parameters: jnp.array([jnp.isfinite(one).all() for one in parameters]).all()),
     )

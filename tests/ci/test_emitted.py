@@ -78,6 +78,14 @@ def test_a_change_is_named(after: Facts, said: str) -> None:
     assert any(said in sentence for sentence in sentences(facts(), after))
 
 
+def test_the_largest_new_value_is_an_argument_by_name_or_a_temporary_value_by_line() -> None:
+    held = {**BUFFER, "kind": "argument", "line": "", "op_name": "state.parameters[embedding]"}
+    before = facts(buffers=({**held, "bytes": 40 * GIB},))
+    after = facts(reserved_bytes=70 * GIB, buffers=({**held, "bytes": 40 * GIB}, BUFFER, {**held, "bytes": 9 * GIB}))
+    assert sentences(before, after)[0].endswith("the largest new value is 30.00 GiB of layers.py:70 attend")
+    assert sentences(after, facts(reserved_bytes=80 * GIB, buffers=(held,)))[0].endswith("state.parameters[embedding]")
+
+
 def test_an_fp8_product_that_fell_back_is_named_with_what_computes_it_now() -> None:
     before = facts({"cuBLASLt f8": work(10, GIB, 1e11)})
     after = facts({"cuBLASLt": work(30, 41 * GIB, 1.1e12)})

@@ -18,7 +18,7 @@ from nightjar_models.ahead import capture
 from nightjar_models.ahead.estimate import KERNEL_FLOOR_S, estimate_step, time_collective
 from nightjar_models.ahead.groups import names_group, read_group
 from nightjar_models.ahead.kernels import kernel_kind, tally_kernels, tally_messages
-from nightjar_models.ahead.memory import live_at_peak, reserved_bytes, top_buffers
+from nightjar_models.ahead.memory import INFERRED, live_at_peak, reserved_bytes, top_buffers
 from nightjar_models.ahead.module import Module, read_module
 from nightjar_models.ahead.record import fingerprint
 from nightjar_models.ahead.target import list_targets, parse_cluster, read_target
@@ -68,10 +68,33 @@ def test_messages_are_counted_as_nccl_tests_does(module: Module) -> None:
 
 
 def test_the_largest_value_at_the_peak_is_the_gradient_and_names_its_line(module: Module) -> None:
-    first = top_buffers(module, 1)[0]
+    first, temporary = top_buffers(module, 1)
+    assert temporary.kind == "temp"  # however small beside those that stay
     assert (first.kind, first.bytes) == ("output", LAYERS * WIDTH * WIDTH * 2)
     assert first.line.startswith("ahead_program.py:")
     assert sum(one.bytes for one in top_buffers(module, 1000)) <= reserved_bytes(module)
+
+
+def test_temporary_values_at_the_peak_fill_their_allocation_though_the_compiler_renumbered_it() -> None:
+    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    (trace,) = module.proto.buffer_assignment.heap_simulator_traces
+    trace.buffer_allocation_index += 90  # as in every larger program: the index of a time before the last merging
+    live = [one for one in top_buffers(module, 1000) if one.kind == "temp"]
+    (reserved,) = (one.size for one in module.proto.buffer_assignment.buffer_allocations if one.index == 7)
+    assert 0.98 * reserved < sum(one.bytes for one in live) <= reserved
+    assert len(live) > 10
+
+
+def test_a_value_without_a_line_has_that_of_the_nearest_that_uses_it_and_an_argument_its_name() -> None:
+    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    largest = next(one for one in top_buffers(module, 1) if one.kind == "temp")
+    assert largest.line and not largest.line.endswith(INFERRED)
+    made = next(one for one in module.instructions.values() if one.name == largest.instruction)
+    made.metadata.Clear()
+    again = next(one for one in top_buffers(module, 1) if one.kind == "temp")
+    assert again.line.startswith("ahead_program.py:") and again.line.endswith(INFERRED)
+    arguments = {one.op_name: one.line for one in top_buffers(module, 1000) if one.kind == "argument"}
+    assert arguments == {"weights": "", "x": ""}
 
 
 def test_a_step_is_no_shorter_than_either_stream_and_hides_no_more_than_there_is(module: Module) -> None:

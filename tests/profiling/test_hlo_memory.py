@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import lzma
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_profiling.protos import hlo_pb2
 from nightjar_profiling.readers.hlo_memory import ALLOCATED, FREED, SHARED, read_peak
 
+RECORDED = Path(__file__).parent.parent / "models" / "data" / "ahead_scan.hlo.pb.xz"
 Events = list[tuple[int, int, int]]
 
 
@@ -20,7 +24,7 @@ def assigned(sizes: dict[int, int], events: Events, size: int) -> hlo_pb2.HloPro
     allocation = proto.buffer_assignment.buffer_allocations.add(index=4, size=size)
     for number, bytes_ in sizes.items():
         allocation.assigned.add(logical_buffer_id=number, size=bytes_)
-    trace = proto.buffer_assignment.heap_simulator_traces.add(buffer_allocation_index=4)
+    trace = proto.buffer_assignment.heap_simulator_traces.add(buffer_allocation_index=2)  # XLA renumbers afterwards
     for kind, number, canonical in events:
         trace.events.add(kind=kind, buffer_id=number, share_with_canonical_id=canonical)
     return proto
@@ -46,6 +50,23 @@ def test_memory_that_no_value_explains_is_said_to_be_of_none() -> None:
 
 def test_a_program_without_buffer_assignment_has_no_buffers() -> None:
     assert read_peak(hlo_pb2.HloProto()) == ()
+
+
+def test_values_of_a_compiled_program_at_its_peak_fill_the_temporary_allocation() -> None:
+    proto = hlo_pb2.HloProto.FromString(lzma.decompress(RECORDED.read_bytes()))
+    (trace,) = proto.buffer_assignment.heap_simulator_traces
+    trace.buffer_allocation_index += 90  # the recorded program is too small to be renumbered
+    temps = [one for one in read_peak(proto) if one.kind == "temp"]
+    named = [one.size_bytes for one in temps if one.instruction is not None]
+    assert len(named) > 10
+    assert sum(named) > 0.98 * sum(one.size_bytes for one in temps)
+
+
+def test_each_trace_has_its_own_part_of_an_allocation_that_was_merged() -> None:
+    proto = assigned({1: 10, 2: 70}, [(ALLOCATED, 1, 0), (FREED, 1, 0)], size=80)
+    other = proto.buffer_assignment.heap_simulator_traces.add(buffer_allocation_index=3)
+    other.events.add(kind=ALLOCATED, buffer_id=2)
+    assert peak(proto) == {"v1": 10, "v2": 70}
 
 
 def test_parameters_and_constants_are_live_for_the_whole_run() -> None:

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from nightjar_ci.judges.fact_changes import changed
 from nightjar_ci.judges.finding import count, percent
 from nightjar_ci.policy import FactsPolicy
-from nightjar_ci.record import Ahead, Facts, Work
+from nightjar_ci.record import Ahead, Buffer, Facts, Work
 
 _NONE = Work(count=0, runs=0, bytes=0, flops=0.0)
 _ATTENTION = ("cuDNN attention", "cuDNN attention backward")
@@ -183,13 +183,19 @@ def _memory(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[Meaning]:
     covers = ("ahead.reserved_bytes", "memory.temp_bytes", "memory.peak_bytes")
     if abs(more) > limit:
         text = f"peak memory {percent(more)}: {_mib(old.reserved_bytes)} -> {_mib(new.reserved_bytes)}"
-        known = {(buffer.line, buffer.bytes) for buffer in old.buffers}
-        largest = next((one for one in new.buffers if (one.line, one.bytes) not in known), None)
-        if more > 0 and largest is not None:
-            text += f"; the largest new value is {_mib(largest.bytes)} of {largest.line or largest.instruction}"
+        known = {(_place(buffer), buffer.bytes) for buffer in old.buffers}
+        unknown = [one for one in new.buffers if (_place(one), one.bytes) not in known]
+        if more > 0 and unknown:
+            largest = max(unknown, key=lambda one: one.bytes)
+            text += f"; the largest new value is {_mib(largest.bytes)} of {_place(largest)}"
         yield Meaning(text, covers)
     if old.reserved_bytes <= old.device_bytes and new.reserved_bytes > new.device_bytes:
         yield Meaning(f"it no longer fits into the {_mib(new.device_bytes)} of a device", covers)
+
+
+def _place(buffer: Buffer) -> str:
+    """Where a value is from: its line, else the name of an argument."""
+    return buffer.line or buffer.op_name or buffer.instruction
 
 
 def _code(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[Meaning]:

@@ -58,6 +58,7 @@ class Compilation:
         memory: as `facts.read_memory` reads it.
         code_bytes: of PTX text.
         spill_bytes: None where there is no ptxas.
+        parameter_names: in the order of the state that the step takes.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
         lints: what the compiler's log says and a person should read.
@@ -69,6 +70,7 @@ class Compilation:
     code_bytes: int
     spill_bytes: int | None
     parameter_count: int
+    parameter_names: tuple[str, ...]
     lower_s: float
     compile_s: float
     compile_cpu_s: float
@@ -126,6 +128,7 @@ def compile_step(
             code_bytes=sum(path.stat().st_size for path in texts),
             spill_bytes=None if ptxas is None else ptx.count_spills(texts, cluster.target.compute_capability, ptxas),
             parameter_count=program.parameter_count,
+            parameter_names=program.names,
             lower_s=lower_s,
             compile_s=compile_s,
             compile_cpu_s=compile_cpu_s,

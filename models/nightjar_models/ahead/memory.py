@@ -2,13 +2,15 @@
 
 In: a `Module` with the compiler's buffer assignment. Out: what a step reserves, and the values that lie in memory at
 its peak, largest first. Temporary values share one allocation; the compiler's trace of it says when each comes and
-goes, and those of its fullest moment are named.
+goes, and those of its fullest moment are named. An argument has no line; it has the name that the step gives it.
 
 Source: openxla/xla, xla/service/hlo.proto (BufferAssignmentProto, HeapSimulatorTrace)
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +18,9 @@ from typing import Any
 
 from nightjar_models.ahead.module import Module
 
+TEMP = "temp"
+INFERRED = ", inferred"
+_LEARNED = re.compile(r"(?P<owner>state\..*\b(?:parameters|mu|nu))\[(?P<number>\d+)\]")
 _FREED, _SHARED = 1, 2  # HeapSimulatorTrace.Event.Kind; 0 allocates
 
 
@@ -26,8 +31,9 @@ class Buffer:
     Attributes:
         instruction: that makes it.
         kind: argument, constant, output or temp.
-        line: the Python line, or empty.
-        op_name: JAX's name of the operation, with its scopes.
+        line: the Python line; where the compiler noted none, that of a value next to it, followed by `INFERRED`.
+        op_name: JAX's name of the operation with its scopes; of an argument its own, such as
+            `state.optimizer[1][0].nu[layers.mlp.up]`.
     """
 
     instruction: str
@@ -42,40 +48,77 @@ def reserved_bytes(module: Module) -> int:
     return sum(one.size for one in module.proto.buffer_assignment.buffer_allocations if not one.is_thread_local)
 
 
-def top_buffers(module: Module, count: int) -> list[Buffer]:
-    """The largest values that are in memory at the peak."""
+def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> list[Buffer]:
+    """The largest values that are in memory at the peak, largest first.
+
+    Args:
+        module: with a buffer assignment.
+        count: of those that stay for the whole step, and again of the temporary ones: neither hides the other.
+        parameters: names of the model's parameters, in the order of the state that the step takes.
+    """
     assignment = module.proto.buffer_assignment
     buffers = {one.id: one for one in assignment.logical_buffers}
-    sizes = {number: one.size for number, one in buffers.items()}
-    traces: dict[int, list[Any]] = {}
-    for trace in assignment.heap_simulator_traces:
-        traces.setdefault(trace.buffer_allocation_index, []).extend(trace.events)
+    traces = find_traces(assignment)
     live: list[tuple[int, int, str]] = []
     for one in assignment.buffer_allocations:
         if one.is_thread_local:
             continue
         kind = _kind(one)
-        if kind == "temp" and one.index in traces:
-            live += [(size, number, kind) for number, size in live_at_peak(traces[one.index], sizes).items()]
+        if kind == TEMP and one.index in traces:
+            live += [(size, number, kind) for number, size in _live(traces[one.index], buffers).items()]
         elif one.assigned:  # one value fills it, or several one after the other
             largest = max(one.assigned, key=lambda part: (part.size, -part.logical_buffer_id))
             live.append((min(largest.size, one.size), largest.logical_buffer_id, kind))
-    names = {one.name: one for one in module.instructions.values()}
+    live.sort(key=lambda row: (-row[0], row[1]))
+    groups = ([row for row in live if (row[2] == TEMP) is temp][:count] for temp in (False, True))
+    named, users = {one.name: one for one in module.instructions.values()}, _users(module)
     found = []
-    for size, number, kind in sorted(live, key=lambda row: (-row[0], row[1]))[:count]:
+    for size, number, kind in sorted((row for group in groups for row in group), key=lambda row: (-row[0], row[1])):
         place = buffers[number].defined_at
-        instruction = module.instructions.get(place.instruction_id) or names.get(place.instruction_name)
-        line = None if instruction is None else module.line(instruction)
+        instruction = module.instructions.get(place.instruction_id) or named.get(place.instruction_name)
         found.append(
             Buffer(
                 instruction=instruction.name if instruction is not None else "",
                 kind=kind,
                 bytes=size,
-                line="" if line is None else str(line),
-                op_name="" if instruction is None else instruction.metadata.op_name,
+                line="" if instruction is None else _line(module, instruction, users),
+                op_name="" if instruction is None else name_parameter(instruction.metadata.op_name, parameters),
             )
         )
     return found
+
+
+def name_parameter(op_name: str, parameters: Sequence[str]) -> str:
+    """An argument with its parameter's name in place of its number.
+
+    >>> name_parameter("state.optimizer[1][0].nu[1]", ["embedding", "layers.mlp.up"])
+    'state.optimizer[1][0].nu[layers.mlp.up]'
+    """
+    found = _LEARNED.fullmatch(op_name)
+    if found is None or int(found["number"]) >= len(parameters):
+        return op_name
+    return f"{found['owner']}[{parameters[int(found['number'])]}]"
+
+
+def find_traces(assignment: Any) -> dict[int, list[Any]]:
+    """The traces of each allocation, by its index.
+
+    A trace names the allocation by the index that it had when the trace was made; the compiler merges and renumbers
+    allocations afterwards. The values of a trace tell: they are assigned to the allocation that it is of.
+    """
+    holders = {part.logical_buffer_id: one.index for one in assignment.buffer_allocations for part in one.assigned}
+    found: dict[int, list[Any]] = {}
+    for trace in assignment.heap_simulator_traces:
+        holder = next((holders[event.buffer_id] for event in trace.events if event.buffer_id in holders), None)
+        if holder is not None:
+            found.setdefault(holder, []).append(trace)
+    return found
+
+
+def _live(traces: Sequence[Any], buffers: Mapping[int, Any]) -> dict[int, int]:
+    """Of each trace, which has its own part of the allocation, the values at its fullest moment."""
+    sizes = {number: one.size for number, one in buffers.items()}
+    return {number: size for trace in traces for number, size in live_at_peak(trace.events, sizes).items()}
 
 
 def live_at_peak(events: Sequence[Any], sizes: Mapping[int, int]) -> dict[int, int]:
@@ -119,4 +162,31 @@ def _kind(allocation: Any) -> str:
         return "argument"
     if allocation.is_constant:
         return "constant"
-    return "output" if allocation.maybe_live_out else "temp"
+    return "output" if allocation.maybe_live_out else TEMP
+
+
+def _users(module: Module) -> Mapping[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for one in module.instructions.values():
+        for number in one.operand_ids:
+            found[number].append(one.id)
+    return found
+
+
+def _line(module: Module, instruction: Any, users: Mapping[int, list[int]]) -> str:
+    """The line of a value; without one that of the nearest that uses it, else of the nearest that it is made of."""
+    if (own := module.line(instruction)) is not None:
+        return str(own)
+    if instruction.opcode in ("parameter", "constant"):  # who uses it first says nothing of where it is from
+        return ""
+    for forward in (True, False):
+        waiting, seen = deque([instruction.id]), {instruction.id}
+        while waiting:
+            number = waiting.popleft()
+            beside = users.get(number, ()) if forward else module.instructions[number].operand_ids
+            for one in (module.instructions[number] for number in beside if number not in seen):
+                if (line := module.line(one)) is not None:
+                    return f"{line}{INFERRED}"
+                seen.add(one.id)
+                waiting.append(one.id)
+    return ""

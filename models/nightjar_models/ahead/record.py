@@ -20,7 +20,7 @@ from nightjar_models.ahead.target import Cluster
 from nightjar_models.facts import tally_module
 from nightjar_models.result import Sample
 
-TOP_BUFFERS = 12
+TOP_BUFFERS = 12  # that stay for the whole step, and as many temporary ones
 PROGRAM = "train_step"
 
 
@@ -40,7 +40,9 @@ def render_facts(compilation: Compilation, estimate: Estimate, cluster: Cluster)
             "messages": {
                 kind: dataclasses.asdict(work) for kind, work in tally_messages(module, cluster.devices).items()
             },
-            "buffers": [dataclasses.asdict(buffer) for buffer in top_buffers(module, TOP_BUFFERS)],
+            "buffers": [
+                dataclasses.asdict(buffer) for buffer in top_buffers(module, TOP_BUFFERS, compilation.parameter_names)
+            ],
             "reserved_bytes": reserved_bytes(module),
             "device_bytes": cluster.target.memory_bytes,
             "code_bytes": compilation.code_bytes,

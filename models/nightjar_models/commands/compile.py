@@ -17,6 +17,8 @@ from nightjar_models.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.result import Run, dump, prepare_folder, render_result, write_result
 
+SHOWN_BUFFERS = 4
+
 
 def compile_(
     preset: Annotated[str, typer.Argument(help="What to compile; `nightjar-models presets` lists them.")],
@@ -112,8 +114,12 @@ def summarize(document: dict[str, Any], path: Path) -> str:
     rows.append(
         f"memory {_mib(ahead['reserved_bytes']):.1f} MiB of {_mib(ahead['device_bytes']):.0f} ({share:.1%}, {fits})"
     )
-    for buffer in ahead["buffers"][:5]:
-        rows.append(f"  {_mib(buffer['bytes']):10.1f} MiB {buffer['kind']:9} {buffer['instruction']}  {buffer['line']}")
+    for temporary, title in ((True, "largest temporary values at the peak"), (False, "largest that stay")):
+        held = [buffer for buffer in ahead["buffers"] if (buffer["kind"] == "temp") is temporary]
+        rows += [title] if held else []
+        for one in held[:SHOWN_BUFFERS]:
+            place = one["line"] or one["op_name"]
+            rows.append(f"  {_mib(one['bytes']):10.1f} MiB {one['kind']:9} {one['instruction']}  {place}")
     times = ahead["estimate"]
     rows.append(
         f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline, not measured): "

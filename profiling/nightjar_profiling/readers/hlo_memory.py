@@ -34,9 +34,7 @@ def read_peak(proto: hlo_pb2.HloProto) -> tuple[Buffer, ...]:
     names = {one.id: one.name for c in proto.hlo_module.computations for one in c.instructions}
     where = {one.id: one.defined_at for one in assignment.logical_buffers}
     sizes = {one.id: one.size for one in assignment.logical_buffers}
-    traces: dict[int, list[hlo_pb2.HeapTrace.Event]] = {}
-    for trace in assignment.heap_simulator_traces:
-        traces.setdefault(trace.buffer_allocation_index, []).extend(trace.events)
+    traces = _find_traces(assignment)
 
     def name_of(number: int) -> str | None:
         if number not in where:
@@ -49,7 +47,7 @@ def read_peak(proto: hlo_pb2.HloProto) -> tuple[Buffer, ...]:
             continue
         kind = _kind(one)
         if kind == "temp" and one.index in traces:
-            live = _live_at_peak(traces[one.index], sizes)
+            live = {n: size for trace in traces[one.index] for n, size in _live_at_peak(trace.events, sizes).items()}
         else:  # one value fills it, or values one after the other: the largest stands for it
             largest = max(one.assigned, key=lambda part: part.size, default=None)
             live = {} if largest is None else {largest.logical_buffer_id: min(largest.size, one.size)}
@@ -58,6 +56,21 @@ def read_peak(proto: hlo_pb2.HloProto) -> tuple[Buffer, ...]:
         if rest > 0:
             found.append(Buffer(instruction=None, kind=kind, size_bytes=rest))
     return tuple(sorted(found, key=lambda buffer: (-buffer.size_bytes, buffer.instruction or "")))
+
+
+def _find_traces(assignment: hlo_pb2.BufferAssignment) -> dict[int, list[hlo_pb2.HeapTrace]]:
+    """The traces of each allocation, by its index; each is of its own part of the allocation.
+
+    The index in a trace is that of the time when it was made: XLA merges and renumbers allocations afterwards. So a
+    trace is joined by its values, which are assigned to its allocation.
+    """
+    holders = {part.logical_buffer_id: one.index for one in assignment.buffer_allocations for part in one.assigned}
+    found: dict[int, list[hlo_pb2.HeapTrace]] = {}
+    for trace in assignment.heap_simulator_traces:
+        holder = next((holders[event.buffer_id] for event in trace.events if event.buffer_id in holders), None)
+        if holder is not None:
+            found.setdefault(holder, []).append(trace)
+    return found
 
 
 def _kind(one: hlo_pb2.BufferAllocation) -> Literal["parameter", "constant", "output", "temp"]:
