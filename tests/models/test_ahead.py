@@ -88,11 +88,13 @@ def test_temporary_values_at_the_peak_fill_their_allocation_though_the_compiler_
 def test_a_value_without_a_line_has_that_of_the_nearest_that_uses_it_and_an_argument_its_name() -> None:
     module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
     largest = next(one for one in top_buffers(module, 1) if one.kind == "temp")
-    assert largest.line and not largest.line.endswith(INFERRED)
+    assert largest.line
+    assert not largest.line.endswith(INFERRED)
     made = next(one for one in module.instructions.values() if one.name == largest.instruction)
     made.metadata.Clear()
     again = next(one for one in top_buffers(module, 1) if one.kind == "temp")
-    assert again.line.startswith("ahead_program.py:") and again.line.endswith(INFERRED)
+    assert again.line.startswith("ahead_program.py:")
+    assert again.line.endswith(INFERRED)
     arguments = {one.op_name: one.line for one in top_buffers(module, 1000) if one.kind == "argument"}
     assert arguments == {"weights": "", "x": ""}
 
