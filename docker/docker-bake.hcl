@@ -137,12 +137,31 @@ target "base_cells" {
   platforms  = ["linux/${arch}"]
   context    = "docker"
   dockerfile = "Dockerfile.base"
+  contexts = {
+    models = "models/nightjar_models" // the doctor
+  }
   args = {
     BASE_IMAGE = ground_floor(python, arch)
     PYTHON = python
   }
   tags   = tags("base", flavor, python, arch)
   labels = labels("base", flavor, python, arch, "", "Debian, Python and a non-root user")
+}
+
+// The base image without the doctor, on which the builder stage below stands.
+target "os_cells" {
+  inherits   = ["_common"]
+  name       = cell("os", flavor, python, arch)
+  matrix     = { flavor = FLAVORS, python = PYTHONS, arch = ARCHS }
+  platforms  = ["linux/${arch}"]
+  context    = "docker"
+  dockerfile = "Dockerfile.base"
+  target     = "os"
+  args = {
+    BASE_IMAGE = ground_floor(python, arch)
+    PYTHON = python
+  }
+  output = ["type=cacheonly"]
 }
 
 // The builder stage in which the others install Python packages; it is not an image that anyone runs.
@@ -154,7 +173,7 @@ target "tools_cells" {
   context    = "docker"
   dockerfile = "Dockerfile.tools"
   contexts = {
-    base = context("base", flavor, python, arch)
+    os = context("os", flavor, python, arch)
   }
   output = ["type=cacheonly"]
 }

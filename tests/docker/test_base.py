@@ -40,6 +40,20 @@ def test_image_has_every_package_of_the_list(run: Runner) -> None:
     assert status == ["ii"] * len(os_packages())
 
 
+def test_the_doctor_says_what_is_absent_and_warns_of_a_small_dev_shm(run: Runner, image: Image) -> None:
+    options = {"user": "54321:54321", "read_only": True, "tmpfs": {"/tmp": "rw,mode=1777"}}
+    # te's import wants the driver's library, so the doctor may end with 1 there: its page is what is looked at
+    page = run("sh", "-c", "nightjar-doctor || test $? = 1", shm_size="16m", **options)
+    lines = page.splitlines()
+    assert "/dev/shm has 16 MiB: NCCL and data loaders may end with a bus error." in page
+    assert "fix: docker run --shm-size=1g" in page
+    assert ("JAX        not installed" in lines) == (image.name in ("base", "cuda"))
+    assert ("TE         not installed" in lines) == (image.name != "te")
+    assert ("DALI       not installed" in lines) == (image.name != "dali")
+    assert ("CUDA       no wheels installed" in lines) == ("cuda" not in image.tag or image.name == "base")
+    assert "bus error" not in run("sh", "-c", "nightjar-doctor || test $? = 1", shm_size="1g")
+
+
 def test_labels_name_the_image_its_commit_and_its_base(client: DockerClient, image: Image, run: Runner) -> None:
     config = client.images.get(image.tag).attrs
     labels = config["Config"]["Labels"]

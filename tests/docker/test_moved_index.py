@@ -23,7 +23,8 @@ from nightjar_ci.images.build import BuildReport, build_images
 from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import Image
 from tests.ci.test_images_bump import make_wheel
-from tests.docker.conftest import CHECKOUT, list_tags
+from tests.docker.conftest import list_tags
+from tests.docker.copies import copy_sources
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -70,7 +71,7 @@ def checkout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> I
     if "nightjar/jax:cpu" not in {image.tag for image in tree}:
         pytest.skip("the jax image of the CPU flavour is not under test: its stages may not be in the cache")
     root = tmp_path / "checkout"
-    shutil.copytree(CHECKOUT / "docker", root / "docker")
+    copy_sources(root)
     bake = root / "docker/docker-bake.hcl"
     bake.write_text(bake.read_text().replace('["nightjar/', f'["nightjar-test{os.getpid()}/'))
     yield root

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import venv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from nightjar_models.doctor import gather
 from nightjar_models.doctor.checks import Finding, judge_facts
-from nightjar_models.doctor.cli import app
+from nightjar_models.doctor.cli import doctor
 from nightjar_models.doctor.facts import Facts, Gpu, Library
 from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
 from nightjar_models.doctor.report import render_json, render_report
 
+MODELS = Path(gather.__file__).parents[2]
 H100 = Gpu(name="NVIDIA H100", capability=(9, 0), memory_mib=81559, used_mib=3)
 CUDNN = Library(
     name="cuDNN",
@@ -189,28 +191,66 @@ def test_a_jax_that_hangs_or_dies_takes_nothing_with_it(
     (tmp_path / "probe.py").write_text(program)
     monkeypatch.setattr(gather, "PROBE", tmp_path / "probe.py")
     assert said in run_probe([], 1 if "sleep" in program else 30)["failures"]["probe"]
-    ended = CliRunner().invoke(app, ["--timeout-s", "1"])
-    assert ended.exit_code == 4
+    assert doctor(["--timeout-s", "1"]) == 4
 
 
-def test_this_machine_is_reported_with_or_without_a_gpu() -> None:
-    ended = CliRunner().invoke(app, ["--json"])
-    document = json.loads(ended.stdout)
+def test_this_machine_is_reported_with_or_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    code = doctor(["--json"])
+    document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "nightjar.doctor/1"
     assert document["facts"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert document["facts"]["devices"]
-    assert ended.exit_code == (1 if any(one["level"] == "error" for one in document["findings"]) else 0)
+    assert code == (1 if any(one["level"] == "error" for one in document["findings"]) else 0)
 
 
-def test_a_gpu_that_is_expected_and_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_expected_and_not_there_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     bare = replace(HEALTHY, gpus=(), packages={"jax": "0.12.0"}, backend="cpu", devices=("cpu",), libraries=())
-    monkeypatch.setattr("nightjar_models.doctor.gather.gather_facts", lambda timeout_s: bare)
-    runner = CliRunner()
-    assert runner.invoke(app, []).exit_code == 0
-    ended = runner.invoke(app, ["--expect-gpu"])
-    assert ended.exit_code == 1
-    assert "error: no GPU is seen here.\n  fix: start the container with --gpus all" in ended.stdout
-    assert runner.invoke(app, ["--fast"]).exit_code == 2
+    monkeypatch.setattr("nightjar_models.doctor.cli.gather_facts", lambda timeout_s: bare)
+    assert doctor([]) == 0
+    assert doctor(["--expect-gpu"]) == 1
+    assert "error: no GPU is seen here.\n  fix: start the container with --gpus all" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(["--fast"], "--fast"), (["--timeout-s", "0"], "'0'"), (["--timeout-s", "nan"], "'nan'")]
+)
+def test_options_that_it_does_not_know_end_with_2(
+    capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        doctor(options)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+# Alone: the doctor of an image that has nothing else.
+
+
+def test_a_python_without_any_package_gets_a_page_that_says_what_is_absent(tmp_path: Path) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from nightjar_models.doctor.cli import main; main()"
+    python = tmp_path / "bin" / "python"
+    venv.create(tmp_path, with_pip=False)
+    options = {"capture_output": True, "text": True, "check": False, "cwd": tmp_path}
+    ended = subprocess.run([python, "-I", "-c", code, str(MODELS)], **options)
+    assert ended.stderr == ""
+    assert ended.returncode == 1
+    for line in ("JAX        not installed", "CUDA       no wheels installed", "TE         not installed"):
+        assert line in ended.stdout.splitlines()
+    for line in (
+        "cuDNN         no wheel installed",
+        "NCCL          no wheel installed",
+        "error: JAX is not installed.",
+    ):
+        assert line in ended.stdout
+
+
+def test_wheels_without_the_plugin_of_jax_are_named_and_not_called_loaded() -> None:
+    packages = {"nvidia-cudnn-cu12": "9.12.0"}
+    page = render_report(replace(HEALTHY, packages=packages, libraries=(), backend=None, devices=()), ())
+    assert "cuDNN         nvidia-cudnn-cu12 9.12.0, not loaded: JAX has no CUDA plugin here" in page
+    assert "NCCL          no wheel installed" in page
 
 
 def test_the_page_and_the_json_say_the_same() -> None:

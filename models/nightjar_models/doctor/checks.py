@@ -80,6 +80,14 @@ def check_probe(facts: Facts) -> Iterator[Finding]:
         "probe": "run `python -c 'import jax; print(jax.devices())'` by hand: what does it wait for?",
     }
     for name, reason in facts.failures.items():
+        if name == "jax" and name not in facts.packages:
+            fix = (
+                "take the image jax, or one above it"
+                if facts.container
+                else "pip install jax, jax[cuda12] or jax[cuda13]"
+            )
+            yield Finding(level="error", check="imports", found="JAX is not installed", fix=fix)
+            continue
         yield Finding(
             level="error", check="imports", found=f"{name}: {reason}", fix=fixes.get(name, "read its message")
         )

@@ -1,47 +1,77 @@
-"""`nightjar-doctor`: is this machine, or this container, fit for JAX on GPUs, and what puts it right?"""
+"""`nightjar-doctor`: is this machine, or this container, fit for JAX on GPUs, and what puts it right?
+
+It is the standard library's alone, with all that it imports: it lies in every image, and tells what is wrong where the
+packages are.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
+from nightjar_models.doctor.checks import judge_facts
+from nightjar_models.doctor.gather import gather_facts
+from nightjar_models.doctor.report import render_json, render_report
 
 NO, MACHINE_FAILED, CANNOT_TELL = 1, 3, 4
+ABOUT = """Report GPU, driver, CUDA, cuDNN, NCCL, JAX, TE and DALI on one page, with the fix of each mismatch.
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+Ends with 0 where nothing is wrong, 1 where there is an error, 4 where JAX did not answer. Works without a GPU."""
 
 
-@app.command(epilog="Example: docker run --rm --gpus all IMAGE nightjar-doctor --expect-gpu")
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: nightjar.doctor/1.")] = False,
-    expect_gpu: Annotated[bool, typer.Option("--expect-gpu", help="That no GPU is seen is an error.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings end with 1, too.")] = False,
-    timeout_s: Annotated[float, typer.Option(min=1, help="Seconds that JAX may take to start.")] = 120.0,
-) -> None:
-    """Report GPU, driver, CUDA, cuDNN, NCCL, JAX, TE and DALI on one page, with the fix of each mismatch.
+def parse_timeout(text: str) -> float:
+    """A number of seconds, at least 1."""
+    if not float(text) >= 1:
+        raise ValueError(text)
+    return float(text)
 
-    Ends with 0 where nothing is wrong, 1 where there is an error, 4 where JAX did not answer. Works without a GPU.
+
+def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command line; wrong ones end with 2."""
+    parser = argparse.ArgumentParser(
+        "nightjar-doctor",
+        description=ABOUT,
+        epilog="Example: docker run --rm --gpus all IMAGE nightjar-doctor --expect-gpu",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON: nightjar.doctor/1")
+    parser.add_argument("--expect-gpu", action="store_true", help="that no GPU is seen is an error")
+    parser.add_argument("--strict", action="store_true", help="warnings end with 1, too")
+    parser.add_argument(
+        "--timeout-s",
+        type=parse_timeout,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long JAX may take to start, at least 1 (%(default)g)",
+    )
+    return parser.parse_args(argv)
+
+
+def doctor(argv: Sequence[str] | None = None) -> int:
+    """Prints the report and returns the exit code.
+
+    Args:
+        argv: options; None for those of the process.
     """
-    from nightjar_models.doctor.checks import judge_facts
-    from nightjar_models.doctor.gather import gather_facts
-    from nightjar_models.doctor.report import render_json, render_report
-
+    options = read_options(argv)
     if sys.stderr.isatty():
         print("asking JAX ...", file=sys.stderr, end="\r")
-    facts = gather_facts(timeout_s)
-    findings = judge_facts(facts, expect_gpu=expect_gpu)
-    typer.echo(render_json(facts, findings) if as_json else render_report(facts, findings))
+    facts = gather_facts(options.timeout_s)
+    findings = judge_facts(facts, expect_gpu=options.expect_gpu)
+    print(render_json(facts, findings) if options.json else render_report(facts, findings))
     levels = {finding.level for finding in findings}
     if "probe" in facts.failures:
-        raise typer.Exit(CANNOT_TELL)
-    raise typer.Exit(NO if "error" in levels or (strict and "warning" in levels) else 0)
+        return CANNOT_TELL
+    return NO if "error" in levels or (options.strict and "warning" in levels) else 0
 
 
 def main() -> None:
     """Runs the command; a fault of ours or of the machine ends with 3."""
     try:
-        app()
+        code = doctor()
     except Exception as error:
         print(f"error: {type(error).__name__}: {error}\nHint: this is a fault of nightjar-doctor", file=sys.stderr)
-        raise SystemExit(MACHINE_FAILED) from None
+        code = MACHINE_FAILED
+    raise SystemExit(code)

@@ -27,14 +27,18 @@ def render_report(facts: Facts, findings: Sequence[Finding]) -> str:
     if not facts.gpus:
         lines.append("GPU        none seen")
     lines.append(f"JAX        {_describe_jax(facts)}")
-    lines.append(f"           {', '.join(f'{one} {facts.packages[one]}' for one in _SHOWN if one in facts.packages)}")
-    for number, names in sorted(cuda_flavors(facts).items()):
-        lines.append(f"CUDA {number:<5} wheels: {len(names)} packages")
+    if shown := [f"{one} {facts.packages[one]}" for one in _SHOWN if one in facts.packages]:
+        lines.append(f"           {', '.join(shown)}")
+    flavors = cuda_flavors(facts)
+    lines += [f"CUDA {number:<5} wheels: {len(names)} packages" for number, names in sorted(flavors.items())]
+    if not flavors:
+        lines.append("CUDA       no wheels installed")
     for library in facts.libraries:
         loaded = library.error or f"loaded {format_version(library.loaded)}"
         compiled = f", compiled against {format_version(library.compiled)}" if library.compiled else ""
         needed = f", needs {format_version(library.required)}" if library.required and not library.compiled else ""
         lines.append(f"  {library.name:<13} {loaded}{compiled}{needed}")
+    lines += _describe_unasked(facts)
     for title, start in (("TE", "transformer-engine"), ("DALI", "nvidia-dali")):
         versions = [f"{name} {version}" for name, version in facts.packages.items() if name.startswith(start)]
         lines.append(f"{title:<10} {', '.join(versions) or 'not installed'}")
@@ -55,8 +59,19 @@ def render_json(facts: Facts, findings: Sequence[Finding]) -> str:
     return json.dumps(document, indent=1)
 
 
+def _describe_unasked(facts: Facts) -> list[str]:
+    """A line for each of cuDNN and NCCL that was not loaded, because JAX has no CUDA plugin here."""
+    lines = []
+    for name, start in (("cuDNN", "nvidia-cudnn-cu"), ("NCCL", "nvidia-nccl-cu")):
+        if all(library.name != name for library in facts.libraries):
+            wheels = [f"{one} {version}" for one, version in facts.packages.items() if one.startswith(start)]
+            shown = f"{', '.join(wheels)}, not loaded: JAX has no CUDA plugin here" if wheels else "no wheel installed"
+            lines.append(f"  {name:<13} {shown}")
+    return lines
+
+
 def _describe_jax(facts: Facts) -> str:
     if facts.backend is None:
-        return "does not start"
+        return "does not start" if "jax" in facts.packages else "not installed"
     kinds = {kind: facts.devices.count(kind) for kind in facts.devices}
     return f"computes on {facts.backend}: {', '.join(f'{count} x {kind}' for kind, count in kinds.items())}"

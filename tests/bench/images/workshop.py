@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from nightjar_ci.images.nights.pack import PackedImage, Packer
 from nightjar_ci.images.process import check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import digest_locks, find_checkout, render_bake
 from nightjar_ci.web.registry import Repository
+from tests.docker.copies import copy_sources
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 CELL = "{image}-{flavor}-py313-amd64"
@@ -34,7 +34,7 @@ def open_workshop() -> Iterator[Path]:
     check_engine()
     run_streamed([str(CHECKOUT / GROUND_FLOOR_SCRIPT)], lambda line: None)
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as name:
-        shutil.copytree(CHECKOUT / "docker", Path(name, "docker"))
+        copy_sources(Path(name))
         try:
             yield Path(name)
         finally:
