@@ -232,8 +232,8 @@ def test_a_python_without_any_package_gets_a_page_that_says_what_is_absent(tmp_p
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from nightjar_models.doctor.cli import main; main()"
     python = tmp_path / "bin" / "python"
     venv.create(tmp_path, with_pip=False)
-    options = {"capture_output": True, "text": True, "check": False, "cwd": tmp_path}
-    ended = subprocess.run([python, "-I", "-c", code, str(MODELS)], **options)
+    argv = [str(python), "-I", "-c", code, str(MODELS)]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ended.stderr == ""
     assert ended.returncode == 1
     for line in ("JAX        not installed", "CUDA       no wheels installed", "TE         not installed"):
