@@ -8,15 +8,19 @@ import sys
 import venv
 from dataclasses import replace
 from pathlib import Path
+from typing import Never
 
 import pytest
+from typer.testing import CliRunner
 
+from nightjar_models.cli import app
 from nightjar_models.doctor import gather
 from nightjar_models.doctor.checks import Finding, judge_facts
 from nightjar_models.doctor.cli import doctor
 from nightjar_models.doctor.facts import Facts, Gpu, Library
 from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
 from nightjar_models.doctor.report import render_json, render_report
+from nightjar_models.errors import InputError
 
 MODELS = Path(gather.__file__).parents[2]
 H100 = Gpu(name="NVIDIA H100", capability=(9, 0), memory_mib=81559, used_mib=3)
@@ -261,3 +265,33 @@ def test_the_page_and_the_json_say_the_same() -> None:
     assert "cuDNN         loaded 9.1.0, compiled against 9.8" in page
     assert json.loads(render_json(facts, findings))["findings"][0]["fix"] in page
     assert only(facts).fix in page
+
+
+# At the start of a training.
+
+
+@pytest.mark.parametrize(
+    ("mesh", "backend", "shm_bytes", "warned"),
+    [
+        ("dp2", "gpu", 64 * 2**20, True),
+        ("dp2", "gpu", 2**33, False),
+        ("dp1", "gpu", 64 * 2**20, False),
+        ("dp2", "cpu", 64 * 2**20, False),
+    ],
+)
+def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mesh: str, backend: str, shm_bytes: int, warned: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> Never:
+        raise InputError("no step is taken")
+
+    monkeypatch.setattr("jax.default_backend", lambda: backend)
+    monkeypatch.setattr("nightjar_models.train.train", refuse)
+    monkeypatch.setattr(gather, "read_shm_bytes", lambda folder: shm_bytes)
+    monkeypatch.setattr(gather, "is_container", lambda: True)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    ended = CliRunner().invoke(app, ["train", "gpt_tiny", "--mesh", mesh, "--out", str(tmp_path / "out")])
+    assert isinstance(ended.exception, InputError)
+    said = "warning: /dev/shm has 64 MiB: NCCL and data loaders may end with a bus error.\nHint: docker run --shm-size"
+    assert (said in ended.stderr) == warned
+    assert ("/dev/shm" in ended.stderr) == warned

@@ -14,6 +14,7 @@ import typer
 
 from nightjar_models.config import override
 from nightjar_models.distributed import find_cluster, meet, start_jax
+from nightjar_models.doctor.at_start import warn_before_nccl
 from nightjar_models.errors import DivergedError, InputError
 from nightjar_models.mesh import parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
@@ -93,9 +94,12 @@ def train(
         start_jax(cluster)
     leads = cluster is None or cluster.leads
 
-    from nightjar_models import train as trainer  # JAX reads XLA_FLAGS when it starts
+    import jax  # reads XLA_FLAGS when it starts
+
+    from nightjar_models import train as trainer
     from nightjar_models.environment import read_environment
 
+    warn_before_nccl(shape.size, jax.default_backend())
     with show_progress(f"{preset} {shape} seed {seed}", config.steps, shown=leads) as progress:
         run = trainer.train(
             config,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nightjar_models.doctor.facts import Facts, Version, format_version, parse_version
@@ -215,11 +215,23 @@ def check_devices(facts: Facts) -> Iterator[Finding]:
 
 def check_shared_memory(facts: Facts) -> Iterator[Finding]:
     """Is /dev/shm large enough for NCCL and data loaders?"""
-    if facts.shm_bytes is None or facts.shm_bytes >= LEAST_SHM_BYTES:
-        return
-    found = f"/dev/shm has {facts.shm_bytes / 2**20:.0f} MiB: NCCL and data loaders may end with a bus error"
-    fix = "docker run --shm-size=1g, or --ipc=host" if facts.container else "mount -o remount,size=1g /dev/shm"
-    yield Finding(level="warning" if len(facts.gpus) != 1 else "note", check="shared memory", found=found, fix=fix)
+    finding = find_small_shm(facts.shm_bytes, container=facts.container)
+    if finding is not None:
+        yield replace(finding, level="note") if len(facts.gpus) == 1 else finding
+
+
+def find_small_shm(shm_bytes: int | None, *, container: bool) -> Finding | None:
+    """A warning where /dev/shm is too small for NCCL.
+
+    Args:
+        shm_bytes: its size; None where there is none.
+        container: whether this is one.
+    """
+    if shm_bytes is None or shm_bytes >= LEAST_SHM_BYTES:
+        return None
+    found = f"/dev/shm has {shm_bytes / 2**20:.0f} MiB: NCCL and data loaders may end with a bus error"
+    fix = "docker run --shm-size=1g, or --ipc=host" if container else "mount -o remount,size=1g /dev/shm"
+    return Finding(level="warning", check="shared memory", found=found, fix=fix)
 
 
 def check_preallocation(facts: Facts) -> Iterator[Finding]:

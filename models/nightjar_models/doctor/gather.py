@@ -22,6 +22,7 @@ from nightjar_models.doctor.facts import Facts, Gpu, Library, Version, parse_ver
 from nightjar_models.driver import read_driver
 
 PROBE = Path(__file__).with_name("probe.py")
+SHARED_MEMORY = Path("/dev/shm")
 OPTIONAL = {"transformer-engine": "transformer_engine.jax", "nvidia-dali": "nvidia.dali"}
 _PACKAGES = re.compile(
     r"jax|jaxlib|jax-cuda\d+-\w+|nvidia-[\w-]+|transformer-engine[\w-]*|flax|optax|orbax-checkpoint|grain|numpy|nightjar-\w+"
@@ -64,11 +65,15 @@ def gather_facts(timeout_s: float) -> Facts:
         failures=probed["failures"],
         environ={name: value for name, value in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)},
         shadowing=find_shadowing(os.environ.get("LD_LIBRARY_PATH", "")),
-        shm_bytes=read_shm_bytes(Path("/dev/shm")),
-        container=Path("/.dockerenv").exists()
-        or Path("/run/.containerenv").exists()
-        or "APPTAINER_CONTAINER" in os.environ,
+        shm_bytes=read_shm_bytes(SHARED_MEMORY),
+        container=is_container(),
     )
+
+
+def is_container() -> bool:
+    """Whether this process runs in a container of Docker, Podman or Apptainer."""
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return any(mark.exists() for mark in marks) or "APPTAINER_CONTAINER" in os.environ
 
 
 def read_packages() -> dict[str, str]:
