@@ -18,6 +18,7 @@ Source: Williams et al. 2009 (Roofline); Patarasuk and Yuan 2009 (ring all-reduc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,6 +66,7 @@ class Estimate:
         exposed_s: the part of both during which nothing is computed.
         flops: of a step, on each device.
         spans: the time line, loops unrolled.
+        timed: one run of each instruction, by its id.
     """
 
     step_s: float
@@ -76,6 +78,7 @@ class Estimate:
     exposed_s: float
     flops: float
     spans: tuple[Span, ...]
+    timed: Mapping[int, Timed]
 
     @property
     def communication_s(self) -> float:
@@ -108,6 +111,7 @@ def estimate_step(module: Module, cluster: Cluster) -> Estimate:
         exposed_s=line.exposed,
         flops=flops,
         spans=tuple(line.spans),
+        timed=timed,
     )
 
 

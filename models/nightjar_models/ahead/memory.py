@@ -10,12 +10,12 @@ Source: openxla/xla, xla/service/hlo.proto (BufferAssignmentProto, HeapSimulator
 from __future__ import annotations
 
 import re
-from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from nightjar_models.ahead.lines import Lines
 from nightjar_models.ahead.module import Module
 
 TEMP = "temp"
@@ -71,17 +71,18 @@ def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> l
             live.append((min(largest.size, one.size), largest.logical_buffer_id, kind))
     live.sort(key=lambda row: (-row[0], row[1]))
     groups = ([row for row in live if (row[2] == TEMP) is temp][:count] for temp in (False, True))
-    named, users = {one.name: one for one in module.instructions.values()}, _users(module)
+    named, lines = {one.name: one for one in module.instructions.values()}, Lines(module)
     found = []
     for size, number, kind in sorted((row for group in groups for row in group), key=lambda row: (-row[0], row[1])):
         place = buffers[number].defined_at
         instruction = module.instructions.get(place.instruction_id) or named.get(place.instruction_name)
+        line, inferred = (None, False) if instruction is None else lines.find(instruction)
         found.append(
             Buffer(
                 instruction=instruction.name if instruction is not None else "",
                 kind=kind,
                 bytes=size,
-                line="" if instruction is None else _line(module, instruction, users),
+                line="" if line is None else f"{line}{INFERRED if inferred else ''}",
                 op_name="" if instruction is None else name_parameter(instruction.metadata.op_name, parameters),
             )
         )
@@ -163,30 +164,3 @@ def _kind(allocation: Any) -> str:
     if allocation.is_constant:
         return "constant"
     return "output" if allocation.maybe_live_out else TEMP
-
-
-def _users(module: Module) -> Mapping[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
-    for one in module.instructions.values():
-        for number in one.operand_ids:
-            found[number].append(one.id)
-    return found
-
-
-def _line(module: Module, instruction: Any, users: Mapping[int, list[int]]) -> str:
-    """The line of a value; without one that of the nearest that uses it, else of the nearest that it is made of."""
-    if (own := module.line(instruction)) is not None:
-        return str(own)
-    if instruction.opcode in ("parameter", "constant"):  # who uses it first says nothing of where it is from
-        return ""
-    for forward in (True, False):
-        waiting, seen = deque([instruction.id]), {instruction.id}
-        while waiting:
-            number = waiting.popleft()
-            beside = users.get(number, ()) if forward else module.instructions[number].operand_ids
-            for one in (module.instructions[number] for number in beside if number not in seen):
-                if (line := module.line(one)) is not None:
-                    return f"{line}{INFERRED}"
-                seen.add(one.id)
-                waiting.append(one.id)
-    return ""

@@ -44,9 +44,9 @@ def compile_(
     """Compile the train step for GPUs that this machine does not have: no GPU and no driver are needed.
 
     OUT/result.json holds what the compiler emitted (kernels, collectives, memory, an estimate of the step time),
-    OUT/program.hlo.pb.xz the optimized program, OUT/capture a static profile for `nightjar-profiling report`. Needs the
-    packages jax-cuda12-plugin, jax-cuda12-pjrt, nvidia-cuda-nvcc-cu12 (ptxas) and nvidia-cudnn-cu12, nothing else of
-    CUDA: docker/locks/aot.txt.
+    OUT/program.hlo.pb.xz the optimized program, OUT/instructions.json.xz what each instruction costs, OUT/capture a
+    static profile for `nightjar-profiling report`. Needs the packages jax-cuda12-plugin, jax-cuda12-pjrt,
+    nvidia-cuda-nvcc-cu12 (ptxas) and nvidia-cudnn-cu12, nothing else of CUDA: docker/locks/aot.txt.
 
     Example: nightjar-models compile gpt_tiny --target h100x8 --mesh fsdp=8 --out /tmp/gpt-h100
     """
@@ -63,7 +63,7 @@ def compile_(
     if not on_device:
         prepare_process()
 
-    from nightjar_models.ahead import capture, record
+    from nightjar_models.ahead import capture, instructions, record
     from nightjar_models.ahead.compile import compile_step, parse_options
     from nightjar_models.ahead.estimate import estimate_step
     from nightjar_models.environment import read_environment
@@ -90,6 +90,8 @@ def compile_(
         "environment": environment,
     }
     (out / "program.hlo.pb.xz").write_bytes(lzma.compress(compilation.hlo))
+    costs = instructions.render_instructions(compilation.module, estimate, record.PROGRAM, str(cluster))
+    (out / "instructions.json.xz").write_bytes(instructions.pack_instructions(costs))
     timeline = capture.render_timeline(estimate, record.PROGRAM, cluster)
     manifest = capture.render_manifest(sys.argv, environment, cluster, capture.find_sources(compilation.module))
     capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
