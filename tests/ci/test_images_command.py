@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.images.tree import find_checkout
+from tests.ci.registries import run_registry
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 LABELS = {"org.opencontainers.image.base.name": "debian:trixie", "org.opencontainers.image.description": "x"}
@@ -53,6 +54,83 @@ def test_dry_run_prints_a_command_and_builds_nothing(environ: dict[str, str]) ->
     assert done.returncode == 0
     assert done.stdout.startswith("FLAVOR=cuda12 docker buildx bake --file docker/versions.json")
     assert done.stdout.endswith(" jax\n")
+
+
+@pytest.fixture
+def leafy(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """An engine without images, for a tree of two images by default and two leaves; the first leaf does not build."""
+    leaves = {
+        name: {
+            "tags": [f"nightjar/{name}:cpu"],
+            "labels": {**LABELS, "org.opencontainers.image.title": f"nightjar/{name}"},
+            "contexts": {"jax": "target:jax"},
+        }
+        for name in ("leaf_a", "leaf_b")
+    }
+    tree = {"group": {"default": {"targets": ["base", "jax"]}}, "target": {**TREE, **leaves}}
+    (tmp_path / "docker.json").write_text(json.dumps(tree))
+    (tmp_path / "docker").write_text(ENGINE)
+    return environ
+
+
+ENGINE = """#!/bin/sh
+case "$*" in
+  *--print*) cat "$0.json" ;;
+  *bake*" leaf_a") echo "no such wheel" >&2; exit 1 ;;
+  *bake*) for name; do case "$name" in base|jax|leaf_b) touch "$0.nightjar_$name:cpu" ;; esac; done ;;
+  "image ls"*) for tag; do :; done; [ ! -e "$0.$(echo "$tag" | tr / _)" ] || echo sha256:1 ;;
+  "image inspect"*) echo '[{"Id": "sha256:1", "Size": 1000000, "RootFS": {"Layers": []}}]' ;;
+  version*--format*) echo linux/amd64 ;;
+esac
+"""
+
+
+def test_all_are_the_images_of_the_default_and_then_each_other(leafy: dict[str, str]) -> None:
+    build, test, push = (
+        images(*words.split(), "--all", "--dry-run", environ=leafy).stdout.splitlines()
+        for words in ("build", "test", "push --to localhost:5000/nightjar")
+    )
+    assert [line.partition("docker-bake.hcl ")[2] for line in build] == ["base jax", "leaf_a", "leaf_b"]
+    assert test[0].endswith(" --image base --image jax --image leaf_a --image leaf_b")
+    assert [line.partition(" ")[0] for line in push] == [
+        f"nightjar/{name}:cpu" for name in ("base", "jax", "leaf_a", "leaf_b")
+    ]
+    assert images("build", "--dry-run", environ=leafy).stdout.splitlines()[0].endswith(" base jax")
+
+
+def test_all_with_the_name_of_an_image_is_refused(leafy: dict[str, str]) -> None:
+    done = images("build", "jax", "--all", environ=leafy)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'jax' and --all: expected one of them" in done.stderr
+
+
+def test_a_leaf_that_does_not_build_leaves_the_others_and_is_named(leafy: dict[str, str]) -> None:
+    done = images("build", "--all", environ=leafy)
+    assert done.returncode == 3
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "nightjar/base:cpu",
+        "nightjar/jax:cpu",
+        "nightjar/leaf_b:cpu",
+    ]
+    assert "nightjar/leaf_a:cpu: not built" in done.stderr
+    assert "no such wheel" in done.stderr
+    assert "Hint: `nightjar-ci images build NAME`" in done.stderr
+
+
+def test_what_was_not_built_is_not_tested_nor_published_and_both_say_so(leafy: dict[str, str], tmp_path: Path) -> None:
+    report = tmp_path / "tests.json"
+    done = images("test", "--all", "--report", str(report), environ=leafy)
+    assert done.returncode == 1
+    assert "nightjar/leaf_a:cpu: not tested: it was not built." in done.stderr
+    assert json.loads(report.read_text())["images"] == []
+    with run_registry(tmp_path / "registry") as registry:
+        to = f"{registry.host}/nightjar"
+        done = images("push", "--all", "--to", to, "--date", "2026-11-21", "--tests", str(report), environ=leafy)
+    assert done.returncode == 1, done.stderr
+    assert [line.partition(" is not")[0] for line in done.stdout.splitlines()] == [
+        f"{name}-cpu-2026-11-21" for name in ("base", "jax", "leaf_a", "leaf_b")
+    ]
+    assert "linux/amd64 has not been pushed. The rolling tag jax-cpu names no night yet." in done.stdout
 
 
 @pytest.mark.parametrize("command", ["build", "test"])

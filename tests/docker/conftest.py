@@ -24,7 +24,9 @@ CHECKOUT = find_checkout(Path(__file__).parent)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--flavor", default=DEFAULT_FLAVOR, help="flavour of the images")
-    parser.addoption("--image", help="test only this image")
+    parser.addoption(
+        "--image", action="append", help="test only this image (repeat); those of the default where absent"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -37,11 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except ToolError as error:
         metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=error.message), id=name)])
         return
-    images = [
-        image
-        for image in tree
-        if name in ancestry(image, tree) and (image.by_default if wanted is None else image.name == wanted)
-    ]
+    images = [image for image in select_wanted(tree, wanted) if name in ancestry(image, tree)]
     if not images:
         reason = f"no image under test has it: nightjar-ci images test {name} (--flavor cuda12)"
         metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=reason), id=name)])
@@ -52,6 +50,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def get_flavor(config: pytest.Config) -> str:
     flavor: str = config.getoption("--flavor", DEFAULT_FLAVOR)
     return flavor
+
+
+def select_wanted(tree: tuple[Image, ...], wanted: list[str] | None) -> tuple[Image, ...]:
+    """The images that are named, parents first; those of the default where none is."""
+    if not wanted:
+        return select_images(tree, None)
+    named = {image.name for name in wanted for image in select_images(tree, name)}
+    return tuple(image for image in tree if image.name in named)
 
 
 def ancestry(image: Image, tree: tuple[Image, ...]) -> list[str]:
@@ -91,7 +97,7 @@ def list_tags(client: DockerClient) -> set[str]:
 @pytest.fixture(scope="session")
 def tree(client: DockerClient, pytestconfig: pytest.Config) -> tuple[Image, ...]:
     """The images under test, built: those of the default, or the one asked for."""
-    tree = select_images(read_tree(CHECKOUT, get_flavor(pytestconfig)), pytestconfig.getoption("--image", None))
+    tree = select_wanted(read_tree(CHECKOUT, get_flavor(pytestconfig)), pytestconfig.getoption("--image", None))
     there = list_tags(client)
     missing = [image.tag for image in tree if image.tag not in there]
     if missing:

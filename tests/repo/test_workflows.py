@@ -104,6 +104,7 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
         "Build",
         "Test",
         "Publish",
+        "Prune",
         "Run",
         "Confirm",
         "Gate",
@@ -116,6 +117,7 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
     assert {one.job for one in runner.done} == {
         "pins",
         "images",
+        "prune",
         "cpu/night",
         "aot/night",
         "page/pages",
@@ -132,7 +134,7 @@ def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> 
     stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
     runner = Runner(ROOT, stand_ins, {**CONTEXTS, "vars": variables}, shell)
     runner.run(read_workflow(ROOT / ".github" / "workflows" / "nightly.yml", ROOT))
-    assert {one.job for one in runner.done} == {"pins", "images", "cpu/night", "gpu/night", "page/pages"}
+    assert {one.job for one in runner.done} == {"pins", "images", "prune", "cpu/night", "gpu/night", "page/pages"}
     assert [words[-1] for words in shell.commands if "build" in words] == ["cpu", "cuda12"]
     assert ["ci/matrix/gpu.toml" in words for words in shell.commands if "run" in words] == [False, True]
 
@@ -178,6 +180,39 @@ def test_programs_for_absent_gpus_are_compiled_by_the_newest_jax_of_their_lock()
 def read_default_python() -> str:
     """The Python of the images."""
     return str(json.loads((ROOT / "docker" / "versions.json").read_text())["variable"]["DEFAULT_PYTHON"]["default"])
+
+
+def run_failing(folder: Path, failing: str) -> tuple[Rehearsed, dict[str, str]]:
+    """The nightly with GPUs where the command that holds a text fails: commands, and the outcome of steps and jobs."""
+    stand_ins, shell = StandIns(folder, folder), Rehearsed()
+    stand_ins.artifacts.mkdir()
+    stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
+    contexts = {**CONTEXTS, "vars": {"NIGHTJAR_GPU_MATRIX": "gpu.toml"}}
+    runner = Runner(ROOT, stand_ins, contexts, lambda command, env: shell(command, env) or int(failing in command))
+    assert runner.run(read_workflow(ROOT / ".github" / "workflows" / "nightly.yml", ROOT)) == "failure"
+    return shell, {f"{one.job}: {one.step}": one.outcome for one in runner.done}
+
+
+@pytest.mark.parametrize("failing", ["images build", "images test"])
+def test_images_that_fail_are_said_not_to_be_published_and_the_nights_take_those_before(
+    tmp_path: Path, failing: str
+) -> None:
+    _, done = run_failing(tmp_path, failing)
+    assert done["images: Publish"] == "success"
+    assert (done["cpu/night: Run"], done["gpu/night: Run"]) == ("success", "success")
+
+
+def test_pins_that_do_not_resolve_leave_the_images_and_the_nights_in_them_as_they_were(tmp_path: Path) -> None:
+    shell, done = run_failing(tmp_path, "images bump")
+    assert not [name for name in done if name.startswith(("images", "aot"))]
+    assert done["cpu/night: Run"] == done["page/pages: Deploy"] == "success"
+    assert not any({"build", "push"} & set(words) for words in shell.commands)
+
+
+def test_all_images_of_the_tree_are_built_tested_and_published(tmp_path: Path) -> None:
+    shell, _ = rehearse("nightly.yml", tmp_path)
+    steps = [words[words.index("images") + 1 :] for words in shell.commands if "images" in words]
+    assert [words[0] for words in steps if "--all" in words] == ["build", "test", "push"]
 
 
 def test_a_red_gate_is_bisected_and_reported_and_the_page_is_made_all_the_same(tmp_path: Path) -> None:

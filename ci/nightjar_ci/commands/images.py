@@ -24,7 +24,10 @@ Flavor = Annotated[str, typer.Option(help="The same tree with another lock: dock
 NO = 1
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands and run none.")]
-Target = Annotated[str | None, typer.Argument(help="An image of the tree; all where absent.", show_default=False)]
+Target = Annotated[
+    str | None, typer.Argument(help="An image of the tree; those of the default where absent.", show_default=False)
+]
+Everything = images_nights.Everything
 
 
 app.command("diff", epilog="Example: nightjar-ci images diff engine:nightjar/jax:cpu oci:layout:jax")(
@@ -72,53 +75,78 @@ def list_images(
 
 @app.command(epilog="Example: nightjar-ci images build jax --flavor cpu")
 def build(
-    target: Target = None, flavor: Flavor = DEFAULT_FLAVOR, dry_run: DryRun = False, as_json: Json = False
+    target: Target = None,
+    everything: Everything = False,
+    flavor: Flavor = DEFAULT_FLAVOR,
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
-    """Build images, and the ground floor where it is missing; print their tags, ids and sizes (MB: 1,000,000 bytes)."""
-    from nightjar_ci.images.build import build_images
+    """Build images, and the ground floor where it is missing; print their tags, ids and sizes (MB: 1,000,000 bytes).
+
+    With --all, what is not of the default is built after it, one by one: one that fails leaves the others. Ends with 3
+    where an image was not built.
+    """
+    from nightjar_ci.images.build import build_groups, group_images
+    from nightjar_ci.images.process import ToolError
 
     checkout = find_checkout(Path.cwd())
-    images = select_images(read_tree(checkout, flavor), target)
+    groups = group_images(select_images(read_tree(checkout, flavor), target, everything=everything))
     if dry_run:
-        command = render_bake([image.name for image in images], flavor=flavor)
-        assignments = (f"{name}={shlex.quote(value)}" for name, value in command.variables.items() if value)
-        typer.echo(" ".join((*assignments, shlex.join(command.argv))))
+        for group in groups:
+            command = render_bake([image.name for image in group], flavor=flavor)
+            assignments = (f"{name}={shlex.quote(value)}" for name, value in command.variables.items() if value)
+            typer.echo(" ".join((*assignments, shlex.join(command.argv))))
         return
     with show_steps() as on_step:
-        report = build_images(checkout, images, flavor=flavor, environ=os.environ, on_step=on_step)
+        report = build_groups(checkout, groups, flavor=flavor, environ=os.environ, on_step=on_step)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=1))
-        return
-    for image in report.images:
-        typer.echo(f"{image.tag:<24} {image.id[:19]} {image.size_bytes / 1e6:>8.1f} MB")
-    typer.echo(f"built in {report.duration_s:.1f} s", err=True)
+    else:
+        for image in report.images:
+            typer.echo(f"{image.tag:<24} {image.id[:19]} {image.size_bytes / 1e6:>8.1f} MB")
+        typer.echo(f"built in {report.duration_s:.1f} s", err=True)
+    if report.failures:
+        raise ToolError("\n".join(report.failures), "`nightjar-ci images build NAME` builds one of them")
 
 
 @app.command("test", epilog="Example: nightjar-ci images test models --report tests.json")
 def run_tests(
     target: Target = None,
+    everything: Everything = False,
     flavor: Flavor = DEFAULT_FLAVOR,
     report: Annotated[
         Path | None, typer.Option(help="Write the verdict on each image there, for `images push --tests`.")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Test built images: each passes its own tests and those of the images that it is built on."""
+    """Test built images: each passes its own tests and those of the images that it is built on.
+
+    With --all, those that were built are tested; ends with 1 where one was not.
+    """
     from nightjar_ci.documents import write_json
-    from nightjar_ci.images.build import describe_image
+    from nightjar_ci.images.build import describe_image, inspect_image
     from nightjar_ci.images.process import ToolError, check_engine
-    from nightjar_ci.images.tested import summarize_junit
+    from nightjar_ci.images.tested import TESTS_SCHEMA, TestReport, summarize_junit
 
     checkout = find_checkout(Path.cwd())
-    images = select_images(read_tree(checkout, flavor), target)
-    options = ["--flavor", flavor, *(["--image", target] if target else [])]
-    argv = [sys.executable, "-m", "pytest", "tests/docker", *options]
+    images = select_images(read_tree(checkout, flavor), target, everything=everything)
+    if not dry_run:
+        check_engine()
+    missing = [image for image in images if everything and not dry_run and inspect_image(image.tag) is None]
+    images = tuple(image for image in images if image not in missing)
+    named = [part for image in images if target or everything for part in ("--image", image.name)]
+    argv = [sys.executable, "-m", "pytest", "tests/docker", "--flavor", flavor, *named]
     if dry_run:
         typer.echo(shlex.join(argv))
         return
-    check_engine()
     for image in images:  # an image that is not there is an error here, where pytest would skip its tests
         describe_image(image)
+    for image in missing:
+        typer.echo(f"{image.tag}: not tested: it was not built.", err=True)
+    if not images:
+        if report is not None:
+            write_json(report, TestReport(schema=TESTS_SCHEMA, images=()))
+        raise typer.Exit(NO)
     import subprocess
 
     with tempfile.TemporaryDirectory(prefix="nightjar-tests-") as folder:
@@ -131,7 +159,7 @@ def run_tests(
                 image.name: (image.tag, describe_image(image).id) for image in images
             }  # the tests brought them up to date
             write_json(report, summarize_junit(junit.read_text(encoding="utf-8"), ids))
-    raise typer.Exit(status)
+    raise typer.Exit(NO if missing else status)
 
 
 @app.command(epilog="Example: nightjar-ci images lock --upgrade")

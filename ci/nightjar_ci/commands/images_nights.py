@@ -31,7 +31,10 @@ Platforms = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
-Image = Annotated[str | None, typer.Argument(help="An image of the tree; all where absent.", show_default=False)]
+Image = Annotated[
+    str | None, typer.Argument(help="An image of the tree; those of the default where absent.", show_default=False)
+]
+Everything = Annotated[bool, typer.Option("--all", help="Every image of the tree, those outside of the default too.")]
 Where = Annotated[
     str,
     typer.Argument(
@@ -44,6 +47,7 @@ NO = 1
 
 def push(
     target: Image = None,
+    everything: Everything = False,
     to: To = "",
     date: Date = "",
     flavor: Flavor = DEFAULT_FLAVOR,
@@ -62,7 +66,8 @@ def push(
     """Push built images of a night, with SBOM, provenance and test report, and publish what is then complete.
 
     NAME-DATE-OS-ARCHITECTURE is pushed at once. NAME-DATE, which never changes, and NAME, which rolls, come when every
-    --platform is there and has passed its tests. Ends with 1 where an image failed its tests.
+    --platform is there and has passed its tests. Ends with 1 where an image failed its tests or, with --all, was not
+    built.
     """
     from nightjar_ci.images.build import inspect_image
     from nightjar_ci.images.nights.layer_blob import Compression
@@ -74,7 +79,7 @@ def push(
     repository, day = _repository(to), _day(date)
     if compression not in get_args(Compression):
         raise InputError(f"compression: {compression!r} is unknown: expected {' or '.join(get_args(Compression))}.")
-    images = select_images(read_tree(checkout, flavor), target)
+    images = select_images(read_tree(checkout, flavor), target, everything=everything)
     tested = _read_reports(tests or [])
     platforms = _platforms(platform)
     if dry_run:
@@ -82,10 +87,12 @@ def push(
             there = "there" if inspect_image(image.tag) else "not built"
             typer.echo(f"{image.tag} ({there}) -> {repository.name}:{dated_tag(image_name(image.tag), day)}-PLATFORM")
         return
+    missing = [image.tag for image in images if everything and inspect_image(image.tag) is None]
+    tags = [image.tag for image in images if image.tag not in missing]
     locks = {str(path.relative_to(checkout)): path.read_text() for path in sorted(checkout.glob("docker/locks/*.txt"))}
     with show_steps() as on_step:
         report = push_images(
-            [image.tag for image in images],
+            tags,
             repository,
             day,
             tested=tested,
@@ -95,6 +102,7 @@ def push(
             compression=cast(Compression, compression),
         )
     names = {one.name: one.platform for one in report.images}
+    names |= dict.fromkeys(map(image_name, missing), _this_platform() if missing else "")
     published = [_publish(to, name, day, platforms or [own]) for name, own in names.items()]
     if as_json:
         typer.echo(json.dumps({**asdict(report), "nights": [asdict(one) for one in published]}, indent=1))
@@ -103,8 +111,8 @@ def push(
             typer.echo(f"{repository.name}:{one.tag}  {one.digest[:19]}  {one.size_bytes / 1e6:.1f} MB")
         typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
         _print_publications(published)
-    failed = [tag for tag, verdict in tested.items() if not verdict.ok and tag in {image.tag for image in images}]
-    raise typer.Exit(NO if failed else 0)
+    failed = [tag for tag, verdict in tested.items() if not verdict.ok and tag in tags]
+    raise typer.Exit(NO if failed or missing else 0)
 
 
 def publish(

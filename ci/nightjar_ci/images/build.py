@@ -54,10 +54,11 @@ class BuiltImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
-    """What a build left, and how long it took."""
+    """What a build left, how long it took, and what was not built, with the reason."""
 
     images: tuple[BuiltImage, ...]
     duration_s: float
+    failures: tuple[str, ...] = ()
 
 
 def build_images(
@@ -109,6 +110,45 @@ def build_images(
     return BuildReport(
         images=tuple(describe_image(image) for image in images), duration_s=round(time.monotonic() - started, 1)
     )
+
+
+def group_images(images: Sequence[Image]) -> tuple[tuple[Image, ...], ...]:
+    """What is built at once: the images of the default, then each other alone, for they are built on those."""
+    trunk = tuple(image for image in images if image.by_default)
+    return tuple(group for group in (trunk, *((image,) for image in images if not image.by_default)) if group)
+
+
+def build_groups(
+    checkout: Path,
+    groups: Sequence[Sequence[Image]],
+    *,
+    flavor: str,
+    environ: Mapping[str, str],
+    on_step: Callable[[str], None],
+) -> BuildReport:
+    """Builds groups of images one after the other; one that fails leaves those after the first.
+
+    Args:
+        checkout: root of the checkout.
+        groups: from `group_images`.
+        flavor: such as `cpu`.
+        environ: as `build_images` takes it.
+        on_step: called with each step of the build as it starts.
+
+    Raises:
+        ToolError: no engine, or the first group was not built.
+        InputError: `environ` names certificates that do not exist.
+    """
+    report = build_images(checkout, groups[0], flavor=flavor, environ=environ, on_step=on_step)
+    images, duration_s, failures = report.images, report.duration_s, []
+    for group in groups[1:]:
+        try:
+            report = build_images(checkout, group, flavor=flavor, environ=environ, on_step=on_step)
+        except ToolError as error:
+            failures.append(f"{', '.join(image.tag for image in group)}: not built: {error.message}")
+        else:
+            images, duration_s = (*images, *report.images), duration_s + report.duration_s
+    return BuildReport(images=images, duration_s=round(duration_s, 1), failures=tuple(failures))
 
 
 def find_hint(said: str) -> str | None:

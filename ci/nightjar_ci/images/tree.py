@@ -159,14 +159,16 @@ def read_tree(checkout: Path, flavor: str = DEFAULT_FLAVOR) -> tuple[Image, ...]
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=command.variables))
 
 
-def select_images(tree: Sequence[Image], target: str | None) -> tuple[Image, ...]:
-    """The image of that name; where None, those that are built by default.
+def select_images(tree: Sequence[Image], target: str | None, *, everything: bool = False) -> tuple[Image, ...]:
+    """The image of that name; where None, those that are built by default, or `everything`.
 
     Raises:
-        InputError: there is no such image.
+        InputError: there is no such image, or one is named beside everything.
     """
     if target is None:
-        return tuple(image for image in tree if image.by_default)
+        return tuple(image for image in tree if image.by_default or everything)
+    if everything:
+        raise InputError(f"target: {target!r} and --all: expected one of them.")
     names = [image.name for image in tree]
     if target not in names:
         raise InputError(

@@ -76,7 +76,7 @@ def push_images(
     """Pushes images of one date.
 
     Args:
-        tags: what the engine calls them.
+        tags: what the engine calls them; none where nothing was built.
         repository: where to.
         day: the night.
         tested: verdicts by tag; an image without one can wait there, and is not published.
@@ -92,6 +92,8 @@ def push_images(
     names = {tag: image_name(tag) for tag in tags}
     for tag in tags:
         check_tested(tag, tested.get(tag))
+    if not tags:
+        return PushReport(images=(), sent_bytes=0)
     repository.find_digest(dated_tag(names[tags[0]], day))  # no registry, no right to read: said before any packing
     sent: list[int] = []
 
