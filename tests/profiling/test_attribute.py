@@ -7,11 +7,11 @@ from nightjar_profiling.analyse import read_stacks, sum_device_time
 from nightjar_profiling.attribute import Attribution, attribute
 from nightjar_profiling.flamegraph import build_tree
 from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.readers.hlo import Program
+from nightjar_profiling.readers.hlo import Program, read_program
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.tables import make_table
 from nightjar_profiling.usercode import user_code_test
-from tests.profiling.builders import TRAINING, Hlo, program
+from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
 
 
 def one(found: Program, name: str) -> tuple[int | None, str]:
@@ -148,9 +148,26 @@ def test_a_conditional_and_a_custom_call_keep_their_line_whatever_they_call() ->
     assert [one.frame_id for one in attribute(found, ["dot.1", "add.1"])] == [3, 1]  # each branch its own
 
 
-def test_a_module_of_100k_instructions_without_frames_is_attributed_in_linear_steps() -> None:
-    chain = [Hlo("parameter.0", frame=1)]
-    chain += [Hlo(f"copy.{n}", operands=(chain[-1].name if n == 1 else f"copy.{n - 1}",)) for n in range(1, 30_000)]
-    found = program({"entry": chain})
+def test_a_module_of_100k_instructions_is_read_and_attributed_in_linear_steps() -> None:
+    size, half = 100_000, 50_000
+    proto = hlo_proto({"entry": [Hlo("parameter.0", frame=1)]})
+    computation, index = proto.hlo_module.computations[0], proto.hlo_module.stack_frame_index
+    for parent in range(len(index.stack_frames), 100):  # as deep as stacks of JAX
+        index.stack_frames.add(file_location_id=1, parent_frame_id=parent)
+    for n in range(1, size):
+        one = computation.instructions.add(id=100 + n, name=f"copy.{n}", opcode="copy", operand_ids=[99 + n])
+        if n < half and n % 4 == 0:
+            one.metadata.stack_frame_id = 1 + n % 100
+        elif n < half and n % 4 == 1:  # the form of older compilers
+            one.metadata.source_file, one.metadata.source_line = f"/home/me/{n % 10}.py", n % 1000
+    found = read_program(proto.SerializeToString(), 7, "test")
+    assert found.frames[100].parent_id == 99
     shares = attribute(found, found.instructions)
-    assert {(share.frame_id, share.how) for share in shares[1:]} == {(1, "operand")}
+    assert len(shares) == size
+    assert [share.how for share in shares[4:8]] == ["own", "own", "operand", "user"]
+    assert len({share.frame_id for share in shares[1:half:4]}) == 250  # lines, each of them many times
+    assert (shares[44].frame_id, shares[43].frame_id) == (45, 45)
+    line = found.frames[shares[777].frame_id or 0]
+    assert (line.file, line.line, line.parent_id) == ("/home/me/7.py", 777, None)
+    last = shares[half - 3]  # the nearest line to all that comes behind
+    assert {(share.frame_id, share.how) for share in shares[half - 2 :]} == {(last.frame_id, "operand")}

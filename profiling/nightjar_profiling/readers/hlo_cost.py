@@ -73,6 +73,7 @@ class _Counter:
     def __init__(self, module: hlo_pb2.HloModule) -> None:
         self.instructions = {one.id: one for c in module.computations for one in c.instructions}
         self.computations = {c.id: c for c in module.computations}
+        self.sizes = {number: count_bytes(one.shape) for number, one in self.instructions.items()}  # each read often
         self.costs: dict[int, Cost] = {}
         self.totals: dict[int, tuple[float | None, float]] = {}
 
@@ -149,13 +150,13 @@ class _Counter:
         computation = self.computations.get(one.called_computation_ids[0]) if one.called_computation_ids else None
         if one.opcode == "fusion" and computation is not None:
             return self._fusion_bytes(one, computation)
-        operands = [count_bytes(self._operand(one, number).shape) for number in range(len(one.operand_ids))]
+        operands = [self.sizes.get(number, 0) for number in one.operand_ids]
         if one.opcode in PARTIAL_READS:
-            return 2 * count_bytes(one.shape) + sum(operands[1:])
+            return 2 * self.sizes[one.id] + sum(operands[1:])
         if one.opcode in ("dynamic-update-slice", "scatter") and len(operands) > 1:
             update = operands[1] if one.opcode == "dynamic-update-slice" else operands[-1]
             return 2 * update + sum(operands[2:] if one.opcode == "dynamic-update-slice" else operands[1:-1])
-        return count_bytes(one.shape) + sum(operands)
+        return self.sizes[one.id] + sum(operands)
 
     def _fusion_bytes(self, one: hlo_pb2.HloInstruction, body: hlo_pb2.HloComputation) -> int:
         users: dict[int, list[hlo_pb2.HloInstruction]] = defaultdict(list)
