@@ -10,7 +10,6 @@ by timing them on the device are left to the compiler's defaults.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import resource
@@ -29,18 +28,19 @@ from flax import nnx
 
 from nightjar_models.ahead import ptx
 from nightjar_models.ahead.groups import collective_kind, names_group
+from nightjar_models.ahead.meshes import Parameter
 from nightjar_models.ahead.module import Module, read_module
 from nightjar_models.ahead.refusal import HINT, is_untiled
 from nightjar_models.ahead.target import Cluster
 from nightjar_models.ahead.topology import find_devices
-from nightjar_models.config import TrainConfig
+from nightjar_models.config import TrainConfig, override
 from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.facts import read_memory
 from nightjar_models.hlo import parse_hlo
 from nightjar_models.mesh import MeshShape
 from nightjar_models.sharding import Keys, make_mesh
 from nightjar_models.step import Program, make_program
-from nightjar_models.tasks import Task, find_task
+from nightjar_models.tasks import WITHOUT, Task, find_task
 
 OPTIMIZED = "*after_optimizations.hlo.pb"
 _RAISED = re.compile(r"^\w+(?:Error|Exception): .*$", re.MULTILINE)
@@ -57,7 +57,7 @@ class Compilation:
         module: the same, indexed.
         memory: as `facts.read_memory` reads it.
         code_bytes: of PTX text.
-        spill_bytes: None where there is no ptxas.
+        spill_bytes: None where there is no ptxas, or they are not counted.
         parameter_names: in the order of the state that the step takes.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
@@ -79,7 +79,13 @@ class Compilation:
 
 
 def compile_step(
-    config: TrainConfig, shape: MeshShape, cluster: Cluster, options: Mapping[str, Any], *, on_device: bool = False
+    config: TrainConfig,
+    shape: MeshShape,
+    cluster: Cluster,
+    options: Mapping[str, Any],
+    *,
+    on_device: bool = False,
+    spills: bool = True,
 ) -> Compilation:
     """Compiles the train step of a config.
 
@@ -89,6 +95,7 @@ def compile_step(
         cluster: the devices.
         options: of the compiler.
         on_device: for this machine's own GPUs, on which kernels are then chosen by timing.
+        spills: counts spilled registers, for which ptxas compiles all kernels once more.
 
     Raises:
         InputError: mesh, batch and devices do not fit together, or an option is unknown.
@@ -119,7 +126,7 @@ def compile_step(
         compile_s, compile_cpu_s = time.perf_counter() - begin, time.process_time() - cpu
         hlo = _read_dump(Path(folder))
         texts = sorted(Path(folder).glob("*.ptx"))
-        ptxas = ptx.find_ptxas()
+        ptxas = ptx.find_ptxas() if spills else None
         module = read_module(parse_hlo(hlo, "the compiler's dump"))
         return Compilation(
             hlo=hlo,
@@ -148,11 +155,13 @@ def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[st
     }
 
 
-def count_parameters(config: TrainConfig) -> int:
-    """How many numbers a model learns."""
+def list_parameters(config: TrainConfig) -> list[Parameter]:
+    """What a model learns, layers stacked where a pipeline can split them."""
+    if "pipeline" not in WITHOUT.get(type(config.model), ()):
+        config = override(config, ["compute.scan_layers=true"])
     task = find_task(config)
     _, state = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
-    return sum(math.prod(variable.shape) for _, variable in nnx.to_flat_state(state))
+    return [Parameter(shape=one.shape, axes=one.get_metadata("axes")) for _, one in nnx.to_flat_state(state)]
 
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:

@@ -1,40 +1,73 @@
 """On which mesh does a model train, and how fast? A search over meshes, microbatches and rematerialization.
 
-In: the number of parameters, of devices, what a device holds, and a function that compiles one candidate. Out: what was
-tried, in words and numbers, fastest first. Each candidate costs a compilation (5 to 20 s of CPU), so that the search is
-short: a mesh whose state alone fills the devices is left out; on each other mesh the step is made to use less memory,
-from no recomputing to all, then by halving what is computed at once, until it fits.
+In: the meshes (`meshes.py`), what a step may take of a device, and a function that compiles one candidate. Out: what
+was tried, in words and numbers, fastest first. Each candidate costs a compilation (5 to 20 s of CPU), so the search is
+short: a mesh whose state alone is too large is left out, and what must need more than a candidate that did not fit;
+on each other mesh the step is made to use less memory, from no recomputing to all, then by halving what is computed at
+once, until it fits.
 
 Less recomputing is less work, and fewer microbatches are fewer passes over the weights: the first candidate of a mesh
-that fits is taken for the fastest on it.
+that fits is taken for the fastest on it. Which of the two costs more depends on the mesh: so on the fastest mesh less
+recomputing is tried once more, with microbatches.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from nightjar_models.ahead.refusal import TRITON_PRODUCTS, is_untiled
-from nightjar_models.errors import CompilerError, InputError
+from nightjar_models.config import TrainConfig
+from nightjar_models.errors import InputError
 from nightjar_models.mesh import MeshShape
+from nightjar_models.sizes import MoEConfig
 
-STATE_BYTES = 12  # of a parameter: itself and Adam's two moments, in float32
-REMATS = ("none", "dots_no_batch", "full")
+REMATS = ("none", "dots", "dots_no_batch", "full")
 MOST_MICROBATCHES = 8
 MOST_DEVICES = 16_384  # sixteen times what was tried; a topology is made of each device
-Compiled = TypeVar("Compiled")
+AT_PEAK = 18 / 16  # of the state's bytes: parameters in bfloat16 beside it
+KEPT_BACK = 2  # compilations for the fastest mesh, of the most that are allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One way to run a step: `microbatches` parts of the batch one after the other, `remat` as in `Compute`."""
+    """One way to run a step.
+
+    Attributes:
+        mesh: how many devices along each axis.
+        batch_size: examples per step over all devices.
+        microbatches: parts of the batch, one after the other, whose gradients are added up.
+        remat: as in `Compute`.
+        pipelined: parts into which the pipeline cuts each of them; 0 without one.
+    """
 
     mesh: MeshShape
     batch_size: int
     microbatches: int
     remat: str
+    pipelined: int = 0
+
+    @property
+    def share(self) -> float:
+        """Examples that are computed at once, per device."""
+        return self.batch_size / self.microbatches / self.mesh.size
+
+    @property
+    def parts(self) -> int:
+        """Into how many the batch is cut, by whom ever."""
+        return self.microbatches * max(1, self.pipelined)
+
+    @property
+    def settings(self) -> list[str]:
+        """What `--set` says of it."""
+        found = [
+            f"batch_size={self.batch_size}",
+            f"compute.remat={self.remat}",
+            f"compute.accumulate={self.microbatches}",
+        ]
+        if self.pipelined:
+            found += ["compute.scan_layers=true", f"compute.microbatches={self.pipelined}"]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +94,9 @@ class Measured:
     problem: str | None = None
     hint: str | None = None
 
-    def fits(self, device_bytes: int) -> bool:
-        """Whether the step's memory is there."""
-        return self.reserved_bytes is not None and self.reserved_bytes <= device_bytes
+    def fits(self, room_bytes: int) -> bool:
+        """Whether there is room for the step."""
+        return self.reserved_bytes is not None and self.reserved_bytes <= room_bytes
 
     @property
     def rate(self) -> float:
@@ -94,111 +127,112 @@ def parse_devices(text: str) -> list[int]:
     return [found[0] << power for power in range(64) if found[0] << power <= found[1]]
 
 
-def list_meshes(devices: int, per_host: int) -> list[MeshShape]:
-    """The meshes that are tried: tensor parallelism within a host only; parameters split over nobody, a host, or all.
+def choose_remats(config: TrainConfig) -> tuple[str, ...]:
+    """What is recomputed, ever more: `dots` keeps more than `dots_no_batch` where products have batch dimensions.
 
-    >>> [str(mesh) for mesh in list_meshes(8, 8)]
-    ['fsdp8', 'dp8', 'fsdp4.tp2', 'dp4.tp2', 'fsdp2.tp4', 'dp2.tp4', 'tp8']
+    Those are the experts', and attention's where it is not fused; of the others both keep the same.
     """
-    found: dict[MeshShape, None] = {}
-    tensor = 1
-    while tensor <= min(devices, per_host):
-        rest = devices // tensor
-        if devices % tensor == 0:
-            for fsdp in (rest, per_host // tensor, 1):
-                if fsdp and rest % fsdp == 0:
-                    found[MeshShape(dp=rest // fsdp, fsdp=fsdp, tp=tensor)] = None
-        tensor *= 2
-    return list(found)
+    batched = isinstance(config.model, MoEConfig) or config.compute.attention != "cudnn"
+    return REMATS if batched else tuple(name for name in REMATS if name != "dots")
 
 
-def list_candidates(mesh: MeshShape, batch_size: int) -> Iterator[Candidate]:
+def list_candidates(mesh: MeshShape, batch_size: int, remats: Sequence[str] = REMATS) -> Iterator[Candidate]:
     """The candidates of a mesh, the one that needs most memory first.
+
+    A pipeline of S stages gets S to 4 S parts, the more the less it idles.
 
     Args:
         mesh: how many devices along each axis.
-        batch_size: examples per step over all devices; raised to a multiple of those that share the batch.
+        batch_size: examples per step over all devices; raised so that all who share the batch, and all stages, get one.
+        remats: what is recomputed, ever more.
     """
-    shards = mesh.dp * mesh.fsdp
-    batch_size = -(-batch_size // shards) * shards
-    for remat in REMATS:
-        yield Candidate(mesh=mesh, batch_size=batch_size, microbatches=1, remat=remat)
-    parts = 2
-    while parts <= MOST_MICROBATCHES and batch_size // shards % parts == 0:
-        yield Candidate(mesh=mesh, batch_size=batch_size, microbatches=parts, remat=REMATS[-1])
+    shards = mesh.dp * mesh.fsdp * mesh.ep
+    batch_size = -(-batch_size // (shards * mesh.pp)) * shards * mesh.pp
+    each = batch_size // shards
+    pipelined = 0 if mesh.pp == 1 else next(mesh.pp * by for by in (4, 2, 1) if each % (mesh.pp * by) == 0)
+    for remat in remats:
+        yield Candidate(mesh=mesh, batch_size=batch_size, microbatches=1, remat=remat, pipelined=pipelined)
+    yield from _cut(mesh, batch_size, pipelined, 2, remats[-1])
+
+
+def _cut(mesh: MeshShape, batch_size: int, pipelined: int, parts: int, remat: str) -> Iterator[Candidate]:
+    """The candidates of so many microbatches and more, as far as each device has an example in each."""
+    each = batch_size // (mesh.dp * mesh.fsdp * mesh.ep)
+    while parts <= MOST_MICROBATCHES and each % (parts * max(pipelined, 1)) == 0:
+        yield Candidate(mesh=mesh, batch_size=batch_size, microbatches=parts, remat=remat, pipelined=pipelined)
         parts *= 2
 
 
 def search(
     meshes: Iterable[MeshShape],
     *,
-    parameters: int,
+    state_of: Callable[[MeshShape], int],
     batch_size: int,
-    device_bytes: int,
+    room_bytes: int,
     compile_one: Callable[[Candidate], Measured],
+    remats: Sequence[str] = REMATS,
+    most: int = 64,
 ) -> list[Measured]:
     """What was tried, the fastest that fits first, then what does not fit.
 
     Args:
         meshes: to try.
-        parameters: how many numbers are learned.
+        state_of: bytes of parameters, gradients and optimizer on each device of a mesh.
         batch_size: examples per step over all devices.
-        device_bytes: memory of a device.
+        room_bytes: what a step may take of a device.
         compile_one: compiles a candidate; a mesh that it says cannot be is given up.
+        remats: what is recomputed, ever more.
+        most: candidates to compile.
     """
     found: list[Measured] = []
+    left = most
     for mesh in meshes:
-        candidates = list(list_candidates(mesh, batch_size))
-        state = STATE_BYTES * parameters // (mesh.fsdp * mesh.tp)
-        if state > device_bytes:
-            problem = f"parameters and optimizer alone take {state / 2**30:.1f} GiB of each device"
+        candidates = list(list_candidates(mesh, batch_size, remats))
+        state, compiled = state_of(mesh), False
+        if state > room_bytes:
+            problem = f"parameters, gradients and optimizer alone take {state / 2**30:.1f} GiB of each device"
             found.append(Measured(candidate=candidates[-1], problem=problem))
             continue
         for candidate in candidates:
-            measured = compile_one(candidate)
-            found.append(measured)
-            if measured.problem is not None or measured.fits(device_bytes):
+            if _bound(candidate, found, state_of) > room_bytes:
+                continue
+            if left <= min(KEPT_BACK, most // 4):
+                found.append(Measured(candidate=candidate, problem=f"not tried: --most {most}"))
                 break
-    return sorted(found, key=lambda one: (not one.fits(device_bytes), -one.rate))
+            measured = compile_one(candidate)
+            found, left, compiled = [*found, measured], left - 1, True
+            if measured.problem is not None or measured.fits(room_bytes):
+                break
+        else:
+            if not compiled:
+                found.append(Measured(candidate=candidates[-1], problem="needs more than another that does not fit"))
+    best = max((one for one in found if one.fits(room_bytes)), key=lambda one: one.rate, default=None)
+    for candidate in _recompute_less(best.candidate, remats) if best is not None else ():
+        if left and _bound(candidate, found, state_of) <= room_bytes:
+            measured = compile_one(candidate)
+            found, left = [*found, measured], left - 1
+            if measured.problem is not None or measured.fits(room_bytes):
+                break
+    return sorted(found, key=lambda one: (not one.fits(room_bytes), -one.rate))
 
 
-def compile_tiled(compile_one: Callable[[Mapping[str, Any]], Compiled], options: dict[str, Any]) -> Compiled:
-    """Compiles; where XLA finds no tiles for a Triton product, once more without such products.
+def _recompute_less(best: Candidate, remats: Sequence[str]) -> Iterator[Candidate]:
+    """The candidates of its mesh with more microbatches, for which less may be recomputed."""
+    if place := remats.index(best.remat):
+        yield from _cut(best.mesh, best.batch_size, best.pipelined, 2 * best.microbatches, remats[place - 1])
 
-    Args:
-        compile_one: options of the compiler to what it makes with them.
-        options: the user's; gets the option that was needed, so that whatever is compiled next has it too.
 
-    Raises:
-        CompilerError: the compiler refuses the program for another reason, or the user wants Triton's products.
+def _bound(candidate: Candidate, found: Iterable[Measured], state_of: Callable[[MeshShape], int]) -> float:
+    """Bytes that a candidate needs at least, by what those told that recompute as much or more.
+
+    What is neither state nor made of it is kept of the examples. Where examples alone are split every device has its
+    share of that; tensor parallelism and a pipeline hold some of it more than once.
     """
-    try:
-        return compile_one(dict(options))
-    except CompilerError as error:
-        if not is_untiled(error.message) or TRITON_PRODUCTS in options:
-            raise
-    options[TRITON_PRODUCTS] = False
-    return compile_one(dict(options))
-
-
-def render_plan(preset: str, best: Measured, settings: Sequence[str] = ()) -> str:
-    """The command that trains so, as a shell takes it.
-
-    Args:
-        preset: what is trained.
-        best: how.
-        settings: the user's `KEY=VALUE`, with which it was compiled.
-    """
-    candidate = best.candidate
-    chosen: dict[str, object] = dict(setting.partition("=")[::2] for setting in settings)
-    chosen |= {
-        "batch_size": candidate.batch_size,
-        "compute.remat": candidate.remat,
-        "compute.accumulate": candidate.microbatches,
-    }
-    words = ["nightjar-models", "train", preset, "--mesh", str(candidate.mesh)]
-    for name, value in chosen.items():
-        words += ["--set", f"{name}={value}"]
-    plan = f"{shlex.join(words)} --out OUT"
-    flags = shlex.join(f"--{name}={str(value).lower()}" for name, value in best.options.items())
-    return f'XLA_FLAGS="$XLA_FLAGS {flags}" {plan}' if flags else plan
+    bound, place = 0.0, REMATS.index(candidate.remat)
+    for one in found:
+        mesh, remat = one.candidate.mesh, one.candidate.remat
+        if one.reserved_bytes is None or mesh.tp * mesh.pp > 1 or REMATS.index(remat) < place:
+            continue
+        examples = max(0.0, one.reserved_bytes - AT_PEAK * state_of(mesh))
+        bound = max(bound, examples * min(1.0, candidate.share / one.candidate.share) + state_of(candidate.mesh))
+    return bound

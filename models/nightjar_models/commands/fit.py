@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from nightjar_models.config import TrainConfig, override
+from nightjar_models.config import override
 from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.mesh import parse_mesh
 from nightjar_models.presets import find_preset
@@ -36,6 +38,10 @@ def fit(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
     ] = None,
+    memory_fraction: Annotated[
+        float,
+        typer.Option(min=0.75, max=1.0, help="The largest share of a GPU's memory that JAX may take at its start."),
+    ] = 0.9,
     most: Annotated[int, typer.Option(min=1, help="Compilations for each number of devices, at most.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document instead of a table.")] = False,
 ) -> None:
@@ -44,24 +50,24 @@ def fit(
     Every line was compiled for its mesh: memory is what the compiler reserves; times are rooflines of the compiled
     program, not measured, for comparing lines: of the step, of kernels bound by arithmetic and by the device's memory
     (HBM), of collectives within a host and between hosts, and of those what nothing hides. A compilation takes 5 to
-    20 s of CPU. The batch stays the same for every number of devices, but for a mesh that shares it among more devices
-    than it has examples: there it is raised to one example for each, so compare examples per second (`rate`), by which
-    lines are sorted.
+    20 s of CPU: a mesh whose state alone is too large is left out, and what must need more than a line that does not
+    fit. Experts are split where there are any, equal layers into a pipeline; `parts` are microbatches of both kinds.
+
+    The batch stays the same for every number of devices, but for a mesh that shares it among more devices than it has
+    examples: there it is raised to one example for each, so compare examples per second (`rate`), by which lines are
+    sorted.
+
+    A step fits where it takes at most 95 % of what JAX may take of the device's memory (--memory-fraction): the rest of
+    that is for evaluation, the next batch and gaps, and what JAX does not take is CUDA's, NCCL's and cuDNN's. Both
+    shares are assumed. A plan that needs more than the 75 % that JAX takes by itself sets XLA_CLIENT_MEM_FRACTION.
 
     Where XLA finds no tiles for a Triton product (vit_b16, t5_large), it goes on without such products, as with
     --xla xla_gpu_enable_triton_gemm=false, and the plan says so.
 
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
-    from nightjar_models.ahead.fit import (
-        Candidate,
-        Measured,
-        compile_tiled,
-        list_meshes,
-        parse_devices,
-        render_plan,
-        search,
-    )
+    from nightjar_models.ahead.fit import Candidate, Measured, choose_remats, parse_devices, search
+    from nightjar_models.ahead.plan import render_plan, room_bytes
     from nightjar_models.ahead.target import parse_cluster, read_target
     from nightjar_models.ahead.topology import prepare_process
 
@@ -73,54 +79,64 @@ def fit(
         parse_cluster(f"{target}x{count}")
     prepare_process()
 
-    from nightjar_models.ahead.compile import Compilation, compile_step, count_parameters, parse_options
+    from nightjar_models.ahead.compile import Compilation, compile_step, list_parameters, parse_options
     from nightjar_models.ahead.estimate import estimate_step
     from nightjar_models.ahead.memory import reserved_bytes
+    from nightjar_models.ahead.meshes import list_meshes, state_bytes
+    from nightjar_models.ahead.refusal import compile_tiled
 
-    parameters, options = count_parameters(config), parse_options(xla or [])
+    parameters, options = list_parameters(config), parse_options(xla or [])
+    room = room_bytes(gpu.memory_bytes, memory_fraction)
     answers: list[dict[str, Any]] = []
     for count in counts:
-        cluster, left = parse_cluster(f"{target}x{count}"), [most]
+        cluster = parse_cluster(f"{target}x{count}")
 
-        def compile_one(candidate: Candidate, cluster: Any = cluster, left: list[int] = left) -> Measured:
-            if not left[0]:
-                return Measured(candidate=candidate, problem=f"not tried: --most {most}")
-            left[0] -= 1
+        def compile_one(candidate: Candidate, cluster: Any = cluster) -> Measured:
             print(f"compiling {describe(candidate)}", file=sys.stderr, flush=True)
 
             def compile_with(options: Mapping[str, Any]) -> Compilation:
-                return compile_step(configure(config, candidate), candidate.mesh, cluster, options)
+                return compile_step(
+                    override(config, candidate.settings), candidate.mesh, cluster, options, spills=False
+                )
 
             try:
                 made = compile_tiled(compile_with, options)
             except (InputError, CompilerError) as error:
                 return Measured(candidate=candidate, problem=error.message, hint=error.hint, options=dict(options))
-            step = estimate_step(made.module, cluster)
+            step, reserved = estimate_step(made.module, cluster), reserved_bytes(made.module)
+            print(f"  {reserved / 2**30:.1f} of {room / 2**30:.1f} GiB", file=sys.stderr, flush=True)
             return Measured(
                 candidate=candidate,
-                reserved_bytes=reserved_bytes(made.module),
+                reserved_bytes=reserved,
                 options=dict(options),
                 **{term: getattr(step, term) for term in TERMS},
             )
 
+        wanted = [shape for shape in shapes if shape.size == count]
         found = search(
-            [shape for shape in shapes if shape.size == count] or list_meshes(count, gpu.devices_per_host),
-            parameters=parameters,
+            wanted or list_meshes(count, gpu.devices_per_host, parameters, room),
+            state_of=partial(state_bytes, parameters),
             batch_size=batch_size or config.batch_size,
-            device_bytes=gpu.memory_bytes,
+            room_bytes=room,
             compile_one=compile_one,
+            remats=choose_remats(config),
+            most=most,
         )
-        best = found[0] if found and found[0].fits(gpu.memory_bytes) else None
+        best = found[0] if found and found[0].fits(room) else None
         answers.append(
             {
                 "devices": count,
-                "plan": None if best is None else render_plan(preset, best, settings or []),
+                "plan": None if best is None else render_plan(preset, best, gpu.memory_bytes, settings or []),
                 "candidates": [
                     {
                         **dataclasses.asdict(one),
                         "rate": one.rate * count,
-                        "candidate": {**dataclasses.asdict(one.candidate), "mesh": str(one.candidate.mesh)},
-                        "fits": one.fits(gpu.memory_bytes),
+                        "candidate": {
+                            **dataclasses.asdict(one.candidate),
+                            "mesh": str(one.candidate.mesh),
+                            "parts": one.candidate.parts,
+                        },
+                        "fits": one.fits(room),
                     }
                     for one in found
                 ],
@@ -130,8 +146,10 @@ def fit(
         "schema": "nightjar.fit/1",
         "preset": preset,
         "target": target,
-        "parameters": parameters,
+        "parameters": sum(math.prod(one.shape) for one in parameters),
         "device_bytes": gpu.memory_bytes,
+        "room_bytes": room,
+        "memory_fraction": memory_fraction,
         "estimate": True,
         "answers": answers,
     }
@@ -140,26 +158,18 @@ def fit(
         raise typer.Exit(1)
 
 
-def configure(config: TrainConfig, candidate: Any) -> TrainConfig:
-    """The config of a candidate."""
-    settings = [f"batch_size={candidate.batch_size}", f"compute.remat={candidate.remat}"]
-    return override(config, [*settings, f"compute.accumulate={candidate.microbatches}"])
-
-
 def describe(candidate: Any) -> str:
     """A candidate in a few words."""
-    return (
-        f"{candidate.mesh}, batch {candidate.batch_size} in {candidate.microbatches} microbatches, "
-        f"remat {candidate.remat}"
-    )
+    return f"{candidate.mesh}, batch {candidate.batch_size} in {candidate.parts} microbatches, remat {candidate.remat}"
 
 
 def summarize(document: dict[str, Any]) -> str:
     """A table for each number of devices, and the commands of the best."""
-    device = document["device_bytes"]
+    device, room = (document[name] / 2**30 for name in ("device_bytes", "room_bytes"))
     rows = [
-        f"{document['preset']}: {document['parameters']:,} parameters, {document['target']} with "
-        f"{device / 2**30:.1f} GiB. Step times are rooflines, not measured; rate is examples per second of all devices."
+        f"{document['preset']}: {document['parameters']:,} parameters. {document['target']}: a step may take "
+        f"{room:.1f} of {device:.1f} GiB (JAX takes at most {document['memory_fraction']:.0%}, a step 95 % of that: "
+        "assumed). Step times are rooflines, not measured; rate is examples per second of all devices."
     ]
     for answer in document["answers"]:
         title = f"{answer['devices']} devices"
@@ -167,16 +177,18 @@ def summarize(document: dict[str, Any]) -> str:
             "",
             f"{title:20} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {_columns(_TITLES)}",
         ]
+        untold: dict[str, list[str]] = {}
         for one in answer["candidates"]:
             way = one["candidate"]
-            row = f"{way['mesh']:20} {way['batch_size']:6} {way['microbatches']:5} {way['remat']:14}"
+            row = f"{way['mesh']:20} {way['batch_size']:6} {way['parts']:5} {way['remat']:14}"
             if one["problem"] is not None:
                 hint = f" Hint: {one['hint']}" if one["hint"] else ""
-                rows.append(f"{row} {one['problem'][:120]}{hint}")
+                untold.setdefault(f"{one['problem'][:120]}{hint}", []).append(way["mesh"])
                 continue
             times = [f"{one[term] * 1e3:.1f}" for term in TERMS]
             cells = _columns(["yes" if one["fits"] else "no", *times, f"{one['rate']:.1f}"])
             rows.append(f"{row} {one['reserved_bytes'] / 2**30:7.1f} {cells}")
+        rows += [f"{', '.join(meshes)}: {problem}" for problem, meshes in untold.items()]
         rows.append(answer["plan"] or "nothing fits")
     return "\n".join(rows)
 
