@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def contexts(repository: str, jobs: str, event: str) -> dict[str, object]:
-    """The contexts of a run, as GitHub would fill them; compiles ahead of time only where all jobs run."""
+    """The contexts of a run, as GitHub would fill them; absent GPUs and the ecosystem only where all jobs run."""
     github = {
         "repository": "owner/nightjar",
         "server_url": "https://github.example",
@@ -69,8 +69,8 @@ def contexts(repository: str, jobs: str, event: str) -> dict[str, object]:
         "ref": "refs/heads/main",
         "event_name": event,
     }
-    ahead = {} if jobs == "*" else {"NIGHTJAR_AOT_MATRIX": "off"}
-    variables = {"NIGHTJAR_REPOSITORY": repository, "NIGHTJAR_JOBS": jobs, **ahead}
+    others = {} if jobs == "*" else {"NIGHTJAR_AOT_MATRIX": "off", "NIGHTJAR_ECOSYSTEM": "off"}
+    variables = {"NIGHTJAR_REPOSITORY": repository, "NIGHTJAR_JOBS": jobs, **others}
     return {"github": github, "vars": variables, "secrets": {}, "runner": {"os": "Linux"}}
 
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -62,16 +62,26 @@ class Runner:
                 result: Result = "skipped"
                 print(f"== {prefix}{job.name}: skipped", file=sys.stderr, flush=True)
             elif job.calls is not None:
-                given = {name: self._fill(value, contexts) for name, value in job.inputs.items()}
-                result = self.run(read_workflow(job.calls, self.checkout), given, f"{prefix}{job.name}/")
+                result = self._join(
+                    self._call(job, job.calls, {**contexts, "matrix": part}, prefix)
+                    for part in self._combine(job.matrix, contexts)
+                )
             else:
-                parts = [
+                result = self._join(
                     self._run_job(job, workflow, {**contexts, "matrix": part}, f"{prefix}{job.name}")
                     for part in self._combine(job.matrix, contexts)
-                ]
-                result = "failure" if "failure" in parts else "success"
+                )
             results[job.name] = {"result": result, "outputs": {}}
-        return "failure" if any(one["result"] == "failure" for one in results.values()) else "success"
+        return self._join(one["result"] for one in results.values())
+
+    @staticmethod
+    def _join(parts: Iterable[Result]) -> Result:
+        """What became of several, each of which is run."""
+        return "failure" if "failure" in list(parts) else "success"
+
+    def _call(self, job: Job, calls: Path, contexts: Mapping[str, Any], prefix: str) -> Result:
+        given = {name: self._fill(value, contexts) for name, value in job.inputs.items()}
+        return self.run(read_workflow(calls, self.checkout), given, f"{prefix}{job.name}/")
 
     def _combine(self, matrix: Mapping[str, Any], contexts: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Every combination of a matrix whose values are lists, or expressions that give one."""

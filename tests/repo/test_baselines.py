@@ -15,3 +15,11 @@ def test_each_baseline_is_of_a_cell_that_a_matrix_has() -> None:
     assert found
     assert found <= cells
     assert {path.name for path in (CI / "baselines").glob("*/*")} == {"convergence.json", "facts"}
+
+
+def test_a_cell_is_one_program_in_all_matrices() -> None:
+    found: dict[str, tuple[str, ...]] = {}
+    for matrix in sorted((CI / "matrix").glob("*.toml")):
+        for job in expand(read_matrix(matrix)):
+            if job.replicate is None:
+                assert found.setdefault(job.cell, job.command) == job.command, f"{matrix.name}: {job.cell}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -16,6 +17,8 @@ from packaging.version import Version
 
 import noxfile
 from nightjar_ci.cli import COMMANDS, make_app
+from nightjar_ci.job import Job
+from nightjar_ci.matrix import expand, move_job, read_matrix, select_jobs
 from tests.rehearsal.expressions import ExpressionError, evaluate, fill
 from tests.rehearsal.runner import Runner
 from tests.rehearsal.stand_ins import StandIns
@@ -98,7 +101,8 @@ def test_every_step_runs_a_session_or_a_command_that_takes_its_options(path: Pat
 
 def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) -> None:
     shell, runner = rehearse("nightly.yml", tmp_path)
-    named = [one.step for one in runner.done if one.outcome == "success" and one.job != "aot/night"]
+    others = ("aot/night", "ecosystem/night")
+    named = [one.step for one in runner.done if one.outcome == "success" and one.job not in others]
     wanted = [
         "Bump",
         "Build",
@@ -115,26 +119,31 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
     ]
     assert [name for name in named if name in wanted] == wanted
     assert {one.job for one in runner.done} == {
-        "pins",
+        "pins/pins",
         "images",
         "prune",
         "cpu/night",
         "aot/night",
+        "ecosystem/night",
         "page/pages",
     }  # other machines are not switched on
     assert next(one for one in runner.done if one.step == "Bisect").outcome == "skipped"
-    assert ["ci/matrix/nightly-aot.toml" in words for words in shell.commands if "run" in words] == [False, True]
+    assert ["ci/matrix/nightly-aot.toml" in words for words in shell.commands if "run" in words] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> None:
     variables = {"NIGHTJAR_GPU_MATRIX": "ci/matrix/gpu.toml", "NIGHTJAR_FLAVORS": '["cpu", "cuda12"]'}
-    variables["NIGHTJAR_AOT_MATRIX"] = "off"
+    variables |= {"NIGHTJAR_AOT_MATRIX": "off", "NIGHTJAR_ECOSYSTEM": "off"}
     stand_ins, shell = StandIns(tmp_path, tmp_path), Rehearsed()
     stand_ins.artifacts.mkdir()
     stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
     runner = Runner(ROOT, stand_ins, {**CONTEXTS, "vars": variables}, shell)
     runner.run(read_workflow(ROOT / ".github" / "workflows" / "nightly.yml", ROOT))
-    assert {one.job for one in runner.done} == {"pins", "images", "prune", "cpu/night", "gpu/night", "page/pages"}
+    assert {one.job for one in runner.done} == {"pins/pins", "images", "prune", "cpu/night", "gpu/night", "page/pages"}
     assert [words[-1] for words in shell.commands if "build" in words] == ["cpu", "cuda12"]
     assert ["ci/matrix/gpu.toml" in words for words in shell.commands if "run" in words] == [False, True]
 
@@ -162,16 +171,57 @@ def test_images_and_every_night_without_an_image_take_the_pins_that_were_bumped_
     stand_ins.act = check_out_or_act  # type: ignore[method-assign]
     contexts = {**CONTEXTS, "vars": {"NIGHTJAR_SLURM_MATRIX": "slurm.toml"}}
     Runner(ROOT, stand_ins, contexts, note_pins).run(read_workflow(ROOT / ".github/workflows/nightly.yml", ROOT))
-    assert pins.keys() >= {"cpu", "slurm.toml", "ci/matrix/nightly-aot.toml"}
+    assert pins.keys() >= {"cpu", "slurm.toml", "ci/matrix/nightly-aot.toml", "ci/matrix/nightly-ecosystem.toml"}
     assert set(pins.values()) == {"of tonight"}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What `run` is asked for: the variables of its step, and the jobs that it is to run."""
+
+    env: Mapping[str, str]
+    jobs: tuple[Job, ...]
+
+
+def list_runs(folder: Path) -> list[Asked]:
+    """Every `run` of the workflows with a schedule, all that a variable switches on included."""
+    asked = []
+
+    def note(command: str, env: Mapping[str, str]) -> int:
+        if " -- run " in command:
+            jobs = select_jobs(expand(read_matrix(ROOT / env["MATRIX"])), pattern=env["JOBS"])
+            asked.append(Asked(env=env, jobs=tuple(move_job(one, environment=env["ENVIRONMENT"]) for one in jobs)))
+        return 0
+
+    for path in WORKFLOWS:
+        if "schedule" in path.read_text():
+            stand_ins = StandIns(folder, folder)
+            stand_ins.artifacts.mkdir(exist_ok=True)
+            stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
+            contexts = {**CONTEXTS, "vars": {"NIGHTJAR_ECOSYSTEM_GPU": "on"}}
+            Runner(ROOT, stand_ins, contexts, note).run(read_workflow(path, ROOT))
+    return asked
+
+
+def test_every_cell_of_a_nightly_or_weekly_matrix_is_run_once_by_a_workflow_with_a_schedule(tmp_path: Path) -> None:
+    files = [path for kind in ("nightly", "weekly") for path in sorted((ROOT / "ci" / "matrix").glob(f"{kind}-*.toml"))]
+    wanted = {(str(path.relative_to(ROOT)), job.id) for path in files for job in expand(read_matrix(path))}
+    found = [(one.env["MATRIX"], job.id) for one in list_runs(tmp_path) for job in one.jobs]
+    assert len(found) == len(set(found))
+    assert set(found) == wanted
+
+
+def test_a_cell_with_a_lock_of_its_own_keeps_it_and_has_the_python_of_the_images(tmp_path: Path) -> None:
+    asked = [one for one in list_runs(tmp_path) if not one.env["IMAGE"]]
+    assert {job.environment.partition(":")[0] for one in asked for job in one.jobs} == {"uv"}
+    called = (one for path in WORKFLOWS for one in read_workflow(path, ROOT).jobs if "matrix" in one.inputs)
+    assert {one.inputs["python"] for one in called if "python" in one.inputs} == {read_default_python()}
+
+
 def test_programs_for_absent_gpus_are_compiled_by_the_newest_jax_of_their_lock() -> None:
-    job = next(one for one in read_workflow(ROOT / ".github/workflows/nightly.yml", ROOT).jobs if one.name == "aot")
-    assert job.inputs["python"] == read_default_python()
-    lock = (ROOT / job.inputs["environment"].removeprefix("uv:")).read_text()
+    lock = (ROOT / "docker" / "locks" / "aot.txt").read_text()
     found = re.findall(r"^(jax(?:lib|-cuda12-\w+)?)==(\S+)(?: ; ([^\\]+))? \\$", lock, re.MULTILINE)
-    here = {"python_full_version": f"{job.inputs['python']}.0"}
+    here = {"python_full_version": f"{read_default_python()}.0"}
     mine = [(name, version) for name, version, marker in found if not marker or Marker(marker).evaluate(here)]
     newest = max((version for _, version, _ in found), key=Version)
     assert sorted(mine) == [(name, newest) for name in ("jax", "jax-cuda12-pjrt", "jax-cuda12-plugin", "jaxlib")]
