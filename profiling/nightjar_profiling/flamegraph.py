@@ -39,9 +39,17 @@ def visible(stack: Stack) -> Stack:
     return tuple(stack[number] for number in users) + stack[users[-1] + 1 :] if users else stack
 
 
-def build_tree(time: DeviceTime, stack_of: Callable[[FrameKey], Stack]) -> Node:
-    """The tree of all attributed time, and one node for the rest; its root holds the whole device time."""
-    root = Node("device time", "all ops, containers left out", OTHER_COLOUR, time.total_ns)
+def build_tree(time: DeviceTime, stack_of: Callable[[FrameKey], Stack], mark: str = "") -> Node:
+    """The tree of all attributed time, and one node for the rest; its root holds the whole device time.
+
+    Args:
+        time: by frame.
+        stack_of: the stack of a frame.
+        mark: what is said beside a time that was not measured.
+    """
+    root = Node(
+        f"device time ({mark})" if mark else "device time", "all ops, containers left out", OTHER_COLOUR, time.total_ns
+    )
     attributed_ns = 0
     for key, ns in time.by_frame.items():
         if stack := visible(stack_of(key)):

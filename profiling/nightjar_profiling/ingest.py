@@ -21,7 +21,7 @@ from nightjar_profiling.attribute import attribute
 from nightjar_profiling.capture.overhead import find_overhead
 from nightjar_profiling.documents import write_json, write_text
 from nightjar_profiling.errors import NotAttributableError
-from nightjar_profiling.manifest import Manifest, write_manifest
+from nightjar_profiling.manifest import Manifest, mark_times, write_manifest
 from nightjar_profiling.readers.detect import find_kind, find_raw
 from nightjar_profiling.readers.hlo import program_rows
 from nightjar_profiling.readers.raw import Raw, merge_raw
@@ -126,7 +126,8 @@ def publish(
         warnings=manifest.warnings,
     )
     write_json(folder / "profile.json", profile.document())
-    write_json(folder / "flamegraph.json", flamegraph.render_figure(flamegraph.build_tree(time, stack_of)))
+    tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))
+    write_json(folder / "flamegraph.json", flamegraph.render_figure(tree))
     text_of = sources.text_reader(folder / "sources", working_folder)
     page = report.render_report(profile, manifest, shown or tables, is_user_code, text_of, fusion)
     write_text(folder / "report.html", page)

@@ -50,6 +50,11 @@ class Manifest:
     warnings: tuple[str, ...]
 
 
+def mark_times(backend: str) -> str:
+    """What is said beside a time: that it is an estimate; empty where it was measured."""
+    return NOT_MEASURED if backend == "estimate" else ""
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Reads the manifest of a capture folder.
 

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nightjar_profiling.manifest import mark_times
 from nightjar_profiling.overview import Overview
 
 BAR = 24
@@ -40,8 +41,10 @@ def render_summary(
 
 
 def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
-    """One line: device time, steps, devices."""
+    """One line: device time and whether it was measured, steps, devices."""
     text = Text(f"{milliseconds(profile['device_time_ns'])} ms of device time", style="bold")
+    if mark := mark_times(profile["backend"]):
+        text.append(f" ({mark})", style="yellow")
     if profile["steps"] is not None:
         first, last = profile["steps"]
         text.append(f" in steps {first} to {last}")

@@ -40,9 +40,19 @@ def test_an_estimate_becomes_a_report_and_a_diff_that_say_so(tmp_path: Path) -> 
     assert (profile["backend"], profile["device_time_ns"]) == ("estimate", 6000)
     assert profile["hot_lines"][0]["line"] > 0
     assert any("not a measurement" in warning for warning in profile["warnings"])
-    assert "not a measurement" in (tmp_path / "a" / "report.html").read_text()
-    again = runner.invoke(app, ["diff", str(tmp_path / "a"), str(tmp_path / "a")])
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert "not a measurement" in page
+    assert "<title>Estimate: raw trace</title>" in page
+    assert "<h1>raw trace <small>estimate, nothing ran</small></h1>" in page
+    assert "<dt>device time, estimate, nothing ran</dt><dd>6.000 µs</dd>" in page
+    flame = json.loads((tmp_path / "a" / "flamegraph.json").read_text())
+    assert flame["data"][0]["labels"][0] == "device time (estimate, nothing ran)"
+    summary = runner.invoke(app, ["summary", str(tmp_path / "a")])
+    assert summary.stdout.startswith("0.006 ms of device time (estimate, nothing ran), 2 ops on 1 device")
+    again = runner.invoke(app, ["diff", str(tmp_path / "a"), str(tmp_path / "a"), "--html", str(tmp_path / "d.html")])
     assert "A is an estimate, not a measurement" in again.stderr
+    assert "before (1 executions, an estimate), 0.006 ms after (1 executions, an estimate)" in again.stdout
+    assert "Estimated device time of a step" in (tmp_path / "d.html").read_text()
 
 
 def test_the_file_is_known_by_its_name_though_it_is_an_archive_like_others(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.profiling.test_report import make_capture
 
 PROFILE: dict[str, Any] = {
     "schema": "nightjar.profile/1",
+    "backend": "jax",
     "device_time_ns": 2_000_000,
     "steps": [3, 5],
     "direct_fraction": 0.75,

@@ -72,13 +72,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """Two captures compared; each list by the size of the difference, largest first."""
+    """Two captures compared; each list by the size of the difference, largest first; `estimates`: which never ran."""
 
     total: Change
     programs: tuple[Change, ...]
     lines: tuple[Change, ...]
     instructions: tuple[Change, ...]
     executions: tuple[int, int]
+    estimates: tuple[bool, bool]
     warnings: tuple[str, ...]
 
 
@@ -135,6 +136,7 @@ def compare(before: Side, after: Side, fusion: Fusion = "split") -> Diff:
         lines=tuple(_describe(one, after.source_of, before.source_of) for one in lines),
         instructions=tuple(replace(one, name=shown[one.name]) for one in changes(names, ["program", "instruction"])),
         executions=(_main_count(counts[0]), _main_count(counts[1])),
+        estimates=(before.estimate, after.estimate),
         warnings=(
             *(f"{name} is an estimate, not a measurement: it never ran." for name in _estimates(before, after)),
             *_warnings(old, new, counts),

@@ -159,9 +159,13 @@ def render_document(found: Diff, before: Path, after: Path) -> dict[str, Any]:
 
 def render_diff(found: Diff, rows: int, width: int) -> list[str]:
     """The text for a terminal: the whole, then a table of programs, of lines and of instructions."""
-    total, (first, second) = found.total, found.executions
+    total = found.total
+    first, second = (
+        f"{count} executions{', an estimate' if estimate else ''}"
+        for count, estimate in zip(found.executions, found.estimates, strict=True)
+    )
     text = [
-        f"{_ms(total.before_ns)} ms of device time a step before ({first} executions), {_ms(total.after_ns)} ms after "
+        f"{_ms(total.before_ns)} ms of device time a step before ({first}), {_ms(total.after_ns)} ms after "
         f"({second}): {_percent(total)}, {_interval(total)}"
     ]
     for title, changes in (("programs", found.programs), ("lines", found.lines), ("instructions", found.instructions)):

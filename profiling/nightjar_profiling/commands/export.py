@@ -51,12 +51,12 @@ def export(
     Example: nightjar-profiling export capture --to perfetto
     """
     from nightjar_profiling.documents import write_bytes
-    from nightjar_profiling.manifest import NOT_MEASURED, read_manifest
+    from nightjar_profiling.manifest import mark_times, read_manifest
     from nightjar_profiling.tables import read_tables
 
     if out is not None and out.is_dir():
         raise InputError(f"--out: {out} is a folder, expected a file.", f"did you mean {out / FILES[to]}?")
-    mark = NOT_MEASURED if read_manifest(capture).backend == "estimate" else ""
+    mark = mark_times(read_manifest(capture).backend)
     path = out or capture / "exports" / FILES[to]
     write_bytes(path, find_renderer(to)(read_tables(capture / "tables"), fusion.value, mark))
     print(path.absolute())

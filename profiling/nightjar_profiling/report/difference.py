@@ -41,10 +41,22 @@ def render_difference(found: Diff, before: str, after: str) -> str:
         after=after,
         total=row_data(found.total, _largest([found.total]), _scale([found.total])),
         executions=found.executions,
+        estimates=describe_estimates(*found.estimates),
         warnings=found.warnings,
         tables=[table_data(title, changes) for title, changes in tables],
         style=Markup((files("nightjar_profiling.report") / "page" / "style.css").read_text("utf-8")),
     )
+
+
+def describe_estimates(before: bool, after: bool) -> str:
+    """A sentence on the sides that never ran; empty where both did.
+
+    >>> describe_estimates(False, True), describe_estimates(True, True)
+    ('After is an estimate, nothing ran. ', 'Both are estimates, nothing ran. ')
+    """
+    if before and after:
+        return "Both are estimates, nothing ran. "
+    return f"{'Before' if before else 'After'} is an estimate, nothing ran. " if before or after else ""
 
 
 def table_data(title: str, changes: Sequence[Change]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from nightjar_profiling.analyse import Profile
 from nightjar_profiling.analyses.roofline import read_peak
 from nightjar_profiling.apportion import Fusion
-from nightjar_profiling.manifest import NOT_MEASURED, Manifest
+from nightjar_profiling.manifest import Manifest, mark_times
 from nightjar_profiling.report.contents import page_document
 from nightjar_profiling.report.pack import pack
 from nightjar_profiling.tables import Tables
@@ -68,6 +68,7 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
     return {
         "title": title_of(profile.command),
         "command": shlex.join(profile.command),
+        "mark": mark_times(manifest.backend),
         "device_time": duration(profile.device_time_ns),
         "steps": "" if profile.steps is None else f"steps {profile.steps[0]} to {profile.steps[1]}",
         "user_share": percent(profile.user_fraction),
@@ -122,6 +123,6 @@ def describe(manifest: Manifest) -> list[str]:
     versions = [f"{name} {version}" for name, version in sorted(environment.get("versions", {}).items())]
     devices = environment.get("devices", [])
     kinds = [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
-    source = NOT_MEASURED if manifest.backend == "estimate" else f"{manifest.backend} profiler"
+    source = mark_times(manifest.backend) or f"{manifest.backend} profiler"
     parts = [*kinds, source, *versions]
     return [*parts, f"Python {environment['python']}"] if "python" in environment else parts
