@@ -24,6 +24,10 @@ variable "BASE_IMAGE" {
   default = "" // the ground floor; GROUND_FLOORS of versions.json where empty
 }
 
+variable "DEBIAN_SNAPSHOT" {
+  default = "" // an archive of Debian's past, http://snapshot.debian.org/archive: OS packages are those of DEBIAN_DAY
+}
+
 variable "NSYS" {
   default = "none" // debian: Nsight Systems of Debian's non-free archive in the profiling image
 }
@@ -127,6 +131,8 @@ target "_common" {
   output = ["type=docker"]
   args = {
     SOURCE_DATE_EPOCH = SOURCE_DATE_EPOCH
+    DEBIAN_SNAPSHOT   = DEBIAN_SNAPSHOT
+    DEBIAN_DAY        = DEBIAN_SNAPSHOT == "" ? "" : DEBIAN_DAY // else a new day would build anew what has no use for it
   }
 }
 

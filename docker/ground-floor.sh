@@ -3,6 +3,9 @@
 # os-packages.txt, from the mirror that this machine's apt uses, imported as nightjar/ground-floor:SUITE. Root, Debian or
 # Ubuntu, a Docker engine (engine.sh); installs debootstrap where it is missing. About 45 s and 150 MB.
 #
+# DEBIAN_SNAPSHOT, an archive of Debian's past (http://snapshot.debian.org/archive), gives the packages of DEBIAN_DAY (of
+# versions.json, or of the environment): one that is there is kept only if its label names that day.
+#
 #   docker/ground-floor.sh [--force]     makes it unless the tag exists; --force makes it anew
 #
 # Two runs from one state of the mirror give the same layer digest: no log, cache, lock or machine id stays, and no file
@@ -10,6 +13,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
+readonly LABEL=nightjar.debian
 
 fail() { # CODE MESSAGE HINT
   printf 'error: %s\nHint: %s\n' "$2" "$3" >&2
@@ -21,12 +25,13 @@ pin() { # prints the value of a variable of versions.json
 }
 
 make_root() { # FOLDER
-  local packages log=$1.log
+  local packages mirror log=$1.log
+  if [ -n "$day" ]; then mirror=$DEBIAN_SNAPSHOT/debian/$day; else mirror=$("$here/debian-mirror.sh"); fi
   packages=$(sed -E 's/[[:space:]]*#.*//; /^$/d' "$here/os-packages.txt" | paste -sd,)
   echo "Making Debian $suite with debootstrap" >&2
-  if ! debootstrap --variant=minbase --include="$packages" "$suite" "$1" "$("$here/debian-mirror.sh")" >"$log" 2>&1; then
+  if ! debootstrap --variant=minbase --include="$packages" "$suite" "$1" "$mirror" >"$log" 2>&1; then
     tail -n 20 "$log" "$1/debootstrap/debootstrap.log" >&2 || true
-    fail 3 "debootstrap of Debian $suite failed; its last lines are above." "is the mirror $("$here/debian-mirror.sh") reached?"
+    fail 3 "debootstrap of Debian $suite failed; its last lines are above." "is the mirror $mirror reached?"
   fi
 }
 
@@ -45,22 +50,30 @@ deb $archive/debian-security $suite-security main
 SOURCES
 }
 
+is_there() { # of this day, where one is asked for
+  local made
+  made=$(docker image inspect --format "{{index .Config.Labels \"$LABEL\"}}" "$tag" 2>/dev/null) || return 1
+  [ -z "$day" ] || [ "$day" = "$made" ]
+}
+
 import_root() { # FOLDER
   tar --create --directory "$1" --sort=name --numeric-owner --format=posix --pax-option=delete=atime,delete=ctime \
-    --clamp-mtime --mtime="@$SOURCE_DATE_EPOCH" . | docker import --change 'CMD ["bash"]' - "$tag" >/dev/null
+    --clamp-mtime --mtime="@$SOURCE_DATE_EPOCH" . |
+    docker import --change 'CMD ["bash"]' ${day:+--change "LABEL $LABEL=$day"} - "$tag" >/dev/null
 }
 
 main() {
   suite=$(pin DEBIAN_SUITE)
   SOURCE_DATE_EPOCH=$(pin SOURCE_DATE_EPOCH)
   export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
-  tag=nightjar/ground-floor:$suite
+  tag=nightjar/ground-floor:$suite day=
+  [ -z "${DEBIAN_SNAPSHOT:-}" ] || day=${DEBIAN_DAY:-$(pin DEBIAN_DAY)}
   case "${1:-}" in
   "" | --force) ;;
   *) fail 2 "ground-floor.sh: unknown argument '$1': expected --force or nothing." "docker/ground-floor.sh --force" ;;
   esac
   docker version >/dev/null 2>&1 || fail 3 "no Docker engine answers." "run docker/engine.sh as root"
-  if [ "${1:-}" != --force ] && docker image inspect "$tag" >/dev/null 2>&1; then
+  if [ "${1:-}" != --force ] && is_there; then
     echo "$tag"
     return
   fi

@@ -10,10 +10,11 @@ mkdir /target
 case $1 in
 none) ;;
 debian)
+  mapfile -t of_the_day < <(apt-day.sh)
   sed -i 's/ main$/ main contrib non-free/' /etc/apt/sources.list
-  apt-get -qq -o Dpkg::Use-Pty=0 update
+  apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" update
   cd /tmp
-  apt-get -qq download nsight-systems nsight-systems-target
+  apt-get -qq "${of_the_day[@]}" download nsight-systems nsight-systems-target
   for package in ./*.deb; do dpkg --extract "$package" /target; done
   rm -rf /target/usr/share/{doc,man,applications,icons,lintian}
   find /target -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +

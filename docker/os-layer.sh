@@ -12,8 +12,11 @@ install_packages() { # LIST
   local packages
   mapfile -t packages < <(sed -E 's/[[:space:]]*#.*//; /^$/d' "$1")
   dpkg --status "${packages[@]}" >/dev/null 2>&1 && return
-  apt-get -qq -o Dpkg::Use-Pty=0 update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends "${packages[@]}"
+  local of_the_day
+  mapfile -t of_the_day < <(bash "$(dirname "$0")/apt-day.sh")
+  apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" update
+  DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" install -y --no-install-recommends "${packages[@]}"
 }
 
 add_user() { # UID

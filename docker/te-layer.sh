@@ -43,8 +43,10 @@ link_libraries() {
 
 case $1 in
 compiler)
-  apt-get -qq -o Dpkg::Use-Pty=0 update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends g++ python3-dev
+  mapfile -t of_the_day < <(bash "$(dirname "$0")/apt-day.sh")
+  apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" update
+  DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" install -y --no-install-recommends g++ python3-dev
   ;;
 wheel)
   compile "$2" "$3"

@@ -81,6 +81,11 @@ def test_missing_ground_floor_is_made_first_and_a_foreign_base_never(fake: Path)
     assert not needs_ground_floor("debian:trixie-slim", exists=False)
 
 
+def test_the_script_that_makes_the_ground_floor_is_asked_whether_one_is_of_the_wanted_day(fake: Path) -> None:
+    _, steps = build(fake, {"DEBIAN_SNAPSHOT": "http://127.0.0.1:1/archive"})
+    assert steps[0] == "docker/ground-floor.sh: makes nightjar/ground-floor:trixie"
+
+
 def test_a_failed_step_is_told_with_its_last_lines(fake: Path) -> None:
     (fake / "broken").touch()
     with pytest.raises(ToolError, match="no space left on device") as caught:

@@ -74,6 +74,59 @@ def test_ground_floor_refuses_an_argument_that_it_does_not_know(environ: dict[st
     assert "unknown argument '--forse': expected --force" in done.stderr
 
 
+ARCHIVE = {"DEBIAN_SNAPSHOT": "http://archive.example/past", "DEBIAN_DAY": "20261119T000000Z"}
+
+
+def test_a_ground_floor_of_another_day_is_made_from_the_archive_and_says_its_day(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    programs = {
+        "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) echo "$MADE" ;; *import*) cat >/dev/null ;; esac',
+        "debootstrap": 'echo "debootstrap $@" >>"$CALLS"; mkdir -p "$4/etc/apt" && touch "$4/etc/shadow"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    calls = tmp_path / "calls"
+    kept = {**environ, **ARCHIVE, "CALLS": str(calls), "MADE": ARCHIVE["DEBIAN_DAY"]}
+    assert script("ground-floor.sh", environ=kept).stdout == "nightjar/ground-floor:trixie\n"
+    assert "debootstrap" not in calls.read_text()
+    if os.getuid() != 0:
+        pytest.skip("debootstrap wants root")
+    done = script("ground-floor.sh", environ={**kept, "MADE": "20261101T000000Z"})
+    assert done.returncode == 0, done.stderr
+    assert "http://archive.example/past/debian/20261119T000000Z" in calls.read_text()
+    assert "--change LABEL nightjar.debian=20261119T000000Z" in calls.read_text()
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_packages_of_the_os_are_those_of_the_day_where_there_is_an_archive(
+    environ: dict[str, str], tmp_path: Path, archive: bool
+) -> None:
+    release, sources = tmp_path / "os-release", tmp_path / "day.list"
+    release.write_text("ID=debian\nVERSION_CODENAME=trixie\n")
+    given = {**environ, **(ARCHIVE if archive else {}), "LIST": str(sources), "OS_RELEASE": str(release)}
+    done = script("apt-day.sh", environ=given)
+    assert done.returncode == 0, done.stderr
+    if not archive:
+        assert (done.stdout, sources.exists()) == ("", False)
+        return
+    assert done.stdout.splitlines() == [
+        "-o",
+        f"Dir::Etc::SourceList={sources}",
+        "-o",
+        "Dir::Etc::SourceParts=/dev/null",
+    ]
+    first = (
+        "deb [check-valid-until=no] http://archive.example/past/debian/20261119T000000Z trixie main contrib non-free"
+    )
+    assert sources.read_text().splitlines()[0] == first
+    release.write_text("ID=ubuntu\nVERSION_CODENAME=noble\n")
+    other = script("apt-day.sh", environ=given)
+    assert (other.returncode, other.stdout) == (0, "")
+    assert "has no ubuntu" in other.stderr
+
+
 def test_python_layer_refuses_a_layer_that_it_does_not_know(environ: dict[str, str]) -> None:
     done = script("python-layer.sh", "wheel", environ=environ)
     assert done.returncode == 2

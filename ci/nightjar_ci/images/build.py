@@ -85,7 +85,7 @@ def build_images(
     check_engine()
     started = time.monotonic()
     base = images[0].base
-    if needs_ground_floor(base, exists=inspect_image(base) is not None):
+    if needs_ground_floor(base, exists=inspect_image(base) is not None, of_a_day=bool(environ.get("DEBIAN_SNAPSHOT"))):
         on_step(f"{GROUND_FLOOR_SCRIPT}: makes {base}")
         run_streamed([str(checkout / GROUND_FLOOR_SCRIPT)], on_step)
     with open_secrets(environ) as secrets:
@@ -160,9 +160,9 @@ def find_hint(said: str) -> str | None:
     return next((hint for words, hint in _HINTS if words.search(said)), None)
 
 
-def needs_ground_floor(base: str, *, exists: bool) -> bool:
-    """Whether the tree stands on the local ground floor, and that is yet to be made."""
-    return base.startswith(GROUND_FLOOR) and not exists
+def needs_ground_floor(base: str, *, exists: bool, of_a_day: bool = False) -> bool:
+    """Whether the tree stands on the local ground floor, and that is yet to be made, or may be of another day."""
+    return base.startswith(GROUND_FLOOR) and (of_a_day or not exists)
 
 
 def inspect_image(reference: str) -> dict[str, object] | None:
