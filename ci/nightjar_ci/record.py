@@ -111,7 +111,7 @@ class Ahead(_Strict):
         code_bytes: of PTX.
         spill_bytes: None where no ptxas ran.
         estimate: seconds of a step by a model of the device, and its parts.
-        lints: what the compiler's log says and a person should read.
+        lints: what a person should read, such as fused attention that did not come out.
     """
 
     target: str

@@ -71,7 +71,7 @@ BUFFER = {"instruction": "fusion.1", "kind": "temp", "bytes": 30 * GIB, "line": 
         (facts(reserved_bytes=70 * GIB, buffers=(BUFFER,)), "peak memory +75 %: 40.00 GiB -> 70.00 GiB; the largest"),
         (facts(reserved_bytes=90 * GIB), "it no longer fits into the 79.00 GiB of a device"),
         (facts(code_bytes=900), "code of the kernels -10 %"),
-        (facts(lints=("involuntary full rematerialization: 2 times",)), "new in the compiler's log: involuntary"),
+        (facts(lints=("involuntary full rematerialization: 2 times",)), "a new lint: involuntary"),
     ],
 )
 def test_a_change_is_named(after: Facts, said: str) -> None:

@@ -19,6 +19,7 @@ from nightjar_models.ahead.estimate import KERNEL_FLOOR_S, estimate_step, time_c
 from nightjar_models.ahead.groups import names_group, read_group
 from nightjar_models.ahead.instructions import COLUMNS, pack_instructions, render_instructions
 from nightjar_models.ahead.kernels import kernel_kind, tally_kernels, tally_messages
+from nightjar_models.ahead.lints import find_lints
 from nightjar_models.ahead.memory import INFERRED, live_at_peak, reserved_bytes, top_buffers
 from nightjar_models.ahead.module import Module, read_module
 from nightjar_models.ahead.record import fingerprint
@@ -180,6 +181,27 @@ def test_groups_are_read_from_lists_iotas_and_axes_of_a_mesh() -> None:
 )
 def test_custom_calls_are_named_by_whose_code_they_are(target: str, kind: str) -> None:
     assert kernel_kind(_classes()["Instruction"](opcode="custom-call", custom_call_target=target)) == kind
+
+
+def test_attention_that_was_asked_of_cudnn_and_did_not_come_out_is_a_lint_with_its_reason() -> None:
+    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    refused = "einsum (cudnn refused: layers in a pipeline)"
+    said = "attention: cudnn was asked for, einsum (cudnn refused: layers in a pipeline) was taken"
+    assert find_lints("", module, "einsum", {"einsum"}) == ()
+    assert find_lints("", module, "cudnn", {refused}) == (f"{said}, and no cuDNN attention kernel came out",)
+    assert find_lints("", module, "cudnn", {"cudnn"}) == (
+        "attention: cudnn was asked for, and no cuDNN attention kernel came out",
+    )
+    call = next(one for one, _ in module.executed() if kernel_kind(one) == "cuBLASLt")
+    call.custom_call_target = "__cudnn$fmhaSoftmax"
+    assert find_lints("", module, "cudnn", {"cudnn"}) == ()
+    assert find_lints("", module, "cudnn", {"cudnn", refused}) == (said,)  # some layers, not all
+
+
+def test_a_sharding_that_is_met_by_copying_is_a_lint() -> None:
+    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    log = "W spmd: Involuntary full rematerialization. The compiler\nI else\nW Involuntary full rematerialization"
+    assert find_lints(log, module, "einsum", ()) == ("involuntary full rematerialization: 2 times",)
 
 
 def test_memory_shared_between_values_is_free_when_the_last_is_gone() -> None:

@@ -215,10 +215,10 @@ def _code(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[Meaning]:
 def _lints(old: Ahead, new: Ahead) -> Iterator[Meaning]:
     for lint in new.lints:
         if lint not in old.lints:
-            yield Meaning(f"new in the compiler's log: {lint}", ("ahead.lints",))
+            yield Meaning(f"a new lint: {lint}", ("ahead.lints",))
     for lint in old.lints:
         if lint not in new.lints:
-            yield Meaning(f"no longer in the compiler's log: {lint}", ("ahead.lints",))
+            yield Meaning(f"no longer a lint: {lint}", ("ahead.lints",))
 
 
 def _consequences(old: Ahead, new: Ahead, changes: dict[str, float], causes: list[Meaning]) -> Iterator[Meaning]:

@@ -27,7 +27,7 @@ import numpy as np
 from flax import nnx
 
 from nightjar_models.ahead import ptx
-from nightjar_models.ahead.groups import collective_kind, names_group
+from nightjar_models.ahead.lints import find_lints
 from nightjar_models.ahead.meshes import Parameter
 from nightjar_models.ahead.module import Module, read_module
 from nightjar_models.ahead.refusal import HINT, is_untiled
@@ -37,6 +37,7 @@ from nightjar_models.config import TrainConfig, override
 from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.facts import read_memory
 from nightjar_models.hlo import parse_hlo
+from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.mesh import MeshShape
 from nightjar_models.sharding import Keys, make_mesh
 from nightjar_models.step import Program, make_program
@@ -45,7 +46,6 @@ from nightjar_models.tasks import WITHOUT, Task, find_task
 OPTIMIZED = "*after_optimizations.hlo.pb"
 _RAISED = re.compile(r"^\w+(?:Error|Exception): .*$", re.MULTILINE)
 _SAID = 600  # characters of a refusal that are shown
-_REMATERIALIZED = re.compile(r"[Ii]nvoluntary full rematerialization[^\n]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Compilation:
         parameter_names: in the order of the state that the step takes.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
-        lints: what the compiler's log says and a person should read.
+        lints: what a person should read (`find_lints`).
     """
 
     hlo: bytes
@@ -110,7 +110,8 @@ def compile_step(
     task = find_task(config)
     program = make_program(config, task, mesh)
     begin = time.perf_counter()
-    lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
+    with note_choices() as choices:
+        lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
     with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
         dumped = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_module_re": ".*train_step.*"}
@@ -140,7 +141,7 @@ def compile_step(
             compile_s=compile_s,
             compile_cpu_s=compile_cpu_s,
             compiler_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            lints=find_lints(said, module),
+            lints=find_lints(said, module, config.compute.attention, choices),
         )
 
 
@@ -180,15 +181,6 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"--xla {setting}: expected FLAG=VALUE, such as xla_gpu_enable_triton_gemm=false.")
         options[name.lstrip("-")] = {"true": True, "false": False}.get(value.lower(), value)
     return options
-
-
-def find_lints(log: str, module: Module) -> tuple[str, ...]:
-    """What a person should read: shardings that the compiler could only meet by copying, and what cannot be counted."""
-    count = len(_REMATERIALIZED.findall(log))
-    found = [f"involuntary full rematerialization: {count} times"] if count else []
-    ungrouped = [one.name for one, _ in module.executed() if collective_kind(one) and not names_group(one)]
-    found += [f"collective {name}: no group is named in a known form, all devices are assumed" for name in ungrouped]
-    return (*found, *(f"loop {name}: its trip count is not known, one is assumed" for name in module.unknown_loops))
 
 
 @contextmanager

@@ -17,13 +17,14 @@ from nightjar_models.ahead.cost import count_cost
 from nightjar_models.ahead.groups import collective_kind, message_bytes, read_group
 from nightjar_models.ahead.module import Module, read_config
 
+ATTENTION = "cuDNN attention"  # and its backward pass, which is named after it
 # The first prefix that fits counts.
 _LIBRARIES = (
     ("__cublas$lt$matmul$f8", "cuBLASLt f8"),
     ("__cublas$lt", "cuBLASLt"),
     ("__cublas$", "cuBLAS"),
     ("__cusolver$", "cuSOLVER"),
-    ("__cudnn$fmha", "cuDNN attention"),
+    ("__cudnn$fmha", ATTENTION),
     ("__cudnn$conv", "cuDNN convolution"),
     ("__cudnn$blockScaledDot", "cuDNN block-scaled matmul"),
     ("__cudnn$", "cuDNN other"),
@@ -60,7 +61,7 @@ def kernel_kind(instruction: Any) -> str:
     if opcode == "custom-call":
         target = instruction.custom_call_target
         found = next((kind for prefix, kind in _LIBRARIES if target.startswith(prefix)), f"custom call {target}")
-        return f"{found} backward" if found == "cuDNN attention" and "Backward" in target else found
+        return f"{found} backward" if found == ATTENTION and "Backward" in target else found
     if opcode == "fusion":
         config = read_config(instruction).get("fusion_backend_config", {})
         kind = config.get("kind", "")
