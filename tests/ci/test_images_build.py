@@ -24,6 +24,10 @@ case "$*" in
     for word; do case "$word" in *id=index,src=*) cat "${word##*src=}" >"$FAKE/index" ;; esac; done
     echo "#1 [internal] load build definition"
     echo "#9 [jax pure 1/1] RUN --mount=type=secret,id=index --mount=type=cache,target=/root    python-layer.sh lock"
+    if [ -f "$FAKE/stale" ] && [ -z "$(find "$FAKE/docker/locks/jax-cpu.txt" -newer "$FAKE/stale")" ]; then
+      echo "#9 0.7 error: python-layer.sh: jax-cpu.txt of the build context is not that of the checkout."
+      exit 1
+    fi
     [ ! -f "$FAKE/broken" ] || { echo "ERROR: no space left on device"; exit 1; }
     ;;
   "image ls"*ground-floor*) cat "$FAKE/ground-floor" 2>/dev/null || true ;;
@@ -92,6 +96,27 @@ def test_a_failed_step_is_told_with_its_last_lines(fake: Path) -> None:
         build(fake)
     assert caught.value.exit_code == 3
     assert "docker builder prune" in str(caught.value.hint)
+
+
+def test_a_lock_of_which_the_engine_holds_an_older_copy_is_touched_and_built_again(fake: Path) -> None:
+    (fake / "docker/locks").mkdir()
+    lock = fake / "docker/locks/jax-cpu.txt"
+    lock.touch()
+    (fake / "stale").touch()
+    os.utime(lock, (0, 0))
+    _, steps = build(fake)
+    assert "docker/locks/jax-cpu.txt: the engine holds another one of the same size and time" in "\n".join(steps)
+    assert (fake / "calls").read_text().count("buildx bake") == 2
+
+
+def test_a_lock_that_stays_another_after_it_was_touched_ends_the_build(fake: Path) -> None:
+    (fake / "docker/locks").mkdir()
+    (fake / "docker/locks/jax-cpu.txt").touch()
+    (fake / "stale").touch()
+    os.utime(fake / "stale", (2**32, 2**32))
+    with pytest.raises(ToolError, match="is not that of the checkout"):
+        build(fake)
+    assert (fake / "calls").read_text().count("buildx bake") == 2
 
 
 @pytest.mark.parametrize(

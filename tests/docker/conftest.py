@@ -17,9 +17,8 @@ from docker.client import DockerClient
 
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.process import ToolError, run_captured
-from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, select_images
-
-CHECKOUT = find_checkout(Path(__file__).parent)
+from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, read_tree, select_images
+from tests.docker.copies import CHECKOUT, copy_sources
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -123,3 +122,31 @@ class Runner:
 @pytest.fixture
 def run(client: DockerClient, tree: tuple[Image, ...], image: Image) -> Runner:
     return Runner(client, image)
+
+
+@pytest.fixture
+def bridge(client: DockerClient) -> str:
+    """The address of this machine on the bridge on which builds run."""
+    gateway: str = client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"]
+    return gateway
+
+
+@pytest.fixture
+def checkout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> Iterator[Path]:
+    """A copy of the tree under tags of its own, which are removed."""
+    if "nightjar/jax:cpu" not in {image.tag for image in tree}:
+        pytest.skip("the jax image of the CPU flavour is not under test: its stages may not be in the cache")
+    root = tmp_path / "checkout"
+    copy_sources(root)
+    bake = root / "docker/docker-bake.hcl"
+    bake.write_text(bake.read_text().replace('["nightjar/', f'["nightjar-test{os.getpid()}/'))
+    yield root
+    for tag in list_tags(client):
+        if tag.startswith(f"nightjar-test{os.getpid()}/"):  # the image, and those below it
+            client.images.remove(tag)
+
+
+def rename_image(tree: tuple[Image, ...], name: str, flavor: str) -> Image:
+    """An image of the copy."""
+    tag = f"nightjar-test{os.getpid()}/{name}:{flavor}"
+    return Image(name=name, tag=tag, parent=None, base=tree[0].base, description="")

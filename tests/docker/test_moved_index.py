@@ -9,22 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from docker.client import DockerClient
 
 from nightjar_ci.images.build import BuildReport, build_images
 from nightjar_ci.images.process import ToolError
 from nightjar_ci.images.tree import Image
-from tests.ci.test_images_bump import make_wheel
-from tests.docker.conftest import list_tags
-from tests.docker.copies import copy_sources
+from tests.docker.conftest import rename_image
+from tests.docker.package_index import fill, serve_index
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -33,59 +27,10 @@ LOCK = "flax==1.0 \\\n    --hash=sha256:{}\n"
 WHEEL = "flax-1.0-py3-none-any.whl"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
-
-
-@contextmanager
-def serve_index(folder: Path, host: str) -> Iterator[str]:
-    """The wheels of a folder as a package index, at its address."""
-    project = folder / "flax"
-    project.mkdir(parents=True)
-    for wheel in folder.glob("*.whl"):
-        wheel.rename(project / wheel.name)
-    links = "".join(f'<a href="{wheel.name}">{wheel.name}</a>' for wheel in project.iterdir())
-    (project / "index.html").write_text(f"<!doctype html><html><body>{links}</body></html>")
-    server = ThreadingHTTPServer((host, 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://{host}:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@pytest.fixture
-def bridge(client: DockerClient) -> str:
-    """The address of this machine on the bridge on which builds run."""
-    gateway: str = client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"]
-    return gateway
-
-
-@pytest.fixture
-def checkout(client: DockerClient, tree: tuple[Image, ...], tmp_path: Path) -> Iterator[Path]:
-    """A copy of the tree under tags of its own, which are removed."""
-    if "nightjar/jax:cpu" not in {image.tag for image in tree}:
-        pytest.skip("the jax image of the CPU flavour is not under test: its stages may not be in the cache")
-    root = tmp_path / "checkout"
-    copy_sources(root)
-    bake = root / "docker/docker-bake.hcl"
-    bake.write_text(bake.read_text().replace('["nightjar/', f'["nightjar-test{os.getpid()}/'))
-    yield root
-    for tag in list_tags(client):
-        if tag.startswith(f"nightjar-test{os.getpid()}/"):  # the image, and those below it
-            client.images.remove(tag)
-
-
 @pytest.fixture
 def build(checkout: Path, tree: tuple[Image, ...]) -> Build:
     """Builds the jax image of the copy from an index, with a lock of one hash."""
-    (jax,) = (image for image in tree if image.name == "jax")
-    tag = jax.tag.replace("nightjar/", f"nightjar-test{os.getpid()}/")
-    image = Image(name="jax", tag=tag, parent=None, base=jax.base, description="")
+    image = rename_image(tree, "jax", "cpu")
 
     def run(index: str, digest: str) -> BuildReport:
         (checkout / "docker/locks/jax-cpu.txt").write_text(LOCK.format(digest))
@@ -98,11 +43,7 @@ def build(checkout: Path, tree: tuple[Image, ...]) -> Build:
 
 def make_index(folder: Path, *versions: str) -> str:
     """Wheels of flax in a folder; returns the digest of 1.0."""
-    folder.mkdir()
-    for version in versions:
-        make_wheel(folder, "flax", version)
-    wheel = folder / WHEEL
-    return hashlib.sha256(wheel.read_bytes()).hexdigest() if wheel.is_file() else "0" * 64
+    return fill(folder, *(f"flax=={version}" for version in versions)).get("flax==1.0", "0" * 64)
 
 
 def forget_stage(checkout: Path, change: str) -> None:

@@ -7,6 +7,7 @@ first where the tree stands on the local one and the engine lacks it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,13 @@ from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
-from nightjar_ci.images.tree import Image, digest_locks, render_bake
+from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake
 
 GROUND_FLOOR = "nightjar/ground-floor:"
 GROUND_FLOOR_SCRIPT = "docker/ground-floor.sh"
+LOCKS = "docker/locks"
+# what python-layer.sh says of a lock whose digest is not that of the checkout
+_STALE_LOCK = re.compile(r"python-layer\.sh: ([\w-]+\.txt) of the build context is not that of the checkout")
 _STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
 _HINTS = (
     (
@@ -101,12 +105,7 @@ def build_images(
             options=options,
             locks=locks,
         )
-        try:
-            run_streamed(
-                command.argv, lambda line: _report_step(line, on_step), cwd=checkout, variables=command.variables
-            )
-        except ToolError as error:
-            raise ToolError(error.message, find_hint(error.message)) from None
+        _bake(checkout, command, on_step)
     return BuildReport(
         images=tuple(describe_image(image) for image in images), duration_s=round(time.monotonic() - started, 1)
     )
@@ -149,6 +148,26 @@ def build_groups(
         else:
             images, duration_s = (*images, *report.images), duration_s + report.duration_s
     return BuildReport(images=images, duration_s=round(duration_s, 1), failures=tuple(failures))
+
+
+def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) -> None:
+    """Runs a build; once more for each lock of which the engine kept an older copy, and so was not sent the newer."""
+    touched: list[Path] = []
+    while True:
+        try:
+            return run_streamed(
+                command.argv, lambda line: _report_step(line, on_step), cwd=checkout, variables=command.variables
+            )
+        except ToolError as error:
+            stale = _STALE_LOCK.search(error.message)
+            path = checkout / LOCKS / stale[1] if stale else None
+            if path is None or path in touched or not os.access(path, os.W_OK):
+                raise ToolError(error.message, find_hint(error.message)) from None
+            on_step(
+                f"{LOCKS}/{path.name}: the engine holds another one of the same size and time: touched, built again"
+            )
+            path.touch()
+            touched.append(path)
 
 
 def find_hint(said: str) -> str | None:
