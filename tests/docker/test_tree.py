@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 
 import pytest
 
@@ -61,6 +62,12 @@ def test_every_flavor_is_the_same_tree_with_another_lock(images: tuple[Image, ..
     renamed = {image.tag.replace(":cpu", f":{flavor}") for image in images}
     more = set() if flavor == "cpu" else {f"nightjar/{name}:{flavor}" for name in ("cuda", "te", "dali")}
     assert {image.tag for image in read_tree(CHECKOUT, flavor)} == renamed | more
+
+
+def test_every_image_of_every_flavor_has_a_budget_and_nothing_else_has(images: tuple[Image, ...]) -> None:
+    budgets = tomllib.loads((CHECKOUT / "docker/budgets.toml").read_text())["size_mb"]
+    named = {f"{image.name}-{flavor}" for flavor in find_flavors(CHECKOUT) for image in read_tree(CHECKOUT, flavor)}
+    assert set(budgets) == named
 
 
 def test_the_matrix_holds_every_flavor_python_and_architecture() -> None:

@@ -54,13 +54,17 @@ def find_bad_modes(members: Iterable[tarfile.TarInfo]) -> list[str]:
 
 
 def find_oversize(size_bytes: int, budgets_mb: Mapping[str, int], name: str, flavor: str) -> list[str]:
-    """Whether an image is larger than its budget (MB: 1,000,000 bytes, all its layers, uncompressed).
+    """Whether an image is larger than its budget (MB: 1,000,000 bytes, all its layers, uncompressed), or has none.
 
     >>> find_oversize(1_300_000_000, {"models-cpu": 1200}, "models", "cpu")
     ['models-cpu: 1300 MB, the budget is 1200 MB']
+    >>> find_oversize(1_300_000_000, {"models-cpu": 1400}, "models", "cuda13")
+    ['models-cuda13: 1300 MB, and no budget to judge it by: unknown, not ok']
     """
     budget = budgets_mb.get(f"{name}-{flavor}")
-    if budget is None or size_bytes <= budget * 1e6:
+    if budget is None:
+        return [f"{name}-{flavor}: {size_bytes / 1e6:.0f} MB, and no budget to judge it by: unknown, not ok"]
+    if size_bytes <= budget * 1e6:
         return []
     return [f"{name}-{flavor}: {size_bytes / 1e6:.0f} MB, the budget is {budget} MB"]
 
