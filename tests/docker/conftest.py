@@ -18,7 +18,8 @@ from docker.client import DockerClient
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, read_tree, select_images
-from tests.docker.copies import CHECKOUT as CHECKOUT, copy_sources
+from tests.docker.copies import CHECKOUT as CHECKOUT
+from tests.docker.copies import copy_sources
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
