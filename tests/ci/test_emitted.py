@@ -86,6 +86,15 @@ def test_the_largest_new_value_is_an_argument_by_name_or_a_temporary_value_by_li
     assert sentences(after, facts(reserved_bytes=80 * GIB, buffers=(held,)))[0].endswith("state.parameters[embedding]")
 
 
+def test_a_value_is_not_new_because_its_line_moved_but_is_where_there_is_one_more() -> None:
+    moved, other = {**BUFFER, "line": "layers.py:72 attend"}, {**BUFFER, "line": "gpt.py:9 step", "bytes": GIB}
+    before = facts(buffers=(BUFFER,))
+    assert sentences(before, facts(reserved_bytes=70 * GIB, buffers=(moved, other)))[0].endswith("of gpt.py:9 step")
+    assert sentences(before, facts(reserved_bytes=70 * GIB, buffers=(moved,)))[0].endswith("-> 70.00 GiB")
+    twice = sentences(before, facts(reserved_bytes=70 * GIB, buffers=(moved, moved, other)))
+    assert twice[0].endswith("the largest new value is 30.00 GiB of layers.py:72 attend")
+
+
 def test_an_fp8_product_that_fell_back_is_named_with_what_computes_it_now() -> None:
     before = facts({"cuBLASLt f8": work(10, GIB, 1e11)})
     after = facts({"cuBLASLt": work(30, 41 * GIB, 1.1e12)})

@@ -11,6 +11,8 @@ A sentence is about a cause that the numbers allow to name, and says which facts
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -39,6 +41,7 @@ _STATIC = {  # which facts count the instructions of a kind of kernel, beside `k
     "cuDNN block-scaled matmul": ("custom_calls.__cudnn$block*", _CALL),
 }
 _OTHER_FUSION = ("fusions.kCustom.*", "opcodes.fusion.*")  # Triton's, cuDNN's, custom ones
+_LINE = re.compile(r"(?<=\.py):\d+")
 _MATTERS = 0.02  # a sentence about sums (flops, memory, traffic) needs a change of more, unless the policy says less
 
 
@@ -183,14 +186,23 @@ def _memory(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[Meaning]:
     covers = ("ahead.reserved_bytes", "memory.temp_bytes", "memory.peak_bytes")
     if abs(more) > limit:
         text = f"peak memory {percent(more)}: {_mib(old.reserved_bytes)} -> {_mib(new.reserved_bytes)}"
-        known = {(_place(buffer), buffer.bytes) for buffer in old.buffers}
-        unknown = [one for one in new.buffers if (_place(one), one.bytes) not in known]
-        if more > 0 and unknown:
-            largest = max(unknown, key=lambda one: one.bytes)
+        largest = _largest_new(old.buffers, new.buffers)
+        if more > 0 and largest is not None:
             text += f"; the largest new value is {_mib(largest.bytes)} of {_place(largest)}"
         yield Meaning(text, covers)
     if old.reserved_bytes <= old.device_bytes and new.reserved_bytes > new.device_bytes:
         yield Meaning(f"it no longer fits into the {_mib(new.device_bytes)} of a device", covers)
+
+
+def _largest_new(old: Iterable[Buffer], new: Iterable[Buffer]) -> Buffer | None:
+    """The largest value that has none of its size from the same function before; lines move when a file is edited."""
+    known = Counter((_LINE.sub("", _place(one)), one.bytes) for one in old)
+    for one in sorted(new, key=lambda one: -one.bytes):
+        key = (_LINE.sub("", _place(one)), one.bytes)
+        if not known[key]:
+            return one
+        known[key] -= 1
+    return None
 
 
 def _place(buffer: Buffer) -> str:
