@@ -286,6 +286,10 @@ def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
     assert asked == [(2, {"xla_a": "1"}), (2, {"xla_a": "1", TRITON_PRODUCTS: False})]
     assert 'XLA_FLAGS --xla_a=1 --xla_gpu_enable_triton_gemm=false"' in answer["plan"]
     assert "--set model.layers=2" in answer["plan"]
+    fit("llama_tiny", devices="8", meshes=["fsdp8"], xla=[f"{TRITON_PRODUCTS}=false"], most=8)
+    table = capsys.readouterr().out
+    assert "67.6 of 79.1 GiB" in table
+    assert table.rstrip().endswith("--out OUT")
 
 
 @pytest.mark.parametrize("text", ["", "0", "x", "64..8", "8,", "8...16", "8..1000000", "16385"])

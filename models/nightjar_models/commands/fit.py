@@ -86,8 +86,21 @@ def fit(
     from nightjar_models.ahead.refusal import compile_tiled
 
     parameters, options = list_parameters(config), parse_options(xla or [])
-    room = room_bytes(gpu.memory_bytes, memory_fraction)
     answers: list[dict[str, Any]] = []
+    room = room_bytes(gpu.memory_bytes, memory_fraction)
+    document = {
+        "schema": "nightjar.fit/1",
+        "preset": preset,
+        "target": target,
+        "parameters": sum(math.prod(one.shape) for one in parameters),
+        "device_bytes": gpu.memory_bytes,
+        "room_bytes": room,
+        "memory_fraction": memory_fraction,
+        "estimate": True,
+        "answers": answers,
+    }
+    if not as_json:
+        print(render_heading(document), flush=True)
     for count in counts:
         cluster = parse_cluster(f"{target}x{count}")
 
@@ -104,7 +117,8 @@ def fit(
             except (InputError, CompilerError) as error:
                 return Measured(candidate=candidate, problem=error.message, hint=error.hint, options=dict(options))
             step, reserved = estimate_step(made.module, cluster), reserved_bytes(made.module)
-            print(f"  {reserved / 2**30:.1f} of {room / 2**30:.1f} GiB", file=sys.stderr, flush=True)
+            said = f"  {reserved / 2**30:.1f} of {room / 2**30:.1f} GiB, estimated {step.step_s * 1e3:.0f} ms"
+            print(said, file=sys.stderr, flush=True)
             return Measured(
                 candidate=candidate,
                 reserved_bytes=reserved,
@@ -142,18 +156,10 @@ def fit(
                 ],
             }
         )
-    document = {
-        "schema": "nightjar.fit/1",
-        "preset": preset,
-        "target": target,
-        "parameters": sum(math.prod(one.shape) for one in parameters),
-        "device_bytes": gpu.memory_bytes,
-        "room_bytes": room,
-        "memory_fraction": memory_fraction,
-        "estimate": True,
-        "answers": answers,
-    }
-    print(json.dumps(document) if as_json else summarize(document))
+        if not as_json:
+            print(render_answer(answers[-1]), flush=True)
+    if as_json:
+        print(json.dumps(document))
     if not any(answer["plan"] for answer in answers):
         raise typer.Exit(1)
 
@@ -163,34 +169,33 @@ def describe(candidate: Any) -> str:
     return f"{candidate.mesh}, batch {candidate.batch_size} in {candidate.parts} microbatches, remat {candidate.remat}"
 
 
-def summarize(document: dict[str, Any]) -> str:
-    """A table for each number of devices, and the commands of the best."""
+def render_heading(document: dict[str, Any]) -> str:
+    """What is fitted, into how much, and what is assumed."""
     device, room = (document[name] / 2**30 for name in ("device_bytes", "room_bytes"))
-    rows = [
+    return (
         f"{document['preset']}: {document['parameters']:,} parameters. {document['target']}: a step may take "
         f"{room:.1f} of {device:.1f} GiB (JAX takes at most {document['memory_fraction']:.0%}, a step 95 % of that: "
         "assumed). Step times are rooflines, not measured; rate is examples per second of all devices."
-    ]
-    for answer in document["answers"]:
-        title = f"{answer['devices']} devices"
-        rows += [
-            "",
-            f"{title:20} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {_columns(_TITLES)}",
-        ]
-        untold: dict[str, list[str]] = {}
-        for one in answer["candidates"]:
-            way = one["candidate"]
-            row = f"{way['mesh']:20} {way['batch_size']:6} {way['parts']:5} {way['remat']:14}"
-            if one["problem"] is not None:
-                hint = f" Hint: {one['hint']}" if one["hint"] else ""
-                untold.setdefault(f"{one['problem'][:120]}{hint}", []).append(way["mesh"])
-                continue
-            times = [f"{one[term] * 1e3:.1f}" for term in TERMS]
-            cells = _columns(["yes" if one["fits"] else "no", *times, f"{one['rate']:.1f}"])
-            rows.append(f"{row} {one['reserved_bytes'] / 2**30:7.1f} {cells}")
-        rows += [f"{', '.join(meshes)}: {problem}" for problem, meshes in untold.items()]
-        rows.append(answer["plan"] or "nothing fits")
-    return "\n".join(rows)
+    )
+
+
+def render_answer(answer: dict[str, Any]) -> str:
+    """A table for a number of devices, and the command of the best."""
+    title = f"{answer['devices']} devices"
+    rows = ["", f"{title:20} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {_columns(_TITLES)}"]
+    untold: dict[str, list[str]] = {}
+    for one in answer["candidates"]:
+        way = one["candidate"]
+        row = f"{way['mesh']:20} {way['batch_size']:6} {way['parts']:5} {way['remat']:14}"
+        if one["problem"] is not None:
+            hint = f" Hint: {one['hint']}" if one["hint"] else ""
+            untold.setdefault(f"{one['problem'][:120]}{hint}", []).append(way["mesh"])
+            continue
+        times = [f"{one[term] * 1e3:.1f}" for term in TERMS]
+        cells = _columns(["yes" if one["fits"] else "no", *times, f"{one['rate']:.1f}"])
+        rows.append(f"{row} {one['reserved_bytes'] / 2**30:7.1f} {cells}")
+    rows += [f"{', '.join(meshes)}: {problem}" for problem, meshes in untold.items()]
+    return "\n".join([*rows, answer["plan"] or "nothing fits"])
 
 
 def _columns(texts: Sequence[str]) -> str:
