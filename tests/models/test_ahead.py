@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
+import re
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +24,7 @@ from nightjar_models.ahead.lints import find_lints
 from nightjar_models.ahead.memory import INFERRED, live_at_peak, reserved_bytes, top_buffers
 from nightjar_models.ahead.module import Module, read_module
 from nightjar_models.ahead.record import fingerprint
-from nightjar_models.ahead.target import list_targets, parse_cluster, read_target
+from nightjar_models.ahead.target import list_targets, parse_cluster, read_software, read_target
 from nightjar_models.ahead.topology import find_plugin
 from nightjar_models.errors import InputError
 from nightjar_models.hlo import _classes, parse_hlo
@@ -42,6 +43,16 @@ def module() -> Module:
 def test_rates_from_units_and_clocks_are_those_of_the_data_sheet(name: str) -> None:
     rates = read_target(name).flops_per_s
     assert [rates["bf16"], rates["tf32"], rates["f32"]] == pytest.approx(SHEET[name], rel=0.02)
+
+
+def test_the_cudnn_that_is_compiled_for_is_the_locked_one_and_stands_in_every_description() -> None:
+    lock = (Path(__file__).parents[2] / "docker" / "locks" / "aot.txt").read_text(encoding="utf-8")
+    (locked,) = re.findall(r"^nvidia-cudnn-cu12==(\d+)\.(\d+)\.(\d+)", lock, re.MULTILINE)
+    assert read_software()["cudnn"] == ".".join(locked), "write the lock's version into ahead/software.toml"
+    for name in list_targets():
+        text = read_target(name).text
+        assert f'dnn_version: "{".".join(locked)}"' in text
+        assert "dnn_version_info {{ major: {} minor: {} patch: {} }}".format(*locked) in text
 
 
 def test_hosts_are_filled_and_a_part_of_one_is_refused_beyond_the_first() -> None:

@@ -17,7 +17,7 @@ from nightjar_models.ahead.module import read_module
 from nightjar_models.ahead.plan import MOST_FRACTION, needed_fraction, render_plan, room_bytes
 from nightjar_models.ahead.refusal import HINT, TRITON_PRODUCTS, compile_tiled
 from nightjar_models.commands.fit import fit
-from nightjar_models.config import TrainConfig
+from nightjar_models.config import TrainConfig, override
 from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.hlo import parse_hlo
 from nightjar_models.mesh import MeshShape, parse_mesh
@@ -185,6 +185,11 @@ def test_products_with_batch_dimensions_are_kept_or_not_as_a_step_of_its_own() -
     assert choose_remats(find_preset("llama2_7b")()) == CUDNN
     assert choose_remats(find_preset("moe_8x7b")()) == ("none", "dots", "dots_no_batch", "full")
     assert "dots" in choose_remats(find_preset("t5_large")())
+
+
+def test_a_rematerialization_that_the_user_sets_is_the_only_one() -> None:
+    settings = ["compute.remat=full"]
+    assert choose_remats(override(find_preset("llama_125m")(), settings), settings) == ("full",)
 
 
 LLAMA = Candidate(mesh=MeshShape(fsdp=8), batch_size=16, microbatches=2, remat="full")

@@ -127,11 +127,14 @@ def parse_devices(text: str) -> list[int]:
     return [found[0] << power for power in range(64) if found[0] << power <= found[1]]
 
 
-def choose_remats(config: TrainConfig) -> tuple[str, ...]:
+def choose_remats(config: TrainConfig, settings: Sequence[str] = ()) -> tuple[str, ...]:
     """What is recomputed, ever more: `dots` keeps more than `dots_no_batch` where products have batch dimensions.
 
-    Those are the experts', and attention's where it is not fused; of the others both keep the same.
+    Those are the experts', and attention's where it is not fused; of the others both keep the same. What the user's
+    settings say of it is the only choice.
     """
+    if any(setting.startswith("compute.remat=") for setting in settings):
+        return (config.compute.remat,)
     batched = isinstance(config.model, MoEConfig) or config.compute.attention != "cudnn"
     return REMATS if batched else tuple(name for name in REMATS if name != "dots")
 

@@ -1,4 +1,4 @@
-"""What is a GPU that is compiled for? Facts of a device from `targets/*.toml`, which names the source of each.
+"""What is a GPU that is compiled for? Facts from `targets/*.toml` and `software.toml`, which name the source of each.
 
 In: the name of a target such as `h100`, or of several devices such as `h100x16`. Out: a `Target`, and the text protobuf
 that XLA takes in place of a device.
@@ -44,7 +44,6 @@ _LIMITS = {  # alike for compute capabilities 8.0 to 10.0 (CUDA C++ Programming 
     "registers_per_block_limit": 65536,
     "device_address_bits": 64,
 }
-_RUNTIME, _DRIVER = "12.8.0", "13.0.0"  # CUDA that the compiler may assume on the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +106,7 @@ def read_target(name: str) -> Target:
         raise InputError(f"--target {name}: expected one of {', '.join(known)}.", did_you_mean(name, known))
     path = files("nightjar_models.ahead").joinpath("targets", f"{name}.toml")
     facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    software = read_software()
     units = facts["matrix_units"]
     per_fma = 2 * facts["cores"] * units["per_core"] * units["clock_ghz"] * 1e9
     rates = {element: per_fma * count for element, count in units["fma_per_clock"].items()}
@@ -121,7 +121,7 @@ def read_target(name: str) -> Target:
         nvlink_bytes_per_s=facts["nvlink_bytes_per_s"],
         network_bytes_per_s=facts["network_bytes_per_s"],
         devices_per_host=facts["devices_per_host"],
-        text=render_config(facts),
+        text=render_config(facts, software),
     )
 
 
@@ -147,8 +147,15 @@ def parse_cluster(text: str) -> Cluster:
     return Cluster(target=target, devices=devices)
 
 
-def render_config(facts: Mapping[str, object]) -> str:
-    """The GpuTargetConfigProto of a device, as text."""
+def read_software() -> dict[str, str]:
+    """Versions of driver, runtime, cudnn and cub, each of three numbers, that the compiler may assume on a device."""
+    path = files("nightjar_models.ahead").joinpath("software.toml")
+    facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: facts[name] for name in ("driver", "runtime", "cudnn", "cub")}
+
+
+def render_config(facts: Mapping[str, object], software: Mapping[str, str]) -> str:
+    """The GpuTargetConfigProto of a device with that software, as text."""
     f: Mapping[str, object] = facts
     units: Mapping[str, object] = facts["matrix_units"]  # type: ignore[assignment]
     rates: Mapping[str, int] = units["fma_per_clock"]  # type: ignore[assignment]
@@ -165,6 +172,7 @@ def render_config(facts: Mapping[str, object]) -> str:
         _render_rate(key, f["clock_ghz"], int(int(str(f["fpus_per_core"])) * share), 1)
         for key, share in _SCALAR_KEYS.items()
     )
+    cudnn = software["cudnn"].split(".")
     clocks = [round(float(str(f[key])) * 1e6) for key in ("clock_ghz", "memory_clock_ghz")]
     model = (
         f"sm_{capability} with {f['memory_bytes']}B RAM, {f['cores']} cores, {clocks[0]}KHz clock, "
@@ -183,11 +191,12 @@ def render_config(facts: Mapping[str, object]) -> str:
   pcie_bandwidth: {f["pcie_bytes_per_s"]} ecc_enabled: true
   device_vendor: "NVIDIA Corporation" name: "{f["name"]}" model_str: "{model}"
   platform_version: "Compute Capability {capability}"
-  driver_version: "{_DRIVER}" runtime_version: "{_RUNTIME}" compile_time_toolkit_version: "{_RUNTIME}"
-  dnn_version: "9.10.0" cub_version: "3.1.2"
+  driver_version: "{software["driver"]}"
+  runtime_version: "{software["runtime"]}" compile_time_toolkit_version: "{software["runtime"]}"
+  dnn_version: "{software["cudnn"]}" cub_version: "{software["cub"]}"
 }}
 platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 10 }}
+dnn_version_info {{ major: {cudnn[0]} minor: {cudnn[1]} patch: {cudnn[2]} }}
 device_description_str: "{f["name"]}"
 """
 

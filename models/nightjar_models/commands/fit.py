@@ -133,7 +133,7 @@ def fit(
             batch_size=batch_size or config.batch_size,
             room_bytes=room,
             compile_one=compile_one,
-            remats=choose_remats(config),
+            remats=choose_remats(config, settings or []),
             most=most,
         )
         best = found[0] if found and found[0].fits(room) else None
