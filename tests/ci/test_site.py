@@ -30,6 +30,7 @@ from nightjar_ci.store.nights import StoredNight, read_nights
 from nightjar_ci.verdict import Effect, NightVerdicts, Status, Verdict, write_verdicts
 from tests.browser import Page, needs_chromium, open_browser
 from tests.ci.nights import CELL, failed, make_night, outcome, record
+from tests.ci.registries import run_registry
 from tests.ci.test_images_support import CUDA, night
 
 SERIES = f"{CELL}/step_time"
@@ -281,6 +282,20 @@ def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path)
         assert text in page
     with pytest.raises(InputError, match=r"absent\.json: no such file"):
         make_site(tmp_path, images=str(tmp_path / "absent.json"))
+
+
+def test_a_registry_without_nights_or_without_an_answer_leaves_a_page_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    with run_registry(tmp_path / "registry") as registry:
+        assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"
+        page = (tmp_path / "site" / "index.html").read_text()
+        assert f"{registry.host}/owner/nightjar has no published night yet." in page
+    assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert f"The registry of the images could not be read: {registry.host}/owner/nightjar" in page
+    assert "warning: no support matrix" in capsys.readouterr().err
 
 
 def test_reports_are_published_of_the_latest_nights_only(tmp_path: Path) -> None:

@@ -265,6 +265,13 @@ def test_all_images_of_the_tree_are_built_tested_and_published(tmp_path: Path) -
     assert [words[0] for words in steps if "--all" in words] == ["build", "test", "push"]
 
 
+@pytest.mark.parametrize("name", ["nightly.yml", "weekly.yml", "docs.yml"])
+def test_every_page_has_the_support_matrix_of_the_repository(tmp_path: Path, name: str) -> None:
+    shell, _ = rehearse(name, tmp_path)
+    (page,) = [words for words in shell.commands if "site" in words]
+    assert page[page.index("--images") + 1] == "ghcr.io/owner/nightjar"
+
+
 def test_a_red_gate_is_bisected_and_reported_and_the_page_is_made_all_the_same(tmp_path: Path) -> None:
     shell, runner = Rehearsed(), None
     stand_ins = StandIns(tmp_path, tmp_path)

@@ -36,6 +36,7 @@ class Page:
         bisections: answers with the address of their pages, newest first.
         made_at: when the page was made, ISO 8601 in UTC.
         support: what the nightly images hold and run on, newest first.
+        support_missing: why there is none of it, where it was asked for.
     """
 
     status: Status
@@ -44,6 +45,7 @@ class Page:
     bisections: tuple[tuple[Bisection, str], ...]
     made_at: str
     support: tuple[Support, ...] = ()
+    support_missing: str = ""
 
 
 def render_html(page: Page) -> str:

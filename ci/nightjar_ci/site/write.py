@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,9 +16,9 @@ from pathlib import Path
 
 from nightjar_ci.bisect.finding import Answer as Bisection
 from nightjar_ci.documents import read_document, write_text
-from nightjar_ci.errors import InputError
+from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.nights.index_store import open_index
-from nightjar_ci.images.nights.support import describe_support
+from nightjar_ci.images.nights.support import Support, describe_support
 from nightjar_ci.night import read_night
 from nightjar_ci.settings import Settings
 from nightjar_ci.site.badges import render_endpoint, render_svg
@@ -61,9 +62,8 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     Raises:
         InputError: `night.json` of a folder cannot be read.
         StoreError: the store cannot be read or written.
-        NightjarError: the registry of the images does not answer.
     """
-    support = describe_support(open_index(sources.images)) if sources.images else ()
+    support, missing = read_support(sources.images)
     folders = find_night_folders(sources.nights)
     store = open_store(settings)
     try:
@@ -83,6 +83,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         bisections=tuple(bisections),
         made_at=_now(),
         support=support,
+        support_missing=missing,
     )
     for row in status.rows:
         write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer))
@@ -94,6 +95,26 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status
+
+
+def read_support(images: str) -> tuple[tuple[Support, ...], str]:
+    """The support matrix of a repository or an index; where there is none, why, in place of it.
+
+    A registry that does not answer leaves the page without it: the nights are worth showing.
+
+    Raises:
+        InputError: the file of an index cannot be read.
+    """
+    if not images:
+        return (), ""
+    try:
+        support = describe_support(open_index(images))
+    except InputError:
+        raise
+    except NightjarError as error:
+        print(f"warning: no support matrix: {error}", file=sys.stderr)
+        return (), f"The registry of the images could not be read: {error.message}"
+    return support, "" if support else f"{images} has no published night yet."
 
 
 def find_night_folders(folder: Path) -> dict[str, Path]:
