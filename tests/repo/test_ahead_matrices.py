@@ -76,3 +76,15 @@ def test_no_workload_gpu_size_or_axis_is_left_out(name: str) -> None:
     for axis in AXES:
         assert any(getattr(mesh, axis) > 1 for _, _, mesh in cells), axis
     assert any(sum(getattr(mesh, axis) > 1 for axis in AXES) >= 3 for _, _, mesh in cells)
+
+
+def test_the_night_has_products_in_fp8_beside_the_same_in_bfloat16_and_a_ring_over_split_positions() -> None:
+    cells = read_cells("nightly-aot")
+    eight = {cell: read for cell, read in cells.items() if read[0].compute.products == "fp8"}
+    assert {cluster.target.short for _, cluster, _ in eight.values()} == {"h100", "b200"}
+    for cell, (config, cluster, mesh) in eight.items():
+        plain = override(config, ["compute.products=plain"])
+        assert cells[cell.removesuffix("-fp8")] == (plain, cluster, mesh)
+    words = {job.id: job.command for job in expand(read_matrix(MATRICES / "nightly-aot.toml"))}
+    assert all("xla_gpu_enable_triton_gemm=false" in words[cell] for cell in eight)  # else there is none: docs
+    assert any(mesh.sp > 1 and config.compute.attention == "ring" for config, _, mesh in cells.values())
