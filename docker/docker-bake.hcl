@@ -60,6 +60,18 @@ variable "ARCHS" {
   default = ["amd64", "arm64"]
 }
 
+variable "BASE_DIGEST" {
+  default = "" // of the ground floor's manifest, for the label
+}
+
+variable "BASE_LAYERS" {
+  default = "" // its layers, where it has no manifest: it was never in a registry
+}
+
+variable "VERSIONS" {
+  default = "{}" // JSON, image to the version of what it is named after, for the label; "" is Nightjar's own
+}
+
 // What is built where nobody names an image, and all there is to build.
 group "default" {
   targets = FLAVOR == "cpu" ? ["base", "jax", "models"] : ["base", "cuda", "jax", "models"]
@@ -109,6 +121,11 @@ function "digest" {
   result = lookup(jsondecode(LOCK_DIGESTS), lock, "")
 }
 
+function "version" {
+  params = [name]
+  result = lookup(jsondecode(VERSIONS), name, lookup(jsondecode(VERSIONS), "", ""))
+}
+
 function "labels" {
   params = [name, flavor, python, arch, lock, description]
   result = {
@@ -116,7 +133,10 @@ function "labels" {
     "org.opencontainers.image.description" = description
     "org.opencontainers.image.source"      = SOURCE
     "org.opencontainers.image.revision"    = REVISION
+    "org.opencontainers.image.version"     = version(name)
     "org.opencontainers.image.base.name"   = ground_floor(python, arch)
+    "org.opencontainers.image.base.digest" = BASE_DIGEST
+    "nightjar.base.layers"                 = BASE_LAYERS
     "nightjar.flavor"                      = flavor
     "nightjar.lock"                        = lock == "" ? "" : "${lock} ${digest(lock)}"
   }

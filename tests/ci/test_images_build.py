@@ -49,6 +49,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text("sha256:0\n")
     script = tmp_path / "docker/ground-floor.sh"
     script.parent.mkdir()
+    (script.parent / "versions.json").write_text('{"variable": {"DEFAULT_PYTHON": {"default": "3.13"}}}')
     script.write_text('#!/bin/sh\necho made >"$FAKE/ground-floor"\necho "Making Debian"\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")

@@ -105,6 +105,17 @@ def test_provenance_names_commit_locks_base_and_builder() -> None:
     assert statement["predicate"]["runDetails"]["metadata"] == {"invocationId": "17"}
 
 
+def test_provenance_names_a_base_without_a_manifest_by_its_layers() -> None:
+    labels = {"org.opencontainers.image.base.name": "nightjar/ground-floor:trixie", "nightjar.base.layers": DIGEST}
+    build = render_provenance(
+        subject="r/x:y", digest=DIGEST, target="x", platform="linux/amd64", labels=labels, locks={}, builder="b",
+        invocation=None,
+    )["predicate"]["buildDefinition"]  # fmt: skip
+    assert build["resolvedDependencies"] == [
+        {"uri": "pkg:docker/nightjar/ground-floor:trixie", "annotations": {"layers": [DIGEST]}}
+    ]
+
+
 def scan(files: dict[str, str]) -> LayerContents:
     with tarfile.open(fileobj=io.BytesIO(make_tar(files))) as tar:
         return scan_layer(tar, lambda member: tar.extractfile(member).read())  # type: ignore[union-attr]

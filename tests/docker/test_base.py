@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import tomllib
 from datetime import UTC, datetime
+from importlib import metadata
 
 import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.build import find_revision, find_source
 from nightjar_ci.images.faults import find_bad_variables, find_oversize
+from nightjar_ci.images.origins import describe_base
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
 
@@ -54,11 +56,29 @@ def test_the_doctor_says_what_is_absent_and_warns_of_a_small_dev_shm(run: Runner
     assert "bus error" not in run("sh", "-c", "nightjar-doctor || test $? = 1", shm_size="1g")
 
 
+def find_version(run: Runner, name: str) -> str:
+    """The version of what an image is named after, of the image itself."""
+    packages = {"jax": "jax", "te": "transformer-engine", "cuda": "nvidia-cuda-runtime", "dali": "nvidia-dali-cuda"}
+    if name not in packages:
+        return metadata.version("nightjar-ci")
+    code = "import sys; from importlib.metadata import distributions as ds; d = {d.name: d.version for d in ds()}\n"
+    code += "print(next(d[name] for name in sorted(d) if name.replace('_', '-').startswith(sys.argv[1])))"
+    return run("python", "-c", code, packages[name]).strip()
+
+
 def test_labels_name_the_image_its_commit_and_its_base(client: DockerClient, image: Image, run: Runner) -> None:
     config = client.images.get(image.tag).attrs
     labels = config["Config"]["Labels"]
     assert labels["org.opencontainers.image.title"] == image.tag.split(":")[0]
     assert labels["org.opencontainers.image.base.name"] == image.base
+    below = client.images.get(image.base).attrs
+    named = describe_base(image.base, below)
+    assert labels["org.opencontainers.image.base.digest"] == named["BASE_DIGEST"]
+    assert labels["nightjar.base.layers"] == named["BASE_LAYERS"]
+    assert any(named.values())
+    layers = config["RootFS"]["Layers"]
+    assert layers[: len(below["RootFS"]["Layers"])] == below["RootFS"]["Layers"]
+    assert labels["org.opencontainers.image.version"] == find_version(run, image.name)
     assert labels["org.opencontainers.image.revision"] == find_revision(CHECKOUT)
     assert labels["org.opencontainers.image.source"] == find_source(CHECKOUT)
     assert labels["nightjar.flavor"] == image.tag.split(":")[1]

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
+from nightjar_ci.images.commits import read_image_python
+from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake
 
@@ -104,6 +106,7 @@ def build_images(
             secrets=secrets,
             options=options,
             locks=locks,
+            origin=describe_base(base, inspect_image(base)) | _list_versions(checkout, flavor, environ),
         )
         _bake(checkout, command, on_step)
     return BuildReport(
@@ -148,6 +151,11 @@ def build_groups(
         else:
             images, duration_s = (*images, *report.images), duration_s + report.duration_s
     return BuildReport(images=images, duration_s=round(duration_s, 1), failures=tuple(failures))
+
+
+def _list_versions(checkout: Path, flavor: str, environ: Mapping[str, str]) -> dict[str, str]:
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in (checkout / LOCKS).glob(f"*-{flavor}.txt")}
+    return list_versions(texts, flavor, environ.get("IMAGE_PYTHON") or read_image_python(checkout))
 
 
 def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) -> None:

@@ -75,6 +75,7 @@ def render_bake(
     secrets: Mapping[str, Path] | None = None,
     options: Sequence[str] = (),
     locks: Mapping[str, str] | None = None,
+    origin: Mapping[str, str] | None = None,
 ) -> BakeCommand:
     """The command that builds (or, with `options=["--print"]`, describes) images; run it in the checkout.
 
@@ -86,6 +87,7 @@ def render_bake(
         secrets: files that `RUN` steps may mount, by id; they enter no layer.
         options: further options of bake.
         locks: SHA-256 of the lock files by name, which the build compares with what it was sent.
+        origin: variables of the bake file from `nightjar_ci.images.origins`, for the labels.
 
     >>> " ".join(render_bake(["jax"], secrets={"ca": Path("/ca.pem")}).argv[3:])
     '--file docker/versions.json --file docker/docker-bake.hcl --set *.secrets=id=ca,src=/ca.pem jax'
@@ -96,7 +98,7 @@ def render_bake(
     argv += options
     for name, path in (secrets or {}).items():
         argv += ["--set", f"*.secrets=id={name},src={path}"]
-    variables = {"FLAVOR": flavor, "REVISION": revision, "SOURCE": source}
+    variables = {"FLAVOR": flavor, "REVISION": revision, "SOURCE": source, **(origin or {})}
     if locks:
         variables["LOCK_DIGESTS"] = json.dumps(locks, sort_keys=True)
     return BakeCommand(argv=(*argv, *targets), variables=variables)

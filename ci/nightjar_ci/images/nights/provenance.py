@@ -50,7 +50,9 @@ def render_provenance(
     base, base_digest = (labels.get(f"org.opencontainers.image.base.{key}", "") for key in ("name", "digest"))
     if base:
         algorithm, _, value = base_digest.partition(":")
-        dependencies.append({"uri": f"pkg:docker/{base}", **({"digest": {algorithm: value}} if value else {})})
+        layers = labels.get("nightjar.base.layers", "").split()  # of a base that was never in a registry
+        known = {"digest": {algorithm: value}} if value else {"annotations": {"layers": layers}} if layers else {}
+        dependencies.append({"uri": f"pkg:docker/{base}", **known})
     return {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
