@@ -65,8 +65,8 @@ def test_the_fastest_that_fits_comes_first_and_no_mesh_is_compiled_further_than_
     found = find(1_000_000_000, 64, tried)
     assert found[0].fits(DEVICE)
     assert (str(found[0].candidate.mesh), found[0].candidate.remat) == ("fsdp8", "none")
-    fitting = [one.candidate.mesh for one in found if one.fits(DEVICE)]
-    assert len(fitting) == len(set(fitting))
+    fitting = [str(one.candidate.mesh) for one in found if one.fits(DEVICE)]
+    assert sorted(fitting) == ["dp8", "fsdp4.tp2", "fsdp8", "fsdp8", "tp8"]  # the fastest a second time
     assert len(tried) == len(found)
 
 
@@ -80,8 +80,25 @@ def test_on_the_fastest_mesh_less_is_recomputed_with_more_microbatches() -> None
     """All kept needs 128 GiB, some 48: two microbatches of all kept fit, and are the less work here."""
     tried: list[Candidate] = []
     found = find(1_000_000_000, 128, tried, meshes=[MeshShape(fsdp=8)])
-    assert [(one.remat, one.microbatches) for one in tried] == [("none", 1), ("dots_no_batch", 1), ("none", 2)]
+    ways = [(one.remat, one.microbatches) for one in tried]
+    assert ways == [("none", 1), ("dots_no_batch", 1), ("full", 1), ("none", 2)]
     assert (found[0].candidate.remat, found[0].candidate.microbatches) == ("none", 2)
+
+
+def test_on_the_fastest_mesh_more_is_recomputed_where_that_may_be_faster() -> None:
+    """Here keeping is dear: what recomputes most is the fastest, of what fits without."""
+    tried: list[Candidate] = []
+
+    def compile_one(candidate: Candidate) -> Measured:
+        tried.append(candidate)
+        step = 1.0 + candidate.mesh.tp - 0.1 * CUDNN.index(candidate.remat)
+        return Measured(candidate=candidate, reserved_bytes=1, step_s=step)
+
+    found = find(1_000_000_000, 64, compile_one=compile_one, meshes=[parse_mesh("tp8"), parse_mesh("fsdp8")])
+    assert [(str(one.mesh), one.remat) for one in tried] == [
+        *(("tp8", "none"), ("fsdp8", "none"), ("fsdp8", "dots_no_batch"))
+    ]
+    assert (str(found[0].candidate.mesh), found[0].candidate.remat) == ("fsdp8", "dots_no_batch")
 
 
 def test_what_must_need_more_than_what_did_not_fit_is_not_compiled() -> None:
@@ -100,7 +117,7 @@ def test_no_more_is_compiled_than_allowed_and_the_fastest_mesh_has_its_share() -
     tried: list[Candidate] = []
     meshes = [MeshShape(fsdp=8)] + [MeshShape(dp=8 // count, fsdp=count) for count in (4, 2, 1)] * 3
     found = find(1_000_000_000, 128, tried, meshes=meshes, most=8)
-    assert len(tried) == 7  # six, and one of the two that were kept back
+    assert len(tried) == 8  # six, and the two that were kept back
     assert (found[0].candidate.remat, found[0].candidate.microbatches) == ("none", 2)
     assert [one.problem for one in found].count("not tried: --most 8") == 5
 
@@ -145,6 +162,16 @@ def test_experts_are_tried_first_and_a_pipeline_before_all_is_split_over_heads()
     assert names.index("ep8.pp2") < names.index("tp8.pp2")
     assert len(names) == len(set(names)) <= 24
     assert all(parse_mesh(name).size == 16 for name in names)
+
+
+@pytest.mark.parametrize("devices", [*range(1, 9), 16, 24, 40, 104, 1024])
+def test_every_mesh_has_all_devices_splits_evenly_and_keeps_what_exchanges_most_within_a_host(devices: int) -> None:
+    found = list_meshes(devices, 8, [BLOCKS, EXPERTS], DEVICE)
+    assert found
+    for mesh in found:
+        assert mesh.size == devices
+        assert all(one.is_even_on(mesh) for one in (BLOCKS, EXPERTS))
+        assert min(devices, 8) % (mesh.tp * mesh.ep) == 0
 
 
 def test_without_experts_or_equal_layers_neither_axis_is_tried() -> None:
@@ -288,7 +315,8 @@ def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
     monkeypatch.setattr(ahead_compile, "compile_step", compile_step)
     fit("llama_tiny", devices="8", meshes=["fsdp8"], settings=["model.layers=2"], xla=["xla_a=1"], most=8, as_json=True)
     answer = json.loads(capsys.readouterr().out)["answers"][0]
-    assert asked == [(2, {"xla_a": "1"}), (2, {"xla_a": "1", TRITON_PRODUCTS: False})]
+    without = (2, {"xla_a": "1", TRITON_PRODUCTS: False})
+    assert asked == [(2, {"xla_a": "1"}), without, without]
     assert 'XLA_FLAGS --xla_a=1 --xla_gpu_enable_triton_gemm=false"' in answer["plan"]
     assert "--set model.layers=2" in answer["plan"]
     fit("llama_tiny", devices="8", meshes=["fsdp8"], xla=[f"{TRITON_PRODUCTS}=false"], most=8)

@@ -6,15 +6,16 @@ short: a mesh whose state alone is too large is left out, and what must need mor
 on each other mesh the step is made to use less memory, from no recomputing to all, then by halving what is computed at
 once, until it fits.
 
-Less recomputing is less work, and fewer microbatches are fewer passes over the weights: the first candidate of a mesh
-that fits is taken for the fastest on it. Which of the two costs more depends on the mesh: so on the fastest mesh less
-recomputing is tried once more, with microbatches.
+Less recomputing is less arithmetic, and fewer microbatches are fewer passes over the weights: the first candidate of a
+mesh that fits is taken for the fastest on it. But what is kept must be written and read (`llama2_7b` on eight H100, all
+kept: 619 ms by the roofline, with `dots_no_batch` 466), and of microbatches and recomputing either may cost more: so on
+the fastest mesh more is recomputed once, and less with more microbatches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nightjar_models.config import TrainConfig
@@ -26,7 +27,7 @@ REMATS = ("none", "dots", "dots_no_batch", "full")
 MOST_MICROBATCHES = 8
 MOST_DEVICES = 16_384  # sixteen times what was tried; a topology is made of each device
 AT_PEAK = 18 / 16  # of the state's bytes: parameters in bfloat16 beside it
-KEPT_BACK = 2  # compilations for the fastest mesh, of the most that are allowed
+KEPT_BACK = 2  # compilations for what else may be faster on the fastest mesh, of the most that are allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,19 +211,23 @@ def search(
             if not compiled:
                 found.append(Measured(candidate=candidates[-1], problem="needs more than another that does not fit"))
     best = max((one for one in found if one.fits(room_bytes)), key=lambda one: one.rate, default=None)
-    for candidate in _recompute_less(best.candidate, remats) if best is not None else ():
-        if left and _bound(candidate, found, state_of) <= room_bytes:
-            measured = compile_one(candidate)
-            found, left = [*found, measured], left - 1
-            if measured.problem is not None or measured.fits(room_bytes):
-                break
+    for way in _list_neighbours(best.candidate, remats) if best is not None else ():
+        for candidate in way:
+            if left and _bound(candidate, found, state_of) <= room_bytes:
+                measured = compile_one(candidate)
+                found, left = [*found, measured], left - 1
+                if measured.problem is not None or measured.fits(room_bytes):
+                    break
     return sorted(found, key=lambda one: (not one.fits(room_bytes), -one.rate))
 
 
-def _recompute_less(best: Candidate, remats: Sequence[str]) -> Iterator[Candidate]:
-    """The candidates of its mesh with more microbatches, for which less may be recomputed."""
-    if place := remats.index(best.remat):
-        yield from _cut(best.mesh, best.batch_size, best.pipelined, 2 * best.microbatches, remats[place - 1])
+def _list_neighbours(best: Candidate, remats: Sequence[str]) -> Iterator[Iterable[Candidate]]:
+    """On its mesh: one step more is recomputed; and one step less, with more microbatches, until it fits."""
+    place = remats.index(best.remat)
+    if best.microbatches == 1:
+        yield [replace(best, remat=remat) for remat in remats[place + 1 : place + 2]]
+    if place:
+        yield _cut(best.mesh, best.batch_size, best.pipelined, 2 * best.microbatches, remats[place - 1])
 
 
 def _bound(candidate: Candidate, found: Iterable[Measured], state_of: Callable[[MeshShape], int]) -> float:
