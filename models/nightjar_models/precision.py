@@ -33,6 +33,7 @@ from flax import nnx
 from flax.linen import fp8_ops
 from jaxtyping import Array, Float
 
+from nightjar_models.config import Compute
 from nightjar_models.sharding import Keys
 
 HISTORY = 1024  # steps, Flax's own
@@ -47,30 +48,33 @@ class Fp8Scaling(nnx.Variable[Any]):
 class Product(nnx.Module):
     """A matrix product in the type of its arguments."""
 
-    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*B F"]:
-        """The product."""
-        return x @ w
+    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "*E D F"]) -> Float[Array, "*B F"]:
+        """The product; of experts each has its own matrix, and x is [E, N, C, D]."""
+        return x @ w if w.ndim == 2 else jnp.einsum("encd,edf->encf", x, w)
 
 
 class Fp8Product(nnx.Module):
-    """A matrix product in FP8, with the scales and histories of its factors."""
+    """A matrix product in FP8, with the scales and histories of its factors, which experts share."""
 
     def __init__(self) -> None:
         scales = {f"{name}_scale": jnp.ones((1,), jnp.float32) for name in _SCALING}
         histories = {f"{name}_amax_history": jnp.zeros((HISTORY,), jnp.float32) for name in _SCALING}
         self.scaling = nnx.Dict({name: Fp8Scaling(v, axes=(None,)) for name, v in (scales | histories).items()})
 
-    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*B F"]:
-        """The product, in bfloat16."""
+    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "*E D F"]) -> Float[Array, "*B F"]:
+        """The product, in bfloat16; of experts each has its own matrix, and x is [E, N, C, D]."""
         state = {name: variable[...] for name, variable in self.scaling.items()}
         factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
-        dimensions = (((x.ndim - 1,), (0,)), ((), ()))
+        experts = tuple(range(w.ndim - 2))
+        dimensions = (((x.ndim - 1,), (w.ndim - 2,)), (experts, experts))
         product: Any = fp8_ops.Fp8DirectDotGeneralOp().apply({_COLLECTION: state}, *factors, dimensions)
         found: Array = product
         return found
 
 
-PRODUCTS = {"plain": Product, "fp8": Fp8Product}
+def make_products(compute: Compute, count: int) -> Any:
+    """The products of a feed-forward layer, one for each of its matrices."""
+    return nnx.List([Fp8Product() if compute.products == "fp8" else Product() for _ in range(count)])
 
 
 class Fp8Linear(nnx.Module):

@@ -23,6 +23,7 @@ from nightjar_models.config import TrainConfig
 from nightjar_models.models.stack import LAYERS
 from nightjar_models.precision import Fp8Scaling
 from nightjar_models.sharding import Keys, batch_sharding, parameter_sharding, split, use_mesh
+from nightjar_models.switches import check_switches
 from nightjar_models.tasks import Scores, Task, check_axes
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
@@ -87,9 +88,11 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     """Joins model, optimizer and mesh.
 
     Raises:
-        InputError: a parameter or the batch cannot be split evenly over the mesh, or the model has no use for an axis.
+        InputError: a parameter or the batch cannot be split evenly over the mesh, or the model has no use for an axis
+            or for a setting.
     """
     check_axes(config, mesh)
+    check_switches(config, mesh)
     graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
     names = tuple(".".join(map(str, path)) for path in paths)

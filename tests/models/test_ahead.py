@@ -28,7 +28,7 @@ from nightjar_models.ahead.target import list_targets, parse_cluster, read_softw
 from nightjar_models.ahead.topology import find_plugin
 from nightjar_models.errors import InputError
 from nightjar_models.hlo import _classes, parse_hlo
-from tests.models.ahead_program import DEVICES, LAYERS, RECORDED, ROWS, WIDTH, compile_program
+from tests.models.ahead_program import DEVICES, LAYERS, PROGRAMS, ROWS, WIDTH, compile_program, recorded
 
 CLUSTER = parse_cluster(f"h100x{DEVICES}")
 SHEET = {"a100": (312e12, 156e12, 19.5e12), "h100": (989.4e12, 494.7e12, 66.9e12), "b200": (2250e12, 1125e12, 75e12)}
@@ -36,7 +36,11 @@ SHEET = {"a100": (312e12, 156e12, 19.5e12), "h100": (989.4e12, 494.7e12, 66.9e12
 
 @pytest.fixture(scope="module")
 def module() -> Module:
-    return read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    return read_recorded("scan")
+
+
+def read_recorded(name: str) -> Module:
+    return read_module(parse_hlo(lzma.decompress(recorded(name).read_bytes()), name))
 
 
 @pytest.mark.parametrize("name", list_targets())
@@ -240,14 +244,41 @@ def test_a_capture_holds_the_program_and_says_that_it_is_an_estimate(module: Mod
     assert json.loads((tmp_path / "manifest.json").read_text())["backend"] == "estimate"
 
 
+def scheduled(module: Module) -> list[str]:
+    """The kinds of all that is dispatched, in the order of the schedule; ends of messages as `end`."""
+    return ["end" if one.opcode.endswith("-done") else kernel_kind(one) for one, _ in module.executed()]
+
+
+def test_a_collective_matrix_product_multiplies_while_each_message_travels() -> None:
+    kinds = scheduled(read_recorded("ring"))
+    begins = [place for place, kind in enumerate(kinds) if kind == "collective-permute"]
+    ends = [place for place, kind in enumerate(kinds) if kind == "end"]
+    assert len(begins) == len(ends) == 2 * (DEVICES - 1)  # the pieces of the first product, the sums of the second
+    assert all("cuBLASLt" in kinds[begin:end] for begin, end in zip(begins, ends, strict=True))
+    assert kinds.count("cuBLASLt") == 2 * DEVICES  # one for each piece: none were merged
+
+
+def test_a_broadcast_on_gpus_is_a_collective_broadcast() -> None:
+    kinds = scheduled(read_recorded("ring"))
+    assert kinds.count("collective-broadcast") == 1
+    assert "all-reduce" not in kinds
+
+
+def test_products_in_fp8_and_their_gradients_are_multiplied_in_fp8() -> None:
+    kernels = tally_kernels(read_recorded("fp8"))
+    assert kernels["cuBLASLt f8"].count == 2 * 3  # plain and of experts: forward, and the gradients of both factors
+    assert not {"cuBLASLt", "cuBLAS", "Triton matmul"} & kernels.keys()
+
+
 @pytest.mark.slow
-def test_the_recorded_program_is_what_the_compiler_makes_today(module: Module) -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_recorded_program_is_what_the_compiler_makes_today(name: str) -> None:
     import jax
 
     if find_plugin() is None:
         pytest.skip("the CUDA plugin of JAX is not installed (docker/locks/aot.txt)")
     if jax.__version__ != "0.10.2":
         pytest.skip(f"the program was recorded with jax 0.10.2, this is {jax.__version__}")
-    again = read_module(parse_hlo(compile_program(), "compiled"))
+    again, module = read_module(parse_hlo(compile_program(name), "compiled")), read_recorded(name)
     assert fingerprint(again) == fingerprint(module)
     assert math.isclose(estimate_step(again, CLUSTER).step_s, estimate_step(module, CLUSTER).step_s)

@@ -16,6 +16,7 @@ from nightjar_models.mesh import AXES as AXIS_NAMES
 from nightjar_models.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import PRESETS, large
 from nightjar_models.sharding import RULES, Keys
+from nightjar_models.switches import check_switches
 from nightjar_models.tasks import check_axes, find_task
 
 MATRICES = Path(__file__).parents[2] / "ci" / "matrix"
@@ -44,6 +45,7 @@ def test_every_cell_has_devices_for_its_mesh_and_examples_for_its_devices(name: 
         assert mesh.pp == 1 or config.compute.scan_layers, cell
         sizes = {AXIS_NAMES[axis]: size for axis, size in dataclasses.asdict(mesh).items()}
         check_axes(config, SimpleNamespace(shape=sizes))  # type: ignore[arg-type]
+        check_switches(config, SimpleNamespace(shape=sizes))  # type: ignore[arg-type]
 
 
 def find_splits(config: TrainConfig) -> set[tuple[int, str]]:

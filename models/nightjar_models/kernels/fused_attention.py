@@ -114,9 +114,13 @@ def choose(asked: str, request: Request) -> str:
         asked: `cudnn`, or another, which is returned as it is.
         request: what it is to compute.
     """
-    refusals = find_refusals(request) if asked == CUDNN else []
+    return fall_back(asked, find_refusals(request) if asked == CUDNN else [])
+
+
+def fall_back(asked: str, refusals: list[str]) -> str:
+    """The implementation that was asked for; or, where something speaks against it, the fallback, said aloud."""
     taken = FALLBACK if refusals else asked
-    note = f"{taken} (cudnn refused: {'; '.join(refusals)})" if refusals else taken
+    note = f"{taken} ({asked} refused: {'; '.join(refusals)})" if refusals else taken
     used = _used.get()
     if refusals and (used is None or note not in used):
         log.warning("attention: %s", note)

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from nightjar_models.kernels import rms_norm as ffi_rms_norm
-from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call
+from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call, fall_back
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.sharding import active_mesh
 
@@ -70,7 +70,8 @@ def attend(
         v: values.
         how: `einsum`, written out here; `jax.nn.dot_product_attention` by `xla` or `cudnn`; or `ring`, over the
             positions of the active mesh. On XLA:CPU the einsum takes half the time of `xla`, forward and backward.
-            What `cudnn` refuses, and a ring that would have one device, a bias or padding, the einsum computes.
+            What `cudnn` refuses, and a ring that would have one device, a bias or padding, the einsum computes, and
+            the log says so.
         causal: no position sees a later one.
         seen: false where nobody looks, such as padding.
         bias: added to the scores, such as T5's relative positions.
@@ -78,9 +79,13 @@ def attend(
     """
     mesh = active_mesh()
     split = mesh is not None and mesh.shape["sequence"] > 1
-    how = choose(how, describe_call(q, k, biased=bias is not None, split=split, mesh=mesh)) if how == CUDNN else how
-    if how == "ring" and mesh is not None and split and bias is None and seen is None and q.shape[2] == k.shape[2]:
-        return ring_attention(q, k, v, mesh=mesh, causal=causal, scale=scale)
+    if how == CUDNN:
+        how = choose(how, describe_call(q, k, biased=bias is not None, split=split, mesh=mesh))
+    if how == "ring":
+        alike = bias is None and seen is None and q.shape[2] == k.shape[2]
+        if mesh is not None and split and alike:
+            return ring_attention(q, k, v, mesh=mesh, causal=causal, scale=scale)
+        how = fall_back(how, ["a bias, padding or other positions" if split else "no mesh splits the positions"])
     if how in ("xla", CUDNN):
         return _library_attention(q, k, v, how=how, causal=causal, seen=seen, bias=bias, scale=scale)
     if (copies := q.shape[1] // k.shape[1]) > 1:
@@ -136,16 +141,27 @@ def feed_forward(
     b_in: Float[Array, " F"],
     w_out: Float[Array, "F D"],
     b_out: Float[Array, " D"],
+    products: Sequence[Callable[[Array, Array], Array]] = (jnp.matmul,) * 2,
 ) -> Float[Array, "B T D"]:
-    """Two linear maps with a GELU (tanh form) between them, position by position."""
-    return jax.nn.gelu(x @ w_in + b_in) @ w_out + b_out
+    """Two linear maps with a GELU (tanh form) between them, position by position.
+
+    Args:
+        x: activations.
+        w_in: of the first map.
+        b_in: of the first map.
+        w_out: of the second map.
+        b_out: of the second map.
+        products: how each of the two matrices is multiplied.
+    """
+    into, out = products
+    return (out(jax.nn.gelu(into(x, w_in) + b_in), w_out) + b_out).astype(x.dtype)
 
 
 def gated_feed_forward(
     x: Float[Array, "*B D"],
-    w_gate: Float[Array, "D F"],
-    w_in: Float[Array, "D F"],
-    w_out: Float[Array, "F D"],
+    w_gate: Float[Array, "*E D F"],
+    w_in: Float[Array, "*E D F"],
+    w_out: Float[Array, "*E F D"],
     activation: Callable[[Array], Array] = jax.nn.silu,
     products: Sequence[Callable[[Array, Array], Array]] = (jnp.matmul,) * 3,
 ) -> Float[Array, "*B D"]:

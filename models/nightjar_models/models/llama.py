@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, rms_norm, rotate
 from nightjar_models.models.stack import run_layers, stack_layers
-from nightjar_models.precision import PRODUCTS
+from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import LlamaConfig, MoEConfig
 
@@ -49,7 +49,7 @@ class Block(nnx.Module):
     def __init__(self, config: LlamaConfig, compute: Compute, rngs: Keys) -> None:
         D, F, residual = config.width, config.feed_forward, (2 * config.layers) ** -0.5
         self.norm_how = compute.norm
-        self.products = nnx.List([PRODUCTS[compute.products]() for _ in range(3)])
+        self.products = make_products(compute, 3)
         self.attention = RotaryAttention(config, compute, rngs)
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
         self.w_gate = parameter(rngs, (D, F), ("width", "feed_forward"), deviation=D**-0.5)

@@ -23,9 +23,10 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import cross_entropy, rms_norm
+from nightjar_models.models.layers import cross_entropy, gated_feed_forward, rms_norm
 from nightjar_models.models.llama import RotaryAttention
 from nightjar_models.models.stack import run_layers, stack_layers
+from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import MoEConfig
 
@@ -55,6 +56,7 @@ class Block(nnx.Module):
         D, F, E, residual = config.width, config.feed_forward, config.experts, (2 * config.layers) ** -0.5
         self.chosen, self.stretch, self.places = config.chosen, config.routing_length, count_places(config)
         self.norm_how = compute.norm
+        self.products = make_products(compute, 3)
         self.attention = RotaryAttention(config, compute, rngs)
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
         self.router = parameter(rngs, (D, E), (None, None), deviation=D**-0.5)
@@ -71,8 +73,8 @@ class Block(nnx.Module):
         h = rms_norm(x, self.norm[...], self.norm_how).reshape(-1, self.stretch, x.shape[-1])
         shares, used = assign(h.astype(jnp.float32) @ self.router[...].astype(jnp.float32), self.chosen, self.places)
         sent = jnp.einsum("nlec,nld->encd", (shares > 0).astype(h.dtype), h)
-        gate = jax.nn.silu(jnp.einsum("encd,edf->encf", sent, self.w_gate[...]))
-        done = jnp.einsum("encf,efd->encd", gate * jnp.einsum("encd,edf->encf", sent, self.w_in[...]), self.w_out[...])
+        matrices = self.w_gate[...], self.w_in[...], self.w_out[...]
+        done = gated_feed_forward(sent, *matrices, products=self.products)
         added = jnp.einsum("nlec,encd->nld", shares.astype(h.dtype), done)
         return x + added.reshape(x.shape), uneven + used.reshape(len(x), -1).mean(axis=1)
 

@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, rms_norm
 from nightjar_models.models.stack import run_layers, stack_layers
+from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import T5Config
 
@@ -52,11 +53,11 @@ class T5(nnx.Module):
         seen = source != PADDING
         bias = self.bias(self.encoder_distances[...], source.shape[1], both_ways=True)
         encoded = run_layers(self.encoder, self.embedding[...][source], seen, constant=(bias,), compute=self.compute)
-        encoded = rms_norm(encoded, self.encoder_norm[...])
+        encoded = rms_norm(encoded, self.encoder_norm[...], self.compute.norm)
         before = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=PADDING)
         bias = self.bias(self.decoder_distances[...], target.shape[1], both_ways=False)
         x = run_layers(self.decoder, self.embedding[...][before], encoded, seen, constant=(bias,), compute=self.compute)
-        return rms_norm(x, self.decoder_norm[...]) @ self.unembedding[...]
+        return rms_norm(x, self.decoder_norm[...], self.compute.norm) @ self.unembedding[...]
 
     def bias(self, table: Float[Array, "R H"], length: int, *, both_ways: bool) -> Float[Array, "H Q P"]:
         """What each head adds to the score of each pair of positions."""
@@ -71,13 +72,13 @@ class EncoderBlock(nnx.Module):
 
     def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
         self.attention = Attention(config, compute, rngs)
-        self.feed_forward = FeedForward(config, rngs)
+        self.feed_forward = FeedForward(config, compute, rngs)
 
     def __call__(
         self, x: Float[Array, "B S D"], seen: Bool[Array, "B S"], bias: Float[Array, "H S S"]
     ) -> Float[Array, "B S D"]:
         """One layer of the encoder."""
-        h = rms_norm(x, self.attention.norm[...])
+        h = rms_norm(x, self.attention.norm[...], self.attention.norm_how)
         x = x + self.attention(h, h, seen=seen, bias=bias, causal=False)
         return x + self.feed_forward(x)
 
@@ -88,7 +89,7 @@ class DecoderBlock(nnx.Module):
     def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
         self.attention = Attention(config, compute, rngs)
         self.cross = Attention(config, compute, rngs)
-        self.feed_forward = FeedForward(config, rngs)
+        self.feed_forward = FeedForward(config, compute, rngs)
 
     def __call__(
         self,
@@ -98,9 +99,10 @@ class DecoderBlock(nnx.Module):
         bias: Float[Array, "H T T"],
     ) -> Float[Array, "B T D"]:
         """One layer of the decoder."""
-        h = rms_norm(x, self.attention.norm[...])
+        h = rms_norm(x, self.attention.norm[...], self.attention.norm_how)
         x = x + self.attention(h, h, seen=None, bias=bias, causal=True)
-        x = x + self.cross(rms_norm(x, self.cross.norm[...]), encoded, seen=seen, bias=None, causal=False)
+        h = rms_norm(x, self.cross.norm[...], self.cross.norm_how)
+        x = x + self.cross(h, encoded, seen=seen, bias=None, causal=False)
         return x + self.feed_forward(x)
 
 
@@ -108,7 +110,7 @@ class Attention(nnx.Module):
     """Heads of a width of their own; the scores are not scaled, the queries start smaller instead."""
 
     def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
-        self.how = compute.attention
+        self.how, self.norm_how = compute.attention, compute.norm
         D, H, K, residual = config.width, config.heads, config.head_width, (2 * config.layers) ** -0.5
         axes = ("width", "heads", None)
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
@@ -136,7 +138,9 @@ class Attention(nnx.Module):
 class FeedForward(nnx.Module):
     """A gated feed-forward layer behind a norm."""
 
-    def __init__(self, config: T5Config, rngs: Keys) -> None:
+    def __init__(self, config: T5Config, compute: Compute, rngs: Keys) -> None:
+        self.norm_how = compute.norm
+        self.products = make_products(compute, 3)
         D, F, residual = config.width, config.feed_forward, (2 * config.layers) ** -0.5
         self.norm = parameter(rngs, (D,), (None,), constant=1.0)
         self.w_gate = parameter(rngs, (D, F), ("width", "feed_forward"), deviation=D**-0.5)
@@ -145,8 +149,8 @@ class FeedForward(nnx.Module):
 
     def __call__(self, x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
         """What is added to the stream."""
-        h = rms_norm(x, self.norm[...])
-        return gated_feed_forward(h, self.w_gate[...], self.w_in[...], self.w_out[...], _GELU)
+        h = rms_norm(x, self.norm[...], self.norm_how)
+        return gated_feed_forward(h, self.w_gate[...], self.w_in[...], self.w_out[...], _GELU, self.products)
 
 
 def bucket(distance: Int[Array, "Q P"], buckets: int, farthest: int, *, both_ways: bool) -> Int[Array, "Q P"]:

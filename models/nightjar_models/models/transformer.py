@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, feed_forward, layer_norm
+from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import GPTConfig, ViTConfig
 
@@ -22,6 +23,7 @@ class Block(nnx.Module):
 
     def __init__(self, config: GPTConfig | ViTConfig, rngs: Keys, *, causal: bool, compute: Compute) -> None:
         self.causal, self.how = causal, compute.attention
+        self.products = make_products(compute, 2)
         D, H, F = config.width, config.heads, config.feed_forward
         K, residual = D // H, (2 * config.layers) ** -0.5  # GPT-2: what is added to the stream shrinks with depth
         self.attention_norm = parameter(rngs, (D,), (None,), constant=1.0)
@@ -38,7 +40,8 @@ class Block(nnx.Module):
         h = layer_norm(x, self.attention_norm[...])
         x = x + self_attention(h, self.qkv[...], self.projection[...], causal=self.causal, how=self.how)
         h = layer_norm(x, self.feed_forward_norm[...])
-        return x + feed_forward(h, self.w_in[...], self.b_in[...], self.w_out[...], self.b_out[...])
+        matrices = self.w_in[...], self.b_in[...], self.w_out[...], self.b_out[...]
+        return x + feed_forward(h, *matrices, products=self.products)
 
 
 def self_attention(

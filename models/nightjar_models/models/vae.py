@@ -10,7 +10,7 @@ Source: Kingma and Welling 2014, "Auto-Encoding Variational Bayes", equation 10 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nightjar_models.config import Compute
+from nightjar_models.models.stack import checkpointed
 from nightjar_models.sharding import Keys, keep_rows_whole, parameter
 from nightjar_models.sizes import VAEConfig
 
@@ -29,16 +30,16 @@ class VAE(nnx.Module):
     def __init__(self, config: VAEConfig, compute: Compute, rngs: Keys) -> None:
         self.latent, self.compute = config.latent, compute
         N, F, Z = config.image**2, config.feed_forward, config.latent
-        self.encoder = nnx.List([Linear(N, F, rngs), Linear(F, F, rngs)])
+        self.encoder = nnx.List([Linear(N, F, rngs, jax.nn.gelu), Linear(F, F, rngs, jax.nn.gelu)])
         self.posterior = Linear(F, 2 * Z, rngs)
-        self.decoder = nnx.List([Linear(Z, F, rngs), Linear(F, F, rngs)])
+        self.decoder = nnx.List([Linear(Z, F, rngs, jax.nn.gelu), Linear(F, F, rngs, jax.nn.gelu)])
         self.pixels = Linear(F, N, rngs)
 
     def encode(self, images: Float[Array, "B S S"]) -> tuple[Float[Array, "B Z"], Float[Array, "B Z"]]:
         """Mean and logarithm of the variance of each image's latent."""
         x = images.reshape(len(images), -1).astype(self.posterior.bias[...].dtype)
         for layer in self.encoder:
-            x = jax.nn.gelu(layer(x))
+            x = checkpointed(layer, self.compute)(x)
         mean, log_variance = jnp.split(self.posterior(x).astype(jnp.float32), 2, axis=-1)
         return mean, log_variance
 
@@ -46,21 +47,22 @@ class VAE(nnx.Module):
         """Logits of the ink of each pixel."""
         x = latent.astype(self.pixels.bias[...].dtype)
         for layer in self.decoder:
-            x = jax.nn.gelu(layer(x))
+            x = checkpointed(layer, self.compute)(x)
         return self.pixels(x).astype(jnp.float32)
 
 
 class Linear(nnx.Module):
-    """A linear map with a bias."""
+    """A linear map with a bias, and what follows it."""
 
-    def __init__(self, size: int, out: int, rngs: Keys) -> None:
+    def __init__(self, size: int, out: int, rngs: Keys, activation: Callable[[Array], Array] = lambda x: x) -> None:
+        self.activation = activation
         self.weight = parameter(rngs, (size, out), ("width", "feed_forward"), deviation=size**-0.5)
         self.bias = parameter(rngs, (out,), ("feed_forward",), constant=0.0)
 
     def __call__(self, x: Float[Array, "B I"]) -> Float[Array, "B O"]:
-        """The map."""
+        """The layer."""
         rows: Array = keep_rows_whole(x)
-        return rows @ self.weight[...] + self.bias[...]
+        return self.activation(rows @ self.weight[...] + self.bias[...])
 
 
 def measure(model: VAE, batch: Mapping[str, Array]) -> dict[str, Float[Array, ""]]:

@@ -26,7 +26,8 @@ def broadcast(x: Array, axis: str, *, source: int, platform: str) -> Array:
         platform: of the mesh's devices: `cuda`, `gpu` or `cpu`.
     """
     if platform != "cpu":
-        sent: Array = jax.lax.pbroadcast(x, axis, source)  # type: ignore[no-untyped-call]
+        # A tuple: the lowering of JAX 0.10.2 reads a bare name letter by letter, each as an axis.
+        sent: Array = jax.lax.pbroadcast(x, (axis,), source)  # type: ignore[no-untyped-call]
         return sent
     log.info("collective broadcast over %s: all-reduce of masked values, since XLA:CPU has no broadcast", axis)
     return masked_sum(x, axis, source=source)

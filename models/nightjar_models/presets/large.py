@@ -244,7 +244,8 @@ def vae_large() -> TrainConfig:
     Expected: eval_loss below the trivial one; the step time is the number of interest.
     Trivial: each pixel by its frequency, `trivial.pixel_loss` of the result.
     """
-    return _images("vae_large", VAEConfig(image=64, feed_forward=4096, latent=128), 256, 3e-4)
+    sizes = VAEConfig(image=64, feed_forward=4096, latent=128)
+    return dataclasses.replace(_images("vae_large", sizes, 256, 3e-4), compute=Compute(dtype="bf16"))
 
 
 def _images(workload: str, model: ModelConfig, batch_size: int, learning_rate: float) -> TrainConfig:
