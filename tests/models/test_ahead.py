@@ -112,7 +112,7 @@ def test_the_largest_value_at_the_peak_is_the_gradient_and_names_its_line(module
 
 
 def test_temporary_values_at_the_peak_fill_their_allocation_though_the_compiler_renumbered_it() -> None:
-    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     (trace,) = module.proto.buffer_assignment.heap_simulator_traces
     trace.buffer_allocation_index += 90  # as in every larger program: the index of a time before the last merging
     live = [one for one in top_buffers(module, 1000) if one.kind == "temp"]
@@ -122,7 +122,7 @@ def test_temporary_values_at_the_peak_fill_their_allocation_though_the_compiler_
 
 
 def test_a_value_without_a_line_has_that_of_the_nearest_that_uses_it_and_an_argument_its_name() -> None:
-    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     largest = next(one for one in top_buffers(module, 1) if one.kind == "temp")
     assert largest.line
     assert not largest.line.endswith(INFERRED)
@@ -199,7 +199,7 @@ def test_custom_calls_are_named_by_whose_code_they_are(target: str, kind: str) -
 
 
 def test_attention_that_was_asked_of_cudnn_and_did_not_come_out_is_a_lint_with_its_reason() -> None:
-    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     refused = "einsum (cudnn refused: layers in a pipeline)"
     said = "attention: cudnn was asked for, einsum (cudnn refused: layers in a pipeline) was taken"
     assert find_lints("", module, "einsum", {"einsum"}) == ()
@@ -214,7 +214,7 @@ def test_attention_that_was_asked_of_cudnn_and_did_not_come_out_is_a_lint_with_i
 
 
 def test_a_sharding_that_is_met_by_copying_is_a_lint() -> None:
-    module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
+    module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     log = "W spmd: Involuntary full rematerialization. The compiler\nI else\nW Involuntary full rematerialization"
     assert find_lints(log, module, "einsum", ()) == ("involuntary full rematerialization: 2 times",)
 
