@@ -28,6 +28,9 @@ def recorded(name: str) -> Path:
     return DATA / f"ahead_{name}.hlo.pb.xz"
 
 
+RECORDED = recorded("scan")
+
+
 def compile_program(name: str) -> bytes:
     """The HLO protobuf of a program."""
     prepare_process()
@@ -101,8 +104,8 @@ def make_ring() -> tuple[Any, tuple[Any, ...]]:
     rows, columns = PartitionSpec("tensor"), PartitionSpec(None, "tensor")  # type: ignore[no-untyped-call]
 
     def loss(*arguments: jax.Array) -> Any:
-        places = {"in_specs": (rows, columns, rows), "out_specs": (rows, rows)}
-        return jax.shard_map(layer, mesh=mesh, **places, check_vma=False)(*arguments)
+        run = jax.shard_map(layer, mesh=mesh, in_specs=(rows, columns, rows), out_specs=(rows, rows), check_vma=False)
+        return run(*arguments)
 
     width = 4 * WIDTH
     arguments = (

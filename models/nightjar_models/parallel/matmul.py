@@ -38,7 +38,7 @@ def gather_matmul(x: Float[Array, "T D"], w: Float[Array, "D F/N"], axis: str) -
         owner = (here + step) % size  # whose rows this piece is
         product = piece @ w
         if step + 1 < size:
-            x, product = jax.lax.optimization_barrier((x, product))  # the next product waits for this one
+            x, product = _in_turn(x, product)
         out = jax.lax.dynamic_update_slice_in_dim(out, product, owner * rows, axis=0)
     return out
 
@@ -59,8 +59,14 @@ def matmul_scatter(y: Float[Array, "N*T F/N"], w: Float[Array, "F/N D"], axis: s
     for step in range(size):
         owner = (here - step - 1) % size  # for whom the sum that is here now is meant
         part = jax.lax.dynamic_slice_in_dim(y, owner * rows, rows) @ w
-        y, part = jax.lax.optimization_barrier((y, part))  # the next product waits for this one
+        y, part = _in_turn(y, part)
         total = total + part
         if step + 1 < size:
             total = jax.lax.ppermute(total, axis, [(i, (i + 1) % size) for i in range(size)])  # type: ignore[no-untyped-call]
     return total
+
+
+def _in_turn(following: Array, product: Array) -> tuple[Array, Array]:
+    """Both as they are, but what the next product is made of waits for this one."""
+    kept: tuple[Array, Array] = jax.lax.optimization_barrier((following, product))  # type: ignore[no-untyped-call]
+    return kept
