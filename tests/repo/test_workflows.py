@@ -183,9 +183,24 @@ class Asked:
     jobs: tuple[Job, ...]
 
 
-def list_runs(folder: Path) -> list[Asked]:
-    """Every `run` of the workflows with a schedule, all that a variable switches on included."""
+ANY_MATRIX = "ci/matrix/multinode-gpu.toml"
+
+
+def list_runs(folder: Path, *, others: bool = False, restored: list[Mapping[str, Any]] | None = None) -> list[Asked]:
+    """Every `run` of the workflows with a schedule, the cells of our own matrices all switched on.
+
+    Args:
+        folder: an empty one.
+        others: whether the nights of somebody's own matrices are switched on, too.
+        restored: what was asked of the cache of earlier nights is added.
+    """
     asked = []
+    kept = restored if restored is not None else []
+
+    def act(uses: str, given: Mapping[str, Any]) -> str:
+        if uses == "actions/cache/restore":
+            kept.append(given)
+        return uses
 
     def note(command: str, env: Mapping[str, str]) -> int:
         if " -- run " in command:
@@ -197,8 +212,9 @@ def list_runs(folder: Path) -> list[Asked]:
         if "schedule" in path.read_text():
             stand_ins = StandIns(folder, folder)
             stand_ins.artifacts.mkdir(exist_ok=True)
-            stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
-            contexts = {**CONTEXTS, "vars": {"NIGHTJAR_ECOSYSTEM_GPU": "on"}}
+            stand_ins.act = act  # type: ignore[method-assign]
+            switched_on = dict.fromkeys(("NIGHTJAR_GPU_MATRIX", "NIGHTJAR_SLURM_MATRIX"), ANY_MATRIX) if others else {}
+            contexts = {**CONTEXTS, "vars": {"NIGHTJAR_ECOSYSTEM_GPU": "on", **switched_on}}
             Runner(ROOT, stand_ins, contexts, note).run(read_workflow(path, ROOT))
     return asked
 
@@ -209,6 +225,15 @@ def test_every_cell_of_a_nightly_or_weekly_matrix_is_run_once_by_a_workflow_with
     found = [(one.env["MATRIX"], job.id) for one in list_runs(tmp_path) for job in one.jobs]
     assert len(found) == len(set(found))
     assert set(found) == wanted
+
+
+def test_no_kind_of_machine_restores_the_nights_of_another(tmp_path: Path) -> None:
+    restored: list[Mapping[str, Any]] = []
+    list_runs(tmp_path, others=True, restored=restored)
+    states = {str(one["key"]): str(one["restore-keys"]) for one in restored}
+    assert len(states) >= 9
+    for key, prefix in states.items():
+        assert [other for other in states if other.startswith(prefix)] == [key]
 
 
 def test_a_cell_with_a_lock_of_its_own_keeps_it_and_has_the_python_of_the_images(tmp_path: Path) -> None:
