@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.process import run_captured
+from nightjar_ci.images.process import ENGINE_HINT, run_captured
 
 BAKE_FILES = ("docker/versions.json", "docker/docker-bake.hcl")
 DEFAULT_FLAVOR = "cpu"
@@ -157,6 +157,7 @@ def read_tree(checkout: Path, flavor: str = DEFAULT_FLAVOR) -> tuple[Image, ...]
         raise InputError(
             f"flavor: unknown flavor {flavor!r}: expected one of {', '.join(flavors)}.", _suggest(flavor, flavors)
         )
+    run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
     command = render_bake(["default", "tree"], flavor=flavor, options=["--print"])
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=command.variables))
 
