@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+import typer
 
 from nightjar_models.ahead import compile as ahead_compile
 from nightjar_models.ahead import topology
@@ -290,12 +291,11 @@ def test_a_refusal_stays_one_where_triton_is_wanted_or_it_says_something_else(
     assert (raised.value, len(tried)) == (error, 1)
 
 
-def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The compiler is one that refuses Triton's tiles, then makes the recorded program of everything."""
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TrainConfig, Mapping[str, Any]]]:
+    """What is asked of a compiler that refuses Triton's tiles and makes the recorded program of everything."""
     module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
-    asked: list[tuple[int, Mapping[str, Any]]] = []
+    asked: list[tuple[TrainConfig, Mapping[str, Any]]] = []
 
     class Compiled:
         pass
@@ -304,8 +304,8 @@ def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
         config: TrainConfig, _mesh: object, _cluster: object, options: Mapping[str, Any], *, spills: bool
     ) -> Any:
         assert not spills
-        asked.append((config.model.layers, dict(options)))  # type: ignore[union-attr]
-        if TRITON_PRODUCTS not in options:
+        asked.append((config, dict(options)))
+        if options.get(TRITON_PRODUCTS, True):
             raise REFUSED
         compiled: Any = Compiled()
         compiled.module = module
@@ -313,16 +313,55 @@ def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
 
     monkeypatch.setattr(topology, "prepare_process", lambda: None)
     monkeypatch.setattr(ahead_compile, "compile_step", compile_step)
+    return asked
+
+
+def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
+    compiler: list[tuple[TrainConfig, Mapping[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
     fit("llama_tiny", devices="8", meshes=["fsdp8"], settings=["model.layers=2"], xla=["xla_a=1"], most=8, as_json=True)
     answer = json.loads(capsys.readouterr().out)["answers"][0]
-    without = (2, {"xla_a": "1", TRITON_PRODUCTS: False})
-    assert asked == [(2, {"xla_a": "1"}), without, without]
+    assert {config.model.layers for config, _ in compiler} == {2}  # type: ignore[union-attr]
+    assert [options for _, options in compiler[:2]] == [{"xla_a": "1"}, {"xla_a": "1", TRITON_PRODUCTS: False}]
     assert 'XLA_FLAGS --xla_a=1 --xla_gpu_enable_triton_gemm=false"' in answer["plan"]
     assert "--set model.layers=2" in answer["plan"]
+
+
+def test_the_table_says_what_is_assumed_and_ends_with_the_plan(
+    compiler: list[tuple[TrainConfig, Mapping[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
     fit("llama_tiny", devices="8", meshes=["fsdp8"], xla=[f"{TRITON_PRODUCTS}=false"], most=8)
     table = capsys.readouterr().out
-    assert "67.6 of 79.1 GiB" in table
+    assert "67.6 of 79.1 GiB (JAX takes at most 90%, a step 95 % of that: assumed)" in table
     assert table.rstrip().endswith("--out OUT")
+    assert len(compiler) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ({"xla": [f"{TRITON_PRODUCTS}=true"]}, 4, "nothing that was tried fits"),  # the compiler refuses: no answer
+        ({}, 1, "nothing fits"),
+    ],
+)
+def test_nothing_fits_is_told_apart_from_what_is_not_known(
+    options: dict[str, Any],
+    code: int,
+    said: str,
+    compiler: list[tuple[TrainConfig, Mapping[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if not options:  # a model whose state alone is too large
+        huge = [Parameter(shape=(1 << 20, 1 << 20), axes=(None, None))]
+        monkeypatch.setattr(ahead_compile, "list_parameters", lambda _: huge)
+    with pytest.raises(typer.Exit) as ended:
+        fit("llama_tiny", devices="8", meshes=["fsdp8"], most=8, **options)
+    assert ended.value.exit_code == code
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert len(compiler) == (code == 4)
+    assert ("Hint: add --xla" in printed) == (code == 4)
 
 
 @pytest.mark.parametrize("text", ["", "0", "x", "64..8", "8,", "8...16", "8..1000000", "16385"])

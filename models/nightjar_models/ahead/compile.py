@@ -200,7 +200,10 @@ def captured_stderr(descriptor: int) -> Iterator[None]:
 def _read_dump(folder: Path) -> bytes:
     found = sorted(folder.glob(OPTIMIZED))
     if len(found) != 1:
-        raise CompilerError(f"the compiler dumped {len(found)} optimized modules, expected one.", "is XLA_FLAGS set?")
+        raise CompilerError(
+            f"the compiler dumped {len(found)} optimized modules, expected one.",
+            "is XLA_FLAGS set, or the disk of TMPDIR full?",
+        )
     return found[0].read_bytes()
 
 

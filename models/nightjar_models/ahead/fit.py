@@ -81,6 +81,7 @@ class Measured:
             memory does, nvlink_s and network_s of collectives, exposed_s of those what nothing hides.
         options: of the compiler, that the times and the memory are with.
         problem: why there is nothing to tell, in words; hint: what may help.
+        open: whether it might fit all the same: it was not tried, or the compiler failed.
     """
 
     candidate: Candidate
@@ -94,6 +95,7 @@ class Measured:
     options: Mapping[str, Any] = field(default_factory=dict)
     problem: str | None = None
     hint: str | None = None
+    open: bool = False
 
     def fits(self, room_bytes: int) -> bool:
         """Whether there is room for the step."""
@@ -201,7 +203,7 @@ def search(
             if _bound(candidate, found, state_of) > room_bytes:
                 continue
             if left <= min(KEPT_BACK, most // 4):
-                found.append(Measured(candidate=candidate, problem=f"not tried: --most {most}"))
+                found.append(Measured(candidate=candidate, problem=f"not tried: --most {most}", open=True))
                 break
             measured = compile_one(candidate)
             found, left, compiled = [*found, measured], left - 1, True

@@ -45,7 +45,9 @@ def fit(
     most: Annotated[int, typer.Option(min=1, help="Compilations for each number of devices, at most.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document instead of a table.")] = False,
 ) -> None:
-    """Search mesh, microbatches and rematerialization for GPUs that this machine does not have; 1 where nothing fits.
+    """Search mesh, microbatches and rematerialization for GPUs that this machine does not have.
+
+    Ends with 1 where nothing fits, with 4 where nothing that was tried fits but not all could be.
 
     Every line was compiled for its mesh: memory is what the compiler reserves; times are rooflines of the compiled
     program, not measured, for comparing lines: of the step, of kernels bound by arithmetic and by the device's memory
@@ -115,7 +117,13 @@ def fit(
             try:
                 made = compile_tiled(compile_with, options)
             except (InputError, CompilerError) as error:
-                return Measured(candidate=candidate, problem=error.message, hint=error.hint, options=dict(options))
+                return Measured(
+                    candidate=candidate,
+                    problem=error.message,
+                    hint=error.hint,
+                    open=isinstance(error, CompilerError),
+                    options=dict(options),
+                )
             step, reserved = estimate_step(made.module, cluster), reserved_bytes(made.module)
             said = f"  {reserved / 2**30:.1f} of {room / 2**30:.1f} GiB, estimated {step.step_s * 1e3:.0f} ms"
             print(said, file=sys.stderr, flush=True)
@@ -161,7 +169,7 @@ def fit(
     if as_json:
         print(json.dumps(document))
     if not any(answer["plan"] for answer in answers):
-        raise typer.Exit(1)
+        raise typer.Exit(4 if any(one["open"] for answer in answers for one in answer["candidates"]) else 1)
 
 
 def describe(candidate: Any) -> str:
@@ -195,7 +203,8 @@ def render_answer(answer: dict[str, Any]) -> str:
         cells = _columns(["yes" if one["fits"] else "no", *times, f"{one['rate']:.1f}"])
         rows.append(f"{row} {one['reserved_bytes'] / 2**30:7.1f} {cells}")
     rows += [f"{', '.join(meshes)}: {problem}" for problem, meshes in untold.items()]
-    return "\n".join([*rows, answer["plan"] or "nothing fits"])
+    doubt = any(one["open"] for one in answer["candidates"])
+    return "\n".join([*rows, answer["plan"] or ("nothing that was tried fits" if doubt else "nothing fits")])
 
 
 def _columns(texts: Sequence[str]) -> str:
