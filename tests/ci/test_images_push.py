@@ -73,11 +73,11 @@ def image(client: DockerClient) -> Iterator[str]:
         client.images.remove(one, force=True, noprune=True)
 
 
-def report_on(path: Path, *failures: str) -> Path:
+def report_on(path: Path, *failures: str, tags: tuple[str, ...] = (TAG,)) -> Path:
     found = inspect_image(TAG)
     assert found is not None
-    tested = {"tag": TAG, "id": found["Id"], "passed": 2, "skipped": 0, "failures": list(failures)}
-    path.write_text(json.dumps({"schema": TESTS_SCHEMA, "images": [tested]}))
+    tested = {"id": found["Id"], "passed": 2, "skipped": 0, "failures": list(failures)}
+    path.write_text(json.dumps({"schema": TESTS_SCHEMA, "images": [{"tag": tag, **tested} for tag in tags]}))
     return path
 
 
@@ -148,6 +148,30 @@ def test_an_image_is_pushed_published_listed_and_pulled(
         assert client.images.get(pulled.stdout.strip()).attrs["RootFS"] == client.images.get(TAG).attrs["RootFS"]
     finally:
         client.images.remove(pulled.stdout.strip())
+
+
+def test_of_all_images_one_that_was_not_built_keeps_its_night_and_the_others_are_published(
+    client: DockerClient, registry: Registry, image: str, images: Command, tmp_path: Path
+) -> None:
+    leaf, name = TAG.replace("tiny", "leaf"), NAME.replace("tiny", "leaf")
+    tree = json.loads((tmp_path / "docker.json").read_text())
+    labels = {**tree["target"]["tiny"]["labels"], "org.opencontainers.image.title": "nightjar/leaf"}
+    tree["target"]["leaf"] = {"tags": [leaf], "labels": labels}
+    (tmp_path / "docker.json").write_text(json.dumps({**tree, "group": {"default": {"targets": ["tiny"]}}}))
+    push = ["push", "--all", "--to", f"{registry.host}/leaves", "--tests"]
+    client.images.get(TAG).tag(leaf)
+    try:
+        both = images(*push, str(report_on(tmp_path / "both.json", tags=(TAG, leaf))), "--date", DAY)
+    finally:
+        client.images.remove(leaf)
+    assert both.returncode == 0, both.stderr
+    one = images(*push, str(report_on(tmp_path / "one.json")), "--date", "2026-11-22")
+    assert one.returncode == 1, one.stderr
+    assert f"{NAME}-2026-11-22 is published" in one.stdout
+    assert (
+        f"{name}-2026-11-22 is not published: linux/amd64 has not been pushed. The rolling tag {name} stays at {DAY}."
+        in one.stdout
+    )
 
 
 def test_another_image_of_a_published_date_is_refused_with_2(
