@@ -1,12 +1,13 @@
-"""Trains GPT tiny in blocks of steps, every other one traced as `capture` traces it; prints the ratio of their times.
+"""Trains a tiny workload in blocks of steps, every other one traced as `capture` traces it; prints the ratio of times.
 
-In: a folder for the traces. Out: one JSON line: the ratio of each traced block's median step to that of the untraced
-blocks before and after it. Run as a program of its own, since JAX must be new.
+In: a folder for the traces, and a preset. Out: one JSON line: the ratio of each traced block's median step to that of
+the untraced blocks before and after it, by wall and by CPU time. Run as a program of its own, since JAX must be new.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import sys
 import time
@@ -16,42 +17,53 @@ import jax
 
 from nightjar_models.data.pipeline import held_out_batches
 from nightjar_models.mesh import MeshShape
-from nightjar_models.presets.tiny import gpt_tiny
+from nightjar_models.presets import find_preset
 from nightjar_models.sharding import make_mesh, put_batch
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
 from nightjar_models.train import compile_step, run_step
 from nightjar_profiling.capture.hook.tracer import Tracer
 
-BLOCKS, STEPS = 13, 12
+BLOCKS, BLOCK_S = 21, 0.3
+FEWEST_STEPS, MOST_STEPS = 12, 200
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, preset: str) -> None:
     """Times the blocks."""
-    config = gpt_tiny()
+    config = find_preset(preset)()
     task = find_task(config)
     program = make_program(config, task, make_mesh(MeshShape()))
     batch = put_batch(held_out_batches(task.read(), config.batch_size)[0], program.batch)
     state = program.initialize(0)
     step, _ = compile_step(program, batch)
-    medians = []
-    for block in range(BLOCKS):
+    medians: list[tuple[float, float]] = []
+    steps = FEWEST_STEPS
+    for block in range(-1, BLOCKS):  # the first, number -1, tells how many steps a block has
+        traced = block % 2 == 1 and block > 0
         tracer = Tracer(jax.profiler, folder / str(block), None)
-        if block % 2:
+        if traced:
             (folder / str(block)).mkdir()
             tracer.start()
         times = []
-        for _ in range(STEPS):
-            begin = time.perf_counter()
+        for _ in range(steps):
+            begin = time.perf_counter(), time.process_time()
             state, _ = run_step(step, state, batch)
-            times.append(time.perf_counter() - begin)
-        if block % 2:
+            times.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+        if traced:
             tracer.stop()
+            shutil.rmtree(folder / str(block))
         tracer.disarm()
-        medians.append(statistics.median(times))
-    ratios = [medians[n] / statistics.mean((medians[n - 1], medians[n + 1])) for n in range(1, BLOCKS - 1, 2)]
-    print(json.dumps({"ratios": ratios, "step_s": statistics.median(medians[::2])}))
+        median = statistics.median(wall for wall, _ in times), statistics.median(cpu for _, cpu in times)
+        if block < 0:
+            steps = min(max(FEWEST_STEPS, int(BLOCK_S / median[0])), MOST_STEPS)
+        else:
+            medians.append(median)
+    found = {"step_s": statistics.median(wall for wall, _ in medians[::2]), "steps": steps}
+    for kind, name in enumerate(("ratios", "cpu_ratios")):
+        one = [median[kind] for median in medians]
+        found[name] = [one[n] / statistics.mean((one[n - 1], one[n + 1])) for n in range(1, BLOCKS - 1, 2)]
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])
