@@ -130,6 +130,16 @@ def test_without_stacks_in_the_program_nothing_is_attributed_and_nothing_is_gues
     assert profile["hot_lines"] == []
 
 
+def test_with_lines_and_no_stacks_in_the_program_callers_are_unknown_and_a_warning_says_so(tmp_path: Path) -> None:
+    done, profile, folder = capture(tmp_path, "--steps", "3:4", JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS="0")
+    assert done.returncode == 0, done.stderr
+    assert "of each stack only the line is known" in done.stderr
+    lines = set(read_tables(folder / "tables").frames["line"])
+    main = 1 + PROGRAM.splitlines().index("        parameters = step(parameters, x)")
+    assert main not in lines  # it calls all, and does no operation
+    assert profile["user_fraction"] > 0.5
+
+
 def test_the_whole_run_can_be_traced(tmp_path: Path) -> None:
     done, profile, _ = capture(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -76,7 +76,10 @@ def find_lost_stacks(environ: Mapping[str, str]) -> list[str]:
     """Warnings for settings of the user that keep Python stacks out of the compiled programs."""
     found = []
     if environ.get("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS", "1").lower() in {"0", "false", "off", "no"}:
-        found.append("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS is off: at most one frame of each stack is known.")
+        found.append(
+            "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS is off: of each stack only the line is known that does the "
+            "operation, not who called it."
+        )
     if environ.get("JAX_TRACEBACK_IN_LOCATIONS_LIMIT") == "0":
         found.append("JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0: no instruction carries a Python stack.")
     return found

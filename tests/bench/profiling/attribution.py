@@ -112,7 +112,7 @@ def shares(name: str, profile: Mapping[str, Any], *, direct_goal: float | None) 
 
 
 def measure_narrow(name: str, folder: Path) -> Row:
-    """Direct in the narrow sense: a stack of the instruction's own, or of what it calls, without what it was made for."""
+    """Direct in the narrow sense: a stack of its own, or of what it calls; not of what it was made for."""
     from nightjar_profiling.apportion import apportion_time
     from nightjar_profiling.tables import read_tables
 
