@@ -58,7 +58,7 @@ def main(folder: Path, preset: str) -> None:
             steps = min(max(FEWEST_STEPS, int(BLOCK_S / median[0])), MOST_STEPS)
         else:
             medians.append(median)
-    found = {"step_s": statistics.median(wall for wall, _ in medians[::2]), "steps": steps}
+    found: dict[str, object] = {"step_s": statistics.median(wall for wall, _ in medians[::2]), "steps": steps}
     for kind, name in enumerate(("ratios", "cpu_ratios")):
         one = [median[kind] for median in medians]
         found[name] = [one[n] / statistics.mean((one[n - 1], one[n + 1])) for n in range(1, BLOCKS - 1, 2)]
