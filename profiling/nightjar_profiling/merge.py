@@ -111,11 +111,11 @@ def merge_manifests(folders: Sequence[Path], warnings: Sequence[str]) -> Manifes
 
 
 def _share(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where the ranks ran: the devices of all, and of versions and flags that they do not share that they differ."""
+    """Where the ranks ran: the devices of all, and of what else they do not share that it differs."""
     shared = {key: value for key, value in environments[0].items() if key != "rank"}
     if devices := [kind for one in environments for kind in one.get("devices", [])]:
         shared["devices"] = devices
-    for key in ("versions", "flags"):
+    for key in ("versions", "machine", "flags"):
         told = [one.get(key, {}) for one in environments]
         if names := sorted({name for one in told for name in one}):
             values = {name: [one.get(name) for one in told] for name in names}

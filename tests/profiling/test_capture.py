@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling.capture.launch import HOOK, find_lost_stacks, render_environment, run
+from nightjar_profiling.capture.machine import describe_machine, find_flags
 from nightjar_profiling.capture.session import name_end
 from nightjar_profiling.commands.capture import parse_steps
 from nightjar_profiling.errors import InputError
@@ -51,6 +53,7 @@ def test_what_a_capture_leaves(run_command: Run, variables: dict[str, str], tmp_
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["exit_code"], manifest["steps"], manifest["raw"]) == (0, [1, 2], ["raw/rank0000.xplane.pb"])
     assert manifest["environment"]["cwd"] == str(tmp_path)
+    assert manifest["environment"]["machine"]["host"] == platform.node()
     assert [path.name for path in (folder / "raw").iterdir()] == ["rank0000.xplane.pb"]
     assert json.loads((folder / "profile.json").read_text())["device_time_ns"] == 100
 
@@ -182,6 +185,38 @@ def test_the_users_variables_win() -> None:
     assert len(find_lost_stacks(environ)) == 1
     assert find_lost_stacks({"JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS": "false"}) != []
     assert find_lost_stacks({}) == []
+
+
+def test_settings_are_recorded_and_secrets_are_not() -> None:
+    kept = {"CUDA_VISIBLE_DEVICES": "1", "CUDA_LAUNCH_BLOCKING": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    kept |= {"JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY": "1", "NCCL_DEBUG": "INFO"}
+    left = {
+        "JAX_SERVICE_TOKEN": "x",
+        "NCCL_PASSWORD": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "CUDA_API_KEY": "x",
+        "HOME": "/",
+    }
+    assert find_flags(kept | left) == kept
+
+
+@pytest.mark.parametrize(
+    ("version", "driver"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n", "535.104.05"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n", "570.86.15"),
+        ("something else", None),
+        (None, None),
+    ],
+)
+def test_the_machine_is_described_as_far_as_it_tells(tmp_path: Path, version: str | None, driver: str | None) -> None:
+    (tmp_path / "proc" / "driver" / "nvidia").mkdir(parents=True)
+    (tmp_path / "proc" / "cpuinfo").write_text("processor : 0\nmodel name : A Fast One\nflags : x\n")
+    if version is not None:
+        (tmp_path / "proc" / "driver" / "nvidia" / "version").write_text(version)
+    found = describe_machine(tmp_path)
+    assert found.pop("host") == platform.node()
+    assert found == {"cpu": "A Fast One"} | ({} if driver is None else {"driver": driver})
 
 
 def test_signals_reach_the_program(tmp_path: Path) -> None:

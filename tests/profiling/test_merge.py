@@ -264,11 +264,13 @@ def test_the_head_of_a_merged_page_tells_of_all_ranks(tmp_path: Path) -> None:
     for number, flags in enumerate(("-a", "-b")):
         folders.append(capture_of(rank_trace(0), tmp_path / f"rank{number}"))
         told = {"rank": number, "devices": ["A100"], "versions": {"jax": "1"}, "flags": {"X": flags, "Y": "same"}}
+        told["machine"] = {"host": f"node{number}", "cpu": "same"}
         write_manifest(folders[-1], replace(read_manifest(folders[-1]), environment=told))
     environment = merge_manifests(folders, []).environment
     assert environment == {
         "devices": ["A100", "A100"],
         "versions": {"jax": "1"},
+        "machine": {"host": "differs by rank", "cpu": "same"},
         "flags": {"X": "differs by rank", "Y": "same"},
     }
     assert describe(merge_manifests(folders, []))[0] == "2 x A100"

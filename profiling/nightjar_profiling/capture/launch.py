@@ -26,7 +26,6 @@ STACK_VARIABLES = {
     # A program from the compilation cache carries the lines of whoever compiled it, unless they are part of the key.
     "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY": "1",
 }
-NOTED_VARIABLES = ("XLA_FLAGS", "JAX_", "NCCL_", "LIBTPU_INIT_ARGS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

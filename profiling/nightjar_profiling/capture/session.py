@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from nightjar_profiling.capture.launch import NOTED_VARIABLES, Notes, find_lost_stacks
+from nightjar_profiling.capture.launch import Notes, find_lost_stacks
+from nightjar_profiling.capture.machine import describe_machine, find_flags
 from nightjar_profiling.errors import CaptureError, NotAttributableError, ProfilingError
 from nightjar_profiling.manifest import Manifest
 
@@ -62,7 +63,7 @@ def describe_capture(
     rank: int | None = None,
 ) -> Manifest:
     """The manifest of a capture, as far as the run tells it."""
-    flags = {name: value for name, value in sorted(environ.items()) if name.startswith(NOTED_VARIABLES)}
+    machine = {"machine": describe_machine(), "flags": find_flags(environ)}
     place = {} if rank is None else {"rank": rank}
     traced = next((one for one in notes if one.state == "done"), None)
     warnings = [f"process {one.pid}: {one.error}." for one in notes if one.error is not None]
@@ -77,7 +78,7 @@ def describe_capture(
         command=tuple(command),
         exit_code=exit_code,
         steps=(traced.traced if traced is not None and traced.traced is not None else steps) if steps else None,
-        environment={**(traced.environment if traced is not None else {}), **place, "flags": flags},
+        environment={**(traced.environment if traced is not None else {}), **place, **machine},
         raw=(),
         sources=(),
         user_code=tuple(user_code),

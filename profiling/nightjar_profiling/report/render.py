@@ -124,5 +124,8 @@ def describe(manifest: Manifest) -> list[str]:
     devices = environment.get("devices", [])
     kinds = [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
     source = mark_times(manifest.backend) or f"{manifest.backend} profiler"
-    parts = [*kinds, source, *versions]
+    machine = environment.get("machine", {})
+    about = [machine[name] for name in ("host", "cpu") if name in machine]
+    driver = [f"driver {machine['driver']}"] if "driver" in machine else []
+    parts = [*kinds, source, *versions, *about, *driver]
     return [*parts, f"Python {environment['python']}"] if "python" in environment else parts
