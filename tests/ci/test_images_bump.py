@@ -35,6 +35,8 @@ def make_wheel(folder: Path, name: str, version: str, *requires: str) -> None:
     files = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         + "".join(f"Requires-Dist: {one}\n" for one in requires),
+        # the constant is a set, which is compiled in the order of its hashes
+        f"{name}.py": "def knows(name):\n    return name in {'relu', 'gelu', 'silu', 'tanh'}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
