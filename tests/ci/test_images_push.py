@@ -207,6 +207,36 @@ def test_two_pushes_of_one_image_send_the_same_bytes_and_the_second_none(
     assert (first.sent_bytes > 0, again.images) == (True, first.images)
 
 
+def test_a_layer_has_one_digest_in_whichever_order_the_engine_wrote_it(
+    registry: Registry, client: DockerClient, image: str, tmp_path: Path
+) -> None:
+    walked = ["opt", "opt/api", "opt/api/common.h", "opt/api.h"]
+    pushed = []
+    for number, names in enumerate((walked, sorted(walked))):
+        layer = io.BytesIO()
+        with tarfile.open(fileobj=layer, mode="w") as tar:
+            for name in names:
+                member = tarfile.TarInfo(name)
+                member.type, member.mode = (tarfile.REGTYPE, 0o644) if name.endswith(".h") else (tarfile.DIRTYPE, 0o755)
+                member.size = len(name) if member.isfile() else 0
+                tar.addfile(member, io.BytesIO(name.encode()))
+        before = client.images.get(TAG).id
+        client.api.import_image_from_data(layer.getvalue(), repository=TAG)
+        if number:  # the first one is the fixture's
+            client.images.remove(before, force=True, noprune=True)
+        repository = Repository(f"{registry.host}/ordered{number}")
+        found = push_images(
+            [TAG], repository, DAY, tested={}, source=SOURCE, memory=tmp_path / str(number), on_step=lambda _: None
+        )
+        manifest, _ = repository.read_manifest(found.images[0].digest)
+        config = json.loads(repository.read_blob(manifest["config"]["digest"]))
+        pushed.append((manifest["layers"], config["rootfs"]["diff_ids"]))
+        engine = inspect_image(TAG)
+        assert engine is not None
+        assert (engine["RootFS"]["Layers"] == config["rootfs"]["diff_ids"]) == (names == walked)  # type: ignore[index]
+    assert pushed[0] == pushed[1]
+
+
 def add_layers(client: DockerClient, contents: list[bytes]) -> None:
     """Puts a layer of each content on the image."""
     copies = [f"COPY {number} /{number}\n" for number in range(len(contents))]

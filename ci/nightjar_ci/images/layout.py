@@ -105,7 +105,8 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path}: {error.strerror}.", "is it a whole OCI layout?") from None
 
 
-def _unpack(path: Path) -> IO[bytes]:
+def unpack(path: Path) -> IO[bytes]:
+    """The bytes of a layer, however it is compressed."""
     with path.open("rb") as file:
         magic = file.read(len(ZSTD_MAGIC))
     if magic.startswith(GZIP_MAGIC):
@@ -120,7 +121,7 @@ def _scan(path: Path, media_type: str) -> LayerContents | None:
     if not media_type.endswith(TAR_TYPES):
         return None
     try:
-        with _unpack(path) as stream:
+        with unpack(path) as stream:
             current: list[tarfile.TarFile] = []
 
             def members() -> Iterator[tarfile.TarInfo]:

@@ -1,4 +1,4 @@
-"""Do two builds without a cache give the same bytes? Every layer, the configuration and the manifest.
+"""Do two builds without a cache give the same bytes? Every layer, the configuration and the manifest, as pushed.
 
 What the first build left is gone before the second begins: of CUDA 12 each takes 25 GB of disk while it is built.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench.images.workshop import CHECKOUT, build, drop_builds, layers_of, open_workshop, pack
+from tests.bench.images.workshop import CHECKOUT, build, drop_builds, open_workshop, pack
 from tests.bench.table import Row
 
 IMAGES = ("base", "jax", "models")
@@ -19,22 +19,20 @@ def measure(flavor: str) -> list[Row]:
     """Shares of layers, and manifests, that are the same; the builds share only the ground floor and downloads."""
     rows = []
     with open_workshop():
-        manifests, layers = [], []
+        builds = []
         for name in BUILDS:
             build(CHECKOUT, IMAGES, flavor, name, ["--no-cache"])
             tags = {image: f"nightjar-bench/{image}:{name}" for image in IMAGES}
             with TemporaryDirectory() as memory:  # its own, so that every layer is compressed in its turn
                 packed = pack(list(tags.values()), Path(memory))
-            manifests.append({image: packed[tag].manifest for image, tag in tags.items()})
-            layers.append({image: layers_of(tag) for image, tag in tags.items()})
+            builds.append({image: packed[tag] for image, tag in tags.items()})
             drop_builds()
         for image in IMAGES:
-            (first_id, first), (second_id, second) = (found[image] for found in layers)
-            same = sum(a == b for a, b in zip(first, second, strict=True)) / len(first)
-            one, other = (found[image] for found in manifests)
-            shares = {"layers": same, "configuration": float(first_id == second_id), "manifest": float(one == other)}
+            one, other = (found[image] for found in builds)
+            same = sum(a.diff_id == b.diff_id for a, b in zip(one.layers, other.layers, strict=True)) / len(one.layers)
+            shares = {"layers": same, "configuration": one.id == other.id, "manifest": one.manifest == other.manifest}
             rows += [
-                Row(name=f"{image}: {what} the same", ours=share, goal=1.0, better="higher")
+                Row(name=f"{image}: {what} the same", ours=float(share), goal=1.0, better="higher")
                 for what, share in shares.items()
             ]
     return rows

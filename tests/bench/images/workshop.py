@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
-from nightjar_ci.images.build import GROUND_FLOOR_SCRIPT, inspect_image
+from nightjar_ci.images.build import GROUND_FLOOR_SCRIPT
 from nightjar_ci.images.nights.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.nights.pack import PackedImage, Packer
 from nightjar_ci.images.process import check_engine, run_captured, run_streamed
@@ -73,15 +73,6 @@ def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, opt
         began = time.monotonic()
         run_streamed(command.argv, lambda line: None, cwd=checkout, variables=command.variables)
         return time.monotonic() - began
-
-
-def layers_of(tag: str) -> tuple[str, tuple[str, ...]]:
-    """The id of an image (the digest of its configuration) and the digests of its layers, uncompressed."""
-    found = inspect_image(tag)
-    match found:
-        case {"Id": str(id_), "RootFS": {"Layers": [*layers]}}:
-            return id_, tuple(map(str, layers))
-    raise AssertionError(f"{tag}: {found!r}")
 
 
 def pack(

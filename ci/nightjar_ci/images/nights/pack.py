@@ -3,7 +3,8 @@
 In: tags of images, and what is known of layers that were packed before. Out: for each image an OCI manifest, its
 blobs and the packages inside. Images that share layers are saved together, and each layer is packed once in its life:
 the state folder remembers the digest of the blob that it became, and an upload of what the registry has is not
-repeated.
+repeated. A layer whose files the engine wrote in another order than usual is put in order (`layer_order.py`), and the
+configuration names it so.
 
 Source: OCI image-spec manifest.md, config.md, descriptor.md. `docker save` since 25.0 writes an OCI layout.
 """
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +27,9 @@ from nightjar_ci.documents import read_document, write_json
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.contents import LayerContents, merge_contents, scan_layer
 from nightjar_ci.images.engine_archive import read_members, save_images
-from nightjar_ci.images.nights.layer_blob import DEFAULT, BlobWriter, Compression
+from nightjar_ci.images.layout import unpack
+from nightjar_ci.images.nights.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
+from nightjar_ci.images.nights.layer_order import stands_in_order, write_in_order
 from nightjar_ci.images.nights.manifests import render_manifest
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
@@ -58,7 +63,7 @@ class PackedImage:
 
     Attributes:
         tags: what the engine calls it.
-        config: the configuration, as it was built.
+        config: the configuration, as it was built; with the digests of layers that were put in order.
         layers: the lowest first.
         platform: such as `linux/amd64`.
         labels: those of the configuration.
@@ -75,7 +80,7 @@ class PackedImage:
 
     @property
     def id(self) -> str:
-        """The engine's id: the digest of the configuration."""
+        """The digest of the configuration: the engine's id, where no layer had to be put in order."""
         return digest_of(self.config)
 
     @property
@@ -147,8 +152,10 @@ class Packer:
                 return known
         self._on_step(f"packing layer {diff_id[7:19]}")
         with BlobWriter(self._scratch, self._compression) as writer:
-            contents = _scan_and_copy(stream, writer)
+            contents, ordered = _scan_and_copy(stream, writer)
             blob = writer.finish()
+        if not ordered:
+            blob = self._put_in_order(blob)
         packed = PackedLayer(
             schema=LAYER_SCHEMA,
             diff_id=blob.diff_id,
@@ -162,8 +169,18 @@ class Packer:
             self._upload(blob.digest, blob.path)
         finally:
             blob.path.unlink()
-        write_json(self._kept(blob.diff_id), packed)
+        for name in {diff_id, blob.diff_id}:
+            write_json(self._kept(name), packed)
         return packed
+
+    def _put_in_order(self, blob: LayerBlob) -> LayerBlob:
+        with tempfile.TemporaryFile(dir=self._scratch) as plain:
+            with unpack(blob.path) as stream:
+                shutil.copyfileobj(stream, plain, _READ_BYTES)
+            blob.path.unlink()
+            with BlobWriter(self._scratch, self._compression) as writer:
+                write_in_order(plain, writer.feed)
+                return writer.finish()
 
     def _kept(self, diff_id: str) -> Path:
         return self._memory / f"{diff_id.removeprefix('sha256:')}.{self._compression}.json"
@@ -184,27 +201,32 @@ class _Tee(io.RawIOBase):
         return data
 
 
-def _scan_and_copy(stream: IO[bytes], writer: BlobWriter) -> LayerContents:
+def _scan_and_copy(stream: IO[bytes], writer: BlobWriter) -> tuple[LayerContents, bool]:
+    """What the layer holds, and whether its files stand in order."""
     tee = cast(IO[bytes], _Tee(stream, writer))
     current: list[tarfile.TarFile] = []
+    found: list[tuple[str, bool]] = []
 
     def members() -> Iterator[tarfile.TarInfo]:
         for tar, member in read_members(tee):
             current[:] = [tar]
+            found.append((member.name, member.islnk()))
             yield member
 
     contents = scan_layer(members(), lambda member: cast(IO[bytes], current[0].extractfile(member)).read())
     while tee.read(_READ_BYTES):
         pass  # what follows the end of the tar belongs to the layer
-    return contents
+    return contents, stands_in_order(found)
 
 
 def _assemble(listed: Mapping[str, Any], layers: Mapping[str, PackedLayer], files: Mapping[str, bytes]) -> PackedImage:
     config = files[listed["Config"]]
     described = json.loads(config)
     mine = tuple(layers[name] for name in listed["Layers"])
-    if [layer.diff_id for layer in mine] != described["rootfs"]["diff_ids"]:
-        raise ValueError("layers that are not those of the configuration")
+    for name, layer, diff_id in zip(listed["Layers"], mine, described["rootfs"]["diff_ids"], strict=True):
+        if diff_id not in (layer.diff_id, f"sha256:{name.rpartition('/')[2]}"):
+            raise ValueError("layers that are not those of the configuration")
+        config = config.replace(diff_id.encode(), layer.diff_id.encode())
     python, system = merge_contents(layer.contents for layer in mine)
     return PackedImage(
         tags=tuple(listed["RepoTags"]),
