@@ -324,7 +324,7 @@ def bench(session: nox.Session, name: str) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Feed damaged bytes to the readers of traces: `-- --target xplane|hlo --seconds 300`."""
+    """Feed damaged bytes to the readers of traces: `-- --seconds 300`, `-- --target sqlite` for one of them."""
     install(session)
     session.install("-r", str(ROOT / "tests" / "fuzz" / "requirements.txt"))
     run_module(session, "tests.fuzz")

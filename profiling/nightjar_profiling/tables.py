@@ -148,6 +148,8 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
 
 LATER = ("groups", "variants")  # tables that captures of earlier versions lack, as they lack `collectives.group`
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
+# What Polars raises of a damaged file: beside its errors, its decoders give up on some bytes with a panic.
+UNREADABLE: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 AGAIN = "`nightjar-profiling report` makes it again"
 
 
@@ -220,7 +222,7 @@ def read_table(folder: Path, name: str) -> pl.DataFrame:
     path = folder / f"{name}.parquet"
     try:
         return scan_table(folder, name).collect()
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None
 
 
@@ -238,7 +240,7 @@ def scan_table(folder: Path, name: str) -> pl.LazyFrame:
         if name == "collectives" and "group" not in table.collect_schema():
             table = table.with_columns(group=pl.lit(None, pl.Int64)).select(list(SCHEMAS[name]))
         found = dict(table.collect_schema())
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None
     if found != SCHEMAS[name]:
         raise InputError(f"{path}: columns are {found}, expected {SCHEMAS[name]}.", AGAIN)

@@ -1,58 +1,38 @@
 """Which bytes make a reader of traces crash? `nox -s fuzz -- --seconds 300` feeds them by coverage (atheris).
 
 Whatever a reader makes of damaged bytes, it is a result or an `InputError`; anything else stops the run with the input
-in a `crash-*` file, which then becomes a test. The first inputs are small valid files.
+in a `crash-*` file, which then becomes a test. The first inputs are small valid files (`targets.py`). Without
+`--target` all targets have their turn, each in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
 
 import atheris
 
 with atheris.instrument_imports(include=["nightjar_profiling"]):
-    from nightjar_profiling.attribute import attribute
-    from nightjar_profiling.collective_kinds import find_collectives
     from nightjar_profiling.errors import InputError
-    from nightjar_profiling.readers.hlo import read_program
-    from nightjar_profiling.readers.xplane import read_raw
+    from tests.fuzz.targets import SCRATCH, TARGETS
 
-from tests.profiling.builders import TRAINING, hlo_proto, training_trace
-
-SCRATCH = Path(tempfile.mkdtemp(prefix="nightjar-fuzz-"))
+SHORTEST_INPUT = 4096  # the most that an input may grow to, where the first ones are no longer
 
 
-def fuzz_xplane(data: bytes) -> None:
-    """An XSpace file."""
-    path = SCRATCH / "fuzz.xplane.pb"
-    path.write_bytes(data)
-    read_raw(path)
-
-
-def fuzz_hlo(data: bytes) -> None:
-    """A serialized HloProto, and what is told of its instructions."""
-    program = read_program(data, 1, "fuzz")
-    attribute(program, program.instructions)
-    find_collectives(program)
-
-
-TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], bytes]]] = {
-    "xplane": (fuzz_xplane, lambda: training_trace().space.SerializeToString()),
-    "hlo": (fuzz_hlo, lambda: hlo_proto(TRAINING).SerializeToString()),
-}
-
-
-def main() -> None:
-    """Fuzzes one target for so many seconds."""
+def main() -> int:
+    """Fuzzes one target, or all, for so many seconds each."""
     parser = argparse.ArgumentParser(prog="nox -s fuzz --", description=__doc__)
-    parser.add_argument("--target", choices=TARGETS, default="xplane")
-    parser.add_argument("--seconds", type=int, default=60, help="how long (default: 60)")
+    parser.add_argument("--target", choices=TARGETS, help="only this one (default: all)")
+    parser.add_argument("--seconds", type=int, default=60, help="how long each (default: 60)")
     options = parser.parse_args()
-    read, example = TARGETS[options.target]
+    if options.target is None:
+        command = [sys.executable, "-m", "tests.fuzz", "--seconds", str(options.seconds), "--target"]
+        ended = {target: subprocess.run([*command, target], check=False).returncode for target in TARGETS}
+        failed = [target for target, code in ended.items() if code]
+        print(f"fuzz: {', '.join(f'{target} failed' for target in failed) or 'no crash'}", file=sys.stderr)
+        return 1 if failed else 0
+    read, examples = TARGETS[options.target]
 
     def once(data: bytes) -> None:
         try:
@@ -63,11 +43,16 @@ def main() -> None:
 
     corpus = SCRATCH / options.target
     corpus.mkdir()
-    (corpus / "valid").write_bytes(example())
-    limits = [f"-max_total_time={options.seconds}", "-timeout=10", "-rss_limit_mb=2048", "-max_len=4096"]
+    longest = SHORTEST_INPUT
+    for number, example in enumerate(examples()):
+        read(example)  # a first input that is refused would lead nowhere
+        (corpus / f"valid-{number}").write_bytes(example)
+        longest = max(longest, len(example) + 512)
+    limits = [f"-max_total_time={options.seconds}", "-timeout=60", "-rss_limit_mb=4096", f"-max_len={longest}"]
     atheris.Setup([sys.argv[0], *limits, str(corpus)], once)
     atheris.Fuzz()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nightjar_profiling.errors import InputError
@@ -271,6 +271,44 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
     (folder / "NVTX_EVENTS.parquet").write_bytes(b"")
     with pytest.raises(InputError, match=r"NVTX_EVENTS\.parquet: not Parquet \(0 bytes\)"):
         read_parquet_folder(folder)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@settings(deadline=None, max_examples=30)
+@given(st.floats(0.0, 0.999), st.integers(1, 255))
+@example(67 / 2707, 0x55)
+@example(1573 / 2707, 0x55)  # at both places Polars gives up with a panic
+def test_a_parquet_file_with_a_wrong_byte_is_an_error_or_a_part_of_the_truth(
+    tmp_path_factory: pytest.TempPathFactory, share: float, mask: int
+) -> None:
+    folder = training_export().write_parquet(tmp_path_factory.mktemp("wrong") / "a_pqtdir")
+    path = folder / "NVTX_EVENTS.parquet"
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= mask
+    path.write_bytes(data)
+    try:
+        raw = read_parquet_folder(folder)
+    except InputError as error:
+        sound = "NVTX_EVENTS.parquet" in error.message
+    else:
+        sound = raw.tables["ops"].height == 6
+    assert sound
+
+
+def test_an_error_of_sqlite_that_quotes_bytes_which_are_no_text_is_told(tmp_path: Path) -> None:
+    path = training_export().write(tmp_path / "a.sqlite")
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"CREATE TABLE StringIds", b"CREATE TABLE \x89tri gIds"))
+    with pytest.raises(InputError, match=r"a\.sqlite: cannot be read as an nsys export"):
+        read_sqlite(path)
+
+
+def test_a_table_may_have_any_name(tmp_path: Path) -> None:
+    built = training_export().write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(built)) as base:
+        base.execute('CREATE TABLE "two\nlines" (a)')
+        base.execute('CREATE TABLE "" (a)')
+    assert read_sqlite(built).tables["ops"].height == 6
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "pqtdir"])

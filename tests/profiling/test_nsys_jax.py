@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import lzma
 import os
 import zipfile
 from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.ingest import make_tables
@@ -252,6 +255,54 @@ def test_an_xz_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(nsys_jax_ranges, "LARGEST_BYTES", 100)
     with pytest.raises(InputError, match="more than 100 bytes when decompressed"):
         read_raw(write_archive(tmp_path / "a.zip", archive_files()))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 3), st.floats(0.0, 1.0), st.binary(max_size=40), st.booleans())
+def test_a_truncated_or_overwritten_file_of_an_archive_is_an_error_or_a_part_of_the_truth(
+    tmp_path_factory: pytest.TempPathFactory, number: int, share: float, noise: bytes, cut: bool
+) -> None:
+    host = [Host(number=one, name="TSL:XlaCompile:#module=jit_step#", start=one, duration=9) for one in range(3)]
+    files = archive_files(host=host, threads=[launcher(TID_OF_STEP, 0, 0)], programs=[(7, hlo_proto(PROGRAM))])
+    name = sorted(files)[number]
+    packed = name.endswith(".xz")  # a checksum would find every change: what is packed is changed
+    data = lzma.decompress(files[name]) if packed else files[name]
+    place = int(share * len(data))
+    bad = data[:place] if cut else data[:place] + noise + data[place + len(noise) :]
+    files[name] = lzma.compress(bad) if packed else bad
+    path = write_archive(tmp_path_factory.mktemp("bad") / "a.zip", files)
+    try:
+        tables = make_tables(read_raw(path))
+    except InputError as error:
+        sound = "a.zip" in error.message
+    else:
+        sound = tables.ops.height <= 2
+    assert sound
+
+
+def test_a_file_without_a_name_is_passed_over_and_one_whose_compression_is_damaged_is_named(tmp_path: Path) -> None:
+    files = archive_files()
+    path = write_archive(tmp_path / "a.zip", {"x": b"x", **files})
+    zipped = bytearray(path.read_bytes())
+    for lengths in (26, zipped.index(b"PK\1\2") + 28):  # of name and further fields, in the file's two headers
+        assert zipped[lengths : lengths + 4] == b"\1\0\0\0"
+        zipped[lengths : lengths + 4] = b"\0\0\1\0"
+    path.write_bytes(zipped)
+    assert read_raw(path).tables["ops"].height == 2
+    with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("nvtx_gpu_proj_trace/trace.parquet", b"0123456789" * 100)
+    data = bytearray((tmp_path / "b.zip").read_bytes())
+    data[30 + len("nvtx_gpu_proj_trace/trace.parquet") + 4] = 0xFF  # how the coder of LZMA is set up
+    (tmp_path / "b.zip").write_bytes(data)
+    with pytest.raises(InputError, match=r"b\.zip: nvtx_gpu_proj_trace/trace\.parquet in it cannot be read"):
+        read_raw(tmp_path / "b.zip")
+
+
+def test_a_line_of_the_host_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    files = archive_files(host=[Host(number=1, name="TSL:XlaCompile:#module=jit_step#", start=0, duration=9)])
+    name = "report_nvtx_pushpop_trace.csv.xz"
+    files[name] = lzma.compress(lzma.decompress(files[name]) + b",,1,,,:1\n")
+    assert read_raw(write_archive(tmp_path / "a.zip", files)).tables["ranges"].height == 1
 
 
 @needs_data

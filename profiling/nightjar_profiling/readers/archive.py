@@ -7,12 +7,19 @@ refused.
 
 from __future__ import annotations
 
+import lzma
+import struct
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
 from nightjar_profiling.errors import InputError
 
+# What zipfile and its decoders raise of damaged bytes.
+UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError),
+    *(RuntimeError, NotImplementedError, ValueError, OSError),
+)
 LARGEST_BYTES = 32 << 30  # of all files that are read, decompressed
 DAMAGED = "the file is truncated or damaged: copy or make it again"
 
@@ -33,7 +40,7 @@ class Archive:
             self.names = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
         else:
             self._zip = self._open()
-            self.names = sorted(one.filename for one in self._zip.infolist() if not one.is_dir())
+            self.names = sorted(one.filename for one in self._zip.infolist() if not f"/{one.filename}".endswith("/"))
         for name in self.names:
             pure = PurePosixPath(name)
             if pure.is_absolute() or ".." in pure.parts or "\\" in name:
@@ -51,9 +58,9 @@ class Archive:
     def _open(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self.path)
-        except OSError as error:
+        except (FileNotFoundError, PermissionError) as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror}.") from None
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        except UNREADABLE as error:
             size = self.path.stat().st_size
             raise InputError(f"{self.path}: not a zip file ({size} bytes): {error}.", DAMAGED) from None
 
@@ -75,7 +82,7 @@ class Archive:
                 raise self._too_large(name, declared)
             with self._zip.open(name) as file:
                 data = file.read(self.left_bytes + 1)  # what is declared may be a lie
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError) as error:
+        except UNREADABLE as error:
             raise InputError(f"{self.path}: {name} in it cannot be read: {error}.", DAMAGED) from None
         if len(data) > self.left_bytes:
             raise self._too_large(name, len(data))

@@ -19,13 +19,14 @@ from pathlib import Path
 import polars as pl
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.readers.archive import Archive
+from nightjar_profiling.readers.archive import DAMAGED, Archive
 from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, dumped_id, read_dumped
 from nightjar_profiling.readers.nsys_jax_launchers import find_devices
 from nightjar_profiling.readers.nsys_jax_projection import Projected, read_projected
 from nightjar_profiling.readers.nsys_jax_ranges import HostRanges, read_host_ranges
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xla_ranges import execution_table, program_table
+from nightjar_profiling.tables import UNREADABLE
 
 TRACE = "nvtx_gpu_proj_trace/trace.parquet"
 THREADS = "thread-metadata.parquet"
@@ -60,11 +61,14 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
         warnings: list[str] = []
         dumps: dict[str, Dumped] = {}
         processes: list[_Process] = []
-        for number, process in enumerate(names):
-            one = _read_process(archive, process, rank + number, dumps, warnings)
-            taken = {other.rank for other in processes}
-            processes.append(one if one.rank not in taken else replace(one, rank=max(taken) + 1))
-    return _join(processes, warnings)
+        try:
+            for number, process in enumerate(names):
+                one = _read_process(archive, process, rank + number, dumps, warnings)
+                taken = {other.rank for other in processes}
+                processes.append(one if one.rank not in taken else replace(one, rank=max(taken) + 1))
+            return _join(processes, warnings)
+        except UNREADABLE as error:  # a column of another type, a number that no column can hold
+            raise InputError(f"{path}: a table in it is not as nsys-jax writes it: {error}.", DAMAGED) from None
 
 
 def _versions(archive: Archive, name: str) -> dict[str | None, str]:
@@ -112,7 +116,7 @@ def read_parquet(archive: Archive, name: str) -> pl.DataFrame:
     data = archive.read(name)
     try:
         return pl.read_parquet(data)
-    except pl.exceptions.PolarsError as error:
+    except UNREADABLE as error:
         raise InputError(f"{archive.path}: {name} in it ({len(data)} bytes) is not Parquet: {error}.") from None
 
 

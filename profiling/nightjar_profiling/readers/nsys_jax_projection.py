@@ -105,7 +105,7 @@ def _normalise(trace: pl.DataFrame, where: str) -> pl.DataFrame:
     else:
         hint = "is it of a newer nsys-jax? Please report it"
         raise InputError(f"{where}: columns are {sorted(columns)}, of no known layout.", hint)
-    return found.sort("start_ns", maintain_order=True)
+    return found.drop_nulls(["start_ns", "duration_ns", "PID", "TID"]).sort("start_ns", maintain_order=True)
 
 
 def _make_executions(projected: Projected, devices: Devices, warnings: list[str]) -> pl.DataFrame:

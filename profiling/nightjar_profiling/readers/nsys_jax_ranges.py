@@ -17,7 +17,7 @@ from nightjar_profiling.readers.hlo_dump import decompress
 from nightjar_profiling.readers.nesting import find_named_parents
 from nightjar_profiling.readers.xla_ranges import read_xla_ranges, take
 from nightjar_profiling.readers.xla_titles import DOMAIN, collect_titles
-from nightjar_profiling.tables import SCHEMAS
+from nightjar_profiling.tables import SCHEMAS, UNREADABLE
 
 LARGEST_BYTES = 8 << 30
 NEEDED = ("Start (ns)", "Duration (ns)", "Name", "TID", "RangeId", "ParentId")
@@ -81,11 +81,12 @@ def _read(data: bytes, where: str) -> pl.DataFrame:
         else:
             text = decompress(data, where, LARGEST_BYTES)
             table = pl.read_csv(text, columns=list(NEEDED), schema_overrides={"ParentId": pl.Int64})
-    except pl.exceptions.PolarsError as error:
+    except UNREADABLE as error:
         raise InputError(f"{where}: cannot be read ({len(data)} bytes): {error}.") from None
     if "RangeId" not in table.columns and table.columns[-1].startswith("__index"):
         table = table.rename({table.columns[-1]: "RangeId"})
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
         raise InputError(f"{where}: lacks the columns {missing}; it has {table.columns}.")
+    table = table.drop_nulls([name for name in NEEDED if name not in ("Name", "ParentId")])  # of a line cut off
     return table.with_columns(pl.col("Name").cast(pl.String))

@@ -18,9 +18,12 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.errors import InputError
+from nightjar_profiling.tables import UNREADABLE
 
-VERSIONED = re.compile(r"(.+?)(?:_V(\d+))?")
+VERSIONED = re.compile(r"(.*?)(?:_V(\d+))?", re.DOTALL)
 ROWS_AT_ONCE = 1 << 16
+# What SQLite raises of a damaged file; its own message may quote bytes of it that are no text.
+NO_DATABASE = (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError)
 WHERE_FROM = "export the .nsys-rep again, or copy the file again"
 
 
@@ -131,7 +134,7 @@ class SqliteTables(NsysTables):
         try:
             with closing(self._base.execute(statement)) as cursor:
                 return cursor.fetchall()
-        except (sqlite3.DatabaseError, OverflowError) as error:
+        except NO_DATABASE as error:
             raise self.damaged(error) from None
 
     def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
@@ -154,7 +157,7 @@ class SqliteTables(NsysTables):
                     parts.append(
                         pl.DataFrame([_column(n, k, v) for (n, k), v in zip(columns.items(), values, strict=True)])
                     )
-        except (sqlite3.DatabaseError, OverflowError) as error:
+        except NO_DATABASE as error:
             raise self.damaged(error) from None
         return pl.concat(parts) if parts else pl.DataFrame(schema=columns)
 
@@ -190,7 +193,7 @@ class ParquetTables(NsysTables):
     def _list_columns(self, stored: str) -> set[str]:
         try:
             return set(pl.read_parquet_schema(self._file(stored)))
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except UNREADABLE as error:
             raise self._damaged_part(stored, error) from None
 
     def _file(self, stored: str) -> Path:
@@ -208,7 +211,7 @@ class ParquetTables(NsysTables):
             if kinds:
                 found = found.filter(pl.col("eventType").is_in(kinds))
             filled = found.select(pl.col(columns).is_not_null().any()).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except UNREADABLE as error:
             raise self._damaged_part(stored, error) from None
         return [name for name in columns if filled[name].item()]
 
@@ -219,7 +222,7 @@ class ParquetTables(NsysTables):
                 found = found.filter(pl.col("eventType").is_in(kinds))
             cast = [_as(name, kind) for name, kind in columns.items()]
             return found.select(cast).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except UNREADABLE as error:
             raise self._damaged_part(stored, error) from None
 
 

@@ -1,0 +1,103 @@
+"""What is fuzzed: for each kind of trace a function that reads bytes as such, and small valid inputs to begin with.
+
+Checksums would refuse nearly all that a fuzzer changes in a zip or xz file, so the target `member` changes what is
+inside: the first byte of an input says which file of a valid archive the rest replaces, and whether it is compressed.
+"""
+
+from __future__ import annotations
+
+import lzma
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+from nightjar_profiling.attribute import attribute
+from nightjar_profiling.collective_kinds import find_collectives
+from nightjar_profiling.ingest import make_tables
+from nightjar_profiling.readers import nsys_jax, xplane
+from nightjar_profiling.readers.hlo import read_program
+from nightjar_profiling.readers.nsys_export import read_parquet_folder, read_sqlite
+from tests.profiling.builders import TRAINING, hlo_proto, training_trace
+from tests.profiling.nsys_builders import STEP, Host, archive_files, launcher, parquet, write_archive
+from tests.profiling.nsys_sqlite_builder import training_export
+
+SCRATCH = Path(tempfile.mkdtemp(prefix="nightjar-fuzz-"))
+COMPRESSED = 0x80  # bit of a member's first byte: the rest is compressed by xz before it goes in
+PROGRAMS = [(7, hlo_proto(TRAINING))]
+HOST = [Host(number=1, name="TSL:XlaCompile:#module=jit_step#", start=0, duration=9)]
+MEMBERS = archive_files(host=HOST, threads=[launcher(STEP[0].tid, 0, 0)], programs=PROGRAMS)
+
+
+def fuzz_xplane(data: bytes) -> None:
+    """An XSpace file."""
+    xplane.read_raw(write("fuzz.xplane.pb", data))
+
+
+def fuzz_hlo(data: bytes) -> None:
+    """A serialized HloProto, and what is told of its instructions."""
+    program = read_program(data, 1, "fuzz")
+    attribute(program, program.instructions)
+    find_collectives(program)
+
+
+def fuzz_sqlite(data: bytes) -> None:
+    """An SQLite export of nsys."""
+    make_tables(read_sqlite(write("fuzz.sqlite", data)))
+
+
+def small_sqlite() -> Iterable[bytes]:
+    """An export in pages of the least size."""
+    path = training_export().write(SCRATCH / "small.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as base:
+        base.execute("PRAGMA page_size = 512")
+        base.execute("VACUUM")
+    return [path.read_bytes()]
+
+
+def fuzz_parquet(data: bytes) -> None:
+    """The ranges of a Parquet export of nsys."""
+    folder = SCRATCH / "fuzz_pqtdir"
+    if not folder.is_dir():
+        training_export().write_parquet(folder)
+    (folder / "NVTX_EVENTS.parquet").write_bytes(data)
+    make_tables(read_parquet_folder(folder))
+
+
+def fuzz_archive(data: bytes) -> None:
+    """The zip file of an archive of nsys-jax."""
+    make_tables(nsys_jax.read_raw(write("fuzz.zip", data)))
+
+
+def fuzz_member(data: bytes) -> None:
+    """One file of an archive of nsys-jax."""
+    if not data:
+        return
+    name = sorted(MEMBERS)[(data[0] & ~COMPRESSED) % len(MEMBERS)]
+    inside = lzma.compress(data[1:]) if data[0] & COMPRESSED else data[1:]
+    make_tables(nsys_jax.read_raw(write_archive(SCRATCH / "member.zip", {**MEMBERS, name: inside})))
+
+
+def members() -> Iterable[bytes]:
+    """Every file of the archive as it is."""
+    for number, name in enumerate(sorted(MEMBERS)):
+        packed = name.endswith(".xz")
+        yield bytes([number | COMPRESSED * packed]) + (lzma.decompress(MEMBERS[name]) if packed else MEMBERS[name])
+
+
+def write(name: str, data: bytes) -> Path:
+    """A file of that name and content."""
+    path = SCRATCH / name
+    path.write_bytes(data)
+    return path
+
+
+TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Iterable[bytes]]]] = {
+    "xplane": (fuzz_xplane, lambda: [training_trace().space.SerializeToString()]),
+    "hlo": (fuzz_hlo, lambda: [hlo_proto(TRAINING).SerializeToString()]),
+    "sqlite": (fuzz_sqlite, small_sqlite),
+    "parquet": (fuzz_parquet, lambda: [parquet(training_export().frames()["NVTX_EVENTS"])]),
+    "archive": (fuzz_archive, lambda: [write_archive(SCRATCH / "valid.zip", MEMBERS).read_bytes()]),
+    "member": (fuzz_member, members),
+}
