@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,28 @@ def test_a_table_is_searched_and_sorted(page: Page, tmp_path: Path) -> None:
     page.type("copy")
     assert page.value(shown) == ["copy.1"]
     assert text_of(page, ".view:not([hidden]) .status") == "1 of 4"
+
+
+def test_a_page_of_100k_ops_is_clicked_and_searched(page: Page, tmp_path: Path) -> None:
+    tables = outputs.synthesize(100_000)
+    outputs.make_capture(tmp_path / "many", tables)
+    report = tmp_path / "many" / "report.html"
+    hottest = json.loads((tmp_path / "many" / "profile.json").read_text())["hot_lines"][0]
+    page.open(report)
+    page.click(ROW.format(0))
+    assert text_of(page, ".source .title b") == f"{Path(hottest['file']).name}:{hottest['line']}"
+    assert text_of(page, ".source .now").startswith(f"{hottest['self_ns'] / 1e6:.3f} ms self")
+    page.open(report, "#instructions")
+    page.click("document.querySelector('.view:not([hidden]) input')")
+    name = tables.instructions["name"][-1]
+    page.type(name)
+    page.wait("document.querySelector('.view:not([hidden]) .status').innerText === '1 of 2,000'")
+    runs = tables.ops.filter(instruction=name)["duration_ns"]
+    first = text_of(page, ".view:not([hidden]) .body .row").splitlines()
+    assert (first[0], first[2], first[4]) == (f"{runs.sum() / 1e6:.3f}", str(runs.len()), name)
+    page.open(report, "#timeline")
+    assert "100,000 ops" in text_of(page, ".view:not([hidden])")
+    assert page.problems() == []
 
 
 def test_a_hostile_name_is_text(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
