@@ -132,7 +132,7 @@ def test_a_page_of_100k_ops_is_clicked_and_searched(page: Page, tmp_path: Path) 
     page.wait("document.querySelector('.view:not([hidden]) .status').innerText === '1 of 2,000'")
     runs = tables.ops.filter(instruction=name)["duration_ns"]
     first = text_of(page, ".view:not([hidden]) .body .row").splitlines()
-    assert (first[0], first[2], first[4]) == (f"{runs.sum() / 1e6:.3f}", str(runs.len()), name)
+    assert (first[0], first[2], first[4]) == (f"{int(runs.sum()) / 1e6:.3f}", str(runs.len()), name)
     page.open(report, "#timeline")
     assert "100,000 ops" in text_of(page, ".view:not([hidden])")
     assert page.problems() == []
