@@ -25,15 +25,23 @@ from nightjar_models.sizes import (
 BACKWARD = 2  # a product's gradients by both of its factors
 
 
-def find_peak(device_kind: str, dtype: str) -> float | None:
+def find_peak(device_kind: str, dtype: str, products: str = "plain") -> float | None:
     """The peak of dense matrix products in operations per second, of a GPU in `ahead/targets`; None of others.
+
+    With products in `fp8` it is that of FP8, although attention and the logits are multiplied in `dtype`: the share
+    that a run has of it is at most what it would be of the two peaks mixed. Where the GPU has no FP8, XLA multiplies
+    in bfloat16.
 
     >>> round((find_peak("NVIDIA H100 80GB HBM3", "bf16") or 0) / 1e12)
     989
     """
     targets = (read_target(name) for name in list_targets())
-    rates = [target.flops_per_s for target in targets if target.name == device_kind]
-    return rates[0].get({"f32": "tf32"}.get(dtype, dtype)) if rates else None
+    rates = next((target.flops_per_s for target in targets if target.name == device_kind), None)
+    if rates is None:
+        return None
+    if products == "fp8":
+        return rates.get("f8", rates["bf16"])
+    return rates.get({"f32": "tf32"}.get(dtype, dtype))
 
 
 def train_flops(model: ModelConfig) -> float:

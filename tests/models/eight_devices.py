@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from nightjar_models.facts import read_facts
 from nightjar_models.kernels.rms_norm import rms_norm
 from nightjar_models.mesh import parse_mesh
+from nightjar_models.nans import find_first
 from nightjar_models.parallel.broadcast import broadcast, masked_sum
 from nightjar_models.parallel.matmul import gather_matmul, matmul_scatter
 from nightjar_models.parallel.pipeline import run_pipeline
@@ -138,6 +139,36 @@ def check_rms_norm() -> dict[str, Any]:
     return report
 
 
+def check_nans() -> dict[str, Any]:
+    """What is found in layers of a pipeline and in pieces around a ring, of which one makes a NaN."""
+    mesh = make_mesh(parse_mesh("pp4.dp2"))
+    shift = jnp.zeros(8).at[5].set(9.0)
+
+    def stage(own: jax.Array, x: jax.Array, others: tuple[Any, ...]) -> jax.Array:
+        return jax.lax.scan(lambda x, shift: (jnp.log(3 + x - shift), None), x, own)[0]
+
+    def piped(shift: jax.Array, x: jax.Array) -> jax.Array:
+        with jax.named_scope("layers"):
+            made: jax.Array = run_pipeline(stage, shift, x, mesh=mesh, microbatches=2)
+            return made
+
+    def summed(shift: jax.Array, x: jax.Array) -> jax.Array:
+        return piped(shift, x).sum()
+
+    ring = on_ring(
+        lambda x: jax.lax.ppermute(jnp.log(x), "tensor", [(i, (i + 1) % 8) for i in range(8)]),
+        (P("tensor"),),
+        P("tensor"),
+    )
+    x = jnp.ones((4, 3))
+    return {
+        "fine": find_first(jax.grad(summed), jnp.zeros(8), x),
+        "pipeline": find_first(piped, shift, x),
+        "gradient": find_first(jax.grad(summed), shift, x),
+        "ring": find_first(ring, jnp.ones(8).at[6].set(-1.0)),
+    }
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("jax").setLevel(logging.WARNING)
@@ -147,6 +178,7 @@ def main() -> None:
         "matmul": check_matmul,
         "broadcast": check_broadcast,
         "rms_norm": check_rms_norm,
+        "nans": check_nans,
     }
     print(json.dumps({name: check() for name, check in checks.items()}))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+from nightjar_models.checkpoint import History
 from nightjar_models.config import Compute
 from nightjar_models.flops import find_peak, train_flops
 from nightjar_models.mesh import MeshShape
@@ -18,6 +20,7 @@ from nightjar_models.sizes import DiffusionConfig, GPTConfig, LlamaConfig, Model
 from nightjar_models.sizes import ViTConfig as ViT
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
+from nightjar_models.train import use_of_peak
 
 BATCH = 64
 INPUTS = {  # without reading data: shapes are all that is traced
@@ -76,3 +79,19 @@ def test_large_models_need_six_operations_per_parameter_and_token() -> None:
 def test_only_known_gpus_have_a_peak() -> None:
     assert find_peak("cpu", "f32") is None
     assert find_peak("NVIDIA H100 80GB HBM3", "f32") == pytest.approx(494.7e12, rel=1e-3)
+
+
+def test_products_in_fp8_have_the_peak_of_fp8_where_the_gpu_has_one() -> None:
+    assert find_peak("NVIDIA H100 80GB HBM3", "bf16", "fp8") == pytest.approx(1978.9e12, rel=1e-3)
+    assert find_peak("NVIDIA A100-SXM4-80GB", "bf16", "fp8") == find_peak("NVIDIA A100-SXM4-80GB", "bf16")
+
+
+def test_mfu_is_the_share_of_the_peak_of_what_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "local_devices", lambda: [SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3")])
+    config, history = PRESETS["gpt3_126m"](), History(losses=[1.0, 1.0], step_times=[9.0, 0.5])
+    rate = config.batch_size * train_flops(config.model) / 0.5
+    for products, peak in (("plain", 989.4e12), ("fp8", 1978.9e12)):
+        changed = dataclasses.replace(config, compute=dataclasses.replace(config.compute, products=products))
+        found = {sample.name: sample.values for sample in use_of_peak(changed, MeshShape(dp=2), history)}
+        assert found["flop_rate"] == [rate]
+        assert found["mfu"] == pytest.approx([rate / (2 * peak)], rel=1e-3)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,15 @@ def test_collective_matrix_products_equal_plain_ones_and_gather_nothing(eight: A
 def test_a_broadcast_sends_one_value_to_all_and_says_how(eight: Any, answer: subprocess.CompletedProcess[str]) -> None:
     assert eight["broadcast"] == {"values": [5.0] * 8, "flags": [True] * 8}  # a NaN elsewhere does not spread
     assert "collective broadcast over tensor: all-reduce of masked values" in answer.stderr
+
+
+def test_a_nan_in_a_pipeline_or_a_ring_is_traced_to_operation_and_device(eight: Any) -> None:
+    found = eight["nans"]
+    assert found["fine"] is None
+    # The sixth of eight layers, two to a stage: the second layer of stage 2, in every tick.
+    assert re.fullmatch(r"log at \S+, in layers\.0\.1\S*, on pipeline 2", found["pipeline"])
+    assert re.fullmatch(r"log at \S+, in jvp\(layers\)\.0\.1\S*, on pipeline 2", found["gradient"])
+    assert re.fullmatch(r"log at \S+, on tensor 6", found["ring"])
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernel")

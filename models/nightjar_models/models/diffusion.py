@@ -74,13 +74,16 @@ class UNet(nnx.Module):
         for number, layer in enumerate(self.down):
             if number and number % per_level == 0:
                 x = halve(x)
-            x = checkpointed(layer, self.compute)(x, embedding, words)
+            with jax.named_scope(f"down.{number}"):
+                x = checkpointed(layer, self.compute)(x, embedding, words)
             skips.append(x)
-        x = checkpointed(self.middle, self.compute)(x, embedding, words)
+        with jax.named_scope("middle"):
+            x = checkpointed(self.middle, self.compute)(x, embedding, words)
         for number, layer in enumerate(self.up):
             if number and number % per_level == 0:
                 x = double(x)
-            x = checkpointed(layer, self.compute)(jnp.concatenate([x, skips.pop()], axis=-1), embedding, words)
+            with jax.named_scope(f"up.{number}"):
+                x = checkpointed(layer, self.compute)(jnp.concatenate([x, skips.pop()], axis=-1), embedding, words)
         return convolve(jax.nn.silu(group_norm(x, self.norm[...])), self.head[...]).astype(jnp.float32)
 
     def condition(
@@ -88,7 +91,8 @@ class UNet(nnx.Module):
     ) -> tuple[Float[Array, "B L W"], Float[Array, "B E"]]:
         """The text byte by byte, and one embedding of the noise level and the whole text."""
         words = self.text_embedding[...][text] + self.text_positions[...]
-        words = layer_norm(run_layers(self.text_blocks, words, compute=self.compute), self.text_norm[...])
+        with jax.named_scope("text"):
+            words = layer_norm(run_layers(self.text_blocks, words, compute=self.compute), self.text_norm[...])
         waves = sinusoids(time, self.config.width).astype(words.dtype) @ self.noise_in[...]
         embedding = jax.nn.silu(waves) @ self.noise_out[...] + words.mean(axis=1) @ self.text_pooled[...]
         return words, jax.nn.silu(embedding)

@@ -52,11 +52,15 @@ class T5(nnx.Module):
         """Logits of each position of the target, which sees the source and the target before it."""
         seen = source != PADDING
         bias = self.bias(self.encoder_distances[...], source.shape[1], both_ways=True)
-        encoded = run_layers(self.encoder, self.embedding[...][source], seen, constant=(bias,), compute=self.compute)
+        x = self.embedding[...][source]
+        with jax.named_scope("encoder"):
+            encoded = run_layers(self.encoder, x, seen, constant=(bias,), compute=self.compute)
         encoded = rms_norm(encoded, self.encoder_norm[...], self.compute.norm)
         before = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=PADDING)
         bias = self.bias(self.decoder_distances[...], target.shape[1], both_ways=False)
-        x = run_layers(self.decoder, self.embedding[...][before], encoded, seen, constant=(bias,), compute=self.compute)
+        x = self.embedding[...][before]
+        with jax.named_scope("decoder"):
+            x = run_layers(self.decoder, x, encoded, seen, constant=(bias,), compute=self.compute)
         return rms_norm(x, self.decoder_norm[...], self.compute.norm) @ self.unembedding[...]
 
     def bias(self, table: Float[Array, "R H"], length: int, *, both_ways: bool) -> Float[Array, "H Q P"]:

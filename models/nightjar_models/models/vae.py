@@ -38,17 +38,21 @@ class VAE(nnx.Module):
     def encode(self, images: Float[Array, "B S S"]) -> tuple[Float[Array, "B Z"], Float[Array, "B Z"]]:
         """Mean and logarithm of the variance of each image's latent."""
         x = images.reshape(len(images), -1).astype(self.posterior.bias[...].dtype)
-        for layer in self.encoder:
-            x = checkpointed(layer, self.compute)(x)
-        mean, log_variance = jnp.split(self.posterior(x).astype(jnp.float32), 2, axis=-1)
+        for number, layer in enumerate(self.encoder):
+            with jax.named_scope(f"encoder.{number}"):
+                x = checkpointed(layer, self.compute)(x)
+        with jax.named_scope("posterior"):
+            mean, log_variance = jnp.split(self.posterior(x).astype(jnp.float32), 2, axis=-1)
         return mean, log_variance
 
     def decode(self, latent: Float[Array, "B Z"]) -> Float[Array, "B N"]:
         """Logits of the ink of each pixel."""
         x = latent.astype(self.pixels.bias[...].dtype)
-        for layer in self.decoder:
-            x = checkpointed(layer, self.compute)(x)
-        return self.pixels(x).astype(jnp.float32)
+        for number, layer in enumerate(self.decoder):
+            with jax.named_scope(f"decoder.{number}"):
+                x = checkpointed(layer, self.compute)(x)
+        with jax.named_scope("pixels"):
+            return self.pixels(x).astype(jnp.float32)
 
 
 class Linear(nnx.Module):
