@@ -82,7 +82,7 @@ def _step(equation: JaxprEqn, values: list[Any], layer: str, judge: Judge) -> Se
     layer = "/".join(part for part in (layer, str(equation.source_info.name_stack)) if part)
     known = not any(isinstance(value, jax.core.Tracer) for value in values)
     if name in ("jit", "pjit") and known:  # by far faster than its operations one by one
-        whole = list(equation.primitive.bind(*values, **parameters))
+        whole = list(equation.primitive.bind(*values, **parameters))  # type: ignore[no-untyped-call]
         if not any(bool(flag) for flag in _flags(whole)):
             return whole
     if name in _CALLS:

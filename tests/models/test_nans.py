@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -62,9 +63,11 @@ def test_an_overflow_in_a_middle_layer_is_named(preset: str, parameter: str, lay
     config = tiny(preset, *(["model.layers=3"] if preset == "gpt_tiny" else []))
     task = find_task(config)
     program = make_program(config, task, make_mesh(MeshShape()))
-    paths = [".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(task.build(Keys(0))))]
-    values = program.initialize(0).parameters
-    values[paths.index(parameter)] *= 3e38  # finite, but no product with it
+    state = nnx.state(nnx.eval_shape(lambda: task.build(Keys(0))))
+    paths = [".".join(map(str, path)) for path, _ in nnx.to_flat_state(state)]
+    rng = np.random.default_rng(0)
+    values = [np.clip(rng.normal(size=one.shape) / 4, -1, 1).astype(np.float32) for one in program.state.parameters]
+    values[paths.index(parameter)] *= np.float32(3e38)  # finite, but no product with it
     found = find_first(program.evaluate.__wrapped__, values, make_batch(config))
     assert re.fullmatch(rf"(dot_general|conv_general_dilated|mul) at \w+\.py:\d+, in {layer}(/.*)?", found or "")
 
