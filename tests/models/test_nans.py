@@ -69,7 +69,7 @@ def test_an_overflow_in_a_middle_layer_is_named(preset: str, parameter: str, lay
     values = [np.clip(rng.normal(size=one.shape) / 4, -1, 1).astype(np.float32) for one in program.state.parameters]
     values[paths.index(parameter)] *= np.float32(3e38)  # finite, but no product with it
     found = find_first(program.evaluate.__wrapped__, values, make_batch(config))
-    assert re.fullmatch(rf"(dot_general|conv_general_dilated|mul) at \w+\.py:\d+, in {layer}(/.*)?", found or "")
+    assert re.fullmatch(rf"\w+ at \w+\.py:\d+, in {layer}(/.*)?", found or "")
 
 
 def test_loops_and_conditions_are_entered() -> None:
