@@ -1,7 +1,7 @@
 """Two builds from one state of the sources are the same bytes, although nothing of the first is there in the second.
 
 The smallest image, without any cache. Python packages: `test_moved_index.py` installs a wheel twice and compares, and
-`nox -s bench_images` builds the whole tree twice.
+`nox -s bench_images` builds base, jax and models twice.
 """
 
 from __future__ import annotations
