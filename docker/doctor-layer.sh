@@ -10,7 +10,7 @@ readonly PACKAGES=/usr/local/lib/nightjar-doctor
 mkdir -p "$(dirname "/target$1")"
 cat >"/target$1" <<PROGRAM
 #!/opt/nightjar/bin/python
-"""Starts nightjar-doctor with the standard library alone."""
+"""Starts nightjar-doctor, which needs the standard library alone."""
 import sys
 
 sys.path.insert(0, "$PACKAGES")
