@@ -28,6 +28,8 @@ from nightjar_models.ahead.target import list_targets, parse_cluster, read_softw
 from nightjar_models.ahead.topology import find_plugin
 from nightjar_models.errors import InputError
 from nightjar_models.hlo import _classes, parse_hlo
+from nightjar_models.mesh import MeshShape
+from nightjar_models.presets import PRESETS
 from tests.models.ahead_program import DEVICES, LAYERS, PROGRAMS, ROWS, WIDTH, compile_program, recorded
 
 CLUSTER = parse_cluster(f"h100x{DEVICES}")
@@ -282,3 +284,14 @@ def test_the_recorded_program_is_what_the_compiler_makes_today(name: str) -> Non
     again, module = read_module(parse_hlo(compile_program(name), "compiled")), read_recorded(name)
     assert fingerprint(again) == fingerprint(module)
     assert math.isclose(estimate_step(again, CLUSTER).step_s, estimate_step(module, CLUSTER).step_s)
+
+
+@pytest.mark.slow
+def test_the_compiler_of_this_release_says_the_code_of_its_kernels() -> None:
+    if find_plugin() is None:
+        pytest.skip("the CUDA plugin of JAX is not installed (docker/locks/aot.txt)")
+    from nightjar_models.ahead.compile import compile_step
+
+    found = compile_step(PRESETS["gpt_tiny"](), MeshShape(), parse_cluster("h100x1"), {})
+    assert found.code_bytes > 100_000
+    assert found.spill_bytes == 0

@@ -57,7 +57,7 @@ class Compilation:
         module: the same, indexed.
         memory: as `facts.read_memory` reads it.
         code_bytes: of PTX text.
-        spill_bytes: None where there is no ptxas, or they are not counted.
+        spill_bytes: None where there is no ptxas or no PTX, or they are not counted.
         parameter_names: in the order of the state that the step takes.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
@@ -114,7 +114,12 @@ def compile_step(
         lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
     with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
-        dumped = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True, "xla_dump_hlo_module_re": ".*train_step.*"}
+        dumped = {
+            "xla_dump_to": folder,
+            "xla_dump_hlo_as_proto": True,
+            "xla_dump_hlo_module_re": ".*train_step.*",
+            "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none unasked, 0.10 all the same
+        }
         begin, cpu = time.perf_counter(), time.process_time()
         with tempfile.TemporaryFile() as log:
             try:
@@ -127,7 +132,7 @@ def compile_step(
         compile_s, compile_cpu_s = time.perf_counter() - begin, time.process_time() - cpu
         hlo = _read_dump(Path(folder))
         texts = sorted(Path(folder).glob("*.ptx"))
-        ptxas = ptx.find_ptxas() if spills else None
+        ptxas = ptx.find_ptxas() if spills and texts else None
         module = read_module(parse_hlo(hlo, "the compiler's dump"))
         return Compilation(
             hlo=hlo,
