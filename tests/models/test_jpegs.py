@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nightjar_models.data import jpeg_batches
+from nightjar_models.data.dali import dali_batches
 from nightjar_models.data.jpeg_batches import grain_batches
 from nightjar_models.data.jpegs import lay_out, list_jpegs
 
@@ -47,3 +48,20 @@ def test_every_file_comes_once_an_epoch_in_whole_batches_over_the_mesh(
 
 def test_without_a_mesh_an_array_lies_on_the_default_device() -> None:
     assert lay_out(np.arange(3), None).devices() == {jax.devices()[0]}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
+def test_dali_decodes_on_the_gpu_what_grain_decodes_on_the_cpu(tmp_path: Path) -> None:
+    pytest.importorskip("nvidia.dali", reason="DALI is not installed")
+    pillow = pytest.importorskip("PIL.Image")
+    for number in range(4):
+        path = tmp_path / f"class{number // 2}" / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        pillow.new("RGB", (32, 24), (60 * number, 200, 30)).save(path, quality=95)
+    ours = next(iter(grain_batches(tmp_path, batch_size=4, side=16, shuffle=False)))
+    theirs = next(iter(dali_batches(tmp_path, batch_size=4, side=16, shuffle=False, device_id=0)))
+    assert {device.platform for device in theirs["image"].devices()} == {"gpu"}
+    assert theirs["label"].tolist() == ours["label"].tolist() == [0, 0, 1, 1]
+    difference = np.asarray(theirs["image"], np.int32) - np.asarray(ours["image"], np.int32)
+    assert np.abs(difference).max() <= 4  # of 255: two decoders round colours differently

@@ -48,6 +48,7 @@ UNFIT = {
         "sp2",
     ): "diffusion_tiny has nothing to split over sequence; expected axes of dp, fsdp, tp, ep. Hint:",
     ("vae_tiny", "pp2"): "--mesh: pp2: vae_tiny has nothing to split over pipeline; expected axes of dp, fsdp, tp, ep",
+    ("gpt_tiny", "pp2", SCAN, "compute.products=fp8"): "fp8: expected a mesh without a pipeline, found pp2. Hint: the",
     ("gpt_tiny", "pp2", SCAN, "compute.microbatches=3"): "expected a multiple of compute.microbatches (3), found 16",
 }
 # float32 sums over 16 x 16 positions in another order; 4e-7 was the most that was seen

@@ -171,3 +171,20 @@ def test_a_llama_trains_in_fp8_by_a_switch() -> None:
 def test_fp8_and_accumulation_exclude_each_other() -> None:
     with pytest.raises(InputError, match=r"compute\.products=fp8: expected compute\.accumulate 1, found 2"):
         override(find_preset("llama_tiny")(), ["compute.products=fp8", "compute.accumulate=2"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
+def test_on_a_gpu_with_fp8_the_product_is_one_of_cublas_and_equals_the_rounded_one() -> None:
+    device: Any = jax.devices()[0]
+    capability = tuple(map(int, str(device.compute_capability).split(".")))
+    if capability < (8, 9):
+        pytest.skip(f"compute capability {capability[0]}.{capability[1]}: FP8 products need 8.9 or newer")
+    layer = Fp8Linear(Keys(0), 512, 256)
+    graph, state = nnx.split(layer)
+    x = jax.random.normal(jax.random.key(1), (256, 512))
+    run = jax.jit(lambda state, x: nnx.merge(graph, state)(x)).lower(state, x)
+    compiled = run.compile(compiler_options={"xla_gpu_enable_triton_gemm": False})
+    assert "__cublas$lt$matmul$f8" in (compiled.as_text() or "")
+    expected = rounded(as_numpy(x), 1, "e4m3") @ rounded(as_numpy(layer.kernel[...]), 1, "e4m3")
+    assert np.abs(as_numpy(compiled(state, x)) - expected).max() < 0.02 * np.abs(expected).max()
