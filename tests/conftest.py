@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable
 
 import pytest
@@ -17,8 +19,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts slow tests first, so that they run beside the many short ones and not after them."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Puts what all wait for first, then slow tests, so that they run beside the many short ones and not after them."""
+    items.sort(key=lambda item: ("once" not in item.fixturenames, item.get_closest_marker("slow") is None))  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], str]], str]:
+    """A text that is costly to make: one worker of a test run makes it, the others wait and read it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def get(name: str, make: Callable[[], str]) -> str:
+        path = root / name
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.is_file():
+                path.write_text(make())
+        return path.read_text()
+
+    return get
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,12 @@ TOLERANCE = 5e-6
 
 
 @pytest.fixture(scope="module")
-def runs() -> Any:
+def runs(once: Callable[[str, Callable[[], str]], str]) -> Any:
     """What `eight_meshes.py` computes for all cases."""
+    return json.loads(once("eight_meshes.json", compute_all))
+
+
+def compute_all() -> str:
     flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     done = subprocess.run(
         [sys.executable, "-m", "tests.models.eight_meshes"],
@@ -70,7 +75,7 @@ def runs() -> Any:
     )
     assert done.returncode == 0, done.stderr
     assert "full rematerialization" not in done.stderr
-    return json.loads(done.stdout)
+    return done.stdout
 
 
 @pytest.mark.slow

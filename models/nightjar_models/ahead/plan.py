@@ -27,7 +27,7 @@ OF_STEP = 0.95  # of what JAX takes
 def room_bytes(device_bytes: int, fraction: float = MOST_FRACTION) -> int:
     """What a step may take of a device of which JAX takes a fraction.
 
-    >>> room_bytes(80 * 2**30) / 2**30
+    >>> round(room_bytes(80 * 2**30) / 2**30, 2)
     68.4
     """
     return int(device_bytes * fraction * OF_STEP)
