@@ -92,24 +92,33 @@ def prepare_folder(out: Path) -> None:
 
 
 def write_result(out: Path, document: Mapping[str, Any]) -> Path:
-    """Writes `result.json` through a temporary neighbour and a rename.
+    """Writes `result.json`.
+
+    Raises:
+        OutputError: as `write_file`.
+    """
+    path = out / "result.json"
+    write_file(path, (dump(document) + "\n").encode())
+    return path
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Writes a file of a result through a temporary neighbour and a rename.
 
     Raises:
         OutputError: the disk is full or the folder cannot be written; an earlier file stays as it was.
     """
-    path = out / "result.json"
     name = ""
     try:
-        descriptor, name = tempfile.mkstemp(dir=out, prefix=".result.json.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(dump(document) + "\n")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
         Path(name).chmod(0o644)
         Path(name).replace(path)
     except OSError as error:
         if name:
             Path(name).unlink(missing_ok=True)
         raise _cannot_write(path, error) from None
-    return path
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:

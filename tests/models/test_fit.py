@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
+import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -234,6 +236,16 @@ def test_the_plan_is_a_command_with_the_mesh_the_ways_of_computing_and_what_the_
         "nightjar-models train llama2_7b --mesh fsdp8 --set model.layers=40 --set batch_size=16 "
         "--set compute.remat=full --set compute.accumulate=2 --out OUT"
     )
+
+
+def test_a_shell_reads_the_options_of_the_compiler_as_they_were_given() -> None:
+    options = {"xla_dump_to": '/A "b" $(echo c) `echo d` \\ \'e', "xla_b": True}
+    plan = render_plan("llama2_7b", Measured(candidate=LLAMA, options=options), DEVICE)
+    flags = plan.partition(" nightjar-models train ")[0]
+    shell = {**os.environ, "XLA_FLAGS": "--first"}
+    command = ["sh", "-c", f"""{flags}; printf %s "$XLA_FLAGS\""""]
+    said = subprocess.run(command, env=shell, capture_output=True, text=True, check=True)
+    assert said.stdout == f"--first --xla_dump_to={options['xla_dump_to']} --xla_b=true"
 
 
 def test_the_plan_of_a_pipeline_scans_its_layers_and_says_into_how_many_parts_it_cuts_the_batch() -> None:

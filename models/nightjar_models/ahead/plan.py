@@ -13,6 +13,7 @@ Source: openxla/xla, xla/pjrt/gpu/gpu_helpers.cc (CreateBFCAllocator: total memo
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ VARIABLE = "XLA_CLIENT_MEM_FRACTION"
 DEFAULT_FRACTION = 0.75  # JAX's own
 MOST_FRACTION = 0.9  # of an H100 it leaves 7.9 GiB to CUDA, NCCL and cuDNN
 OF_STEP = 0.95  # of what JAX takes
+_QUOTED, _ESCAPED = re.compile(r'(["\\$`])'), r"\\\1"  # what a shell reads within double quotes
 
 
 def room_bytes(device_bytes: int, fraction: float = MOST_FRACTION) -> int:
@@ -56,7 +58,12 @@ def render_plan(preset: str, best: Measured, device_bytes: int, settings: Sequen
     for name, value in chosen.items():
         words += ["--set", f"{name}={value}"]
     plan = f"{shlex.join(words)} --out OUT"
-    if flags := shlex.join(f"--{name}={str(value).lower()}" for name, value in best.options.items()):
-        plan = f'XLA_FLAGS="$XLA_FLAGS {flags}" {plan}'
+    if flags := " ".join(f"--{name}={_spell(value)}" for name, value in best.options.items()):
+        plan = f'XLA_FLAGS="$XLA_FLAGS {_QUOTED.sub(_ESCAPED, flags)}" {plan}'
     fraction = needed_fraction(best.reserved_bytes or 0, device_bytes)
     return f"{VARIABLE}={fraction:.2f} {plan}" if fraction > DEFAULT_FRACTION else plan
+
+
+def _spell(value: object) -> str:
+    """A value as XLA's flags have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

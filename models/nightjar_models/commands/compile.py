@@ -15,7 +15,7 @@ from nightjar_models.config import flatten, override
 from nightjar_models.errors import InputError
 from nightjar_models.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import find_preset
-from nightjar_models.result import Run, dump, prepare_folder, render_result, write_result
+from nightjar_models.result import Run, dump, prepare_folder, render_result, write_file, write_result
 
 SHOWN_BUFFERS = 4
 
@@ -89,9 +89,9 @@ def compile_(
         "duration_s": time.monotonic() - begin,
         "environment": environment,
     }
-    (out / "program.hlo.pb.xz").write_bytes(lzma.compress(compilation.hlo))
+    write_file(out / "program.hlo.pb.xz", lzma.compress(compilation.hlo))
     costs = instructions.render_instructions(compilation.module, estimate, record.PROGRAM, str(cluster))
-    (out / "instructions.json.xz").write_bytes(instructions.pack_instructions(costs))
+    write_file(out / "instructions.json.xz", instructions.pack_instructions(costs))
     timeline = capture.render_timeline(estimate, record.PROGRAM, cluster)
     manifest = capture.render_manifest(sys.argv, environment, cluster, capture.find_sources(compilation.module))
     capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
