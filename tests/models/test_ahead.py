@@ -33,7 +33,12 @@ from nightjar_models.presets import PRESETS
 from tests.models.ahead_program import DEVICES, LAYERS, PROGRAMS, ROWS, WIDTH, compile_program, recorded
 
 CLUSTER = parse_cluster(f"h100x{DEVICES}")
-SHEET = {"a100": (312e12, 156e12, 19.5e12), "h100": (989.4e12, 494.7e12, 66.9e12), "b200": (2250e12, 1125e12, 75e12)}
+SHEET = {  # bf16, tf32, f32 and f64 of the matrix units
+    "a100": (312e12, 156e12, 19.5e12, 19.5e12),
+    "h100": (989.4e12, 494.7e12, 66.9e12, 66.9e12),
+    "h200": (989.4e12, 494.7e12, 66.9e12, 66.9e12),
+    "b200": (2250e12, 1125e12, 75e12, 37e12),
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,44 @@ def read_recorded(name: str) -> Module:
 @pytest.mark.parametrize("name", list_targets())
 def test_rates_from_units_and_clocks_are_those_of_the_data_sheet(name: str) -> None:
     rates = read_target(name).flops_per_s
-    assert [rates["bf16"], rates["tf32"], rates["f32"]] == pytest.approx(SHEET[name], rel=0.02)
+    assert [rates[element] for element in ("bf16", "tf32", "f32", "f64")] == pytest.approx(SHEET[name], rel=0.02)
+
+
+def test_the_h100_that_is_described_is_the_one_that_a_device_described_by_itself() -> None:
+    recorded = Path(__file__).parent / "data" / "h100_device.pbtxt"  # dumped by XLA on an H100: jax 0.11.2, CUDA 13.0
+    device, ours = (_read_text(text) for text in (recorded.read_text(encoding="utf-8"), read_target("h100").text))
+    info = "gpu_device_info."
+    software = {info + name for name in ("driver_version", "runtime_version", "compile_time_toolkit_version")}
+    software |= {info + name for name in ("dnn_version", "cub_version", "kernel_mode_driver_version")}
+    software |= {"runtime_version.major", *(f"dnn_version_info.{part}" for part in ("major", "minor", "patch"))}
+    of_the_card = {info + name for name in ("device_memory_size", "model_str", "pci_bus_id", "numa_node")}
+    of_the_host = {info + "device_interconnect_info.active_links"}  # a single GPU, without NVLink
+    unknown_to_jaxlib_0_10 = {
+        *(info + name for name in ("mem_clock_ghz", "reserved_shared_memory_per_block")),
+        *(info + name for name in ("max_blocks_per_multiprocessor", "collective_memory_granularity")),
+    }
+    differ = {name for name in device | ours if device.get(name) != ours.get(name)}
+    assert differ - {info + "cuda_compute_capability.minor"} <= (  # zero, which XLA leaves out
+        software | of_the_card | of_the_host | unknown_to_jaxlib_0_10
+    )
+    assert not unknown_to_jaxlib_0_10 & ours.keys()
+
+
+def _read_text(text: str) -> dict[str, object]:
+    """A text protobuf as values by path; entries of a map by their key."""
+    found: dict[str, object] = {}
+    path: list[str] = []
+    for name, brace, value in re.findall(r'(\w+)\s*(?::\s*|(\{))("[^"]*"|[^\s{}]*)|\}', text):
+        if brace:
+            path.append(name)
+        elif not name:
+            path.pop()
+        elif name == "key":
+            path[-1] += f"[{value}]"
+        else:
+            number = re.fullmatch(r"[0-9.]+", value)
+            found[".".join([*path, name])] = round(float(value), 6) if number else value
+    return found
 
 
 def test_the_cudnn_that_is_compiled_for_is_the_locked_one_and_stands_in_every_description() -> None:
@@ -66,7 +108,7 @@ def test_hosts_are_filled_and_a_part_of_one_is_refused_beyond_the_first() -> Non
     with pytest.raises(InputError, match="multiple") as refused:
         parse_cluster("h100x12")
     assert refused.value.hint == "take h100x16"
-    with pytest.raises(InputError, match="expected one of a100, b200, h100"):
+    with pytest.raises(InputError, match="expected one of a100, b200, h100, h200"):
         parse_cluster("h10x8")
 
 

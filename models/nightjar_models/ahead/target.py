@@ -3,6 +3,10 @@
 In: the name of a target such as `h100`, or of several devices such as `h100x16`. Out: a `Target`, and the text protobuf
 that XLA takes in place of a device.
 
+The text says what XLA finds on such a device by itself, as far as jaxlib 0.10 knows the fields: the memory's clock, the
+shared memory that a block reserves, the most blocks of a core and the granularity of collective memory came with 0.11,
+and an unknown field is refused.
+
 Source: openxla/xla, xla/stream_executor/device_description.proto (GpuTargetConfigProto)
 """
 
@@ -25,10 +29,10 @@ _MATRIX_KEYS = {
     "bf16": (16,),
     "f16": (10,),
     "s8": (2, 6),
-    "f8": (19, 20, 23, 24, 25, 28, 29, 33),
+    "f8": (19, 20, 23, 24, 25, 28, 29, 33, 35, 36),  # the last two have six bits
     "f4": (32,),
 }
-_SCALAR_KEYS = {4: 0.5, 8: 0.5, 10: 1.0, 11: 1.0, 12: 0.5, 16: 1.0}  # share of the FP32 units: S32 U32 F16 F32 F64 BF16
+_SCALAR_KEYS = {"s32": (4, 8), "f16": (10,), "f32": (11,), "f64": (12,), "bf16": (16,)}
 _LIMITS = {  # alike for compute capabilities 8.0 to 10.0 (CUDA C++ Programming Guide)
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
@@ -110,6 +114,7 @@ def read_target(name: str) -> Target:
     units = facts["matrix_units"]
     per_fma = 2 * facts["cores"] * units["per_core"] * units["clock_ghz"] * 1e9
     rates = {element: per_fma * count for element, count in units["fma_per_clock"].items()}
+    rates["f64"] *= units["f64_clock_ghz"] / units["clock_ghz"]
     rates["f32"] = 2 * facts["cores"] * facts["fpus_per_core"] * facts["clock_ghz"] * 1e9
     return Target(
         short=name,
@@ -159,18 +164,20 @@ def render_config(facts: Mapping[str, object], software: Mapping[str, str]) -> s
     f: Mapping[str, object] = facts
     units: Mapping[str, object] = facts["matrix_units"]  # type: ignore[assignment]
     rates: Mapping[str, int] = units["fma_per_clock"]  # type: ignore[assignment]
+    scalars: Mapping[str, tuple[int, int]] = facts["scalar_units"]  # type: ignore[assignment]
     capability = str(f["compute_capability"])
     major, minor = capability.rstrip("a").split(".")
     extension = "ACCELERATED_FEATURES" if capability.endswith("a") else "NONE"
     limits = " ".join(f"{name}: {value}" for name, value in _LIMITS.items())
     matrix = " ".join(
-        _render_rate(key, units["clock_ghz"], units["per_core"], count)
+        _render_rate(key, units["f64_clock_ghz" if element == "f64" else "clock_ghz"], units["per_core"], count)
         for element, count in rates.items()
         for key in _MATRIX_KEYS[element]
     )
     scalar = " ".join(
-        _render_rate(key, f["clock_ghz"], int(int(str(f["fpus_per_core"])) * share), 1)
-        for key, share in _SCALAR_KEYS.items()
+        _render_rate(key, f["clock_ghz"], per_core, operations)
+        for element, (per_core, operations) in scalars.items()
+        for key in _SCALAR_KEYS[element]
     )
     cudnn = software["cudnn"].split(".")
     clocks = [round(float(str(f[key])) * 1e6) for key in ("clock_ghz", "memory_clock_ghz")]

@@ -22,7 +22,7 @@ SHOWN_BUFFERS = 4
 
 def compile_(
     preset: Annotated[str, typer.Argument(help="What to compile; `nightjar-models presets` lists them.")],
-    target: Annotated[str, typer.Option(help="GPU and how many, such as h100x8: a100, h100 or b200.")] = "h100x8",
+    target: Annotated[str, typer.Option(help="GPU and how many, such as h100x8: a100, h100, h200 or b200.")] = "h100x8",
     mesh: Annotated[
         str | None, typer.Option(help="Such as fsdp=8 or dp2.fsdp2.tp2; all devices over data by default.")
     ] = None,

@@ -24,7 +24,7 @@ _TITLES = ("fits", "step ms", "compute", "HBM", "NVLink", "network", "exposed", 
 
 def fit(
     preset: Annotated[str, typer.Argument(help="What to train; `nightjar-models presets` lists them.")],
-    target: Annotated[str, typer.Option(help="GPU: a100, h100 or b200.")] = "h100",
+    target: Annotated[str, typer.Option(help="GPU: a100, h100, h200 or b200.")] = "h100",
     devices: Annotated[str, typer.Option(help="How many: 8, or 8,64, or 8..1024, which doubles.")] = "8",
     meshes: Annotated[
         list[str] | None, typer.Option("--mesh", help="Try this mesh only; may be repeated. Replaces --devices.")
