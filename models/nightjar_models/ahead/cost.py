@@ -3,7 +3,8 @@
 In: a `Module`. Out: a `Cost` for each instruction that runs. Flops count a multiply and an add for each step of a
 matrix product, convolution or attention, and one for each element of other arithmetic on floating point numbers,
 fusions included. Bytes are those of operands and result; where only a part of an operand is read (slice, gather) or
-written (dynamic-update-slice, scatter), that part. A custom call whose arithmetic is not known counts its bytes alone.
+written (dynamic-update-slice, scatter; within a fusion too), that part. A custom call whose arithmetic is not known
+counts its bytes alone.
 
 Source: openxla/xla, xla/service/hlo_cost_analysis.cc, whose conventions these are; Dao et al. 2022 (FlashAttention) for
 attention, whose backward pass does five products where the forward pass does two.
@@ -29,10 +30,12 @@ ARITHMETIC = frozenset(
     )
 )
 PARTIAL = frozenset(("slice", "dynamic-slice", "gather"))
+UPDATES = frozenset(("dynamic-update-slice", "scatter"))
 _ELEMENTS = {1: "s8", 2: "s8", 6: "s8", 10: "f16", 11: "tf32", 12: "f64", 16: "bf16", 32: "f4"} | dict.fromkeys(
     (19, 20, 23, 24, 25, 28, 29, 33), "f8"
 )
 _BYTES = frozenset((2, 6))  # S8 U8
+_HALVES = frozenset((10, 16))  # F16 BF16
 _FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33))
 
 
@@ -45,12 +48,14 @@ class Cost:
         product_flops: those of matrix products, convolutions and attention, which the matrix units do.
         element: of the operands of those products: bf16, f8, tf32 (float32 at JAX's default precision), ...
         bytes: read from and written to the device's memory.
+        added_rows: rows that a scatter adds to 16-bit floats, one after the other where they meet.
     """
 
     flops: float
     product_flops: float
     element: str | None
     bytes: int
+    added_rows: int = 0
 
 
 def count_cost(module: Module, instruction: Any) -> Cost:
@@ -62,7 +67,25 @@ def count_cost(module: Module, instruction: Any) -> Cost:
         return Cost(flops=0.0, product_flops=0.0, element=None, bytes=moved)
     products, other, element = _work(module, instruction)
     moved = _fusion_bytes(module, instruction) if instruction.opcode == "fusion" else _bytes(module, instruction)
-    return Cost(flops=products + other, product_flops=products, element=element, bytes=moved)
+    rows = sum(_added_rows(module, inner) for inner in _inner(module, instruction))
+    return Cost(flops=products + other, product_flops=products, element=element, bytes=moved, added_rows=rows)
+
+
+def _inner(module: Module, one: Any) -> list[Any]:
+    """What a fusion computes, or the instruction alone."""
+    if one.opcode != "fusion":
+        return [one]
+    return [inner for number in one.called_computation_ids for inner in module.computations[number].instructions]
+
+
+def _added_rows(module: Module, one: Any) -> int:
+    if one.opcode != "scatter" or not one.called_computation_ids:
+        return 0
+    combined = module.instructions[module.computations[one.called_computation_ids[0]].root_id]
+    if combined.opcode == "parameter" or _first(one.shape).element_type not in _HALVES:
+        return 0  # replaced and not added, or added by one instruction of the memory
+    operands = module.operands(one)
+    return math.prod(operands[len(operands) // 2].shape.dimensions[:-1])  # the indices, of which each is a row
 
 
 def _work(module: Module, one: Any) -> tuple[float, float, str | None]:
@@ -176,7 +199,7 @@ def _read(parameter: Any, users: dict[int, list[Any]]) -> int:
                 waiting.append(user)
             elif user is not None and user.opcode in PARTIAL and user.operand_ids[0] == one.id:
                 total += size_bytes(user.shape)
-            elif user is not None and user.opcode == "dynamic-update-slice" and user.operand_ids[0] == one.id:
+            elif user is not None and user.opcode in UPDATES and user.operand_ids[0] == one.id:
                 continue
             else:
                 return size_bytes(parameter.shape)
@@ -186,4 +209,6 @@ def _read(parameter: Any, users: dict[int, list[Any]]) -> int:
 def _written(module: Module, root: Any) -> int:
     while root.opcode == "bitcast":
         root = module.operands(root)[0]
+    if root.opcode == "scatter":
+        return 2 * size_bytes(module.operands(root)[-1].shape)  # what is there is read as well
     return size_bytes(module.operands(root)[1].shape if root.opcode == "dynamic-update-slice" else root.shape)

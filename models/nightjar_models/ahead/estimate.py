@@ -1,15 +1,15 @@
 """How long should a step take? A roofline of every instruction, put together as the compiler scheduled them.
 
 In: a `Module` and a `Cluster`. Out: an `Estimate`: time of each instruction, of a step, and of communication that no
-computation hides. It is a model, not a measurement: every kernel reaches the peak that bounds it (matrix units, FP32
-units or memory), so that a real step takes longer; what it is good for is comparing two programs, and ranking meshes.
+computation hides. It is a model, not a measurement: every kernel of a kind reaches the same share (`reach.py`) of the
+peak that bounds it (matrix units or memory); what it is good for is comparing two programs, and ranking meshes.
 
-- A kernel takes max(product flops / rate of the matrix units, other flops / rate of the FP32 units, bytes / bandwidth),
-  and at least `KERNEL_FLOOR_S`.
+- A kernel takes max(product flops / rate of the matrix units, other flops / rate of the FP32 units, bytes / bandwidth,
+  rows that a scatter adds to 16-bit floats x `reach.ADDED_ROW_S`), and at least `KERNEL_FLOOR_S`.
 - A collective of n devices and S bytes takes, as a ring, 2 (n - 1) / n S / B for an all-reduce, (n - 1) / n S / B for
   all-gather, reduce-scatter and all-to-all, S / B for a permutation, and `HOP_S` for each step of the ring. B is
   NVLink's where the group is within a host; else what the g members of the group in one host can send over the
-  network, g times one device's share, if that is less.
+  network, g times one device's share, if that is less. Links are taken at their peak: none was measured.
 - One stream computes and one communicates: a `-start` waits for the stream of communication alone, its `-done` makes
   the stream of computation wait. A loop takes its trips times its body.
 
@@ -22,13 +22,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nightjar_models.ahead import reach
 from nightjar_models.ahead.cost import Cost, count_cost
 from nightjar_models.ahead.groups import collective_kind, message_bytes, read_group
 from nightjar_models.ahead.kernels import kernel_kind
 from nightjar_models.ahead.module import DISPATCHING, FREE, Module, read_config, read_trip_count
 from nightjar_models.ahead.target import Cluster, Target
 
-KERNEL_FLOOR_S = 2e-6  # assumed: what the shortest kernels of CUDA traces take; not measured here
+KERNEL_FLOOR_S = 2e-6  # seven tiny presets on the H100 of `reach.py`: their fusions take 1.3 to 2.1 us, products more
 HOP_S = {"nvlink": 1e-6, "network": 5e-6}  # assumed: latency of one step of a ring; not measured here
 
 Bound = Literal["compute", "memory", "latency", "nvlink", "network"]
@@ -123,9 +124,9 @@ def time_instruction(module: Module, one: Any, cluster: Cluster) -> Timed:
         amount = message_bytes(module, one, len(group))
         bound, seconds = time_collective(kind, amount, group, target)
         return Timed(instruction=one, kind=kind, cost=cost, seconds=seconds, bound=bound)
-    rate = target.flops_per_s.get(cost.element or "", target.flops_per_s["f32"])
+    rate = reach.product_share(kind) * target.flops_per_s.get(cost.element or "", target.flops_per_s["f32"])
     arithmetic = max(cost.product_flops / rate, (cost.flops - cost.product_flops) / target.flops_per_s["f32"])
-    moved = cost.bytes / target.memory_bytes_per_s
+    moved = max(cost.bytes / (reach.MEMORY * target.memory_bytes_per_s), cost.added_rows * reach.ADDED_ROW_S)
     seconds = max(arithmetic, moved, KERNEL_FLOOR_S)
     bound = "latency" if seconds == KERNEL_FLOOR_S else "compute" if arithmetic >= moved else "memory"
     return Timed(instruction=one, kind=kind, cost=cost, seconds=seconds, bound=bound)

@@ -124,7 +124,7 @@ def summarize(document: dict[str, Any], path: Path) -> str:
             rows.append(f"  {_mib(one['bytes']):10.1f} MiB {one['kind']:9} {one['instruction']}  {place}")
     times = ahead["estimate"]
     rows.append(
-        f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline, not measured): "
+        f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline by measured shares, not measured): "
         f"compute {times['compute_s'] * 1e3:.3f}, memory {times['memory_s'] * 1e3:.3f}, "
         f"launches {times['latency_s'] * 1e3:.3f}, communication {times['communication_s'] * 1e3:.3f} "
         f"of which {times['exposed_s'] * 1e3:.3f} exposed"

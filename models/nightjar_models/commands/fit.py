@@ -50,7 +50,7 @@ def fit(
     Ends with 1 where nothing fits, with 4 where nothing that was tried fits but not all could be.
 
     Every line was compiled for its mesh: memory is what the compiler reserves; times are rooflines of the compiled
-    program, not measured, for comparing lines: of the step, of kernels bound by arithmetic and by the device's memory
+    program by what kernels reached on an H100: of the step, of kernels bound by arithmetic and by the device's memory
     (HBM), of collectives within a host and between hosts, and of those what nothing hides. A compilation takes 5 to
     20 s of CPU: a mesh whose state alone is too large is left out, and what must need more than a line that does not
     fit. Experts are split where there are any, equal layers into a pipeline; `parts` are microbatches of both kinds.
@@ -183,7 +183,7 @@ def render_heading(document: dict[str, Any]) -> str:
     return (
         f"{document['preset']}: {document['parameters']:,} parameters. {document['target']}: a step may take "
         f"{room:.1f} of {device:.1f} GiB (JAX takes at most {document['memory_fraction']:.0%}, a step 95 % of that: "
-        "assumed). Step times are rooflines, not measured; rate is examples per second of all devices."
+        "assumed). Step times are estimates, not measured; rate is examples per second of all devices."
     )
 
 

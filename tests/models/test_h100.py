@@ -1,0 +1,65 @@
+"""What an H100 measured, beside what is said of the same programs without it.
+
+`data/h100` holds four train steps as XLA compiled them on the device, kernels chosen by timing, with the step times and
+the peak of the allocator in thirty steps of training (`measured.json` names hardware and versions): `gpt3_126m` and
+`llama_125m` as they are, `llama2_7b` with 8 layers, `gpt3_5b` with 6 and a batch of 16.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import statistics
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_models.ahead.cost import count_cost
+from nightjar_models.ahead.estimate import estimate_step
+from nightjar_models.ahead.memory import reserved_bytes
+from nightjar_models.ahead.module import Module, read_module
+from nightjar_models.ahead.target import parse_cluster
+from nightjar_models.hlo import parse_hlo
+
+DATA = Path(__file__).parent / "data" / "h100"
+MEASURED: dict[str, Any] = json.loads((DATA / "measured.json").read_text(encoding="utf-8"))["programs"]
+
+
+@cache
+def read_program(name: str) -> Module:
+    return read_module(parse_hlo(lzma.decompress((DATA / f"{name}.hlo.pb.xz").read_bytes()), name))
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_an_estimated_step_takes_what_the_device_took(name: str) -> None:
+    measured = statistics.median(MEASURED[name]["step_time_s"])
+    assert estimate_step(read_program(name), parse_cluster("h100")).step_s == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_a_step_reserves_is_what_the_allocator_gave(name: str) -> None:
+    given = MEASURED[name]["peak_memory_bytes"]
+    assert 0 <= given - reserved_bytes(read_program(name)) < 4096  # the allocator rounds each value up to 256 bytes
+
+
+def test_a_scatter_within_a_fusion_moves_its_rows_alone() -> None:
+    module = read_program("gpt3_126m")
+    costs = {one.name: count_cost(module, one) for one, _ in module.executed() if "scatter" in one.name}
+    ones = costs["input_scatter_fusion.1"]  # of the loss: one logit of each of 32 x 2,048 positions, of 13 GB
+    assert ones.bytes < 32 * 2049 * 4 + 3 * 65536 * 4
+    assert ones.added_rows == 0  # to float32, by one instruction of the memory: 6.6 us on the device
+    rows = costs["input_scatter_fusion"]  # the embedding's gradient, in bfloat16: 54.6 ms on the device
+    assert rows.added_rows == 65536
+    assert rows.bytes == pytest.approx(3 * 65536 * 768 * 2, rel=0.01)  # read, and added to what is there
+
+
+def test_only_additions_to_halves_wait_for_each_other() -> None:
+    module = read_module(parse_hlo(lzma.decompress((DATA / "gpt3_126m.hlo.pb.xz").read_bytes()), "gpt3_126m"))
+    fusion = next(one for one, _ in module.executed() if one.name == "input_scatter_fusion")
+    body = module.computations[fusion.called_computation_ids[0]].instructions
+    scatter = next(one for one in body if one.opcode == "scatter")
+    combined = module.computations[scatter.called_computation_ids[0]]
+    combined.root_id = next(one.id for one in combined.instructions if one.opcode == "parameter")
+    assert count_cost(module, fusion).added_rows == 0  # the last one stays: nothing is read
