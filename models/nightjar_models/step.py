@@ -93,7 +93,8 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     """
     check_axes(config, mesh)
     check_switches(config, mesh)
-    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
+    counted = Keys(0)
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(counted)))
     paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
     names = tuple(".".join(map(str, path)) for path in paths)
     shardings = [
@@ -115,7 +116,7 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
         return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, filled, strict=True))))
 
     def initialize(seed: int | Array) -> State:
-        _, state = nnx.split(task.build(Keys(jax.random.key(seed))))
+        _, state = nnx.split(task.build(Keys(jax.random.key(seed), counted.shapes)))
         parameters = [variable.get_value() for _, variable in nnx.to_flat_state(state)]
         return State(parameters, optimizer.init(parameters))
 

@@ -8,18 +8,19 @@ Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", U
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from nightjar_models.data.pipeline import Data, Example, Index, digest
+from nightjar_models.data.pipeline import BRIGHTEST, Data, Example, Index, digest
 
 HELD_OUT = 384
 BACKGROUND = -1.0
 SIDE = 8
-_BRIGHTEST = 16.0
 
 
 class Images:
@@ -33,20 +34,25 @@ class Images:
     """
 
     def __init__(self, images: NDArray[np.float32], labels: NDArray[np.int32], side: int, channels: int) -> None:
-        self._images, self._labels, self._channels = images, labels, channels
+        self._labels, self._shape = labels, (side, side, channels) if channels > 1 else (side, side)
+        self._is_small = side == SIDE and channels == 1
+        self._images = images if self._is_small else ((images + 1) * (BRIGHTEST / 2)).astype(np.uint8)
         self._rows = np.arange(side) * SIDE // side
+        self._columns = np.repeat(self._rows, channels)
 
     def __len__(self) -> int:
         """How many there are."""
         return len(self._images)
 
     def __getitem__(self, index: Index) -> Example:
-        """One image or several: `image` float32 [..., side, side] or [..., side, side, channels], and `label` int32."""
+        """One image or several: `image` [..., side, side] or [..., side, side, channels], and `label` int32.
+
+        As scanned they are float32 in [-1, 1]; larger or in colour they are uint8 up to `BRIGHTEST`.
+        """
         image = self._images[index]
-        if len(self._rows) != SIDE:
-            image = image[..., self._rows[:, None], self._rows]
-        if self._channels > 1:
-            image = np.repeat(image[..., None], self._channels, axis=-1)
+        if not self._is_small:
+            image = image.take(self._columns, axis=-1).take(self._rows, axis=-2)
+            image = image.reshape(*np.shape(index), *self._shape)
         return {"image": image, "label": self._labels[index]}
 
 
@@ -66,15 +72,18 @@ def read_digits(side: int = SIDE, channels: int = 1) -> Data:
 def load() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """All images in [-1, 1] and their labels, as they were scanned."""
     found: Any = load_digits()
-    return (found.images / (_BRIGHTEST / 2) - 1).astype(np.float32), found.target.astype(np.int32)
+    return (found.images / (BRIGHTEST / 2) - 1).astype(np.float32), found.target.astype(np.int32)
 
 
 def shift(batch: Example, rng: np.random.Generator) -> Example:
     """Moves each image by up to one pixel each way; without it the model learns the 1,413 training images by heart."""
     images = batch["image"]
-    count, rows, columns = images.shape[:3]
-    down, right = rng.integers(0, 3, size=(2, count, 1, 1))
-    padded = np.full((count, rows + 2, columns + 2, *images.shape[3:]), BACKGROUND, images.dtype)
+    count, rows, columns, *channels = images.shape
+    down, right = rng.integers(0, 3, size=(2, count, 1, 1))[..., 0]
+    background = 0 if images.dtype == np.uint8 else BACKGROUND
+    padded = np.full((count, rows + 2, columns + 2, *channels), background, images.dtype)
     padded[:, 1:-1, 1:-1] = images
-    which = np.arange(count)[:, None, None]
-    return {**batch, "image": padded[which, down + np.arange(rows)[:, None], right + np.arange(columns)]}
+    pixel = math.prod(channels)
+    starts = sliding_window_view(padded.reshape(count, rows + 2, -1), columns * pixel, axis=-1)[:, :, ::pixel]
+    moved = starts[np.arange(count)[:, None], down + np.arange(rows), right]  # row by row, each in one piece
+    return {**batch, "image": moved.reshape(images.shape)}

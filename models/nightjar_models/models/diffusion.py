@@ -22,7 +22,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import attend, layer_norm
+from nightjar_models.models.layers import attend, brightness, layer_norm
 from nightjar_models.models.stack import checkpointed, run_layers, stack_layers
 from nightjar_models.models.transformer import Block
 from nightjar_models.sharding import Keys, parameter
@@ -192,7 +192,8 @@ def measure(model: UNet, batch: Mapping[str, Array]) -> dict[str, Float[Array, "
 
     Noise, time and which texts are withheld come from the `key` of each example.
     """
-    picture, config = batch["image"].reshape(len(batch["image"]), *_shape(model.config)), model.config
+    config, picture = model.config, brightness(batch["image"])
+    picture = picture.reshape(len(picture), *_shape(config))
 
     def draw(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         first, second, third = jax.random.split(key, 3)

@@ -18,12 +18,22 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from nightjar_models.data.pipeline import BRIGHTEST
 from nightjar_models.kernels import rms_norm as ffi_rms_norm
 from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call, fall_back
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.sharding import active_mesh
 
 MASKED = -1e30  # finite, so that a row in which nothing may be seen has no NaN
+
+
+def brightness(images: Float[Array, "*B"] | Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """Pixels in [-1, 1] of images in bytes; those that are such numbers already stay as they are.
+
+    >>> brightness(jnp.array([0, 8, 16], jnp.uint8)).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    return images.astype(jnp.float32) / (BRIGHTEST / 2) - 1 if images.dtype == jnp.uint8 else images
 
 
 def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:

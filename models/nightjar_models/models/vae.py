@@ -19,6 +19,7 @@ from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nightjar_models.config import Compute
+from nightjar_models.models.layers import brightness
 from nightjar_models.models.stack import checkpointed
 from nightjar_models.sharding import Keys, keep_rows_whole, parameter
 from nightjar_models.sizes import VAEConfig
@@ -78,7 +79,7 @@ def measure(model: VAE, batch: Mapping[str, Array]) -> dict[str, Float[Array, ""
     def draw(key: PRNGKeyArray) -> Array:
         return jax.random.normal(key, (model.latent,))
 
-    ink = (batch["image"] > 0).astype(jnp.float32)
+    ink = (brightness(batch["image"]) > 0).astype(jnp.float32)
     mean, log_variance = model.encode(ink)
     noise = jax.vmap(draw)(jax.random.wrap_key_data(batch["key"]))
     logits = model.decode(mean + jnp.exp(0.5 * log_variance) * noise)

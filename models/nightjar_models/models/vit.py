@@ -17,7 +17,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import cross_entropy, layer_norm
+from nightjar_models.models.layers import brightness, cross_entropy, layer_norm
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.models.transformer import Block
 from nightjar_models.sharding import Keys, parameter
@@ -60,6 +60,6 @@ def patches(images: Float[Array, "B S S *A"], side: int) -> Float[Array, "B N P*
 
 def measure(model: ViT, batch: Mapping[str, Array]) -> dict[str, Float[Array, ""]]:
     """The mean cross entropy in nats per image as `loss`, and the share of right answers as `accuracy`."""
-    logits = model(batch["image"])
+    logits = model(brightness(batch["image"]))
     loss = cross_entropy(logits, batch["label"]).mean()
     return {"loss": loss, "accuracy": (logits.argmax(axis=-1) == batch["label"]).mean()}
