@@ -36,8 +36,6 @@ from nightjar_models.tasks import Task, find_task
 
 WARMUP_STEPS = 5  # XLA:CPU is steady from the second step; a GPU's clocks and allocator need a few
 
-Progress = Callable[[int, float], None]
-
 
 def train(
     config: TrainConfig,
@@ -48,7 +46,8 @@ def train(
     checkpoint_every: int = 0,
     reordered: bool = False,
     debug_nans: bool = False,
-    progress: Progress = lambda step, loss: None,
+    progress: Callable[[int, float], None] = lambda step, loss: None,
+    phase: Callable[[str], None] = lambda name: None,
 ) -> Run:
     """Trains until `config.steps`, or until the loss stops being finite.
 
@@ -62,6 +61,7 @@ def train(
         debug_nans: look at the parameters after each step, and where one is not finite, say which operation of which
             layer made the first such number (`first_not_finite` in the run's config).
         progress: called after each step with the number of steps done and the loss.
+        phase: called with what begins before the first step and after the last.
 
     Raises:
         InputError: mesh, batch and sizes do not fit together, or the folder holds a checkpoint of another run.
@@ -70,6 +70,7 @@ def train(
     """
     task = find_task(config)
     program = make_program(config, task, make_mesh(mesh))
+    phase("reading the data")
     data = task.read()
     batches, held_out = train_batches(data, config.batch_size, seed), held_out_batches(data, config.batch_size)
     identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
@@ -81,11 +82,13 @@ def train(
     ):
         restored = checkpoints.restore(program.state)
         if restored is None:
+            phase("initialising the parameters")
             state, history = program.initialize(seed), History()
         else:
             state, history = restored.state, restored.history
             batches.set_state(restored.position)
         found: str | None = None
+        phase("compiling the train step")
         with note_choices() as notes:
             step, timing = compile_step(program, put_batch(held_out[0], program.batch))
         waits: list[float] = []  # seconds of each step of this process that devices may have waited for a batch
@@ -132,6 +135,8 @@ def train(
             f"SIGTERM came: ended after step {len(history.losses)} of {config.steps}.",
             "the same command goes on from there" if checkpoint_every else "with --checkpoint-every it could go on",
         )
+    if not diverged:
+        phase(f"evaluating {len(held_out)} held-out batches")
     scores = {} if diverged else evaluate(program, state, held_out)
     return Run(
         status="diverged" if diverged else "completed",

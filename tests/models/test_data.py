@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightjar_models.data.digits import BACKGROUND, read_digits, shift
-from nightjar_models.data.pipeline import Data, held_out_batches, reorder, train_batches
+from nightjar_models.data.pipeline import BRIGHTEST, Data, held_out_batches, reorder, train_batches
 from nightjar_models.data.text import Windows, bigram_loss, read_text, unigram_loss
 from nightjar_models.errors import InputError
+from nightjar_models.models.layers import brightness
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,31 @@ def test_each_image_of_a_batch_is_moved_by_itself_colours_together() -> None:
     places = [tuple(np.argwhere(image[..., 0] > BACKGROUND)[0].tolist()) for image in moved]
     assert set(places) == {(row, column) for row in (3, 4, 5) for column in (3, 4, 5)}
     assert all((image[place] == dots[0, 4, 4]).all() for image, place in zip(moved, places, strict=True))
+
+
+@pytest.mark.parametrize(("side", "channels"), [(8, 3), (16, 1), (64, 3)])
+def test_larger_images_are_bytes_of_the_same_brightness(digits: Data, side: int, channels: int) -> None:
+    index = np.array([5, 1412, 5])
+    small, large = digits.train[index]["image"], read_digits(side, channels).train[index]["image"]
+    assert large.dtype == np.uint8  # a quarter of what float32 takes on its way to the devices
+    expected = small.repeat(side // 8, axis=1).repeat(side // 8, axis=2)
+    expected = expected if channels == 1 else expected[..., None].repeat(channels, axis=-1)
+    np.testing.assert_array_equal(np.asarray(brightness(jnp.asarray(large))), expected)
+    assert small.dtype == np.float32
+    assert brightness(jnp.asarray(small)).tolist() == small.tolist()
+
+
+@pytest.mark.parametrize("shape", [(6, 8, 8), (6, 5, 7, 3)])
+def test_bytes_are_shifted_as_numbers_are(shape: tuple[int, ...]) -> None:
+    images = np.random.default_rng(1).integers(0, BRIGHTEST + 1, shape).astype(np.uint8)
+    drawn = np.random.default_rng(2).integers(0, 3, size=(2, len(images)))
+    margin = np.pad(images, ((0, 0), (1, 1), (1, 1), *((0, 0),) * (len(shape) - 3)))
+    expected = [one[d : d + shape[1], r : r + shape[2]] for one, d, r in zip(margin, *drawn, strict=True)]
+    moved = shift({"image": images}, np.random.default_rng(2))["image"]
+    np.testing.assert_array_equal(moved, np.stack(expected))
+    numbers = np.asarray(brightness(jnp.asarray(images)))
+    as_numbers = shift({"image": numbers}, np.random.default_rng(2))["image"]
+    np.testing.assert_array_equal(as_numbers, np.asarray(brightness(jnp.asarray(moved))))
 
 
 def read_cached(cache: list[Data] = []) -> Data:  # noqa: B006

@@ -10,7 +10,7 @@ from flax import nnx
 
 from nightjar_models.config import Compute
 from nightjar_models.models import gpt, layers, llama, transformer, vit
-from nightjar_models.sharding import Keys
+from nightjar_models.sharding import DRAWN_TOGETHER, Keys
 from nightjar_models.sizes import GPTConfig, LlamaConfig, ViTConfig
 
 GPT_SIZES = GPTConfig(length=16, width=32, layers=2, heads=4, feed_forward=64)
@@ -111,3 +111,23 @@ def test_keys_are_those_of_flax() -> None:
     ours, theirs = Keys(3), nnx.Rngs(3)
     for _ in range(3):
         assert jnp.array_equal(jax.random.key_data(ours.params()), jax.random.key_data(theirs.params()))
+
+
+def test_large_arrays_of_one_shape_are_drawn_together_and_stay_what_they_were() -> None:
+    large, small = (512, DRAWN_TOGETHER // 512), (4, 4)
+
+    def build(keys: Keys) -> list[jax.Array]:
+        return [keys.normal(large), keys.normal(small), keys.normal(large), jax.random.key_data(keys.params())]
+
+    def initialize(shapes: list[tuple[int, ...] | None]) -> list[jax.Array]:
+        return build(Keys(jax.random.key(7), shapes))
+
+    counted = Keys(0)
+    jax.eval_shape(lambda: build(counted))
+    assert counted.shapes == [large, small, large, None]
+    apart, together = (jax.jit(lambda shapes=shapes: initialize(shapes)) for shapes in ([], counted.shapes))
+    for one, other in zip(apart(), together(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(apart()[1], together()[1])
+    draws = [initial.lower().as_text().count("call @_normal") for initial in (apart, together)]
+    assert draws == [3, 2]  # what the compiler has to do

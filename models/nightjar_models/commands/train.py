@@ -109,7 +109,8 @@ def train(
             checkpoint_every=checkpoint_every,
             reordered=reordered,
             debug_nans=debug_nans,
-            progress=progress,
+            progress=progress.step,
+            phase=progress.phase,
         )
     environment = read_environment()
     about = {
