@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,5 +131,5 @@ def test_large_arrays_of_one_shape_are_drawn_together_and_stay_what_they_were() 
     for one, other in zip(apart(), together(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(apart()[1], together()[1])
-    draws = [initial.lower().as_text().count("call @_normal") for initial in (apart, together)]
+    draws = [len(re.findall(r"call @_normal(_\d+)?\(", initial.lower().as_text())) for initial in (apart, together)]
     assert draws == [3, 2]  # what the compiler has to do
