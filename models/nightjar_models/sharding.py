@@ -153,7 +153,7 @@ class Keys:
         seed: of the first key.
         shapes: of all that will be drawn, as `shapes` tells once the same model was built. Large arrays of one shape
             are then drawn together: each by itself, the compiler takes 32 s of CPU for those of gpt3_126m on a GPU,
-            and together 7 s. Which numbers they are stays the same, up to rounding.
+            and together 5 s. Which numbers they are stays the same, up to rounding.
     """
 
     def __init__(self, seed: int | Array, shapes: Sequence[tuple[int, ...] | None] = ()) -> None:
@@ -164,6 +164,7 @@ class Keys:
             if shape is not None and math.prod(shape) >= DRAWN_TOGETHER:
                 places = [place for place, other in enumerate(shapes) if other == shape]
                 drawn = jax.vmap(functools.partial(self._draw, shape))(jnp.array(places))
+                drawn = jax.lax.optimization_barrier(drawn)  # else it is drawn anew in each place where it is used
                 self._drawn |= {place: drawn[number] for number, place in enumerate(places)}
 
     def params(self) -> Array:
