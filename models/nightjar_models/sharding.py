@@ -164,7 +164,8 @@ class Keys:
             if shape is not None and math.prod(shape) >= DRAWN_TOGETHER:
                 places = [place for place, other in enumerate(shapes) if other == shape]
                 drawn = jax.vmap(functools.partial(self._draw, shape))(jnp.array(places))
-                drawn = jax.lax.optimization_barrier(drawn)  # else it is drawn anew in each place where it is used
+                # else each place where one is used would draw it anew
+                drawn = jax.lax.optimization_barrier(drawn)  # type: ignore[no-untyped-call]
                 self._drawn |= {place: drawn[number] for number, place in enumerate(places)}
 
     def params(self) -> Array:

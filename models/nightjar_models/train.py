@@ -95,14 +95,20 @@ def train(
 
         ready: list[tuple[Mapping[str, Any], dict[str, jax.Array]]] = []  # the next batch, and where it lies
 
-        def fetch(index: int) -> None:
+        def fetch(index: int, between: Callable[[], None] = lambda: None) -> None:
             batch = reorder(next(batches), seed, index) if reordered else next(batches)
+            between()
             ready.append((batch, put_batch(batch, program.batch)))
 
         def fetch_next(loss: Any) -> None:
             begin = time.perf_counter()
+
+            def restart() -> None:  # so far no device waited
+                nonlocal begin
+                begin = begin if loss.is_ready() else time.perf_counter()
+
             if index + 1 < config.steps:
-                fetch(index + 1)
+                fetch(index + 1, restart)
             waits.append(time.perf_counter() - begin if loss.is_ready() else 0.0)
 
         done = len(history.losses)
