@@ -11,7 +11,11 @@ Pure: in a program and the instructions that ran, out their `Attribution`s. The 
    through tuples and bitcasts and across the border of a computation: a parameter leads to the operands of what calls
    its computation, a root to its users. A collective that XLA combined out of many is shared by its operands, by their
    bytes. This is an inference, and is counted apart.
-5. `none`: there is no such instruction. Nothing is ever guessed from names.
+5. `numbered`, `placed`: in place of `own`, `called`, `layout` and `carried` where the trace itself does not name the
+   instruction with its kernels (nodes of CUDA graphs), and the reader found it: by the number of the node in its graph,
+   which then agrees with the names and the order of all kernels of the graph; or by the place of the kernel among
+   others alone, which is an inference.
+6. `none`: there is no such instruction. Nothing is ever guessed from names.
 
 What is fused has two answers, and both are kept: `root_weight` gives the whole time to the fusion's own frame, or
 where it has none to that of the instruction nearest to its root, which is what the kernel hands out; `weight` splits
@@ -24,7 +28,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nightjar_profiling.collective_kinds import KINDS
@@ -33,9 +37,9 @@ from nightjar_profiling.fusion_cost import split_costs
 from nightjar_profiling.made_for import find_made_for
 from nightjar_profiling.readers.hlo import Program
 
-How = Literal["own", "called", "layout", "carried", "operand", "user", "none"]
-DIRECT: tuple[How, ...] = ("own", "called", "layout", "carried")
-INFERRED: tuple[How, ...] = ("operand", "user")
+How = Literal["own", "called", "layout", "carried", "numbered", "operand", "user", "placed", "none"]
+DIRECT: tuple[How, ...] = ("own", "called", "layout", "carried", "numbered")
+INFERRED: tuple[How, ...] = ("operand", "user", "placed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +59,27 @@ class Attribution:
     how: How
 
 
-def attribute(program: Program, names: Iterable[str]) -> list[Attribution]:
+def attribute(
+    program: Program, names: Iterable[str], placed: Mapping[str, Literal["numbered", "placed"]] | None = None
+) -> list[Attribution]:
     """Attributes the instructions of a program that ran.
 
     Args:
         program: with all its instructions.
         names: of the instructions that ran; one that the program lacks is attributed to nothing.
+        placed: how an instruction was found that the trace does not name with its kernels.
 
     Returns:
         For each name, in the order given, one attribution or more.
     """
     names = list(names)
     frames, costs = _Frames(program), split_costs(program, names)
-    return [one for name in names for one in _attribute_one(program, frames, costs, name)]
+    found = [one for name in names for one in _attribute_one(program, frames, costs, name)]
+    placed = placed or {}
+    return [
+        replace(one, how=placed[one.instruction]) if one.instruction in placed and one.how in DIRECT else one
+        for one in found
+    ]
 
 
 def _attribute_one(

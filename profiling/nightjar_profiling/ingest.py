@@ -59,7 +59,7 @@ def make_tables(raw: Raw) -> Tables:
         one
         for (number,), names in ran.group_by("program_id", maintain_order=True)
         if number in raw.programs
-        for one in attribute(raw.programs[number], names["instruction"])
+        for one in attribute(raw.programs[number], names["instruction"], raw.placed.get(number))
     ]
     rows_of_attribution = ({s: getattr(one, s) for s in one.__slots__} for one in attributions)
     return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})

@@ -30,10 +30,16 @@ class Hlo:
     kind: str = ""
     op_name: str = ""
     memory: int = 0  # a part of its layout
+    target: str = ""  # of a custom call
 
 
-def hlo_proto(computations: Mapping[str, Iterable[Hlo]], name: str = "jit_step") -> hlo_pb2.HloProto:
-    """A module of computations; the last instruction of each is its root, the last computation the entry."""
+def hlo_proto(
+    computations: Mapping[str, Iterable[Hlo]], name: str = "jit_step", *, scheduled: bool = False
+) -> hlo_pb2.HloProto:
+    """A module of computations; the last instruction of each is its root, the last computation the entry.
+
+    With a schedule, the instructions run in the order in which they are given.
+    """
     listed = {title: tuple(found) for title, found in computations.items()}
     numbers = {one.name: n for n, one in enumerate((one for found in listed.values() for one in found), start=100)}
     titles = {title: n for n, title in enumerate(listed, start=1)}
@@ -46,6 +52,7 @@ def hlo_proto(computations: Mapping[str, Iterable[Hlo]], name: str = "jit_step")
                 name=one.name,
                 opcode=one.opcode or one.name.split(".")[0],
                 fusion_kind=one.kind,
+                custom_call_target=one.target,
                 id=numbers[one.name],
                 operand_ids=[numbers[operand] for operand in one.operands],
                 called_computation_ids=[titles[called] for called in one.calls],
@@ -55,6 +62,9 @@ def hlo_proto(computations: Mapping[str, Iterable[Hlo]], name: str = "jit_step")
             instruction.shape.layout.memory_space = one.memory
             instruction.shape.element_type = 11
             instruction.shape.dimensions.extend([2, 3])
+        if scheduled:
+            sequence = proto.hlo_module.schedule.sequences[titles[title]]
+            sequence.instruction_ids.extend(numbers[one.name] for one in found)
     index = proto.hlo_module.stack_frame_index
     for number, (parent, file, line, function) in FRAMES.items():
         index.file_names.append(file)
@@ -64,9 +74,9 @@ def hlo_proto(computations: Mapping[str, Iterable[Hlo]], name: str = "jit_step")
     return proto
 
 
-def program(computations: Mapping[str, Iterable[Hlo]], program_id: int = 7) -> Program:
+def program(computations: Mapping[str, Iterable[Hlo]], program_id: int = 7, *, scheduled: bool = False) -> Program:
     """The same, decoded."""
-    return read_program(hlo_proto(computations).SerializeToString(), program_id, "test")
+    return read_program(hlo_proto(computations, scheduled=scheduled).SerializeToString(), program_id, "test")
 
 
 class TraceBuilder:

@@ -15,11 +15,12 @@ class HloProto(_message.Message):
     def __init__(self, hlo_module: _Optional[_Union[HloModule, _Mapping]] = ..., buffer_assignment: _Optional[_Union[BufferAssignment, _Mapping]] = ...) -> None: ...
 
 class HloModule(_message.Message):
-    __slots__ = ("name", "computations", "id", "entry_computation_id", "device_assignment", "stack_frame_index", "frontend_attributes")
+    __slots__ = ("name", "computations", "id", "entry_computation_id", "schedule", "device_assignment", "stack_frame_index", "frontend_attributes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COMPUTATIONS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_COMPUTATION_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     STACK_FRAME_INDEX_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
@@ -27,10 +28,29 @@ class HloModule(_message.Message):
     computations: _containers.RepeatedCompositeFieldContainer[HloComputation]
     id: int
     entry_computation_id: int
+    schedule: HloSchedule
     device_assignment: DeviceAssignment
     stack_frame_index: StackFrameIndex
     frontend_attributes: FrontendAttributes
-    def __init__(self, name: _Optional[str] = ..., computations: _Optional[_Iterable[_Union[HloComputation, _Mapping]]] = ..., id: _Optional[int] = ..., entry_computation_id: _Optional[int] = ..., device_assignment: _Optional[_Union[DeviceAssignment, _Mapping]] = ..., stack_frame_index: _Optional[_Union[StackFrameIndex, _Mapping]] = ..., frontend_attributes: _Optional[_Union[FrontendAttributes, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., computations: _Optional[_Iterable[_Union[HloComputation, _Mapping]]] = ..., id: _Optional[int] = ..., entry_computation_id: _Optional[int] = ..., schedule: _Optional[_Union[HloSchedule, _Mapping]] = ..., device_assignment: _Optional[_Union[DeviceAssignment, _Mapping]] = ..., stack_frame_index: _Optional[_Union[StackFrameIndex, _Mapping]] = ..., frontend_attributes: _Optional[_Union[FrontendAttributes, _Mapping]] = ...) -> None: ...
+
+class HloSchedule(_message.Message):
+    __slots__ = ("sequences",)
+    class Sequence(_message.Message):
+        __slots__ = ("instruction_ids",)
+        INSTRUCTION_IDS_FIELD_NUMBER: _ClassVar[int]
+        instruction_ids: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, instruction_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    class SequencesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: HloSchedule.Sequence
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[HloSchedule.Sequence, _Mapping]] = ...) -> None: ...
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    sequences: _containers.MessageMap[int, HloSchedule.Sequence]
+    def __init__(self, sequences: _Optional[_Mapping[int, HloSchedule.Sequence]] = ...) -> None: ...
 
 class DeviceAssignment(_message.Message):
     __slots__ = ("replica_count", "computation_count", "computation_devices")

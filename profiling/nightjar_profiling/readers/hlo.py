@@ -10,8 +10,8 @@ Source: openxla/xla:xla/service/hlo.proto, openxla/xla:xla/xla_data.proto
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -44,6 +44,7 @@ class Instruction:
         scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty where not recorded.
         parameter_number: of a parameter, the operand of the caller that it receives.
         layout: of the result, to be compared; empty of a tuple.
+        target: what a custom call calls.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Instruction:
     scheduling_name: str = ""
     parameter_number: int = 0
     layout: str = ""
+    target: str = ""
 
     @property
     def category(self) -> str:
@@ -94,6 +96,7 @@ class Program:
         roots: name of the root instruction of each computation.
         frames: by id.
         buffers: live at the peak of memory; empty where XLA's buffer assignment is not recorded.
+        schedule: names of the instructions of each computation, in the order in which they run; empty where not known.
     """
 
     program_id: int
@@ -104,6 +107,7 @@ class Program:
     roots: dict[str, str]
     frames: dict[int, Frame]
     buffers: tuple[Buffer, ...] = ()
+    schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def below(self, instruction: str) -> Iterator[str]:
         """All instructions of the computations that an instruction calls, at any depth."""
@@ -168,6 +172,11 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
         roots=roots,
         frames=frames,
         buffers=read_peak(proto),
+        schedule={
+            called[number]: tuple(names[one] for one in sequence.instruction_ids if one in names)
+            for number, sequence in module.schedule.sequences.items()
+            if number in called
+        },
     )
 
 
@@ -239,6 +248,7 @@ def _read_instruction(
         scheduling_name=one.metadata.scheduling_name,
         parameter_number=one.parameter_number,
         layout=one.shape.layout.SerializeToString(deterministic=True).hex(),
+        target=one.custom_call_target,
     )
 
 

@@ -8,11 +8,14 @@ trace says nothing about is absent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import polars as pl
 
 from nightjar_profiling.readers.hlo import Program
+
+Placing = Literal["numbered", "placed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +26,14 @@ class Raw:
         tables: by name, with the columns of `tables.SCHEMAS`.
         programs: by program id.
         warnings: what is missing or doubtful.
+        placed: by program, the instructions that the trace does not name with their kernels, and how the reader found
+            them: `numbered`, `placed` (see `attribute`).
     """
 
     tables: Mapping[str, pl.DataFrame]
     programs: Mapping[int, Program]
     warnings: tuple[str, ...] = ()
+    placed: Mapping[int, Mapping[str, Placing]] = field(default_factory=dict)
 
 
 def merge_raw(parts: Iterable[Raw]) -> Raw:
@@ -36,6 +42,7 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
     if len(parts) == 1:  # whose programs need not be decoded
         return parts[0]
     programs: dict[int, Program] = {}
+    placed: list[tuple[int, Mapping[str, Placing]]] = []
     tables: dict[str, list[pl.DataFrame]] = {}
     warnings: list[str] = []
     for part in parts:
@@ -46,6 +53,7 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
                 moved[number] = max(*programs, *part.programs, *moved.values()) + 1
                 program = replace(program, program_id=moved[number])
             programs.setdefault(program.program_id, program)
+        placed += [(moved.get(number, number), names) for number, names in part.placed.items()]
         for name, table in part.tables.items():
             if moved and "program_id" in table.columns:
                 table = table.with_columns(pl.col("program_id").replace(moved))
@@ -55,4 +63,14 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
         tables={name: pl.concat(found) for name, found in tables.items()},
         programs=programs,
         warnings=tuple(dict.fromkeys(warnings)),
+        placed=merge_placings(placed),
     )
+
+
+def merge_placings(parts: Iterable[tuple[int, Mapping[str, Placing]]]) -> dict[int, dict[str, Placing]]:
+    """Those of all parts by program; of an instruction found in both ways the weaker."""
+    found: dict[int, dict[str, Placing]] = {}
+    for number, names in parts:
+        mine = found.setdefault(number, {})
+        mine |= {name: "placed" if mine.get(name) == "placed" else how for name, how in names.items()}
+    return found

@@ -15,7 +15,7 @@ Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/prof
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -24,10 +24,11 @@ from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.compile_events import read_compile_events
 from nightjar_profiling.readers.hlo import Program, read_program
 from nightjar_profiling.readers.hlo_dump import read_dump_folder
-from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.readers.raw import Raw, merge_placings
 from nightjar_profiling.readers.wire import WireError
 from nightjar_profiling.readers.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane_device import DEVICE, read_gpu, read_tpu
+from nightjar_profiling.readers.xplane_graphs import Placed, place_nodes
 from nightjar_profiling.readers.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
 from nightjar_profiling.readers.xplane_ops import Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
@@ -51,7 +52,8 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
         if not any(len(ops.start_ns) for ops in found):
             thunks = [read_thunks(host) for host in hosts if host.plane.name == "/host:CPU"]
             found = (*(ops.take(~find_containers(ops, programs)) for ops in thunks),)
-        parts = [tabulate(ops, rank) for ops in found]
+        placed = [place_nodes(ops, programs) for ops in found]
+        parts = [tabulate(one.ops, rank) for one in placed]
         tables = tabulate_ranges(hosts, rank)
     except WireError as error:
         raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
@@ -63,8 +65,12 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     if not compiled.is_empty():
         tables["compile"] = compiled
     warnings = [f"{path.name}: the profiler says: {text}" for text in space.notes]
-    warnings += [*(_doubts(path, pl.concat(map(sum_by_instruction, found)), programs) if found else ())]
-    return Raw(tables=tables, programs=programs, warnings=tuple(warnings))
+    warnings += dict.fromkeys(f"{path.name}: {text}" for one in placed for text in one.warnings)
+    warnings += [*_open_nodes(path, placed)]
+    ran = [sum_by_instruction(one.ops.take(~one.open)) for one in placed]
+    warnings += [*(_doubts(path, pl.concat(ran), programs) if found else ())]
+    placings = merge_placings((number, names) for one in placed for number, names in one.placed.items())
+    return Raw(tables=tables, programs=programs, warnings=tuple(warnings), placed=placings)
 
 
 def _read_devices(space: Space, launches: Launches) -> Iterator[Ops]:
@@ -95,6 +101,16 @@ def _read_dumped(path: Path, embedded: Mapping[int, Program]) -> dict[int, Progr
     """The programs that the trace does not embed, from what XLA dumped beside it."""
     found = read_dump_folder(path.parent / f"{path.name.removesuffix('.xplane.pb')}.dump")
     return {n: read_program(one.data, n, one.where) for n, one in found.items() if n not in embedded}
+
+
+def _open_nodes(path: Path, placed: Iterable[Placed]) -> Iterator[str]:
+    """What of the time in CUDA graphs belongs to no known instruction."""
+    open_ns = [one.ops.duration_ns[one.open] for one in placed]
+    if count := sum(map(len, open_ns)):
+        yield (
+            f"{path.name}: {count} kernels of CUDA graphs ({sum(int(ns.sum()) for ns in open_ns) / 1e6:.3f} ms) fit no "
+            "place in the schedule of their program for certain: they are not attributed to Python."
+        )
 
 
 def _doubts(path: Path, ran: pl.DataFrame, programs: Mapping[int, Program]) -> list[str]:

@@ -21,7 +21,7 @@ from nightjar_profiling.readers.xplane_values import Integers, Texts, as_int64, 
 
 DEVICE = re.compile(r"/device:(GPU|TPU):(\d{1,9})")
 GPU_STATS = (
-    *("hlo_op", "program_id", "run_id", "correlation_id", "cuda_graph_node_id"),
+    *("hlo_op", "program_id", "run_id", "correlation_id", "cuda_graph_id", "cuda_graph_node_id"),
     *("memcpy_details", "Memset_details"),
 )
 KIND_OF_NAME = [(re.compile("memcpy", re.I), MEMCPY), (re.compile("memset", re.I), MEMSET)]
@@ -65,6 +65,7 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
         start_ns=found.start_ns,
         duration_ns=found.duration_ns,
         correlation=correlation,
+        graph=found.integers("cuda_graph_id"),
         graph_node=found.integers("cuda_graph_node_id"),
         bytes=size,
         launch_ns=Integers(values=launches.start_ns[at], known=launched) if launched.any() else unknown(count),
@@ -103,6 +104,7 @@ def read_tpu(plane: Plane, device: int) -> Ops:
         start_ns=found.start_ns,
         duration_ns=found.duration_ns,
         correlation=unknown(count),
+        graph=unknown(count),
         graph_node=unknown(count),
         bytes=unknown(count),
         launch_ns=unknown(count),

@@ -122,6 +122,7 @@ def read_thunks(host: Decoded) -> Ops:
         start_ns=start,
         duration_ns=duration,
         correlation=unknown(count),
+        graph=unknown(count),
         graph_node=unknown(count),
         bytes=unknown(count),
         launch_ns=unknown(count),

@@ -37,6 +37,7 @@ class Ops:
     start_ns: Positions
     duration_ns: Positions
     correlation: Integers
+    graph: Integers
     graph_node: Integers
     bytes: Integers
     launch_ns: Integers
