@@ -157,7 +157,7 @@ class _Frames:
             return made
         if self.inferred is None:
             self.inferred = {"operand": self._spread(self.flow.after), "user": self._spread(self.flow.before)}
-        reached = [(self.inferred[how][name], how) for how in INFERRED if name in self.inferred[how]]
+        reached = [(self.inferred[how][name], how) for how in self.inferred if name in self.inferred[how]]
         if not reached:
             return None, "none"
         (_, frame_id), how = min(reached, key=lambda found: found[0][0])

@@ -233,8 +233,8 @@ def _check_numbers(numbers: list[int], places: list[int | None]) -> list[bool]:
 
     XLA makes the nodes thunk by thunk in the order of the schedule, and CUDA counts them: a library's call is one node,
     a child graph, and the nodes inside it are counted after all others. So thunk by thunk the numbers must go on where
-    those of the last one ended, or leave out one for a child graph. Where they do not, no number of the graph counts;
-    nor do those of a thunk of several nodes, which its neighbours might share.
+    those of the last one ended, or leave out one for a child graph. Where they do not, no number of the graph counts.
+    Nor do those of several nodes of one thunk, or of a child graph, beside another such: the two might share them.
     """
     nodes: dict[int, list[int]] = {}
     for number, place in zip(numbers, places, strict=True):
@@ -242,15 +242,16 @@ def _check_numbers(numbers: list[int], places: list[int | None]) -> list[bool]:
             return [False] * len(numbers)
         nodes.setdefault(place, []).append(number)
     following, inside = 0, [1 << 32]
-    sure = set()
+    alone = {min(nodes, default=0) - 1, max(nodes, default=0) + 1}  # thunks of one node each, and the ends of the graph
     for place in range(min(nodes, default=0), max(nodes, default=-1) + 1):
         mine = sorted(nodes.get(place, ()))
-        if mine == list(range(following, following + len(mine))) and mine:
+        if not mine:
+            return [False] * len(numbers)
+        if mine == list(range(following, following + len(mine))):
             following += len(mine)
-            sure |= set(mine) if len(mine) == 1 else set()
-        elif mine:
+            alone |= {place} if len(mine) == 1 else set()
+        else:
             following += 1
             inside += mine
-        else:
-            return [False] * len(numbers)
-    return [number in sure and min(inside) >= following for number in numbers]
+    sure = {place for place in nodes if place in alone or {place - 1, place + 1} <= alone}
+    return [place in sure and min(inside) >= following for place in places]
