@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from nightjar_profiling.collective_kinds import KINDS as COLLECTIVES
 from nightjar_profiling.readers.hlo import Program
+from nightjar_profiling.readers.hlo_communication import SENDS
 
 Sort = Enum("Sort", ["EMITTED", "COPY", "CLEAR", "COLLECTIVE", "LIBRARY"])
 
@@ -158,7 +158,7 @@ class LaunchPlan:
             clears=bool(work) and work <= FILLING,
             library=(library or one.opcode in LIBRARIES or one.kind == "kCustom") and not (plain and not library),
             vendor=next((vendor for vendor, _ in VENDORS if vendor in one.target), ""),
-            collective=bool({part.opcode.removesuffix("-start") for part in (one, *inside)} & set(COLLECTIVES)),
+            collective=any(part.opcode.startswith(SENDS) for part in (one, *inside)),
         )
 
 
