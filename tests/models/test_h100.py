@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import statistics
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from nightjar_models.ahead.cost import count_cost
 from nightjar_models.ahead.estimate import estimate_step
 from nightjar_models.ahead.memory import reserved_bytes
 from nightjar_models.ahead.module import Module, read_module
-from nightjar_models.ahead.target import parse_cluster
+from nightjar_models.ahead.target import list_targets, parse_cluster, read_target
 from nightjar_models.hlo import parse_hlo
 
 DATA = Path(__file__).parent / "data" / "h100"
@@ -63,3 +66,33 @@ def test_only_additions_to_halves_wait_for_each_other() -> None:
     combined = module.computations[scatter.called_computation_ids[0]]
     combined.root_id = next(one.id for one in combined.instructions if one.opcode == "parameter")
     assert count_cost(module, fusion).added_rows == 0  # the last one stays: nothing is read
+
+
+def compile_preset(target: str, out: Path, *options: str) -> dict[str, Any]:
+    """The facts of `gpt_tiny`, compiled by the command in a process of its own: JAX has one backend in each."""
+    command = [sys.executable, "-m", "nightjar_models", "compile", "gpt_tiny", "--target", target, "--mesh", "dp1"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("JAX_PLATFORMS", "XLA_FLAGS")}
+    subprocess.run([*command, "--out", str(out), *options], check=True, capture_output=True, env=environment)
+    (facts,) = json.loads((out / "result.json").read_text(encoding="utf-8"))["facts"]
+    assert isinstance(facts, dict)
+    return facts
+
+
+@pytest.mark.gpu
+def test_ahead_of_time_the_program_is_that_of_this_machines_gpu(tmp_path: Path) -> None:
+    import jax
+
+    if jax.default_backend() != "gpu":
+        pytest.skip("no GPU")
+    kind = jax.devices()[0].device_kind
+    target = next((name for name in list_targets() if read_target(name).name == kind), None)
+    if target is None:
+        pytest.skip(f"no target describes {kind}")
+    tuned = f"xla_gpu_per_fusion_autotune_cache_dir={tmp_path / 'tuned'}"
+    (tmp_path / "tuned").mkdir()
+    for name, option in (("untimed", "xla_gpu_autotune_level=0"), ("timed", tuned)):  # the device first: it fills tuned
+        device = compile_preset(target, tmp_path / f"{name}-device", "--on-device", "--xla", option)
+        ahead = compile_preset(target, tmp_path / f"{name}-ahead", "--xla", option)
+        assert ahead["ahead"]["kernels"] == device["ahead"]["kernels"]
+        assert ahead["flops"] == device["flops"]
+        assert ahead["ahead"]["reserved_bytes"] == pytest.approx(device["ahead"]["reserved_bytes"], rel=0.02)
