@@ -17,8 +17,9 @@ from nightjar_models.cli import app
 from nightjar_models.doctor import gather
 from nightjar_models.doctor.checks import Finding, judge_facts
 from nightjar_models.doctor.cli import doctor
-from nightjar_models.doctor.facts import Facts, Gpu, Library
+from nightjar_models.doctor.facts import Facts, Gpu, Library, Version
 from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
+from nightjar_models.doctor.probe import split_number
 from nightjar_models.doctor.report import render_json, render_report
 from nightjar_models.errors import InputError
 
@@ -130,6 +131,24 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
             "XLA_PYTHON_CLIENT_MEM_FRACTION is '75'",
             "unset",
         ),
+        (
+            replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": "0"}),
+            "error",
+            "XLA_CLIENT_MEM_FRACTION is '0'",
+            "unset XLA_CLIENT_MEM_FRACTION",
+        ),
+        (
+            replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": ".9", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}),
+            "error",
+            "are both set: JAX refuses to start",
+            "unset XLA_PYTHON_CLIENT_MEM_FRACTION",
+        ),
+        (
+            replace(HEALTHY, hidden=("flax 0.12.12 (/a) hides 0.12.10 (/b)",)),
+            "warning",
+            "flax 0.12.12 (/a) hides 0.12.10 (/b)",
+            "unset PYTHONPATH",
+        ),
         (replace(HEALTHY, failures={"jax": "ImportError: x"}), "error", "jax: ImportError: x", "pip install"),
     ],
 )
@@ -179,6 +198,53 @@ def test_libraries_of_the_search_path_are_found(tmp_path: Path) -> None:
 def test_a_library_is_joined_with_the_wheel_that_brings_it() -> None:
     entry = {"name": "cuDNN", "compiled": [9, 8], "required": [9, 8], "loaded": [9, 12, 0], "path": "/x/libcudnn.so.9"}
     assert make_library(entry, {"nvidia-cudnn-cu12": "9.12.0", "nvidia-cudnn-frontend": "1"}) == CUDNN
+
+
+WHEELS = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.0.0.19", "nvidia-cudnn-cu13": "9.12.0.46"}
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "number", "required"),
+    [
+        ("CUDA runtime", (1000, 10), 13000, (13, 0, 48)),
+        ("cuBLAS", (10000, 100, 1), 130000, (13, 0, 0, 19)),
+        ("cuDNN", (10000, 100, 1), 91200, (9, 12, 0, 46)),
+    ],
+)
+def test_a_library_is_compared_as_far_as_it_tells_its_version(
+    name: str, scale: tuple[int, ...], number: int, required: Version
+) -> None:
+    entry = {"name": name, "required": required, "loaded": split_number(number, scale), "path": "/usr/local/cuda/x.so"}
+    library = make_library(entry, WHEELS)
+    assert len(library.loaded or ()) == len(scale)
+    assert judge_facts(replace(HEALTHY, libraries=(library,))) == ()
+    newer = replace(library, required=(*required[:-2], required[-2] + 1, 0))
+    assert [one.check for one in judge_facts(replace(HEALTHY, libraries=(newer,)))] == ["libraries"]
+
+
+def test_a_library_of_a_wheel_has_the_version_of_the_wheel() -> None:
+    path = "/v/lib/python3.12/site-packages/nvidia/cu13/lib/libcudart.so.13"
+    entry = {"name": "CUDA runtime", "required": [13, 0, 48], "loaded": [13, 0], "path": path}
+    library = make_library(entry, WHEELS)
+    assert library.loaded == (13, 0, 96)
+    old = make_library(entry, {"nvidia-cuda-runtime": "13.0.40"})
+    found = only(replace(HEALTHY, libraries=(old,))).found
+    assert f"CUDA runtime 13.0.40 is loaded ({path}), older than 13.0.48" in found
+    assert make_library(entry, {"nvidia-cuda-runtime": "12.9.79"}).loaded == (13, 0), "another one was loaded"
+
+
+def test_the_version_that_is_imported_is_reported_and_the_one_behind_it_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder, version in zip(folders, ("9.12", "9.10"), strict=True):
+        for name, number in (("flax", version), ("grain", "9.2")):
+            (folder / f"{name}-{number}.dist-info").mkdir(parents=True)
+            (folder / f"{name}-{number}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {number}\n")
+    monkeypatch.setattr(sys, "path", [str(folder) for folder in folders])
+    packages, hidden = gather.read_packages()
+    assert packages == {"flax": "9.12", "grain": "9.2"}
+    assert hidden == (f"flax 9.12 ({folders[0]}) hides 9.10 ({folders[1]})",)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 DRIVER_FLOORS = {12: (525,), 13: (580,)}
 OLDEST_CAPABILITIES = {12: (5, 2), 13: (7, 5)}
 LEAST_SHM_BYTES = 2**30  # NCCL's buffers and a data loader's workers; Docker gives 64 MB
+MEM_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # the second was its name once
 BUSY_FRACTION = 0.25  # JAX takes 75 % of a GPU's memory at its start
 
 _FLAVORS = (
@@ -123,7 +124,7 @@ def check_flavors(facts: Facts) -> Iterator[Finding]:
 
 
 def check_libraries(facts: Facts) -> Iterator[Finding]:
-    """Is each CUDA library at least as new as the one that JAX was compiled against?"""
+    """Is each CUDA library at least as new as the one that JAX was compiled against, as far as it tells its version?"""
     for library in facts.libraries:
         upgrade = f"pip install --upgrade {library.package}" if library.package else "upgrade it where it is installed"
         if library.error is not None:
@@ -137,7 +138,7 @@ def check_libraries(facts: Facts) -> Iterator[Finding]:
         older = [
             (wanted, level, why)
             for wanted, level, why in wants
-            if wanted and library.loaded and library.loaded < wanted
+            if wanted and library.loaded and library.loaded < wanted[: len(library.loaded)]
         ]
         for wanted, level, why in older[:1]:
             where = f" ({library.path})" if library.path else ""
@@ -155,6 +156,14 @@ def check_shadowing(facts: Facts) -> Iterator[Finding]:
         )
         found = f"LD_LIBRARY_PATH puts {shown} before the libraries of the wheels"
         yield Finding(level="warning", check="shadowing", found=found, fix="unset LD_LIBRARY_PATH")
+
+
+def check_hidden(facts: Facts) -> Iterator[Finding]:
+    """Is there one version of each package?"""
+    if facts.hidden:
+        found = f"two versions of a package are installed, and the first is imported: {'; '.join(facts.hidden)}"
+        fix = "unset PYTHONPATH, or uninstall one of the two"
+        yield Finding(level="warning", check="hidden", found=found, fix=fix)
 
 
 def check_driver(facts: Facts) -> Iterator[Finding]:
@@ -236,14 +245,20 @@ def find_small_shm(shm_bytes: int | None, *, container: bool) -> Finding | None:
 
 def check_preallocation(facts: Facts) -> Iterator[Finding]:
     """Will JAX get the memory that it takes at its start?"""
-    if fraction := facts.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION"):
+    fractions = {name: facts.environ[name] for name in MEM_FRACTIONS if facts.environ.get(name)}
+    for name, fraction in fractions.items():
         try:
             right = 0 < float(fraction) <= 1 or fraction == ".XX"
         except ValueError:
             right = False
         if not right:
-            found = f"XLA_PYTHON_CLIENT_MEM_FRACTION is {fraction!r}, expected a number above 0 and up to 1"
-            yield Finding(level="error", check="preallocation", found=found, fix="unset XLA_PYTHON_CLIENT_MEM_FRACTION")
+            found = f"{name} is {fraction!r}, expected a number above 0 and up to 1"
+            yield Finding(level="error", check="preallocation", found=found, fix=f"unset {name}")
+    if len(fractions) > 1:
+        found = f"{' and '.join(fractions)} are both set: JAX refuses to start on a GPU"
+        yield Finding(
+            level="error", check="preallocation", found=found, fix=f"unset {MEM_FRACTIONS[1]}, the older name"
+        )
     if facts.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "").lower() == "false":
         return
     for number, gpu in enumerate(facts.gpus):
@@ -263,6 +278,7 @@ def _fix_no_gpu(facts: Facts) -> str:
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     check_probe,
     check_versions,
+    check_hidden,
     check_flavors,
     check_libraries,
     check_shadowing,

@@ -32,7 +32,8 @@ class Library:
         name: such as `cuDNN`.
         compiled: the version that JAX was compiled against; None where it does not say.
         required: the oldest that JAX runs with.
-        loaded: the version that a program of this environment loads; None where it cannot be loaded.
+        loaded: the version that a program of this environment loads, as many numbers as are known; None where it
+            cannot be loaded.
         path: the file that was loaded; None where unknown.
         package: the wheel that brings it; None where none is installed.
         error: why it could not be loaded.
@@ -55,7 +56,8 @@ class Facts:
         python, platform: of this machine.
         driver: version of the NVIDIA kernel driver; None where none is loaded.
         gpus: as nvidia-smi lists them.
-        packages: installed distributions that matter, name to version.
+        packages: distributions that matter and are imported, name to version.
+        hidden: other versions of them that come later on `sys.path`, a line for each.
         backend, devices: what JAX computes on; None and empty where it did not start.
         libraries: CUDA libraries of JAX's CUDA plugin.
         failures: `jax`, `transformer_engine`, `nvidia.dali` or `probe` to why it could not be imported or asked.
@@ -70,6 +72,7 @@ class Facts:
     driver: Version | None = None
     gpus: tuple[Gpu, ...] = ()
     packages: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
     backend: str | None = None
     devices: tuple[str, ...] = ()
     libraries: tuple[Library, ...] = ()

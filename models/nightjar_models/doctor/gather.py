@@ -28,7 +28,7 @@ _PACKAGES = re.compile(
     r"jax|jaxlib|jax-cuda\d+-\w+|nvidia-[\w-]+|transformer-engine[\w-]*|flax|optax|orbax-checkpoint|grain|numpy|nightjar-\w+"
 )
 _VARIABLES = re.compile(
-    r"LD_LIBRARY_PATH|LD_PRELOAD|CUDA_VISIBLE_DEVICES|CUDA_HOME|NVIDIA_VISIBLE_DEVICES|XLA_\w+|JAX_\w+|NCCL_\w+|TF_GPU_ALLOCATOR"
+    r"PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD|CUDA_VISIBLE_DEVICES|CUDA_HOME|NVIDIA_VISIBLE_DEVICES|XLA_\w+|JAX_\w+|NCCL_\w+|TF_GPU_ALLOCATOR"
 )
 _CUDA_FILES = re.compile(r"lib(cudart|cublas|cublasLt|cudnn\w*|cufft|cusparse|cusolver|nccl|nvrtc|nvJitLink)\.so")
 _WHEELS = {
@@ -39,6 +39,7 @@ _WHEELS = {
     "cuSPARSE": "cusparse",
     "NCCL": "nccl",
 }
+_IN_WHEEL = re.compile(r"/(?:site|dist)-packages/nvidia/")
 _SMI = ["--query-gpu=name,compute_cap,memory.total,memory.used", "--format=csv,noheader,nounits"]
 _SMI_TIMEOUT_S = 30
 
@@ -49,7 +50,7 @@ def gather_facts(timeout_s: float) -> Facts:
     Args:
         timeout_s: how long JAX may take to start, seconds.
     """
-    packages = read_packages()
+    packages, hidden = read_packages()
     modules = [module for name, module in OPTIONAL.items() if any(one.startswith(name) for one in packages)]
     probed = run_probe(modules, timeout_s)
     libraries = tuple(make_library(entry, packages) for entry in probed["libraries"])
@@ -59,6 +60,7 @@ def gather_facts(timeout_s: float) -> Facts:
         driver=parse_version(driver) if (driver := read_driver()) else None,
         gpus=ask_nvidia_smi(),
         packages=packages,
+        hidden=hidden,
         backend=probed["backend"],
         devices=tuple(probed["devices"]),
         libraries=libraries,
@@ -76,13 +78,22 @@ def is_container() -> bool:
     return any(mark.exists() for mark in marks) or "APPTAINER_CONTAINER" in os.environ
 
 
-def read_packages() -> dict[str, str]:
-    """The installed distributions that matter to JAX, name to version."""
-    found = {
-        (one.metadata["Name"] or "").lower().replace("_", "-"): one.version
-        for one in importlib.metadata.distributions()
-    }
-    return {name: version for name, version in sorted(found.items()) if _PACKAGES.fullmatch(name)}
+def read_packages() -> tuple[dict[str, str], tuple[str, ...]]:
+    """The distributions that matter to JAX, and which of them hide another version.
+
+    Returns:
+        Name to version, of the first on `sys.path`, which is the one that is imported; and a line for each version
+        behind it that is another.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    hidden = []
+    for one in importlib.metadata.distributions():
+        name, folder = (one.metadata["Name"] or "").lower().replace("_", "-"), str(one.locate_file(""))
+        version, before = first.setdefault(name, (one.version, folder))
+        if version != one.version and _PACKAGES.fullmatch(name):
+            hidden.append(f"{name} {version} ({before}) hides {one.version} ({folder})")
+    packages = {name: version for name, (version, _) in sorted(first.items()) if _PACKAGES.fullmatch(name)}
+    return packages, tuple(sorted(hidden))
 
 
 def ask_nvidia_smi() -> tuple[Gpu, ...]:
@@ -130,18 +141,25 @@ def run_probe(modules: list[str], timeout_s: float) -> dict[str, Any]:
 
 
 def make_library(entry: Mapping[str, Any], packages: Mapping[str, str]) -> Library:
-    """A library, from what the probe said of it and from the packages."""
+    """A library, from what the probe said of it and from the packages.
+
+    What was loaded from a wheel has the wheel's version, which knows more numbers than the library.
+    """
     stem = f"nvidia-{_WHEELS[entry['name']]}"
     package = next((name for name in packages if re.fullmatch(rf"{stem}(-cu\d+)?", name)), None)
 
     def version(key: str) -> Version | None:
         return tuple(entry[key]) if entry.get(key) else None
 
+    loaded = version("loaded")
+    if loaded and package and _IN_WHEEL.search(entry.get("path") or ""):
+        wheel = parse_version(packages[package])
+        loaded = wheel if wheel[: len(loaded)] == loaded else loaded
     return Library(
         name=entry["name"],
         compiled=version("compiled"),
         required=version("required") or (read_required(package, packages) if package else None),
-        loaded=version("loaded"),
+        loaded=loaded,
         path=entry.get("path"),
         package=package,
         error=entry.get("error"),

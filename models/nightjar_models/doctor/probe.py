@@ -15,10 +15,11 @@ import re
 import sys
 from typing import Any
 
-# name -> prefix of functions in jax's _versions module, the file's name, how major, minor and patch make its number;
-# and whether JAX accepts one that is older than what it was compiled against
+# name -> prefix of functions in jax's _versions module, the file's name, how major, minor and patch make its number
+# (that of the CUDA runtime has no patch: 13.0.48 and 13.0.96 both say 13000); and whether JAX accepts one that is older
+# than what it was compiled against
 LIBRARIES = {
-    "CUDA runtime": ("cuda_runtime", "libcudart", (1000, 10, 1), True),
+    "CUDA runtime": ("cuda_runtime", "libcudart", (1000, 10), True),
     "cuDNN": ("cudnn", "libcudnn.so", (10000, 100, 1), False),
     "cuBLAS": ("cublas", "libcublas.so", (10000, 100, 1), True),
     "cuFFT": ("cufft", "libcufft.so", (1000, 100, 1), False),
@@ -27,14 +28,17 @@ LIBRARIES = {
 COMPARED = 2  # numbers of a version that count: JAX itself ignores the patch
 
 
-def split_number(number: int, scale: tuple[int, int, int]) -> list[int]:
-    """A library's number as a version.
+def split_number(number: int, scale: tuple[int, ...]) -> list[int]:
+    """A library's number as a version, as far as it goes.
 
-    >>> split_number(91002, (10000, 100, 1)), split_number(12090, (1000, 10, 1))
-    ([9, 10, 2], [12, 9, 0])
+    >>> split_number(91002, (10000, 100, 1)), split_number(12090, (1000, 10))
+    ([9, 10, 2], [12, 9])
     """
-    major, minor, patch = scale
-    return [number // major, number % major // minor, number % minor // patch]
+    version = []
+    for size in scale:
+        part, number = divmod(number, size)
+        version.append(part)
+    return version
 
 
 def ask_libraries() -> list[dict[str, Any]]:
