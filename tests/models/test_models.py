@@ -133,3 +133,17 @@ def test_large_arrays_of_one_shape_are_drawn_together_and_stay_what_they_were() 
     np.testing.assert_array_equal(apart()[1], together()[1])
     draws = [len(re.findall(r"call @_normal(_\d+)?\(", initial.lower().as_text())) for initial in (apart, together)]
     assert draws == [3, 2]  # what the compiler has to do
+
+
+def test_gradients_of_a_row_are_summed_in_float32() -> None:
+    index = jnp.array([3] * 1000 + [1])
+
+    def gradient(dtype: jnp.dtype, table: jax.Array) -> jax.Array:
+        return jax.grad(lambda t: layers.look_up(t.astype(dtype), index).astype(jnp.float32).sum())(table)
+
+    table = random(5, 2)
+    assert gradient(jnp.dtype("bfloat16"), table)[:, 0].tolist() == [0, 1, 0, 1000, 0]  # bf16 alone stops at 256
+    np.testing.assert_array_equal(layers.look_up(table, index), table[index])
+    ours = jax.make_jaxpr(jax.grad(lambda t: layers.look_up(t, index).sum()))(table)
+    plain = jax.make_jaxpr(jax.grad(lambda t: t[index].sum()))(table)
+    assert str(ours) == str(plain), "in float32 it is the plain one"

@@ -22,7 +22,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import attend, brightness, layer_norm
+from nightjar_models.models.layers import attend, brightness, layer_norm, look_up
 from nightjar_models.models.stack import checkpointed, run_layers, stack_layers
 from nightjar_models.models.transformer import Block
 from nightjar_models.sharding import Keys, parameter
@@ -90,7 +90,7 @@ class UNet(nnx.Module):
         self, time: Float[Array, " B"], text: Int[Array, "B L"]
     ) -> tuple[Float[Array, "B L W"], Float[Array, "B E"]]:
         """The text byte by byte, and one embedding of the noise level and the whole text."""
-        words = self.text_embedding[...][text] + self.text_positions[...]
+        words = look_up(self.text_embedding[...], text) + self.text_positions[...]
         with jax.named_scope("text"):
             words = layer_norm(run_layers(self.text_blocks, words, compute=self.compute), self.text_norm[...])
         waves = sinusoids(time, self.config.width).astype(words.dtype) @ self.noise_in[...]

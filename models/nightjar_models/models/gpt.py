@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import cross_entropy, layer_norm
+from nightjar_models.models.layers import cross_entropy, layer_norm, look_up
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.models.transformer import Block
 from nightjar_models.sharding import Keys, parameter
@@ -41,7 +41,7 @@ class GPT(nnx.Module):
 
     def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T V"]:
         """Logits of the byte after each position."""
-        x = self.token_embedding[...][tokens] + self.position_embedding[...][: tokens.shape[1]]
+        x = look_up(self.token_embedding[...], tokens) + self.position_embedding[...][: tokens.shape[1]]
         x = run_layers(self.blocks, x, compute=self.compute)
         return layer_norm(x, self.norm[...]) @ self.unembedding[...]
 

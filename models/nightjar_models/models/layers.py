@@ -36,6 +36,15 @@ def brightness(images: Float[Array, "*B"] | Int[Array, "*B"]) -> Float[Array, "*
     return images.astype(jnp.float32) / (BRIGHTEST / 2) - 1 if images.dtype == jnp.uint8 else images
 
 
+def look_up(table: Float[Array, "V D"], index: Int[Array, "*B"]) -> Float[Array, "*B D"]:
+    """Rows of a table. The gradient of a row is a sum over all places where it is used, always in float32.
+
+    In bf16 most of a sum of a thousand is rounded away; and GPUs, which have no fast addition of bf16 to memory, take
+    54 ms for it of the 217 ms of a step of gpt3_126m on an H100, whose 65,536 tokens are about a hundred bytes.
+    """
+    return table.astype(jnp.float32)[index].astype(table.dtype)
+
+
 def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:
     """Zero mean and unit variance over the width, then a learned scale (Ba et al. 2016)."""
     y = x.astype(jnp.float32)

@@ -23,7 +23,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import cross_entropy, gated_feed_forward, rms_norm
+from nightjar_models.models.layers import cross_entropy, gated_feed_forward, look_up, rms_norm
 from nightjar_models.models.llama import RotaryAttention
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.precision import make_products
@@ -44,7 +44,7 @@ class MoE(nnx.Module):
 
     def __call__(self, tokens: Int[Array, "B T"]) -> tuple[Float[Array, "B T V"], Float[Array, ""]]:
         """Logits of the byte after each position, and the unevenness: 1 where all experts are used alike."""
-        x = self.token_embedding[...][tokens]
+        x = look_up(self.token_embedding[...], tokens)
         x, uneven = run_layers(self.blocks, (x, jnp.zeros(len(x))), compute=self.compute)
         return rms_norm(x, self.norm[...], self.compute.norm) @ self.unembedding[...], uneven.mean() / self.layers
 

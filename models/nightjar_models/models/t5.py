@@ -23,7 +23,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, rms_norm
+from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, look_up, rms_norm
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
@@ -52,13 +52,13 @@ class T5(nnx.Module):
         """Logits of each position of the target, which sees the source and the target before it."""
         seen = source != PADDING
         bias = self.bias(self.encoder_distances[...], source.shape[1], both_ways=True)
-        x = self.embedding[...][source]
+        x = look_up(self.embedding[...], source)
         with jax.named_scope("encoder"):
             encoded = run_layers(self.encoder, x, seen, constant=(bias,), compute=self.compute)
         encoded = rms_norm(encoded, self.encoder_norm[...], self.compute.norm)
         before = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=PADDING)
         bias = self.bias(self.decoder_distances[...], target.shape[1], both_ways=False)
-        x = self.embedding[...][before]
+        x = look_up(self.embedding[...], before)
         with jax.named_scope("decoder"):
             x = run_layers(self.decoder, x, encoded, seen, constant=(bias,), compute=self.compute)
         return rms_norm(x, self.decoder_norm[...], self.compute.norm) @ self.unembedding[...]
