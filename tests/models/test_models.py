@@ -139,7 +139,8 @@ def test_gradients_of_a_row_are_summed_in_float32() -> None:
     index = jnp.array([3] * 1000 + [1])
 
     def gradient(dtype: jnp.dtype, table: jax.Array) -> jax.Array:
-        return jax.grad(lambda t: layers.look_up(t.astype(dtype), index).astype(jnp.float32).sum())(table)
+        found: jax.Array = jax.grad(lambda t: layers.look_up(t.astype(dtype), index).astype(jnp.float32).sum())(table)
+        return found
 
     table = random(5, 2)
     assert gradient(jnp.dtype("bfloat16"), table)[:, 0].tolist() == [0, 1, 0, 1000, 0]  # bf16 alone stops at 256
