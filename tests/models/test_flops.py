@@ -79,6 +79,7 @@ def test_large_models_need_six_operations_per_parameter_and_token() -> None:
 def test_only_known_gpus_have_a_peak() -> None:
     assert find_peak("cpu", "f32") is None
     assert find_peak("NVIDIA H100 80GB HBM3", "f32") == pytest.approx(494.7e12, rel=1e-3)
+    assert find_peak("NVIDIA H200", "f32") == find_peak("NVIDIA H100 80GB HBM3", "f32")  # the same chip
 
 
 def test_products_in_fp8_have_the_peak_of_fp8_where_the_gpu_has_one() -> None:

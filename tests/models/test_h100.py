@@ -21,7 +21,7 @@ import pytest
 
 from nightjar_models.ahead.cost import count_cost
 from nightjar_models.ahead.estimate import estimate_step
-from nightjar_models.ahead.memory import reserved_bytes
+from nightjar_models.ahead.memory import missing_workspace, reserved_bytes
 from nightjar_models.ahead.module import Module, read_module
 from nightjar_models.ahead.target import list_targets, parse_cluster, read_target
 from nightjar_models.hlo import parse_hlo
@@ -45,6 +45,19 @@ def test_an_estimated_step_takes_what_the_device_took(name: str) -> None:
 def test_what_a_step_reserves_is_what_the_allocator_gave(name: str) -> None:
     given = MEASURED[name]["peak_memory_bytes"]
     assert 0 <= given - reserved_bytes(read_program(name)) < 4096  # the allocator rounds each value up to 256 bytes
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_workspace_that_a_compiler_without_a_device_leaves_out_is_that_of_the_device(name: str) -> None:
+    module = read_module(parse_hlo(lzma.decompress((DATA / f"{name}.hlo.pb.xz").read_bytes()), name))
+    assert missing_workspace(module) == 0
+    backward = next(
+        one for one, _ in module.executed() if "fmha" in one.custom_call_target and "Back" in one.custom_call_target
+    )
+    workspace = backward.shape.tuple_shapes[-1]
+    (known,) = workspace.dimensions
+    workspace.dimensions[0] = 0  # as ahead of time
+    assert missing_workspace(module) == known
 
 
 def test_a_scatter_within_a_fusion_moves_its_rows_alone() -> None:

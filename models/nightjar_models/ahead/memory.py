@@ -9,14 +9,17 @@ Source: openxla/xla, xla/service/hlo.proto (BufferAssignmentProto, HeapSimulator
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from nightjar_models.ahead.kernels import ATTENTION, kernel_kind
 from nightjar_models.ahead.lines import Lines
 from nightjar_models.ahead.module import Module
+from nightjar_models.hlo import count_elements
 
 TEMP = "temp"
 INFERRED = ", inferred"
@@ -46,6 +49,21 @@ class Buffer:
 def reserved_bytes(module: Module) -> int:
     """What a step reserves on each device: arguments, results that take no argument's place, temporary values."""
     return sum(one.size for one in module.proto.buffer_assignment.buffer_allocations if not one.is_thread_local)
+
+
+def missing_workspace(module: Module) -> int:
+    """The largest workspace of cuDNN's attention that `reserved_bytes` lacks, since only cuDNN on a device says it.
+
+    The backward pass adds up the queries' gradient in float32, and holds one number for each row of scores: on an H100
+    (cuDNN 9.19) that was all, and 256 bytes.
+    """
+    found = [0]
+    for one, _ in module.executed():
+        parts = list(one.shape.tuple_shapes)
+        if kernel_kind(one) == f"{ATTENTION} backward" and parts and count_elements(parts[-1]) == 0:
+            rows = math.prod(parts[0].dimensions[:-1])
+            found.append(4 * (count_elements(parts[0]) + rows) + 256)
+    return max(found)
 
 
 def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> list[Buffer]:

@@ -49,7 +49,8 @@ def fit(
 
     Ends with 1 where nothing fits, with 4 where nothing that was tried fits but not all could be.
 
-    Every line was compiled for its mesh: memory is what the compiler reserves; times are rooflines of the compiled
+    Every line was compiled for its mesh: memory is what the compiler reserves, and the workspace of cuDNN's attention
+    that it does not know without a GPU; times are rooflines of the compiled
     program by what kernels reached on an H100: of the step, of kernels bound by arithmetic and by the device's memory
     (HBM), of collectives within a host and between hosts, and of those what nothing hides. A compilation takes 5 to
     20 s of CPU: a mesh whose state alone is too large is left out, and what must need more than a line that does not
@@ -83,7 +84,7 @@ def fit(
 
     from nightjar_models.ahead.compile import Compilation, compile_step, list_parameters, parse_options
     from nightjar_models.ahead.estimate import estimate_step
-    from nightjar_models.ahead.memory import reserved_bytes
+    from nightjar_models.ahead.memory import missing_workspace, reserved_bytes
     from nightjar_models.ahead.meshes import list_meshes, state_bytes
     from nightjar_models.ahead.refusal import compile_tiled
 
@@ -124,7 +125,8 @@ def fit(
                     open=isinstance(error, CompilerError),
                     options=dict(options),
                 )
-            step, reserved = estimate_step(made.module, cluster), reserved_bytes(made.module)
+            step = estimate_step(made.module, cluster)
+            reserved = reserved_bytes(made.module) + missing_workspace(made.module)
             said = f"  {reserved / 2**30:.1f} of {room / 2**30:.1f} GiB, estimated {step.step_s * 1e3:.0f} ms"
             print(said, file=sys.stderr, flush=True)
             return Measured(
