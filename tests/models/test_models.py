@@ -148,3 +148,18 @@ def test_gradients_of_a_row_are_summed_in_float32() -> None:
     ours = jax.make_jaxpr(jax.grad(lambda t: layers.look_up(t, index).sum()))(table)
     plain = jax.make_jaxpr(jax.grad(lambda t: t[index].sum()))(table)
     assert str(ours) == str(plain), "in float32 it is the plain one"
+
+
+def test_the_loss_of_bf16_logits_is_that_of_float32_ones_and_its_gradient_no_scatter() -> None:
+    logits, labels = random(3, 5, 11).astype(jnp.bfloat16), jnp.arange(15).reshape(3, 5) % 11
+
+    def loss(logits: jax.Array) -> jax.Array:
+        return layers.cross_entropy(logits, labels).sum()
+
+    (value, gradient), (same, expected) = (
+        jax.value_and_grad(loss)(one) for one in (logits, logits.astype(jnp.float32))
+    )
+    assert float(value) == pytest.approx(float(same), rel=1e-6)
+    assert gradient.dtype == jnp.bfloat16
+    np.testing.assert_allclose(gradient.astype(jnp.float32), expected, atol=4e-3)  # half of bf16's last digit below 1
+    assert "scatter" not in str(jax.make_jaxpr(jax.grad(loss))(logits))
