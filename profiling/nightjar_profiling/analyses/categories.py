@@ -4,7 +4,8 @@ In: ops and instructions. Out: device time by category, in a person's words rath
 op is that of its instruction; communication comes before all else, whatever wraps it. What a fusion does cannot be
 told from its kind: it counts as matrix product or convolution where its flops are mostly theirs, which is when it
 does more than `PRODUCT_FLOPS_PER_ELEMENT` for each element that it makes. Of an op without an instruction only the
-kernel's name is known: it is a matrix product where that says so, and else stays without a category.
+kernel's name is known: it is a matrix product where that says so, and else stays without a category. A library's call
+is what the name of its kernel says.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from nightjar_profiling.tables import Tables
 
 PRODUCT_FLOPS_PER_ELEMENT = 64.0  # a reduction or a chain of 60 elementwise operations does less
 PRODUCTS = r"gemm|matmul|\$lt\$|cudnn.*conv|onednn"
-PRODUCT_KERNELS = r"(?i)gemm|cutlass|cublas|matmul"
+PRODUCT_KERNELS = r"(?i)gemm|cutlass|cublas|matmul|^nvjet"
+CONVOLUTION_KERNELS = r"(?i)implicit_gemm|fprop_optimized|[dw]grad[2_]|convolve|conv2d|cudnn::cnn"
 MOVES = [
     "copy",
     "copy-start",
@@ -51,6 +53,8 @@ def categorise() -> pl.Expr:
         .when(opcode.is_null()).then(pl.lit("no instruction"))
         .when(bare == "convolution").then(pl.lit("convolution"))
         .when(bare == "dot").then(pl.lit("matrix product"))
+        .when((bare == "custom-call") & pl.col("kernel").str.contains(CONVOLUTION_KERNELS)).then(pl.lit("convolution"))
+        .when((bare == "custom-call") & pl.col("kernel").str.contains(PRODUCT_KERNELS)).then(pl.lit("matrix product"))
         .when((bare == "custom-call") & pl.col("instruction").str.contains(PRODUCTS)).then(pl.lit("matrix product"))
         .when(bare == "custom-call").then(pl.lit("custom call"))
         .when((bare == "fusion") & (flops_per_element > PRODUCT_FLOPS_PER_ELEMENT)).then(pl.lit("matrix product"))

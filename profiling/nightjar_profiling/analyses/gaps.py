@@ -88,9 +88,11 @@ def summarise_devices(tables: Tables) -> pl.DataFrame:
     Returns:
         Columns: `rank`, `device`, `span_ns`, `busy_ns` (time in which anything ran), `idle_ns`, `busy_fraction` (null
         for an empty span), `launch_gap_ns` and `queue_gap_ns` (parts of `idle_ns`; null without launch times), and
-        `launch_latency_ns_p50`, `_p90`, `_max`: from an op's launch to its start, null without launch times.
+        `launch_latency_ns_p50`, `_p90`, `_max`: from a launch to the start of its first op (a CUDA graph launches
+        many), null without launch times.
     """
-    waited = pl.col("start_ns") - pl.col("launch_ns")
+    first = pl.col("start_ns") == pl.col("start_ns").min().over(*DEVICE, "correlation_id")
+    waited = (pl.col("start_ns") - pl.col("launch_ns")).filter(first | pl.col("correlation_id").is_null())
     latency = tables.ops.group_by(DEVICE).agg(
         launch_latency_ns_p50=waited.median(),
         launch_latency_ns_p90=waited.quantile(0.9),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nightjar_profiling.readers.wire import Positions
 from nightjar_profiling.readers.xplane_host import COPIED_BYTES, Decoded, Launches, decode
@@ -57,7 +58,7 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
     return Ops(
         device=constant(device, count),
         program=program,
-        run=found.integers("run_id"),
+        run=_find_runs(found, program, launches.run.take(at), launched) if launched.any() else found.integers("run_id"),
         instruction=instruction,
         stream=found.line_names,
         kernel=found.names,
@@ -70,6 +71,13 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
         bytes=size,
         launch_ns=Integers(values=launches.start_ns[at], known=launched) if launched.any() else unknown(count),
     )
+
+
+def _find_runs(found: Decoded, program: Integers, called: Integers, launched: NDArray[np.bool_]) -> Integers:
+    """The run of a program that each op belongs to: as the trace says, else that which called for it."""
+    told = found.integers("run_id")
+    known = called.known & launched & program.known & ~told.known
+    return Integers(values=np.where(known, called.values, told.values), known=known | told.known)
 
 
 def read_tpu(plane: Plane, device: int) -> Ops:

@@ -41,6 +41,7 @@ STATS = (
 )
 COPIED_BYTES = re.compile(r"\b(?:size|num_bytes):(\d+)")
 # Events of the profiler and the runtime about themselves: where Python was, where a task was queued, where one ended.
+RUN = re.compile(r"(?:\[\d+\] )?GpuExecutable::ExecuteThunks$")
 NO_ANNOTATION = re.compile(r"\$|end: |ThreadpoolListener::|ThunkExecutor::")
 
 
@@ -137,6 +138,7 @@ class Launches:
     start_ns: Positions
     bytes: Integers
     is_copy: NDArray[np.bool_]
+    run: Integers  # number of the run of a program that called
 
     def find(self, correlation: Integers) -> tuple[Positions, NDArray[np.bool_]]:
         """Of each op the row of its launch, and whether there is one."""
@@ -149,7 +151,8 @@ class Launches:
 
 def read_launches(hosts: Iterable[Decoded]) -> Launches:
     """The launches of all host planes; of several calls with one id the first."""
-    parts: list[tuple[Positions, Positions, Positions, NDArray[np.bool_], NDArray[np.bool_]]] = []
+    parts: list[tuple[Positions, Positions, Positions, NDArray[np.bool_], NDArray[np.bool_], Positions]] = []
+    first = 0
     for host in hosts:
         rows = np.flatnonzero(host.has("correlation_id"))
         if not len(rows):
@@ -157,15 +160,44 @@ def read_launches(hosts: Iterable[Decoded]) -> Launches:
         details = host.texts("memcpy_details").take(rows)
         sizes = numbers_in(details, COPIED_BYTES)
         ids = host.integers("correlation_id").values[rows]
-        parts.append((ids, host.start_ns[rows], sizes.values, sizes.known, details.codes >= 0))
+        runs, count = _find_runs(host, rows)
+        runs = np.where(runs >= 0, runs + first, -1)
+        first += count
+        parts.append((ids, host.start_ns[rows], sizes.values, sizes.known, details.codes >= 0, runs))
     if not parts:
         none = np.zeros(0, np.int64)
-        return Launches(correlation=none, start_ns=none, bytes=unknown(0), is_copy=none.astype(np.bool_))
-    ids, begin, size, known, copies = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return Launches(
+            correlation=none, start_ns=none, bytes=unknown(0), is_copy=none.astype(np.bool_), run=unknown(0)
+        )
+    ids, begin, size, known, copies, run = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((begin, ids))
     order = order[np.append(True, np.diff(ids[order]) != 0)]
     of_each = Integers(values=size[order], known=known[order])
-    return Launches(correlation=ids[order], start_ns=begin[order], bytes=of_each, is_copy=copies[order])
+    return Launches(
+        correlation=ids[order],
+        start_ns=begin[order],
+        bytes=of_each,
+        is_copy=copies[order],
+        run=Integers(values=run[order], known=run[order] >= 0),
+    )
+
+
+def _find_runs(host: Decoded, rows: Positions) -> tuple[Positions, int]:
+    """Of each call the run of a program around it, on its thread (-1: none), and how many runs the plane holds.
+
+    A GPU's events do not say in which run of their program they ran; its host runs the thunks of each within one event.
+    """
+    around = np.flatnonzero(_matches(host.names, RUN))
+    found = np.full(len(rows), -1)
+    for line in np.unique(host.line[around]).tolist():
+        runs = around[host.line[around] == line]
+        runs = runs[np.argsort(host.start_ns[runs], kind="stable")]
+        mine = np.flatnonzero(host.line[rows] == line)
+        called = host.start_ns[rows[mine]]
+        at = np.searchsorted(host.start_ns[runs], called, side="right") - 1
+        inside = (at >= 0) & (called <= (host.start_ns + host.duration_ns)[runs[at]])
+        found[mine] = np.where(inside, runs[at], -1)
+    return found, len(host.line)
 
 
 def tabulate_ranges(hosts: Iterable[Decoded], rank: int) -> dict[str, pl.DataFrame]:

@@ -64,7 +64,6 @@ def tabulate(ops: Ops, rank: int) -> dict[str, pl.DataFrame]:
     ops = ops.sort()
     execution, executions = number_executions(ops, rank)
     count = len(ops.start_ns)
-    thunks = (ops.kind.codes == THUNK) if count else np.zeros(0, np.bool_)
     return {
         "executions": executions,
         "ops": fill_table(
@@ -80,7 +79,7 @@ def tabulate(ops: Ops, rank: int) -> dict[str, pl.DataFrame]:
             start_ns=ops.start_ns,
             duration_ns=ops.duration_ns,
             kind=ops.kind.column(),
-            thunk=Integers(values=np.arange(count), known=thunks).column(),
+            thunk=number_thunks(ops).column(),
             correlation_id=ops.correlation.column(),
             graph_node=ops.graph_node.column(),
             launch_ns=ops.launch_ns.column(),
@@ -122,6 +121,39 @@ def number_executions(ops: Ops, rank: int) -> tuple[Integers, pl.DataFrame]:
         duration_ns=runs["end"] - runs["start_ns"],
     )
     return Integers(values=values.astype(np.int64, copy=False), known=known), table
+
+
+def number_thunks(ops: Ops) -> Integers:
+    """Of each op (sorted) the run of a thunk that launched it; a number of one device is none of another.
+
+    Of a CPU, each op is one. Of a GPU, the nodes of one launch of a graph belong to one where they have one
+    instruction; so do kernels of one stream and one run of a program that come one after the other. Where the run is
+    not known, nobody can tell.
+    """
+    count = len(ops.start_ns)
+    if not count or (ops.kind.codes == THUNK).all():
+        return Integers(values=np.arange(count), known=np.ones(count, np.bool_))
+    codes, stream = ops.instruction.codes, ops.stream.codes
+    named = ops.program.known & (codes >= 0)
+    node = named & ops.graph_node.known & ops.correlation.known
+    single = named & ~node & ops.run.known
+    values = np.arange(count)
+    order = np.flatnonzero(single)
+    order = order[np.argsort(stream[order], kind="stable")]
+    if len(order):
+        same = np.zeros(len(order), np.bool_)
+        same[1:] = np.logical_and.reduce([one[order][1:] == one[order][:-1] for one in (codes, stream, ops.run.values)])
+        heads = np.flatnonzero(~same)
+        values[order] = np.repeat(order[heads], np.diff(np.append(heads, len(order))))
+    rows = np.flatnonzero(node)
+    if len(rows):
+        _, first, group = np.unique(
+            ops.correlation.values[rows] * (len(ops.instruction.names) + 1) + codes[rows],
+            return_index=True,
+            return_inverse=True,
+        )
+        values[rows] = rows[first][group]
+    return Integers(values=values + (ops.device << 40), known=node | single | (ops.kind.codes == THUNK))
 
 
 def sum_by_instruction(ops: Ops) -> pl.DataFrame:

@@ -295,6 +295,8 @@ def listening_annotation(original: type, tracer: Tracer) -> type:
 
         def __init__(self, name: str, **kwargs: Any) -> None:
             super().__init__(name, **kwargs)
+            self._nightjar_again: Any = None
+            self._nightjar_arguments = (name, kwargs)
             try:
                 number = int(kwargs["step_num"])
             except (KeyError, TypeError, ValueError):
@@ -302,11 +304,17 @@ def listening_annotation(original: type, tracer: Tracer) -> type:
             self._nightjar_step = (name, number)
 
         def __enter__(self) -> Any:
+            waiting = tracer.state == "waiting"
             tracer.enter_step(*self._nightjar_step)
+            if waiting and tracer.state == "tracing":  # what was made before the trace began is not in it
+                name, kwargs = self._nightjar_arguments
+                self._nightjar_again = original(name, **kwargs)
+                return self._nightjar_again.__enter__()
             return super().__enter__()
 
         def __exit__(self, *exception: Any) -> Any:
-            result = super().__exit__(*exception)
+            again, self._nightjar_again = self._nightjar_again, None
+            result = super().__exit__(*exception) if again is None else again.__exit__(*exception)
             tracer.leave_step(*self._nightjar_step)
             return result
 
