@@ -37,6 +37,7 @@ TRANSCENDENTAL = frozenset(
     )
 )
 PARTIAL_READS = frozenset(("slice", "dynamic-slice", "gather"))
+IN_PLACE = frozenset(("dynamic-update-slice", "scatter"))
 FREE = frozenset(
     (
         *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"),
@@ -163,31 +164,55 @@ class _Counter:
         for inner in body.instructions:
             for operand in inner.operand_ids:
                 users[operand].append(inner)
-        return sum(
-            read_bytes(inner, users[inner.id]) for inner in body.instructions if inner.opcode == "parameter"
-        ) + self.written_bytes(body)
+        parameters = [inner for inner in body.instructions if inner.opcode == "parameter"]
+        return sum(self._read_bytes(one, users) for one in parameters) + self._written_bytes(body)
 
-    def written_bytes(self, body: hlo_pb2.HloComputation) -> int:
+    def _read_bytes(self, parameter: hlo_pb2.HloInstruction, users: dict[int, list[hlo_pb2.HloInstruction]]) -> int:
+        """Bytes of a fusion's parameter that its users really read; seen through bitcasts and conversions."""
+        names, found, converted = {parameter.id}, list[hlo_pb2.HloInstruction](), False
+        waiting = [parameter.id]
+        while waiting:
+            for user in users[waiting.pop()]:
+                if user.opcode not in ("bitcast", "convert"):
+                    found.append(user)
+                elif user.id not in names:
+                    names.add(user.id)
+                    waiting.append(user.id)
+                    converted |= user.opcode == "convert"
+        whole, elements = self.sizes[parameter.id], count_elements(parameter.shape)
+        partly = (*PARTIAL_READS, *(() if converted else IN_PLACE))
+        first_only = all(user.operand_ids[0] in names and not names & {*user.operand_ids[1:]} for user in found)
+        if not found or not first_only or any(user.opcode not in partly for user in found):
+            return whole
+        parts = (
+            count_elements(user.shape) * whole // max(elements, 1)
+            if user.opcode in PARTIAL_READS
+            else self._update_bytes(user) * (user.opcode == "scatter")
+            for user in found
+        )
+        return min(whole, sum(parts))
+
+    def _written_bytes(self, body: hlo_pb2.HloComputation) -> int:
         """Bytes of a fusion's result that it really writes."""
         root = self.instructions.get(body.root_id)
         roots = [] if root is None else [root]
         if root is not None and root.opcode == "tuple":
             roots = [self.instructions[number] for number in root.operand_ids]
-        return sum(
-            count_bytes(self._operand(one, 1).shape) if one.opcode == "dynamic-update-slice" else count_bytes(one.shape)
-            for one in roots
-        )
+        written = 0
+        for one in roots:
+            for _ in range(len(body.instructions)):  # a circle, as a damaged file may hold, ends here
+                if one.opcode != "bitcast" or not one.operand_ids:
+                    break
+                one = self._operand(one, 0)
+            written += self._update_bytes(one) if one.opcode in IN_PLACE else count_bytes(one.shape)
+        return written
+
+    def _update_bytes(self, one: hlo_pb2.HloInstruction) -> int:
+        """Bytes of what is written into a part of the first operand."""
+        return count_bytes(self._operand(one, 1 if one.opcode == "dynamic-update-slice" else -1).shape)
 
     def _operand(self, one: hlo_pb2.HloInstruction, number: int) -> hlo_pb2.HloInstruction:
         return self.instructions.get(one.operand_ids[number], hlo_pb2.HloInstruction())
-
-
-def read_bytes(parameter: hlo_pb2.HloInstruction, users: list[hlo_pb2.HloInstruction]) -> int:
-    """Bytes of a fusion's parameter that its users really read."""
-    if users and all(user.opcode in PARTIAL_READS and user.operand_ids[0] == parameter.id for user in users):
-        return sum(count_bytes(user.shape) for user in users)
-    in_place = [u for u in users if u.opcode == "dynamic-update-slice" and u.operand_ids[0] == parameter.id]
-    return 0 if users and len(in_place) == len(users) else count_bytes(parameter.shape)
 
 
 def _gemm_contraction(one: hlo_pb2.HloInstruction) -> list[int]:
