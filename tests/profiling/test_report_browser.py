@@ -12,7 +12,7 @@ import pytest
 from nightjar_profiling.ingest import ingest
 from nightjar_profiling.manifest import read_manifest, write_manifest
 from tests.bench.profiling import outputs
-from tests.profiling.builders import FRAMES, TraceBuilder, hlo_proto, training_trace
+from tests.profiling.builders import FRAMES, TRAINING, TraceBuilder, hlo_proto, training_trace
 from tests.profiling.chromium import Page, open_browser
 from tests.profiling.test_manifest import MANIFEST
 from tests.profiling.test_report import make_capture
@@ -101,6 +101,21 @@ def test_a_click_on_an_op_of_the_timeline_shows_its_stack_and_leads_to_its_line(
     assert innermost == ["linear.py:422", "Linear.__call__"]
     page.click("document.querySelectorAll('.stack .jump')[1]")
     assert text_of(page, ".source .title b") == "train.py:4"
+
+
+def test_a_long_op_right_behind_a_short_one_is_drawn(page: Page, tmp_path: Path) -> None:
+    trace = TraceBuilder().hlo(7, hlo_proto(TRAINING))
+    for begin_ns in (0, 2_000_000):
+        trace.thunk("add.1", begin_ns, 50).thunk("dot.1", begin_ns + 50, 1_000_000)
+    page.open(make_capture(tmp_path, trace) / "report.html", "#timeline")
+    colour_at = (
+        "(() => {{ const c = document.querySelector('canvas'), scale = c.width / c.clientWidth;"
+        " const at = [190 + (c.clientWidth - 190) * {}, 44 + 26 + 20 + 4].map((one) => Math.round(one * scale));"
+        " return c.clientWidth && c.getContext('2d').getImageData(...at, 1, 1).data.join(); }})()"
+    )
+    page.wait(colour_at.format(0.5))
+    running, idle, running_again = (page.value(colour_at.format(share)) for share in (0.25, 0.5, 0.9))
+    assert running == running_again != idle
 
 
 def test_a_table_is_searched_and_sorted(page: Page, tmp_path: Path) -> None:

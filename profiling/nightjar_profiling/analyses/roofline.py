@@ -81,11 +81,7 @@ def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -
         tables.ops.filter(pl.col("instruction").is_not_null())
         .group_by(INSTRUCTION)
         .agg(
-            # Several kernels of one thunk are one run of the instruction.
-            count=pl.when(pl.col("thunk").is_null().any())
-            .then(pl.len())
-            .otherwise(pl.struct("rank", "thunk").n_unique())
-            .cast(pl.Int64),
+            count=count_runs(),
             device_ns=pl.col("duration_ns").sum(),
         )
         .join(known, on=INSTRUCTION, how="left")
@@ -113,6 +109,12 @@ def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -
         .select(*INSTRUCTION, "count", "device_ns", "flops_per_s", "bytes_per_s", "flops_per_byte", *bounds)
         .sort("device_ns", *INSTRUCTION, descending=[True, False, False])
     )
+
+
+def count_runs() -> pl.Expr:
+    """How often an instruction ran, of its ops: several kernels of one thunk are one run, where the thunk is known."""
+    runs = pl.struct("rank", "thunk").n_unique()
+    return pl.when(pl.col("thunk").is_null().any()).then(pl.len()).otherwise(runs).cast(pl.Int64)
 
 
 def summarise_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -> dict[str, float | str | None]:

@@ -17,7 +17,7 @@ import polars as pl
 
 from nightjar_profiling.analyses.categories import GROUPS, summarise_work
 from nightjar_profiling.analyses.clocks import align
-from nightjar_profiling.analyses.roofline import Peak
+from nightjar_profiling.analyses.roofline import Peak, count_runs
 from nightjar_profiling.apportion import INSTRUCTION, WEIGHTS, Fusion, apportion_time
 from nightjar_profiling.attribute import INFERRED
 from nightjar_profiling.report.sections import find_sections
@@ -99,7 +99,7 @@ def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> d
     kernel = pl.when(pl.col("instruction").is_null()).then("kernel").alias("kernel")
     keys = pl.struct(*INSTRUCTION, kernel)
     ran = tables.ops.group_by(keys.alias("key")).agg(
-        pl.col("duration_ns").sum().alias("total_ns"), pl.len().alias("count"), pl.col("hidden_ns").sum()
+        pl.col("duration_ns").sum().alias("total_ns"), count_runs().alias("count"), pl.col("hidden_ns").sum()
     )
     known = tables.instructions.select(
         "program_id", pl.col("name").alias("instruction"), "opcode", "op_name", "bytes", "flops"

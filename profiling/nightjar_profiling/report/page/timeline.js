@@ -162,7 +162,8 @@ class TimelineCanvas {
       if (i === this.chosen) { c.strokeStyle = this.ink; c.lineWidth = 2; c.strokeRect(left - 1, y - 1, Math.max(3, right - left + 2), row.height + 2); }
       const next = t.start[i] + t.duration[i];
       i++;
-      if (next - t.start[i - 1] < pixel / 3) i = Math.max(i, lowerBound(t.start, t.start[i - 1] + pixel / 2, i, row.last)); // the rest of this half pixel is hidden by it
+      // What else begins in this half pixel is hidden by it, but for the last, which may go on beyond.
+      if (next - t.start[i - 1] < pixel / 3) i = Math.max(i, lowerBound(t.start, t.start[i - 1] + pixel / 2, i, row.last) - 1);
     }
   }
 
