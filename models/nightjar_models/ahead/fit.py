@@ -8,7 +8,7 @@ once, until it fits.
 
 Less recomputing is less arithmetic, and fewer microbatches are fewer passes over the weights: the first candidate of a
 mesh that fits is taken for the fastest on it. But what is kept must be written and read (`llama2_7b` on eight H100, all
-kept: 814 ms as estimated, with `dots_no_batch` 651), and of microbatches and recomputing either may cost more: so on
+kept: 808 ms as estimated, with `dots_no_batch` 645), and of microbatches and recomputing either may cost more: so on
 the fastest mesh more is recomputed once, and less with more microbatches.
 """
 
