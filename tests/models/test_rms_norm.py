@@ -60,6 +60,17 @@ def test_result_and_gradients_are_those_of_the_formula(norm: Norm, dtype: str) -
         close(found, right, TOLERANCES[dtype] * max(1.0, np.abs(right).max()))
 
 
+@pytest.mark.parametrize("width", [96, 128])
+def test_for_a_gpu_pallas_makes_kernels_of_triton_whatever_the_width(width: int) -> None:
+    def loss(x: jax.Array, scale: jax.Array) -> jax.Array:
+        return rms_norm_pallas.rms_norm(x, scale).sum()
+
+    program = jax.jit(jax.grad(loss)).trace(jnp.ones((5, width)), jnp.ones(width))
+    text = program.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("__gpu$xla.gpu.triton") >= 2  # forward and backward; no interpreter's loop
+    assert "stablehlo.while" not in text
+
+
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 def test_a_batch_of_calls_equals_the_calls(norm: Norm) -> None:
     x, scale, dy = arguments("float32", 3, 4)
@@ -120,9 +131,10 @@ def test_the_cuda_source_compiles_and_has_both_symbols(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
-def test_a_gpu_computes_the_same() -> None:
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+def test_a_gpu_computes_the_same(norm: Norm) -> None:
     x, scale, dy = arguments("bfloat16", 64, 33)
-    y, backward = jax.vjp(rms_norm.rms_norm, x, scale)
+    y, backward = jax.vjp(norm, x, scale)
     expected = reference(*map(np.asarray, (x, scale, dy)))
     for found, right in zip((y, *backward(dy)), expected, strict=True):
         close(found, right, TOLERANCES["bfloat16"] * max(1.0, np.abs(right).max()))

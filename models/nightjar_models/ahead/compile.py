@@ -110,7 +110,7 @@ def compile_step(
     task = find_task(config)
     program = make_program(config, task, mesh)
     begin = time.perf_counter()
-    with note_choices() as choices:
+    with note_choices() as choices, naming_device(mesh):
         lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
     with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
@@ -186,6 +186,14 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"--xla {setting}: expected FLAG=VALUE, such as xla_gpu_enable_triton_gemm=false.")
         options[name.lstrip("-")] = {"true": True, "false": False}.get(value.lower(), value)
     return options
+
+
+@contextmanager
+def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
+    """Says which device is lowered for; the kernels of Pallas ask, and no device of that kind need be there."""
+    device = getattr(mesh.abstract_mesh, "abstract_device", None)
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device)):
+        yield
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """How is the same RMSNorm written as a Pallas kernel? A block of rows at a time, in Python.
 
 In: activations [..., D] and a scale [D]. Out: the activations with unit mean square, times the scale. On a GPU Pallas
-compiles it (Triton); on the CPU it runs in Pallas's interpreter, which is exact and slow. A mesh splits it only as the
-compiler sees fit: `rms_norm.py` states its partitioning, this one does not.
+compiles it (Triton, whose blocks are powers of two: other widths are filled up with zeros); on the CPU it runs in
+Pallas's interpreter, which is exact and slow. A mesh splits it only as the compiler sees fit: `rms_norm.py` states its
+partitioning, this one does not.
 
 Dimensions: R rows, D width.
 
@@ -17,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
 from nightjar_models.kernels.rms_norm import EPSILON
@@ -48,37 +50,47 @@ def _backward(kept: tuple[Array, Array, Array], dy: Array) -> tuple[Array, Array
 rms_norm.defvjp(_forward, _backward)
 
 
-def _forward_block(x_ref: Any, scale_ref: Any, y_ref: Any, inverse_ref: Any) -> None:
+def _forward_block(width: int, x_ref: Any, scale_ref: Any, y_ref: Any, inverse_ref: Any) -> None:
     x = x_ref[...].astype(jnp.float32)
-    inverse = jax.lax.rsqrt((x * x).mean(axis=-1, keepdims=True) + EPSILON)
+    inverse = jax.lax.rsqrt((x * x).sum(axis=-1, keepdims=True) / width + EPSILON)
     y_ref[...] = (x * inverse * scale_ref[...].astype(jnp.float32)).astype(y_ref.dtype)
     inverse_ref[...] = inverse
 
 
-def _backward_block(x_ref: Any, inverse_ref: Any, dy_ref: Any, scale_ref: Any, dx_ref: Any) -> None:
+def _backward_block(width: int, x_ref: Any, inverse_ref: Any, dy_ref: Any, scale_ref: Any, dx_ref: Any) -> None:
     x, inverse = x_ref[...].astype(jnp.float32), inverse_ref[...]
     g = dy_ref[...].astype(jnp.float32) * scale_ref[...].astype(jnp.float32)
-    pull = (g * x).mean(axis=-1, keepdims=True) * inverse * inverse
+    pull = (g * x).sum(axis=-1, keepdims=True) / width * inverse * inverse
     dx_ref[...] = (inverse * (g - x * pull)).astype(dx_ref.dtype)
 
 
 def _by_blocks(kernel: Any, by_rows: tuple[Array, ...], scale: Array, results: tuple[Any, ...]) -> Any:
-    """Runs a kernel on blocks of rows; rows that fill the last block up are thrown away."""
-    rows = by_rows[0].shape[0]
+    """Runs a kernel on blocks of rows; rows and columns that fill the last block up are thrown away."""
+    rows, width = by_rows[0].shape
     missing = -rows % _BLOCK_ROWS
-    filled = [jnp.pad(array, ((0, missing), (0, 0)), constant_values=1) for array in by_rows]
+    filled = [_fill(jnp.pad(one, ((0, missing), (0, 0)), constant_values=1)) for one in by_rows]
+    scale = _fill(scale)
 
     def block(array: Any) -> pl.BlockSpec:
         return pl.BlockSpec((_BLOCK_ROWS, array.shape[1]), lambda i: (i, 0))
 
-    shapes = [jax.ShapeDtypeStruct((rows + missing, one.shape[1]), one.dtype) for one in results]  # type: ignore[no-untyped-call]
+    shapes = [jax.ShapeDtypeStruct((rows + missing, pl.next_power_of_2(one.shape[1])), one.dtype) for one in results]  # type: ignore[no-untyped-call]
     call = functools.partial(
         pl.pallas_call,
-        kernel,
+        functools.partial(kernel, width),
         out_shape=shapes,
         grid=((rows + missing) // _BLOCK_ROWS,),
         in_specs=[*map(block, filled), pl.BlockSpec(scale.shape, lambda i: (0,))],
-        out_specs=[block(one) for one in results],
-        interpret=jax.default_backend() == "cpu",
+        out_specs=[block(one) for one in shapes],
     )
-    return [found[:rows] for found in call()(*filled, scale)]
+    # what is compiled for decides, not where: a program for an absent GPU is traced on a CPU
+    found = jax.lax.platform_dependent(
+        *filled, scale, cpu=call(interpret=True), default=call(compiler_params=triton.CompilerParams())
+    )
+    return [one[:rows, : result.shape[1]] for one, result in zip(found, results, strict=True)]
+
+
+def _fill(array: Array) -> Array:
+    """Zeros behind the last dimension, up to a power of two."""
+    missing = pl.next_power_of_2(array.shape[-1]) - array.shape[-1]
+    return jnp.pad(array, (*((0, 0),) * (array.ndim - 1), (0, missing)))
