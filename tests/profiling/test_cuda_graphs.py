@@ -162,6 +162,16 @@ def test_without_a_schedule_nodes_stay_open_and_their_time_is_kept(tmp_path: Pat
     assert "8 kernels of CUDA graphs (0.000 ms) fit no place in the schedule" in warning
 
 
+def test_graphs_traced_whole_are_said_to_be(tmp_path: Path) -> None:
+    trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
+    known: dict[str, int | str] = {"hlo_op": "command_buffer_1", "program_id": 7, "correlation_id": 1}
+    trace.event(GPU, STREAM, "CudaGraphExec:5", 0, 100, **known)
+    raw = read_raw(trace.write(tmp_path))
+    assert int(raw.tables["ops"]["duration_ns"].sum()) == 100
+    (warning,) = raw.warnings
+    assert "1 launches of CUDA graphs (0.000 ms) were traced whole" in warning
+
+
 def test_a_loops_body_is_told_from_what_is_around_it(tmp_path: Path) -> None:
     step = {
         **{name: STEP[name] for name in ("sum", "product")},

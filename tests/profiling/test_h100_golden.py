@@ -16,10 +16,12 @@ from nightjar_profiling.analyses.roofline import find_peak, measure_roofline
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
 from nightjar_profiling.ingest import make_tables
 from nightjar_profiling.protos import xplane_pb2
+from nightjar_profiling.readers.nsys_export import read_sqlite
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xplane import read_raw
 from nightjar_profiling.tables import Tables
 from nightjar_profiling.usercode import user_code_test
+from tests.profiling.nsys_sqlite_builder import SqliteBuilder
 
 GOLDEN = Path(__file__).parent / "golden" / "h100"
 
@@ -79,6 +81,29 @@ def test_each_node_of_the_graph_has_the_instruction_that_the_kernel_has_without_
     # Of 196 kernels of a step, 109 do not have the name of their instruction.
     renamed = with_graphs["instruction"].str.replace_all(r"\W", "_") != with_graphs["kernel"]
     assert int(renamed.sum()) == 3 * 109
+
+
+def test_graphs_made_before_nsys_began_to_collect_find_the_same_instructions(h100: Open, tmp_path: Path) -> None:
+    path, _, tables = h100("gpt_tiny")
+    built = SqliteBuilder()
+    for (correlation,), ops in tables.ops.drop_nulls("graph_node").group_by("correlation_id", maintain_order=True):
+        launch_ns = int(ops["launch_ns"][0])
+        built.range("XlaModule:#hlo_module=jit_train_step,program_id=1363#", launch_ns - 90, launch_ns + 90)
+        built.range("Thunk:#hlo_op=command_buffer_1#", launch_ns - 80, launch_ns + 80)
+        built.call(launch_ns, launch_ns + 10, correlation)
+        for kernel, start, duration, node in ops.select("kernel", "start_ns", "duration_ns", "graph_node").iter_rows():
+            built.launch(kernel, 0, start, start + duration, node=node, correlation=correlation)
+    space = xplane_pb2.XSpace.FromString(path.read_bytes())
+    (metadata,) = (plane for plane in space.planes if plane.name == b"/host:metadata")
+    (program,) = (one for one in metadata.event_metadata.values() if one.name == b"jit_train_step(1363)")
+    (tmp_path / "a.dump").mkdir()
+    dumped = tmp_path / "a.dump" / "module_1363.jit_train_step.sm_9.0_gpu_after_optimizations.hlo.pb"
+    dumped.write_bytes(next(stat.bytes_value for stat in program.stats if stat.bytes_value))
+    raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
+    without = h100("gpt_tiny-no-graphs")[2].ops.filter(pl.col("program_id").is_not_null())
+    assert raw.tables["ops"]["instruction"].to_list() == without["instruction"].to_list()
+    assert raw.warnings == ()
+    assert shares(make_tables(raw)) == {"called": 0.1349, "numbered": 0.8629, "user": 0.0022}
 
 
 def test_the_hot_lines_are_the_same_with_and_without_graphs(h100: Open) -> None:

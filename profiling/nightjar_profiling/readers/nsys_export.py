@@ -23,6 +23,7 @@ from nightjar_profiling.readers.nsys_graphs import find_origins, find_ranges_of_
 from nightjar_profiling.readers.nsys_jax_launchers import LAUNCHER
 from nightjar_profiling.readers.nsys_nvtx import PID, PROCESS, read_nvtx, read_strings
 from nightjar_profiling.readers.nsys_ops import CALLS, KINDS, read_calls, read_ops
+from nightjar_profiling.readers.nsys_placing import place_table
 from nightjar_profiling.readers.nsys_tables import NsysTables, ParquetTables, SqliteTables
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xla_ranges import (
@@ -84,6 +85,17 @@ def read_export(tables: NsysTables, rank: int) -> Raw:
     timed = ranges.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"), thread=run.ranges["global_tid"])
     compiled = make_compile(timed, run.titles, run.projection.parent, run.xla)
     dumped = _find_dumps(tables.path, sorted(set(ranks.values())))
+    programs = LazyPrograms(dumped)
+    nodes = place_table(ops, programs)
+    by_launch = ops["graph_node"].is_not_null().any() and read_node_events(tables).is_empty()
+    if by_launch and not nodes.placed:
+        warnings.append("no events of the making of CUDA graph nodes: their kernels are those of the launch's range")
+    if nodes.open:
+        warnings.append(
+            f"{nodes.open} kernels of CUDA graphs ({nodes.open_ns / 1e6:.3f} ms) fit no place in the schedule of their "
+            "program for certain: they are not attributed to Python"
+        )
+    ops = nodes.ops
     tables_found = {
         "ops": ops,
         "executions": execution_table(runs),
@@ -94,7 +106,10 @@ def read_export(tables: NsysTables, rank: int) -> Raw:
     warnings += _doubts(run, runs, ops, dumped)
     name = tables.path.name
     return Raw(
-        tables=tables_found, programs=LazyPrograms(dumped), warnings=tuple(f"{name}: {text}" for text in warnings)
+        tables=tables_found,
+        programs=programs,
+        warnings=tuple(f"{name}: {text}" for text in warnings),
+        placed=nodes.placed,
     )
 
 
@@ -251,8 +266,6 @@ def _missing(tables: NsysTables, run: _Run) -> Iterator[str]:
         yield f"no {CALLS}: it is not known which range launched what; trace with --trace=cuda,nvtx"
     if not run.ops.is_empty() and run.ops["kind"].is_in(["graph"]).any():
         yield "CUDA graphs are traced whole: their kernels are not shown; trace with --cuda-graph-trace=node"
-    if run.ops["graph_node"].is_not_null().any() and read_node_events(tables).is_empty():
-        yield "no events of the making of CUDA graph nodes: their kernels are those of the launch's range"
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):  # the latter to 2022
         told = dict(tables.read(table, {"name": pl.String, "value": pl.String}).drop_nulls().iter_rows())
         version = str(told.get("EXPORT_SCHEMA_VERSION") or told.get("EXPORT_SCHEMA_VERSION_MAJOR", ""))

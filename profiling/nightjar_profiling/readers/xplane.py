@@ -30,7 +30,7 @@ from nightjar_profiling.readers.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane_device import DEVICE, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane_graphs import Placed, place_nodes
 from nightjar_profiling.readers.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
-from nightjar_profiling.readers.xplane_ops import Ops, find_containers, sum_by_instruction, tabulate
+from nightjar_profiling.readers.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
 from nightjar_profiling.readers.xplane_values import as_int64
 
@@ -105,7 +105,7 @@ def _read_dumped(path: Path, embedded: Mapping[int, Program]) -> dict[int, Progr
 
 def _open_nodes(path: Path, placed: Iterable[Placed]) -> Iterator[str]:
     """What of the time in CUDA graphs belongs to no known instruction."""
-    open_ns = [one.ops.duration_ns[one.open] for one in placed]
+    open_ns = [one.ops.duration_ns[one.open & (one.ops.kind.codes != GRAPH)] for one in placed]
     if count := sum(map(len, open_ns)):
         yield (
             f"{path.name}: {count} kernels of CUDA graphs ({sum(int(ns.sum()) for ns in open_ns) / 1e6:.3f} ms) fit no "

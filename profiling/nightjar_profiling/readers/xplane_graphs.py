@@ -28,7 +28,7 @@ from nightjar_profiling.readers.hlo_launches import Kernel, LaunchPlan, name_ker
 from nightjar_profiling.readers.node_alignment import align
 from nightjar_profiling.readers.raw import Placing, merge_placings
 from nightjar_profiling.readers.wire import Positions
-from nightjar_profiling.readers.xplane_ops import KINDS, Ops
+from nightjar_profiling.readers.xplane_ops import GRAPH, KINDS, Ops
 from nightjar_profiling.readers.xplane_values import Texts
 
 Found = tuple[str, Placing | None]
@@ -75,11 +75,19 @@ def place_nodes(ops: Ops, programs: Mapping[int, Program]) -> Placed:
         programs: by id; an op of another keeps what the trace says.
     """
     nodes = np.flatnonzero(ops.graph_node.known & ops.program.known)
-    if not len(nodes):
+    whole = (ops.kind.codes == GRAPH) & ops.program.known
+    if not len(nodes) and not whole.any():
         return Placed(ops=ops, open=np.zeros(len(ops.start_ns), np.bool_))
     codes, names = ops.instruction.codes.copy(), list(ops.instruction.names)
     placings: list[tuple[int, dict[str, Placing]]] = []
     still_open, warnings = np.zeros(len(ops.start_ns), np.bool_), list[str]()
+    if whole.any():
+        still_open |= whole
+        ms = int(ops.duration_ns[whole].sum()) / 1e6
+        warnings.append(
+            f"{int(whole.sum())} launches of CUDA graphs ({ms:.3f} ms) were traced whole: their kernels are not shown "
+            "and not attributed; trace without gpu_enable_cupti_activity_graph_trace"
+        )
     for number in np.unique(ops.program.values[nodes]).tolist():
         if number not in programs:
             continue
