@@ -68,7 +68,7 @@ class T5(nnx.Module):
         positions = jnp.arange(length)
         distance = positions[None, :] - positions[:, None]
         rows = bucket(distance, self.config.buckets, self.config.farthest, both_ways=both_ways)
-        return jnp.moveaxis(table[rows], -1, 0)
+        return jnp.moveaxis(look_up(table, rows), -1, 0)
 
 
 class EncoderBlock(nnx.Module):
