@@ -214,7 +214,8 @@ def list_runs(folder: Path, *, others: bool = False, restored: list[Mapping[str,
             stand_ins.artifacts.mkdir(exist_ok=True)
             stand_ins.act = act  # type: ignore[method-assign]
             switched_on = dict.fromkeys(("NIGHTJAR_GPU_MATRIX", "NIGHTJAR_SLURM_MATRIX"), ANY_MATRIX) if others else {}
-            contexts = {**CONTEXTS, "vars": {"NIGHTJAR_ECOSYSTEM_GPU": "on", **switched_on}}
+            gpus = {"NIGHTJAR_ECOSYSTEM_GPU": "on", "NIGHTJAR_GPU_MATRIX": "ci/matrix/nightly-gpu.toml"}
+            contexts = {**CONTEXTS, "vars": {**gpus, **switched_on}}
             Runner(ROOT, stand_ins, contexts, note).run(read_workflow(path, ROOT))
     return asked
 
