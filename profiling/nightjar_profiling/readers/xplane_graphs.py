@@ -28,7 +28,7 @@ from nightjar_profiling.readers.hlo_launches import Kernel, LaunchPlan, name_ker
 from nightjar_profiling.readers.node_alignment import align
 from nightjar_profiling.readers.raw import Placing, merge_placings
 from nightjar_profiling.readers.wire import Positions
-from nightjar_profiling.readers.xplane_ops import GRAPH, KINDS, Ops
+from nightjar_profiling.readers.xplane_ops import GRAPH, KINDS, Ops, number_values
 from nightjar_profiling.readers.xplane_values import Texts
 
 Found = tuple[str, Placing | None]
@@ -169,7 +169,7 @@ class _Work:
     def _read_graph(self, rows: Positions) -> Iterator[_Unit]:
         """The nodes of a graph in the order in which they were recorded; more than one unit where launches differ."""
         ops, seen = self.ops, set[int]()
-        _, place = np.unique(ops.correlation.values[rows], return_inverse=True)
+        _, place = number_values(ops.correlation.values[rows])
         largest = int(np.bincount(place).argmax())
         left = np.ones(len(rows), np.bool_)
         for _ in range(MOST_VARIANTS):
@@ -229,11 +229,21 @@ class _Work:
         unit_of[single] = len(self.graphs) + ops.instruction.codes[single]
         rows = self.rows[np.argsort(ops.start_ns[self.rows], kind="stable")]
         rows = rows[unit_of[rows] >= 0]
-        ran = ops.run.values[rows] if ops.run.known[rows].all() else np.zeros(len(rows), np.int64)
-        kinds = {run: len(np.unique(unit_of[rows[ran == run]])) for run in np.unique(ran).tolist()}
-        chosen = rows[ran == max(kinds, key=lambda run: kinds[run])] if kinds else rows
-        for number in dict.fromkeys([*unit_of[chosen].tolist(), *unit_of[rows].tolist()]):
+        chosen = rows
+        if len(rows) and ops.run.known[rows].all():
+            _, run = number_values(ops.run.values[rows])
+            units = len(self.graphs) + len(ops.instruction.names)
+            kinds = np.bincount(np.unique(run * units + unit_of[rows]) // units)
+            chosen = rows[run == kinds.argmax()]
+        for number in dict.fromkeys([*_firsts(unit_of[chosen]), *_firsts(unit_of[rows])]):
             yield number, None if number < len(self.graphs) else ops.instruction.names[number - len(self.graphs)]
+
+
+def _firsts(values: Positions) -> list[int]:
+    """The different values, in the order in which they first come."""
+    found, first = np.unique(values, return_index=True)
+    ordered: list[int] = found[np.argsort(first)].tolist()
+    return ordered
 
 
 def _check_numbers(numbers: list[int], places: list[int | None]) -> list[bool]:
