@@ -173,6 +173,16 @@ def test_executions_and_steps_of_a_gpu_come_from_its_host(h100: Open) -> None:
     assert summarise_steps(tables).select("step", "n_ops").rows() == [(11, 198), (12, 198)]
 
 
+def test_ranges_of_the_host_know_what_they_launched(h100: Open) -> None:
+    ranges = h100("gpt_tiny")[2].ranges
+    steps = ranges.filter(pl.col("name") == "train").sort("start_ns")
+    # One graph each; its ops are those of the step's execution.
+    assert steps.select("device_start_ns", "device_duration_ns", "n_ops").rows() == [
+        *((26_356_448, 411_881, 1), (29_384_071, 411_242, 1)),
+    ]
+    assert ranges.filter(pl.col("name") == "shard_args")["n_ops"].null_count() == 3
+
+
 def test_the_overview_of_the_device_is_that_of_the_trace(h100: Open) -> None:
     (device,) = summarise_devices(h100("gpt3_126m")[2]).rows(named=True)
     assert (device["span_ns"], device["busy_ns"]) == (471_730_950, 466_909_394)

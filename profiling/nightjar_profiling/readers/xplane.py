@@ -32,6 +32,7 @@ from nightjar_profiling.readers.xplane_graphs import Placed, place_nodes
 from nightjar_profiling.readers.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
 from nightjar_profiling.readers.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
+from nightjar_profiling.readers.xplane_projection import project_ranges
 from nightjar_profiling.readers.xplane_values import as_int64
 
 PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)
@@ -58,6 +59,8 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     except WireError as error:
         raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
     tables |= {name: pl.concat([part[name] for part in parts]) for name in ("ops", "executions") if parts}
+    if parts:
+        tables["ranges"] = project_ranges(tables["ranges"], hosts, tables["ops"])
     compiled = read_compile_events(path.parent / f"{path.name.removesuffix('.xplane.pb')}.compile.jsonl", rank)
     if compiled.is_empty():
         lines = [line for host in hosts for line in host.lines]

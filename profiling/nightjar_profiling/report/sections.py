@@ -274,13 +274,14 @@ def memory(tables: Tables, lines: Lines) -> Section:
 
 def ranges(tables: Tables) -> Section:
     """Annotations of the host by name, with the device time that they launched."""
+    launched = pl.col("n_ops").is_not_null().any()  # else it is not known, which is not 0
     frame = (
         tables.ranges.group_by(pl.col("domain").fill_null(""), "name")
         .agg(
-            pl.col("device_duration_ns").sum().alias("device time"),
+            pl.when(launched).then(pl.col("device_duration_ns").sum()).alias("device time"),
             pl.col("duration_ns").sum().alias("host time"),
             pl.len().alias("count"),
-            pl.col("n_ops").sum().alias("ops"),
+            pl.when(launched).then(pl.col("n_ops").sum()).alias("ops"),
         )
         .sort("device time", "host time", "name", descending=[True, True, False], nulls_last=True)
         .head(MOST_RANGES)
