@@ -28,7 +28,9 @@ def single(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_a_run_leaves_a_result_that_ci_reads(single: subprocess.CompletedProcess[str], folder: Path) -> None:
     assert single.returncode == 0, single.stderr
     assert single.stdout.splitlines()[-1] == "out/result.json"
-    assert "step 6/6" in single.stderr
+    said = ["reading the data", "initialising the parameters", "compiling the train step", "step 6/6", "evaluating "]
+    places = [single.stderr.index(one) for one in said]
+    assert places == sorted(places)
     run = read_run(folder / "out" / "result.json")
     assert (run.job, run.workload, run.status, run.seed) == ("job-s7", "gpt_tiny", "completed", 7)
     assert len(str(run.config["data_digest"])) == 16
