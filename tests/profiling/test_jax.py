@@ -87,6 +87,11 @@ def test_the_time_of_a_capture_is_that_of_the_raw_trace(captured: Captured) -> N
     assert profile["device_time_ns"] == sum_thunks(folder / "raw" / "rank0000.xplane.pb", containers)
 
 
+def test_each_traced_step_is_recorded_the_first_one_too(captured: Captured) -> None:
+    _, _, folder = captured
+    assert read_tables(folder / "tables").steps["step"].to_list() == [3, 4]
+
+
 def test_the_capture_says_how_long_the_step_was_traced_lowered_and_compiled(captured: Captured) -> None:
     _, _, folder = captured
     compiled = read_tables(folder / "tables").compile
