@@ -27,7 +27,8 @@ BEFORE, AFTER, BESIDE, MORE = 2, 8, 4, 2
 LOST_KERNEL, IDLE_INSTRUCTION, ONLY_PREPARED = 6, 2, 4  # what it costs to leave out
 HELD = 1000
 NEVER = -(10**9)
-LARGEST_GAP = 400_000  # kernels times instructions between two fixed ones, about a second; what is larger stays open
+# Kernels times instructions: between two fixed ones, about three seconds; and of a computation. The rest stays open.
+LARGEST_GAP, LARGEST_SUM = 400_000, 2_000_000
 SUMS = re.compile(r"reduce", re.IGNORECASE)  # comes after the kernels whose results it sums
 CONVERTS = re.compile(r"nchwto|nhwcto|convert|transform_", re.IGNORECASE)  # comes before or after
 
@@ -43,6 +44,7 @@ def align(kernels: Sequence[Kernel | str], launchers: Sequence[Launcher]) -> lis
         Of each kernel the name of its instruction; None where it is not certain.
     """
     found: list[str | None] = [None] * len(kernels)
+    left = LARGEST_SUM
     fixed = [(-1, -1), *_fix(kernels, launchers), (len(kernels), len(launchers))]
     for (kernel, launcher), (next_kernel, next_launcher) in pairwise(fixed):
         if kernel >= 0:
@@ -52,7 +54,9 @@ def align(kernels: Sequence[Kernel | str], launchers: Sequence[Launcher]) -> lis
         first, last = max(kernel, 0), min(next_kernel + 1, len(kernels))
         low, high = max(launcher, 0), min(next_launcher + 1, len(launchers))
         held = {(kernel - first, launcher - low), (next_kernel - first, next_launcher - low)}
-        if (last - first) * (high - low) <= LARGEST_GAP:
+        size = (last - first) * (high - low)
+        if size <= min(LARGEST_GAP, left):
+            left -= size
             part = _Gap(kernels[first:last], launchers[low:high], held)
             for number, at in enumerate(part.solve(), start=first):
                 found[number] = None if at is None else launchers[low + at].name
