@@ -9,6 +9,8 @@ import json
 import lzma
 import math
 import re
+import subprocess
+import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -337,3 +339,24 @@ def test_the_compiler_of_this_release_says_the_code_of_its_kernels() -> None:
     found = compile_step(PRESETS["gpt_tiny"](), MeshShape(), parse_cluster("h100x1"), {})
     assert found.code_bytes > 100_000
     assert found.spill_bytes == 0
+
+
+def test_what_the_compiler_said_before_it_ended_the_process_is_shown(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from nightjar_models.ahead.compile import captured_stderr, told_by_another
+with open(sys.argv[1], "w+b") as log, told_by_another(Path(log.name)), captured_stderr(log.fileno()):
+    os.write(2, b"LLVM Fatal Error\\n")
+    if sys.argv[2] == "end":
+        os._exit(1)
+"""
+    shown = {}
+    for how in ("end", "go on"):
+        command = [sys.executable, "-c", program, str(tmp_path / "log"), how]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        shown[how] = done.returncode, done.stderr
+    assert shown["end"][0] == 1
+    assert "the compiler ended this process" in shown["end"][1]
+    assert "LLVM Fatal Error" in shown["end"][1]
+    assert shown["go on"] == (0, "")

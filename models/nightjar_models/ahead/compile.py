@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -121,7 +122,7 @@ def compile_step(
             "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none unasked, 0.10 all the same
         }
         begin, cpu = time.perf_counter(), time.process_time()
-        with tempfile.TemporaryFile() as log:
+        with (Path(folder) / "log").open("w+b") as log, told_by_another(Path(log.name)):
             try:
                 with captured_stderr(log.fileno()):
                     compiled = lowered.compile(compiler_options={**options, **dumped})
@@ -194,6 +195,20 @@ def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
     device = getattr(mesh.abstract_mesh, "abstract_device", None)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device)):
         yield
+
+
+@contextmanager
+def told_by_another(log: Path) -> Iterator[None]:
+    """Where the compiler ends this process, as XLA does at an error of LLVM, a shell shows the end of its log."""
+    say = """read -r _ || {
+        echo "error: the compiler ended this process. The end of what it said:"
+        grep "[a-z]" "$0" | grep -v "^[*FI]" | cut -c 1-400 | tail -n 6
+    } >&2"""
+    with subprocess.Popen(["sh", "-c", say, str(log)], stdin=subprocess.PIPE, start_new_session=True) as shell:
+        try:
+            yield
+        finally:
+            shell.communicate(b"\n")
 
 
 @contextmanager
