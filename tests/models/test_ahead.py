@@ -357,6 +357,6 @@ with open(sys.argv[1], "w+b") as log, told_by_another(Path(log.name)), captured_
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         shown[how] = done.returncode, done.stderr
     assert shown["end"][0] == 1
-    assert "the compiler ended this process" in shown["end"][1]
+    assert "this process ended within the compiler" in shown["end"][1]
     assert "LLVM Fatal Error" in shown["end"][1]
     assert shown["go on"] == (0, "")

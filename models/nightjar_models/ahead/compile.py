@@ -199,9 +199,9 @@ def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
 
 @contextmanager
 def told_by_another(log: Path) -> Iterator[None]:
-    """Where the compiler ends this process, as XLA does at an error of LLVM, a shell shows the end of its log."""
+    """Where this process ends within the compiler, as XLA ends it at an error of LLVM, a shell shows the log's end."""
     say = """read -r _ || {
-        echo "error: the compiler ended this process. The end of what it said:"
+        echo "error: this process ended within the compiler. The end of what that said:"
         grep "[a-z]" "$0" | grep -v "^[*FI]" | cut -c 1-400 | tail -n 6
     } >&2"""
     with subprocess.Popen(["sh", "-c", say, str(log)], stdin=subprocess.PIPE, start_new_session=True) as shell:

@@ -40,8 +40,8 @@ def brightness(images: Float[Array, "*B"] | Int[Array, "*B"]) -> Float[Array, "*
 def look_up(table: Float[Array, "V D"], index: Int[Array, "*B"]) -> Float[Array, "*B D"]:
     """Rows of a table. The gradient of a row is a sum over all places where it is used, always in float32.
 
-    In bf16 most of a sum of a thousand is rounded away, and a GPU adds bf16 to memory slowly: 14.6 ms for the 65,536
-    tokens of gpt3_126m on an H100, about a hundred different bytes, where float32 takes 0.4 ms.
+    In bf16 most of a sum of a thousand is rounded away, and a GPU adds bf16 to memory slowly: 14.6 ms on an H100 for
+    65,536 rows of 768 that are added to 64 rows, as those of bytes of a text might be, where float32 takes 0.4 ms.
     """
     if table.dtype == jnp.float32:
         return table[index]
