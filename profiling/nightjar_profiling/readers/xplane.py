@@ -15,7 +15,8 @@ Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/prof
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -24,11 +25,11 @@ from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.compile_events import read_compile_events
 from nightjar_profiling.readers.hlo import Program, read_program
 from nightjar_profiling.readers.hlo_dump import read_dump_folder
-from nightjar_profiling.readers.raw import Raw, merge_placings
-from nightjar_profiling.readers.wire import WireError
+from nightjar_profiling.readers.raw import Placing, Raw, merge_placings
+from nightjar_profiling.readers.wire import Positions, WireError
 from nightjar_profiling.readers.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane_device import DEVICE, read_gpu, read_tpu
-from nightjar_profiling.readers.xplane_graphs import Placed, place_nodes
+from nightjar_profiling.readers.xplane_graphs import place_nodes
 from nightjar_profiling.readers.xplane_host import STATS, Launches, decode, read_launches, read_thunks, tabulate_ranges
 from nightjar_profiling.readers.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
@@ -49,16 +50,15 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     programs = {**_read_dumped(path, programs), **programs}
     try:
         hosts = [decode(plane, STATS) for plane in space.planes if plane.name.startswith("/host:")]
-        found = (*_read_devices(space, read_launches(hosts)),)
-        if not any(len(ops.start_ns) for ops in found):
+        launches = read_launches(hosts)
+        parts = [_make_part(ops, programs, rank) for ops in _read_devices(space, launches)]
+        if all(part.tables["ops"].is_empty() for part in parts):
             thunks = [read_thunks(host) for host in hosts if host.plane.name == "/host:CPU"]
-            found = (*(ops.take(~find_containers(ops, programs)) for ops in thunks),)
-        placed = [place_nodes(ops, programs) for ops in found]
-        parts = [tabulate(one.ops, rank) for one in placed]
+            parts = [_make_part(ops.take(~find_containers(ops, programs)), programs, rank) for ops in thunks]
         tables = tabulate_ranges(hosts, rank)
     except WireError as error:
         raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
-    tables |= {name: pl.concat([part[name] for part in parts]) for name in ("ops", "executions") if parts}
+    tables |= {name: pl.concat([part.tables[name] for part in parts]) for name in ("ops", "executions") if parts}
     if parts:
         tables["ranges"] = project_ranges(tables["ranges"], hosts, tables["ops"])
     compiled = read_compile_events(path.parent / f"{path.name.removesuffix('.xplane.pb')}.compile.jsonl", rank)
@@ -68,12 +68,38 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     if not compiled.is_empty():
         tables["compile"] = compiled
     warnings = [f"{path.name}: the profiler says: {text}" for text in space.notes]
-    warnings += dict.fromkeys(f"{path.name}: {text}" for one in placed for text in one.warnings)
-    warnings += [*_open_nodes(path, placed)]
-    ran = [sum_by_instruction(one.ops.take(~one.open)) for one in placed]
-    warnings += [*(_doubts(path, pl.concat(ran), programs) if found else ())]
-    placings = merge_placings((number, names) for one in placed for number, names in one.placed.items())
+    warnings += dict.fromkeys(f"{path.name}: {text}" for part in parts for text in part.warnings)
+    warnings += [*_open_nodes(path, parts)]
+    warnings += [*(_doubts(path, pl.concat(part.ran for part in parts), programs) if parts else ())]
+    placings = merge_placings((number, names) for part in parts for number, names in part.placings.items())
     return Raw(tables=tables, programs=programs, warnings=tuple(warnings), placed=placings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What the ops of a device make; the ops themselves are let go, so that the next device's take their memory.
+
+    Attributes:
+        ran: device time by instruction, without that of nodes whose instruction was not found.
+        open_ns: the durations of these.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+    ran: pl.DataFrame
+    open_ns: Positions
+    placings: Mapping[int, Mapping[str, Placing]]
+    warnings: tuple[str, ...]
+
+
+def _make_part(ops: Ops, programs: Mapping[int, Program], rank: int) -> _Part:
+    placed = place_nodes(ops, programs)
+    return _Part(
+        tables=tabulate(placed.ops, rank),
+        ran=sum_by_instruction(placed.ops, ~placed.open),
+        open_ns=placed.ops.duration_ns[placed.open & (placed.ops.kind.codes != GRAPH)],
+        placings=placed.placed,
+        warnings=placed.warnings,
+    )
 
 
 def _read_devices(space: Space, launches: Launches) -> Iterator[Ops]:
@@ -106,12 +132,12 @@ def _read_dumped(path: Path, embedded: Mapping[int, Program]) -> dict[int, Progr
     return {n: read_program(one.data, n, one.where) for n, one in found.items() if n not in embedded}
 
 
-def _open_nodes(path: Path, placed: Iterable[Placed]) -> Iterator[str]:
+def _open_nodes(path: Path, parts: Sequence[_Part]) -> Iterator[str]:
     """What of the time in CUDA graphs belongs to no known instruction."""
-    open_ns = [one.ops.duration_ns[one.open & (one.ops.kind.codes != GRAPH)] for one in placed]
-    if count := sum(map(len, open_ns)):
+    if count := sum(len(part.open_ns) for part in parts):
+        ms = sum(int(part.open_ns.sum()) for part in parts) / 1e6
         yield (
-            f"{path.name}: {count} kernels of CUDA graphs ({sum(int(ns.sum()) for ns in open_ns) / 1e6:.3f} ms) fit no "
+            f"{path.name}: {count} kernels of CUDA graphs ({ms:.3f} ms) fit no "
             "place in the schedule of their program for certain: they are not attributed to Python."
         )
 

@@ -138,13 +138,11 @@ def number_thunks(ops: Ops) -> Integers:
     node = named & ops.graph_node.known & ops.correlation.known
     single = named & ~node & ops.run.known
     values = np.arange(count)
-    order = np.flatnonzero(single)
-    order = order[np.argsort(stream[order], kind="stable")]
-    if len(order):
-        same = np.zeros(len(order), np.bool_)
-        same[1:] = np.logical_and.reduce([one[order][1:] == one[order][:-1] for one in (codes, stream, ops.run.values)])
-        heads = np.flatnonzero(~same)
-        values[order] = np.repeat(order[heads], np.diff(np.append(heads, len(order))))
+    if single.all() and (stream == stream[0]).all():
+        values = _number_stretches(codes, ops.run.values)
+    elif len(order := np.flatnonzero(single)):
+        order = order[np.argsort(stream[order], kind="stable")]
+        values[order] = order[_number_stretches(codes[order], stream[order], ops.run.values[order])]
     rows = np.flatnonzero(node)
     if len(rows):
         _, first, group = np.unique(
@@ -153,12 +151,22 @@ def number_thunks(ops: Ops) -> Integers:
             return_inverse=True,
         )
         values[rows] = rows[first][group]
-    return Integers(values=values + (ops.device << 40), known=node | single | (ops.kind.codes == THUNK))
+    values += ops.device << 40
+    return Integers(values=values, known=node | single | (ops.kind.codes == THUNK))
 
 
-def sum_by_instruction(ops: Ops) -> pl.DataFrame:
-    """Device time of the ops of programs, by `program_id` and `instruction` (null: none); no text is looked at."""
-    rows = slice(None) if ops.program.known.all() else ops.program.known
+def _number_stretches(*columns: Positions) -> Positions:
+    """Of each row the first of the rows without a change before it."""
+    change = np.ones(len(columns[0]), np.bool_)
+    np.logical_or.reduce([one[1:] != one[:-1] for one in columns], out=change[1:])
+    heads = np.flatnonzero(change)
+    return np.repeat(heads, np.diff(np.append(heads, len(change))))
+
+
+def sum_by_instruction(ops: Ops, counted: NDArray[np.bool_]) -> pl.DataFrame:
+    """Device time of some ops of programs, by `program_id` and `instruction` (null: none); no text is looked at."""
+    counted = counted & ops.program.known
+    rows = slice(None) if counted.all() else counted
     ids, index = number_values(ops.program.values[rows])
     names = [*ops.instruction.names, None]
     keys = ops.instruction.codes[rows] % len(names)
