@@ -110,6 +110,12 @@ function "ground_floor" {
   result = BASE_IMAGE != "" ? BASE_IMAGE : "${GROUND_FLOORS[python]}${arch == DEFAULT_ARCH ? "" : "-${arch}"}"
 }
 
+// The day of the OS packages; empty where they are of no day that can be had again, as those of Ubuntu (apt-day.sh).
+function "debian_day" {
+  params = [python, arch]
+  result = DEBIAN_SNAPSHOT == "" || length(regexall("ubuntu", ground_floor(python, arch))) > 0 ? "" : DEBIAN_DAY
+}
+
 // NVIDIA's own images bring CUDA, cuDNN and NCCL; then the wheels stay out.
 function "cuda_source" {
   params = []
@@ -137,6 +143,7 @@ function "labels" {
     "org.opencontainers.image.base.name"   = ground_floor(python, arch)
     "org.opencontainers.image.base.digest" = BASE_DIGEST
     "nightjar.base.layers"                 = BASE_LAYERS
+    "nightjar.debian"                      = debian_day(python, arch)
     "nightjar.flavor"                      = flavor
     "nightjar.lock"                        = lock == "" ? "" : "${lock} ${digest(lock)}"
   }

@@ -26,6 +26,7 @@ FILES = {
     + "[project.optional-dependencies]\narrow = []\n",
     **{f"docker/locks/{name}.in": "other\n" for name in ("dev", "tools", "docs", "jax", "te-source", "aot")},
     "docker/locks/jax-cpu.in": "jax\nflax\n",
+    "docker/versions.json": '{"variable": {"DEBIAN_DAY": {"default": "20200101T000000Z"}}}',
     **{f"docker/locks/{name}": "" for name in ("te-cuda12.txt", "jax-cuda12.txt", "aot.overrides.in")},
 }
 
@@ -97,6 +98,13 @@ def test_a_pin_moves_what_it_names_and_the_bump_is_written(checkout: Path) -> No
     assert "jax==1.1 \\\n    --hash=sha256:" in (checkout / "docker/locks/jax-cpu.txt").read_text()
     assert str(checkout.parent) not in (checkout / "docker/locks/jax-cpu.txt").read_text()
     assert versions(checkout, ["jax==1.1"]) == {}
+
+
+def test_the_day_of_the_os_moves_with_everything_and_stays_where_one_pin_moves(checkout: Path) -> None:
+    everything = bump_locks(checkout, [], pre=False, on_step=lambda step: None).files
+    assert "20200101" not in everything["docker/versions.json"]
+    assert everything["docker/versions.json"].count("T000000Z") == 1
+    assert "docker/versions.json" not in bump_locks(checkout, ["jax==1.1"], pre=False, on_step=lambda _: None).files
 
 
 def test_a_set_that_does_not_resolve_is_refused_with_the_package_that_blocks(checkout: Path) -> None:

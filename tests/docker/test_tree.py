@@ -101,6 +101,25 @@ def test_cuda_comes_from_nvidias_image_where_one_is_the_base(base: str, source: 
     assert targets["base-cuda13-py313-amd64"]["args"]["BASE_IMAGE"] == base
 
 
+@pytest.mark.parametrize(
+    ("archive", "base", "day"),
+    [
+        ("http://archive.example", "debian:trixie", "20261119T000000Z"),
+        ("http://archive.example", "ubuntu:24.04", ""),
+        ("", "debian:trixie", ""),
+    ],
+)
+def test_the_label_names_the_day_of_the_packages_where_an_archive_has_it(archive: str, base: str, day: str) -> None:
+    command = render_bake(["jax"], options=["--print"])
+    asked = {"BASE_IMAGE": base, "DEBIAN_SNAPSHOT": archive, "DEBIAN_DAY": "20261119T000000Z"}
+    try:
+        printed = run_captured(command.argv, cwd=CHECKOUT, variables={**command.variables, **asked})
+    except ToolError as error:
+        pytest.skip(error.message)
+    targets = json.loads(printed)["target"]
+    assert {target["labels"]["nightjar.debian"] for target in targets.values() if "labels" in target} == {day}
+
+
 def test_building_again_changes_nothing_and_takes_seconds(tree: tuple[Image, ...]) -> None:
     first, second = (
         build_images(CHECKOUT, tree, flavor=tree[0].tag.split(":")[1], environ=os.environ, on_step=lambda step: None)

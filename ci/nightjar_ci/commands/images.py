@@ -225,4 +225,25 @@ def bump(
     for note in found.notes:
         typer.echo(note, err=True)
     wrote = "would change" if dry_run else "changed"
-    typer.echo(f"{len(found.changes)} packages, {len(found.files)} locks {wrote}", err=True)
+    typer.echo(f"{len(found.changes)} packages, {len(found.files)} files of docker/ {wrote}", err=True)
+
+
+@app.command(epilog="Example: DEBIAN_SNAPSHOT=$(nightjar-ci images snapshot) nightjar-ci images build")
+def snapshot(
+    archive: Annotated[
+        str, typer.Argument(help="An archive of Debian's past; snapshot.debian.org where absent.", show_default=False)
+    ] = "",
+) -> None:
+    """Print the address of an archive that has the OS packages of DEBIAN_DAY, for DEBIAN_SNAPSHOT.
+
+    Ends with 1, printing nothing on stdout, where it does not answer or lacks the day: a night without it has the
+    packages of now, and no later build is sure to be the same.
+    """
+    from nightjar_ci.images.debian_day import ARCHIVE, find_archive
+    from nightjar_ci.web.http import HttpError
+
+    try:
+        typer.echo(find_archive(find_checkout(Path.cwd()), archive or ARCHIVE, os.environ.get("DEBIAN_DAY", "")))
+    except HttpError as error:
+        typer.echo(f"OS packages are those of now, and nothing can build this night again later: {error}.", err=True)
+        raise typer.Exit(NO) from None

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -21,6 +22,7 @@ from packaging.version import Version
 from nightjar_ci.documents import write_text
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.commits import Commit, read_image_python, render_overrides
+from nightjar_ci.images.debian_day import PINS, move_day
 from nightjar_ci.images.locks import FOLDER, Lock, list_locks, make_locks
 from nightjar_ci.images.process import ToolError
 
@@ -70,7 +72,8 @@ class Bump:
 
     Attributes:
         changes: by package.
-        files: path of each lock that changes, relative to the checkout, to its new text.
+        files: path of each lock that changes, relative to the checkout, to its new text; and of the pins, whose day of
+            the OS moves with everything else.
         notes: locks that could not be made and stay as they are.
     """
 
@@ -155,6 +158,9 @@ def bump_locks(
             except ToolError as error:
                 notes.append(f"{lock.path} stays as it is: {error.message.splitlines()[-1].strip()}")
         after = {lock.path: _read(copy / lock.path) for lock in locks}
+    if wanted.upgrade:
+        before[PINS] = _read(checkout / PINS)
+        after[PINS] = move_day(before[PINS], datetime.now(UTC))
     files = {path: text for path, text in after.items() if text != before[path]}
     return Bump(changes=compare_locks(before, after), files=files, notes=tuple(notes))
 
@@ -200,7 +206,7 @@ def find_changelog(package: str) -> str | None:
 
 
 def write_bump(checkout: Path, bump: Bump) -> None:
-    """Writes the new lock files into the checkout."""
+    """Writes the new lock files, and the day of the OS, into the checkout."""
     for path, text in bump.files.items():
         write_text(checkout / path, text)
 

@@ -20,6 +20,7 @@ from tests.bench.images.workshop import (
     CELL,
     build,
     drop_builds,
+    drop_cache,
     locked_version,
     open_workshop,
     other_jax,
@@ -60,6 +61,7 @@ def measure(flavor: str) -> list[Row]:
                     other_jax(checkout, flavor, version, free=("flax",) if version == EARLIER[0] else ())
                 build(checkout, "jax", flavor, night)
                 tags.append(f"nightjar-bench/jax:{night}")
+            drop_cache()  # stages hold each layer twice more, and `docker save` writes all of them beside
             for compression in ("zstd", "gzip"):
                 packed = pack(tags, memory, compression=compression)
                 blobs = to_pull(packed[tags[0]], packed[tags[1]])

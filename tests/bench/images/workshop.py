@@ -49,8 +49,13 @@ def drop_images() -> None:
 
 
 def drop_builds() -> None:
-    """Removes the images of the bench and all layers in the engine's build cache; downloads stay."""
+    """Removes the images of the bench and the build cache; downloads stay."""
     drop_images()
+    drop_cache()
+
+
+def drop_cache() -> None:
+    """Removes all layers in the engine's build cache that no image has; downloads stay."""
     run_captured(["docker", "builder", "prune", "--all", "--force", "--filter", "type=regular"])
 
 
