@@ -1,8 +1,8 @@
 """Of which day are the packages of the OS, and is there an archive of Debian's past that still has that day?
 
-In: `docker/versions.json` and an archive such as snapshot.debian.org. Out: the pin `DEBIAN_DAY`, moved by `images bump`;
-the address of the archive where it has the day, for `DEBIAN_SNAPSHOT` of a night, or why it is of no use. Without an
-archive a night has the packages that the mirror had, and nothing can build it again once the mirror has moved on.
+In: `docker/versions.json` and an archive such as snapshot.debian.org. Out: the pin `DEBIAN_DAY`, moved by `images
+bump`; the address of the archive where it has the day, for `DEBIAN_SNAPSHOT` of a night, or why it is of no use.
+Without an archive a night has the packages that the mirror had, and nothing can build it again once that moved on.
 
 Source: snapshot.debian.org: ADDRESS/debian/TIMESTAMP/ is the archive as it stood then.
 """
@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.web.http import HttpError, get, hide_passwords
+from nightjar_ci.web.http import get, hide_passwords
 
 PINS = "docker/versions.json"
 ARCHIVE = "http://snapshot.debian.org/archive"
