@@ -7,6 +7,7 @@ import lzma
 import os
 import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import typer
 
 from nightjar_models.ahead import compile as ahead_compile
 from nightjar_models.ahead import topology
+from nightjar_models.ahead.apart import Apart
 from nightjar_models.ahead.fit import Candidate, Measured, choose_remats, list_candidates, parse_devices, search
 from nightjar_models.ahead.meshes import STATE_BYTES, Parameter, list_meshes, state_bytes
 from nightjar_models.ahead.module import read_module
@@ -304,7 +306,7 @@ def test_a_refusal_stays_one_where_triton_is_wanted_or_it_says_something_else(
 
 
 @pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TrainConfig, Mapping[str, Any]]]:
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[TrainConfig, Mapping[str, Any]]]:
     """What is asked of a compiler that refuses Triton's tiles and makes the recorded program of everything."""
     module = read_module(parse_hlo(lzma.decompress(RECORDED.read_bytes()), str(RECORDED)))
     asked: list[tuple[TrainConfig, Mapping[str, Any]]] = []
@@ -313,8 +315,9 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TrainConfig, Mapping
         pass
 
     def compile_step(
-        config: TrainConfig, _mesh: object, _cluster: object, options: Mapping[str, Any], *, spills: bool
+        config: TrainConfig, _mesh: object, _cluster: object, options: Mapping[str, Any], folder: Path, *, spills: bool
     ) -> Any:
+        assert folder.is_dir()
         assert not spills
         asked.append((config, dict(options)))
         if options.get(TRITON_PRODUCTS, True):
@@ -325,6 +328,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TrainConfig, Mapping
 
     monkeypatch.setattr(topology, "prepare_process", lambda: None)
     monkeypatch.setattr(ahead_compile, "compile_step", compile_step)
+    monkeypatch.setattr(Apart, "call", lambda _, function, *given: function(tmp_path, *given))
     return asked
 
 

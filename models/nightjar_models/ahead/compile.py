@@ -13,9 +13,7 @@ from __future__ import annotations
 import os
 import re
 import resource
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +26,7 @@ import numpy as np
 from flax import nnx
 
 from nightjar_models.ahead import ptx
+from nightjar_models.ahead.apart import LOG
 from nightjar_models.ahead.lints import find_lints
 from nightjar_models.ahead.meshes import Parameter
 from nightjar_models.ahead.module import Module, read_module
@@ -84,6 +83,7 @@ def compile_step(
     shape: MeshShape,
     cluster: Cluster,
     options: Mapping[str, Any],
+    folder: Path,
     *,
     on_device: bool = False,
     spills: bool = True,
@@ -95,6 +95,7 @@ def compile_step(
         shape: how many devices along each axis.
         cluster: the devices.
         options: of the compiler.
+        folder: an empty one, for what the compiler dumps and says (`apart.LOG`).
         on_device: for this machine's own GPUs, on which kernels are then chosen by timing.
         spills: counts spilled registers, for which ptxas compiles all kernels once more.
 
@@ -114,41 +115,40 @@ def compile_step(
     with note_choices() as choices, naming_device(mesh):
         lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
-    with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
-        dumped = {
-            "xla_dump_to": folder,
-            "xla_dump_hlo_as_proto": True,
-            "xla_dump_hlo_module_re": ".*train_step.*",
-            "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none unasked, 0.10 all the same
-        }
-        begin, cpu = time.perf_counter(), time.process_time()
-        with (Path(folder) / "log").open("w+b") as log, told_by_another(Path(log.name)):
-            try:
-                with captured_stderr(log.fileno()):
-                    compiled = lowered.compile(compiler_options={**options, **dumped})
-            except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
-                raise _refused(error) from None
-            log.seek(0)
-            said = log.read().decode(errors="replace")
-        compile_s, compile_cpu_s = time.perf_counter() - begin, time.process_time() - cpu
-        hlo = _read_dump(Path(folder))
-        texts = sorted(Path(folder).glob("*.ptx"))
-        ptxas = ptx.find_ptxas() if spills and texts else None
-        module = read_module(parse_hlo(hlo, "the compiler's dump"))
-        return Compilation(
-            hlo=hlo,
-            module=module,
-            memory=read_memory(compiled),
-            code_bytes=sum(path.stat().st_size for path in texts),
-            spill_bytes=None if ptxas is None else ptx.count_spills(texts, cluster.target.compute_capability, ptxas),
-            parameter_count=program.parameter_count,
-            parameter_names=program.names,
-            lower_s=lower_s,
-            compile_s=compile_s,
-            compile_cpu_s=compile_cpu_s,
-            compiler_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            lints=find_lints(said, module, config.compute.attention, choices),
-        )
+    dumped = {
+        "xla_dump_to": str(folder),
+        "xla_dump_hlo_as_proto": True,
+        "xla_dump_hlo_module_re": ".*train_step.*",
+        "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none unasked, 0.10 all the same
+    }
+    begin, cpu = time.perf_counter(), time.process_time()
+    with (folder / LOG).open("w+b") as log:
+        try:
+            with captured_stderr(log.fileno()):
+                compiled = lowered.compile(compiler_options={**options, **dumped})
+        except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
+            raise _refused(error) from None
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    compile_s, compile_cpu_s = time.perf_counter() - begin, time.process_time() - cpu
+    hlo = _read_dump(folder)
+    texts = sorted(folder.glob("*.ptx"))
+    ptxas = ptx.find_ptxas() if spills and texts else None
+    module = read_module(parse_hlo(hlo, "the compiler's dump"))
+    return Compilation(
+        hlo=hlo,
+        module=module,
+        memory=read_memory(compiled),
+        code_bytes=sum(path.stat().st_size for path in texts),
+        spill_bytes=None if ptxas is None else ptx.count_spills(texts, cluster.target.compute_capability, ptxas),
+        parameter_count=program.parameter_count,
+        parameter_names=program.names,
+        lower_s=lower_s,
+        compile_s=compile_s,
+        compile_cpu_s=compile_cpu_s,
+        compiler_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        lints=find_lints(said, module, config.compute.attention, choices),
+    )
 
 
 def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[str, jax.ShapeDtypeStruct]:
@@ -195,20 +195,6 @@ def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
     device = getattr(mesh.abstract_mesh, "abstract_device", None)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device)):
         yield
-
-
-@contextmanager
-def told_by_another(log: Path) -> Iterator[None]:
-    """Where this process ends within the compiler, as XLA ends it at an error of LLVM, a shell shows the log's end."""
-    say = """read -r _ || {
-        echo "error: this process ended within the compiler. The end of what that said:"
-        grep "[a-z]" "$0" | grep -v "^[*FI]" | cut -c 1-400 | tail -n 6
-    } >&2"""
-    with subprocess.Popen(["sh", "-c", say, str(log)], stdin=subprocess.PIPE, start_new_session=True) as shell:
-        try:
-            yield
-        finally:
-            shell.communicate(b"\n")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from nightjar_models.errors import InputError
 from nightjar_models.mesh import MeshShape
 from nightjar_models.sizes import MoEConfig
 
+TERMS = ("step_s", "compute_s", "memory_s", "nvlink_s", "network_s", "exposed_s")  # of `Measured`
 REMATS = ("none", "dots", "dots_no_batch", "full")
 MOST_MICROBATCHES = 8
 MOST_DEVICES = 16_384  # sixteen times what was tried; a topology is made of each device

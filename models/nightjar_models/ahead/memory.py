@@ -47,23 +47,49 @@ class Buffer:
 
 
 def reserved_bytes(module: Module) -> int:
-    """What a step reserves on each device: arguments, results that take no argument's place, temporary values."""
-    return sum(one.size for one in module.proto.buffer_assignment.buffer_allocations if not one.is_thread_local)
+    """What a step reserves on each device: arguments, results that take no argument's place, temporary values.
+
+    With what a device would add for cuDNN's attention (`missing_workspace`).
+    """
+    known: int = sum(one.size for one in module.proto.buffer_assignment.buffer_allocations if not one.is_thread_local)
+    return known + missing_workspace(module)
 
 
 def missing_workspace(module: Module) -> int:
-    """The largest workspace of cuDNN's attention that `reserved_bytes` lacks, since only cuDNN on a device says it.
+    """By how much the fullest moment is fuller on a device, where cuDNN says which workspace its attention wants.
 
-    The backward pass adds up the queries' gradient in float32, and holds one number for each row of scores: on an H100
-    (cuDNN 9.19) that was all, and 256 bytes.
+    Ahead of time that is 0 bytes. It counts as far as it makes the moment of an attention fuller than any other is.
     """
-    found = [0]
-    for one, _ in module.executed():
-        parts = list(one.shape.tuple_shapes)
-        if kernel_kind(one) == f"{ATTENTION} backward" and parts and count_elements(parts[-1]) == 0:
-            rows = math.prod(parts[0].dimensions[:-1])
-            found.append(4 * (count_elements(parts[0]) + rows) + 256)
-    return max(found)
+    wanted = {one.id: size for one, _ in module.executed() if (size := attention_workspace(one))}
+    if not wanted:
+        return 0
+    assignment = module.proto.buffer_assignment
+    sizes = {one.id: one.size for one in assignment.logical_buffers}
+    maker = {one.id: one.defined_at.instruction_id for one in assignment.logical_buffers}
+    more = 0
+    for traces in find_traces(assignment).values():
+        for trace in traces:
+            total = peak = raised = 0
+            for event, (_, change) in zip(trace.events, _replay(trace.events, sizes), strict=True):
+                total += change
+                peak = max(peak, total)
+                if event.kind != _FREED:
+                    raised = max(raised, total + wanted.get(maker.get(event.buffer_id, -1), 0))
+            more = max(more, raised - peak)
+    return more
+
+
+def attention_workspace(instruction: Any) -> int:
+    """Bytes of workspace that the backward pass of cuDNN's attention wants and that its shape does not say, else 0.
+
+    It adds up the queries' gradient in float32, and holds one number for each row of scores: on an H100 (cuDNN 9.19)
+    that was all, and 256 bytes.
+    """
+    parts = list(instruction.shape.tuple_shapes)
+    if kernel_kind(instruction) != f"{ATTENTION} backward" or not parts or count_elements(parts[-1]):
+        return 0
+    rows: int = math.prod(parts[0].dimensions[:-1])
+    return 4 * (count_elements(parts[0]) + rows) + 256
 
 
 def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> list[Buffer]:

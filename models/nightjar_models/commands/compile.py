@@ -18,6 +18,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.result import Run, dump, prepare_folder, render_result, write_file, write_result
 
 SHOWN_BUFFERS = 4
+NO_ROOM = "does not fit: JAX takes at most 90 % of a device, and a step 95 % of that"
 
 
 def compile_(
@@ -64,12 +65,14 @@ def compile_(
         prepare_process()
 
     from nightjar_models.ahead import capture, instructions, record
+    from nightjar_models.ahead.apart import watched_folder
     from nightjar_models.ahead.compile import compile_step, parse_options
     from nightjar_models.ahead.estimate import estimate_step
     from nightjar_models.environment import read_environment
 
     options = parse_options(xla or [])
-    compilation = compile_step(config, shape, cluster, options, on_device=on_device)
+    with watched_folder() as folder:
+        compilation = compile_step(config, shape, cluster, options, folder, on_device=on_device)
     estimate = estimate_step(compilation.module, cluster)
     environment = record.render_environment(read_environment(), cluster, on_device=on_device)
     environment["flags"] |= {f"--xla {name}": str(value) for name, value in options.items()}
@@ -102,6 +105,8 @@ def compile_(
 
 def summarize(document: dict[str, Any], path: Path) -> str:
     """A table of kernels, messages, memory and time, and the result's path."""
+    from nightjar_models.ahead.plan import room_bytes
+
     facts = document["facts"][0]
     ahead, time_of = facts["ahead"], {one["name"]: one["values"][0] for one in document["samples"]}
     rows = [f"{'per step and device':30} {'instr.':>7} {'runs':>7} {'MiB':>12} {'GFLOP':>12}"]
@@ -112,7 +117,7 @@ def summarize(document: dict[str, Any], path: Path) -> str:
     for kind, work in ahead["messages"].items():
         rows.append(f"{'message ' + kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f}")
     share = ahead["reserved_bytes"] / ahead["device_bytes"]
-    fits = "fits" if share <= 1 else "does not fit"
+    fits = "fits" if ahead["reserved_bytes"] <= room_bytes(ahead["device_bytes"]) else NO_ROOM
     rows.append(
         f"memory {_mib(ahead['reserved_bytes']):.1f} MiB of {_mib(ahead['device_bytes']):.0f} ({share:.1%}, {fits})"
     )

@@ -6,18 +6,17 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
+from nightjar_models.ahead.fit import TERMS, Candidate, Measured, choose_remats, parse_devices, search
 from nightjar_models.config import override
-from nightjar_models.errors import CompilerError, InputError
 from nightjar_models.mesh import parse_mesh
 from nightjar_models.presets import find_preset
 
-TERMS = ("step_s", "compute_s", "memory_s", "nvlink_s", "network_s", "exposed_s")
 _WIDTHS = (5, 9, 9, 9, 9, 9, 9, 9)
 _TITLES = ("fits", "step ms", "compute", "HBM", "NVLink", "network", "exposed", "rate")
 
@@ -69,9 +68,8 @@ def fit(
 
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
-    from nightjar_models.ahead.fit import Candidate, Measured, choose_remats, parse_devices, search
     from nightjar_models.ahead.plan import render_plan, room_bytes
-    from nightjar_models.ahead.target import parse_cluster, read_target
+    from nightjar_models.ahead.target import Cluster, parse_cluster, read_target
     from nightjar_models.ahead.topology import prepare_process
 
     config = override(find_preset(preset)(), settings or [])
@@ -82,11 +80,10 @@ def fit(
         parse_cluster(f"{target}x{count}")
     prepare_process()
 
-    from nightjar_models.ahead.compile import Compilation, compile_step, list_parameters, parse_options
-    from nightjar_models.ahead.estimate import estimate_step
-    from nightjar_models.ahead.memory import missing_workspace, reserved_bytes
+    from nightjar_models.ahead.apart import Apart
+    from nightjar_models.ahead.compile import list_parameters, parse_options
+    from nightjar_models.ahead.measure import measure_candidate
     from nightjar_models.ahead.meshes import list_meshes, state_bytes
-    from nightjar_models.ahead.refusal import compile_tiled
 
     parameters, options = list_parameters(config), parse_options(xla or [])
     answers: list[dict[str, Any]] = []
@@ -104,79 +101,65 @@ def fit(
     }
     if not as_json:
         print(render_heading(document), flush=True)
-    for count in counts:
-        cluster = parse_cluster(f"{target}x{count}")
+    with Apart() as apart:
+        for count in counts:
+            cluster = parse_cluster(f"{target}x{count}")
 
-        def compile_one(candidate: Candidate, cluster: Any = cluster) -> Measured:
-            print(f"compiling {describe(candidate)}", file=sys.stderr, flush=True)
+            def compile_one(candidate: Candidate, cluster: Cluster = cluster) -> Measured:
+                print(f"compiling {describe(candidate)}", file=sys.stderr, flush=True)
+                measured = measure_candidate(apart, config, candidate, cluster, options)
+                print(f"  {tell(measured, room)}", file=sys.stderr, flush=True)
+                return measured
 
-            def compile_with(options: Mapping[str, Any]) -> Compilation:
-                return compile_step(
-                    override(config, candidate.settings), candidate.mesh, cluster, options, spills=False
-                )
-
-            try:
-                made = compile_tiled(compile_with, options)
-            except (InputError, CompilerError) as error:
-                return Measured(
-                    candidate=candidate,
-                    problem=error.message,
-                    hint=error.hint,
-                    open=isinstance(error, CompilerError),
-                    options=dict(options),
-                )
-            step = estimate_step(made.module, cluster)
-            reserved = reserved_bytes(made.module) + missing_workspace(made.module)
-            said = f"  {reserved / 2**30:.1f} of {room / 2**30:.1f} GiB, estimated {step.step_s * 1e3:.0f} ms"
-            print(said, file=sys.stderr, flush=True)
-            return Measured(
-                candidate=candidate,
-                reserved_bytes=reserved,
-                options=dict(options),
-                **{term: getattr(step, term) for term in TERMS},
+            wanted = [shape for shape in shapes if shape.size == count]
+            found = search(
+                wanted or list_meshes(count, gpu.devices_per_host, parameters, room),
+                state_of=partial(state_bytes, parameters),
+                batch_size=batch_size or config.batch_size,
+                room_bytes=room,
+                compile_one=compile_one,
+                remats=choose_remats(config, settings or []),
+                most=most,
             )
-
-        wanted = [shape for shape in shapes if shape.size == count]
-        found = search(
-            wanted or list_meshes(count, gpu.devices_per_host, parameters, room),
-            state_of=partial(state_bytes, parameters),
-            batch_size=batch_size or config.batch_size,
-            room_bytes=room,
-            compile_one=compile_one,
-            remats=choose_remats(config, settings or []),
-            most=most,
-        )
-        best = found[0] if found and found[0].fits(room) else None
-        answers.append(
-            {
-                "devices": count,
-                "plan": None if best is None else render_plan(preset, best, gpu.memory_bytes, settings or []),
-                "candidates": [
-                    {
-                        **dataclasses.asdict(one),
-                        "rate": one.rate * count,
-                        "candidate": {
-                            **dataclasses.asdict(one.candidate),
-                            "mesh": str(one.candidate.mesh),
-                            "parts": one.candidate.parts,
-                        },
-                        "fits": one.fits(room),
-                    }
-                    for one in found
-                ],
-            }
-        )
-        if not as_json:
-            print(render_answer(answers[-1]), flush=True)
+            best = next((one for one in found[:1] if one.fits(room)), None)
+            plan = None if best is None else render_plan(preset, best, gpu.memory_bytes, settings or [])
+            answers.append({"devices": count, "plan": plan, "candidates": list_found(found, room)})
+            if not as_json:
+                print(render_answer(answers[-1]), flush=True)
     if as_json:
         print(json.dumps(document))
     if not any(answer["plan"] for answer in answers):
         raise typer.Exit(4 if any(one["open"] for answer in answers for one in answer["candidates"]) else 1)
 
 
-def describe(candidate: Any) -> str:
+def describe(candidate: Candidate) -> str:
     """A candidate in a few words."""
     return f"{candidate.mesh}, batch {candidate.batch_size} in {candidate.parts} microbatches, remat {candidate.remat}"
+
+
+def tell(measured: Measured, room_bytes: int) -> str:
+    """What became of a candidate, in a few words."""
+    if measured.reserved_bytes is None or measured.step_s is None:
+        return f"refused: {measured.problem}"
+    used, room = (size / 2**30 for size in (measured.reserved_bytes, room_bytes))
+    return f"{used:.1f} of {room:.1f} GiB, estimated {measured.step_s * 1e3:.0f} ms"
+
+
+def list_found(found: Sequence[Measured], room_bytes: int) -> list[dict[str, Any]]:
+    """What was tried, as the document has it; `rate` is of all devices."""
+    return [
+        {
+            **dataclasses.asdict(one),
+            "rate": one.rate * one.candidate.mesh.size,
+            "candidate": {
+                **dataclasses.asdict(one.candidate),
+                "mesh": str(one.candidate.mesh),
+                "parts": one.candidate.parts,
+            },
+            "fits": one.fits(room_bytes),
+        }
+        for one in found
+    ]
 
 
 def render_heading(document: dict[str, Any]) -> str:
