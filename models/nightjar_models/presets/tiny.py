@@ -146,10 +146,10 @@ def vae_tiny() -> TrainConfig:
     """
     return TrainConfig(
         workload="vae_tiny",
-        model=VAEConfig(feed_forward=128, latent=8),
-        steps=500,
-        schedule_steps=500,
+        model=VAEConfig(feed_forward=640, latent=8),
+        steps=250,
+        schedule_steps=250,
         warmup_steps=40,
-        batch_size=64,
+        batch_size=384,
         learning_rate=2e-3,
     )
