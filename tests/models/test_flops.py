@@ -14,7 +14,7 @@ from nightjar_models.config import Compute
 from nightjar_models.flops import find_peak, train_flops
 from nightjar_models.mesh import MeshShape
 from nightjar_models.models.moe import count_places
-from nightjar_models.presets import PRESETS
+from nightjar_models.presets import PRESETS, find_preset
 from nightjar_models.sharding import make_mesh
 from nightjar_models.sizes import DiffusionConfig, GPTConfig, LlamaConfig, ModelConfig, MoEConfig, T5Config, VAEConfig
 from nightjar_models.sizes import ViTConfig as ViT
@@ -96,3 +96,10 @@ def test_mfu_is_the_share_of_the_peak_of_what_multiplies(monkeypatch: pytest.Mon
         found = {sample.name: sample.values for sample in use_of_peak(changed, MeshShape(dp=2), history)}
         assert found["flop_rate"] == [rate]
         assert found["mfu"] == pytest.approx([rate / (2 * peak)], rel=1e-3)
+
+
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset.endswith("_tiny")])
+def test_a_step_is_enough_work_that_what_the_host_does_for_it_is_little(preset: str) -> None:
+    config = find_preset(preset)()
+    # 0.2 ms of the host's beside some 10 ms; a step of 0.02 GFLOP took 1 ms
+    assert config.batch_size * train_flops(config.model) > 1e8
