@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 NONE = -1
 LATEST = np.iinfo(np.int64).max
 PIECE = 1 << 15  # ranges that are worked on at once: 10M took 5.7 s in one piece and 2.6 s so
+SMALL = 512  # ranges that are looked at first for a place to cut
 FEW_LEVELS = 8  # up to which to look for each is faster than to sort by it
 SPARSE = 8  # a table of correlation ids may have as many slots per id that occurs
 
@@ -104,7 +105,9 @@ def project(ranges: Ranges, calls: Calls, ops: Ops) -> Projection:
     of_thread = dict(_by_thread(calls.thread[launching] if len(launching) < len(calls.thread) else calls.thread))
     for thread, rows in _by_thread(ranges.thread):
         begins, ends, rows = _put_in_order(ranges.start, ranges.end, rows, -1)
-        part = launching[of_thread[thread]] if thread in of_thread else launching[:0]
+        part = of_thread.get(thread, launching[:0])
+        if len(launching) < len(calls.thread):
+            part = launching[part]
         called, returned, part = _put_in_order(calls.start, calls.end, part, 1)
         for few, some in _cut(begins, ends, called):
             here, there = rows[few], part[some]
@@ -215,28 +218,52 @@ def _put_in_order(start: Ints, end: Ints, rows: Ints, sign: int) -> tuple[Ints, 
 
 def _cut(start: Ints, end: Ints, called: Ints) -> Iterator[tuple[slice, slice]]:
     """Pieces of a thread, some of its ranges and calls each, cut where no range is open; small, to fit a cache."""
-    may_cut = np.flatnonzero(start[1:] > np.maximum.accumulate(end)[:-1]) + 1
-    chosen = np.searchsorted(may_cut, np.arange(PIECE, len(start), PIECE))
-    cuts = may_cut[np.unique(chosen[chosen < len(may_cut)])]
-    at_range = [0, *cuts.tolist(), len(start)]
-    at_call = [0, *np.searchsorted(called, start[cuts]).tolist(), len(called)]
+    cuts = [0]
+    while (cut := _find_cut(start, end, cuts[-1])) < len(start):
+        cuts.append(cut)
+    at_range = [*cuts, len(start)]
+    at_call = [0, *np.searchsorted(called, start[cuts[1:]]).tolist(), len(called)]
     for number in range(len(at_range) - 1):
         yield slice(*at_range[number : number + 2]), slice(*at_call[number : number + 2])
+
+
+def _find_cut(start: Ints, end: Ints, first: int) -> int:
+    """The first range a piece or more behind another that begins when all from that one on have ended."""
+    place, size = first + PIECE, SMALL
+    latest = end[first:place].max(initial=NONE)
+    while place < len(start):
+        begins, ends = start[place : place + size], end[place : place + size]
+        until = np.maximum.accumulate(np.append(latest, ends))
+        free = begins > until[:-1]
+        if free.any():
+            return place + int(free.argmax())
+        latest, place, size = until[-1], place + size, min(2 * size, PIECE)
+    return len(start)
 
 
 def _project_piece(start: Ints, end: Ints, called: Ints, returned: Ints, first: Ints, last: Ints) -> _Piece:
     """Projects ranges by start, longest first, and calls by start."""
     if bool((end > start).all()):
-        after = _find_next(start, end)
-        level = np.arange(len(start)) - np.cumsum(np.bincount(after, minlength=len(start) + 1))[:-1]
-        levels = _by_level(level)
-        parent = _find_parents(level, np.concatenate(levels))
-        if bool((np.append(end, LATEST)[parent] >= end).all()):
-            inner = _leave_ended(end, parent, _count_begun(start, called) - 1, returned)
-            return _Piece(parent, level, *_sum_up(parent, after, levels, inner, first, last), inner)
+        outer = np.flatnonzero(start[1:] < end[:-1])  # those that hold others: the next one begins within
+        after = np.arange(1, len(start) + 1)  # where each has ended; where they nest, those between lie in it
+        after[outer] = np.searchsorted(start, end[outer])
+        level = _add_up(0, outer, after[outer], 1, len(start))
+        parent = _find_parents(outer, after[outer], level)
+        ends = np.append(end, LATEST)
+        if bool((ends.take(parent, mode="wrap") >= end).all()):
+            inner = _leave_ended(ends, parent, _count_begun(start, called) - 1, returned)
+            return _Piece(parent, level, *_sum_up(parent, level, outer, after, inner, first, last), inner)
     parent, level = _find_shortest(start, end)
     spans = _search(start, end, called, returned, first, last)
     return _Piece(parent, level, *spans, _search_inner(start, end, called, returned))
+
+
+def _add_up(first: int, outer: Ints, after: Ints, values: Ints | int, count: int) -> Ints:
+    """For each row `first` and the values of those that hold it, which reach from behind `outer` to before `after`."""
+    changes = np.zeros(count + 1, np.int64)
+    changes[0], changes[outer + 1] = first, values
+    np.subtract.at(changes, after, values)
+    return np.cumsum(changes[:-1])
 
 
 def _by_level(level: Ints) -> list[Ints]:
@@ -254,31 +281,25 @@ def _count_begun(start: Ints, called: Ints) -> Ints:
     return np.flatnonzero(merged >= len(start)) - np.arange(len(called))
 
 
-def _find_next(start: Ints, end: Ints) -> Ints:
-    """For ranges by start: the first that begins when each has ended. Where they nest, those between lie in it."""
-    found = np.arange(1, len(start) + 1)
-    around = np.flatnonzero(start[1:] < end[:-1])  # the next one begins within: there are few of these
-    found[around] = np.searchsorted(start, end[around])
-    return found
-
-
-def _find_parents(level: Ints, by_level: Ints) -> Ints:
-    """For nested ranges by start: of a range one level deeper than the row before it, that row; else its sibling's."""
-    eldest = np.flatnonzero(np.append(False, level[1:] > level[:-1])[by_level])  # places in `by_level`
-    parent = np.full(len(level), NONE)
+def _find_parents(outer: Ints, after: Ints, level: Ints) -> Ints:
+    """For nested ranges by start: the innermost of those that hold others, which changes behind each and after it."""
+    mine = level[outer]
+    by_level = np.concatenate(_by_level(mine))
+    # Of one a level deeper than the one before it, that one; else its sibling's: `eldest` are places in `by_level`.
+    eldest = np.flatnonzero(np.append(False, mine[1:] > mine[:-1])[by_level])
+    parent = np.full(len(outer), NONE)
     if len(eldest):
-        parent[by_level[eldest[0] :]] = np.repeat(by_level[eldest] - 1, np.diff(eldest, append=len(level)))
-    return parent
+        parent[by_level[eldest[0] :]] = outer[np.repeat(by_level[eldest] - 1, np.diff(eldest, append=len(outer)))]
+    return _add_up(NONE, outer, after, outer - parent, len(level))
 
 
 def find_inner(start: Ints, end: Ints, parent: Ints, called: Ints, returned: Ints) -> Ints:
     """For nested ranges by start: the innermost around each call, the calls in any order."""
-    return _leave_ended(end, parent, np.searchsorted(start, called, side="right") - 1, returned)
+    return _leave_ended(np.append(end, LATEST), parent, np.searchsorted(start, called, side="right") - 1, returned)
 
 
-def _leave_ended(end: Ints, parent: Ints, inner: Ints, returned: Ints) -> Ints:
+def _leave_ended(ends: Ints, parent: Ints, inner: Ints, returned: Ints) -> Ints:
     """Outward from a range that began before each call to the first that ends after it; changes `inner`."""
-    ends = np.append(end, LATEST)
     waiting = np.flatnonzero(ends[inner] < returned)
     while len(waiting):
         outer = parent[inner[waiting]]
@@ -288,16 +309,20 @@ def _leave_ended(end: Ints, parent: Ints, inner: Ints, returned: Ints) -> Ints:
 
 
 def _sum_up(
-    parent: Ints, after: Ints, levels: list[Ints], inner: Ints, first: Ints, last: Ints
+    parent: Ints, level: Ints, outer: Ints, after: Ints, inner: Ints, first: Ints, last: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """For nested ranges: first start, last end and number of the calls in each, from the leaves to the roots."""
+    """For nested ranges: first start, last end and number of the calls in each."""
     start, end = np.full(len(parent) + 1, LATEST), np.full(len(parent) + 1, NONE)  # the last place is that of no range
     _span(start, end, inner, first, last)
-    for rows in levels[:0:-1]:
-        outer = parent[rows]
-        np.minimum.at(start, outer, start[rows])
-        np.maximum.at(end, outer, end[rows])
-    before = np.append(0, np.cumsum(np.bincount(inner + 1, minlength=len(parent) + 1)[1:]))
+    if (after[outer] - outer).sum() < FEW_LEVELS * len(parent):  # over all rows in each; the gaps between are not used
+        bounds = np.stack([outer, after[outer]], axis=1).ravel()
+        start[outer], end[outer] = np.minimum.reduceat(start, bounds)[::2], np.maximum.reduceat(end, bounds)[::2]
+    else:
+        for rows in _by_level(level)[:0:-1]:
+            np.minimum.at(start, parent[rows], start[rows])
+            np.maximum.at(end, parent[rows], end[rows])
+    before = np.zeros(len(parent) + 1, np.int64)
+    np.cumsum(np.bincount(inner + 1, minlength=len(parent) + 1)[1:], out=before[1:])
     return start[:-1], end[:-1], before[after] - before[:-1]
 
 

@@ -105,12 +105,14 @@ def nested_ranges(draw: st.DrawFn) -> list[RangeRow]:
     return sorted(rows) if draw(st.booleans()) else rows
 
 
-@given(nested_ranges(), CALLS, OPS, st.sampled_from([1, 3, 1 << 15]))
-def test_nested_ranges_are_projected_by_the_rules_in_pieces_of_any_size(
-    ranges: list[RangeRow], calls: list[CallRow], ops: list[OpRow], piece: int
+@given(nested_ranges(), CALLS, OPS, st.sampled_from([1, 3, 1 << 15]), st.sampled_from([0, 8]))
+def test_nested_ranges_are_projected_by_the_rules_in_pieces_of_any_size_and_depth(
+    ranges: list[RangeRow], calls: list[CallRow], ops: list[OpRow], piece: int, few_levels: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE", piece)
+        patch.setattr(module, "SMALL", 1)
+        patch.setattr(module, "FEW_LEVELS", few_levels)
         check_against_the_rules(ranges, calls, ops)
 
 
