@@ -6,6 +6,9 @@
 # DEBIAN_SNAPSHOT, an archive of Debian's past (http://snapshot.debian.org/archive), gives the packages of DEBIAN_DAY (of
 # versions.json, or of the environment): one that is there is kept only if its label names that day.
 #
+# IMAGE_ARCH (amd64, arm64) gives it for another architecture than this machine's, tagged SUITE-ARCH as the bake file asks
+# for it; that needs an emulator in the kernel (qemu-user-static and binfmt-support of Debian).
+#
 #   docker/ground-floor.sh [--force]     makes it unless the tag exists; --force makes it anew
 #
 # Two runs from one state of the mirror give the same layer digest: no log, cache, lock or machine id stays, and no file
@@ -14,6 +17,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 readonly LABEL=nightjar.debian
+declare -rA MACHINES=([amd64]=x86_64 [arm64]=aarch64) # what the kernel calls them
 
 fail() { # CODE MESSAGE HINT
   printf 'error: %s\nHint: %s\n' "$2" "$3" >&2
@@ -24,12 +28,20 @@ pin() { # prints the value of a variable of versions.json
   python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["variable"][sys.argv[2]]["default"])' "$here/versions.json" "$1"
 }
 
+# The kernel must run programs of the other architecture, in a chroot too (flag F: the emulator is held open).
+check_emulator() {
+  local emulator=$binfmt/qemu-${MACHINES[$arch]}
+  [ "$arch" = "$(dpkg --print-architecture)" ] || grep -qs '^flags:.*F' "$emulator" ||
+    fail 3 "this machine runs no programs of $arch: $emulator is missing, or without the flag F." \
+      "apt-get install qemu-user-static binfmt-support; or name a base: BASE_IMAGE=debian:trixie-slim"
+}
+
 make_root() { # FOLDER
   local packages mirror log=$1.log
   if [ -n "$day" ]; then mirror=$DEBIAN_SNAPSHOT/debian/$day; else mirror=$("$here/debian-mirror.sh"); fi
   packages=$(sed -E 's/[[:space:]]*#.*//; /^$/d' "$here/os-packages.txt" | paste -sd,)
-  echo "Making Debian $suite with debootstrap" >&2
-  if ! debootstrap --variant=minbase --include="$packages" "$suite" "$1" "$mirror" >"$log" 2>&1; then
+  echo "Making Debian $suite for $arch with debootstrap" >&2
+  if ! debootstrap --arch="$arch" --variant=minbase --include="$packages" "$suite" "$1" "$mirror" >"$log" 2>&1; then
     tail -n 20 "$log" "$1/debootstrap/debootstrap.log" >&2 || true
     fail 3 "debootstrap of Debian $suite failed; its last lines are above." "is the mirror $mirror reached?"
   fi
@@ -59,14 +71,18 @@ is_there() { # of this day, where one is asked for
 import_root() { # FOLDER
   tar --create --directory "$1" --sort=name --numeric-owner --format=posix --pax-option=delete=atime,delete=ctime \
     --clamp-mtime --mtime="@$SOURCE_DATE_EPOCH" . |
-    docker import --change 'CMD ["bash"]' ${day:+--change "LABEL $LABEL=$day"} - "$tag" >/dev/null
+    docker import --platform "linux/$arch" --change 'CMD ["bash"]' ${day:+--change "LABEL $LABEL=$day"} - "$tag" >/dev/null
 }
 
 main() {
   suite=$(pin DEBIAN_SUITE)
   SOURCE_DATE_EPOCH=$(pin SOURCE_DATE_EPOCH)
   export SOURCE_DATE_EPOCH LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+  arch=${IMAGE_ARCH:-$(pin DEFAULT_ARCH)}
+  binfmt=${BINFMT:-/proc/sys/fs/binfmt_misc}
+  [ -n "${MACHINES[$arch]:-}" ] || fail 2 "IMAGE_ARCH is '$arch', expected one of ${!MACHINES[*]}." "IMAGE_ARCH=arm64"
   tag=nightjar/ground-floor:$suite day=
+  [ "$arch" = "$(pin DEFAULT_ARCH)" ] || tag+=-$arch
   [ -z "${DEBIAN_SNAPSHOT:-}" ] || day=${DEBIAN_DAY:-$(pin DEBIAN_DAY)}
   case "${1:-}" in
   "" | --force) ;;
@@ -84,6 +100,7 @@ main() {
       fail 3 "apt could not install debootstrap." "is the mirror reached? apt-get update"
     fi
   fi
+  check_emulator
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   make_root "$work/root"

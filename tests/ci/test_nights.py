@@ -233,6 +233,11 @@ def test_a_push_that_was_interrupted_leaves_no_tag_and_goes_on_where_it_stopped(
     assert publish_night(repository, NAME, "2026-11-21", BOTH[:1]).reasons == ()
 
 
+def test_an_owner_with_capitals_names_the_repository_in_lower_case(repository: Repository, tmp_path: Path) -> None:
+    push(Repository(repository.name.upper()), tmp_path / "a", "2026-11-20", "0.12.0")
+    assert "jax-cpu-2026-11-20-linux-amd64" in repository.tags()
+
+
 def test_the_registry_takes_no_manifest_whose_blobs_are_missing(repository: Repository, tmp_path: Path) -> None:
     elsewhere = Repository(f"{repository.name}-elsewhere")
     image = make_image(tmp_path, elsewhere, python={})

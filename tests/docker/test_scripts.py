@@ -82,7 +82,7 @@ def test_a_ground_floor_of_another_day_is_made_from_the_archive_and_says_its_day
 ) -> None:
     programs = {
         "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) echo "$MADE" ;; *import*) cat >/dev/null ;; esac',
-        "debootstrap": 'echo "debootstrap $@" >>"$CALLS"; mkdir -p "$4/etc/apt" && touch "$4/etc/shadow"',
+        "debootstrap": 'echo "debootstrap $@" >>"$CALLS"; mkdir -p "$5/etc/apt" && touch "$5/etc/shadow"',
     }
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -97,6 +97,35 @@ def test_a_ground_floor_of_another_day_is_made_from_the_archive_and_says_its_day
     assert done.returncode == 0, done.stderr
     assert "http://archive.example/past/debian/20261119T000000Z" in calls.read_text()
     assert "--change LABEL nightjar.debian=20261119T000000Z" in calls.read_text()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="debootstrap wants root")
+def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_have_too(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    programs = {
+        "docker": 'echo "$@" >>"$CALLS"; case "$*" in *inspect*) exit 1 ;; *import*) cat >/dev/null ;; esac',
+        "dpkg": "echo amd64",
+        "debootstrap": 'echo "debootstrap $@" >>"$CALLS"; mkdir -p "$5/etc/apt" && touch "$5/etc/shadow"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    calls, emulator = tmp_path / "calls", tmp_path / "qemu-aarch64"
+    given = {**environ, **ARCHIVE, "CALLS": str(calls), "BINFMT": str(tmp_path), "IMAGE_ARCH": "arm64"}
+    for flags in ("", "flags: \n", "flags: P\n"):  # one that is not held open is not found inside the new root
+        emulator.write_text(flags)
+        done = script("ground-floor.sh", environ=given)
+        assert done.returncode == 3
+        assert "Hint: apt-get install qemu-user-static binfmt-support" in done.stderr
+    emulator.write_text("enabled\nflags: PF\n")
+    done = script("ground-floor.sh", environ=given)
+    assert (done.returncode, done.stdout) == (0, "nightjar/ground-floor:trixie-arm64\n"), done.stderr
+    assert "debootstrap --arch=arm64" in calls.read_text()
+    assert "import --platform linux/arm64" in calls.read_text()
+    other = script("ground-floor.sh", environ={**given, "IMAGE_ARCH": "riscv64"})
+    assert other.returncode == 2
+    assert "IMAGE_ARCH is 'riscv64'" in other.stderr
 
 
 @pytest.mark.parametrize("archive", [True, False])

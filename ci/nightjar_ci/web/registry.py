@@ -63,11 +63,15 @@ class Repository:
     """One repository of a registry.
 
     Attributes:
-        name: as `docker pull` takes it, without tag.
+        name: as `docker pull` takes it, without tag; registries have lower case only, so ghcr.io/NVIDIA/nightjar, as a
+            workflow says, is ghcr.io/nvidia/nightjar.
     """
 
     name: str
     _authorization: str | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.name.lower()
 
     @property
     def host(self) -> str:
