@@ -246,7 +246,17 @@ def system(session: nox.Session) -> None:
     """Install with apt what the real-part tests use: Docker, a registry, Chromium, PostgreSQL (Debian, root)."""
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
     session.run("apt-get", "-qq", "update", external=True, env=environment)
-    packages = ["chromium", "docker-registry", "postgresql", "skopeo", "umoci", "podman", "git", "ca-certificates"]
+    packages = [
+        "chromium",
+        "docker-registry",
+        "postgresql",
+        "skopeo",
+        "umoci",
+        "podman",
+        "cosign",
+        "git",
+        "ca-certificates",
+    ]
     session.run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, external=True, env=environment)
     session.run(str(ROOT / "docker" / "engine.sh"), external=True)
 

@@ -23,7 +23,7 @@ from nightjar_ci.images.nights.publish import Publication, publish_night
 from nightjar_ci.images.nights.push import check_immutable, push_packed
 from nightjar_ci.images.nights.retention import delete_expired, find_expired, list_digests
 from nightjar_ci.images.nights.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date, read_tag
-from nightjar_ci.web.registry import AbsentError, RegistryError, Repository, digest_of
+from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, RegistryError, Repository, digest_of
 from tests.ci.registries import SOURCE, Registry, make_image, run_registry, verdict_on
 
 NAME = "jax-cpu"
@@ -180,9 +180,12 @@ def test_expired_nights_are_deleted_and_images_that_are_needed_stay(repository: 
     gone = [dated_tag(NAME, "2026-01-02"), dated_tag(NAME, "2026-01-02", BOTH[0])]
     assert list(expired.tags) == gone  # the first of January is the first of its month; the third is tonight's image
     assert set(expired.shared) == {dated_tag(NAME, "2026-01-03"), dated_tag(NAME, "2026-01-03", BOTH[0])}
+    image, _ = repository.read_manifest(gone[1])
+    signature = f"{repository.digest(gone[1]).replace(':', '-')}.att"  # where cosign keeps what it attests
+    repository.put_manifest(signature, json.dumps({**image, "annotations": {"by": "cosign"}}).encode(), MANIFEST_TYPE)
     delete_expired(repository, expired)
     delete_expired(repository, expired)  # again: nothing to do
-    assert repository.find_digest(gone[0]) is None
+    assert repository.find_digest(gone[0]) is repository.find_digest(signature) is None
     assert [one.date for one in refresh_index(repository).images] == ["2026-11-21", "2026-01-03", "2026-01-01"]
     assert repository.find_digest(NAME) == repository.digest(dated_tag(NAME, "2026-11-21"))
 

@@ -45,6 +45,9 @@ app.command("prune", epilog="Example: nightjar-ci images prune --to localhost:50
 )
 app.command("support", epilog="Example: nightjar-ci images support nightly.json > support.md")(images_nights.support)
 app.command("show", epilog="Example: nightjar-ci images show localhost:5000/nightjar:jax-cpu")(images_nights.show)
+app.command("sign", epilog="Example: nightjar-ci images sign localhost:5000/nightjar:jax-cpu --key cosign.key")(
+    images_nights.sign
+)
 app.command("pull", epilog="Example: nightjar-ci images pull localhost:5000/nightjar:jax-cpu-2026-11-21")(
     images_nights.pull
 )

@@ -1,4 +1,4 @@
-"""`nightjar-ci images push|publish|prune|show|pull`: nightly images in a registry."""
+"""`nightjar-ci images push|publish|prune|show|sign|pull`: nightly images in a registry."""
 
 from __future__ import annotations
 
@@ -198,6 +198,30 @@ def pull(where: Where, dry_run: DryRun = False) -> None:
         run_streamed(commands[0], on_step, hint="is the registry reached, and `docker login` done?")
         run_captured(commands[1])
     typer.echo(named)
+
+
+def sign(
+    where: Where,
+    key: Annotated[str, typer.Option("--key", help="A private key of cosign: a file, or such as awskms://...")],
+    dry_run: DryRun = False,
+) -> None:
+    """Sign a published night, and attest its provenance and SBOM, with cosign; print the digests that were signed.
+
+    COSIGN_PASSWORD holds the password of a key in a file. `cosign verify --key cosign.pub` checks it.
+    """
+    import os
+
+    from nightjar_ci.images.nights.sign import sign_night
+
+    night = _find(where)
+    if dry_run:
+        for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
+            typer.echo(f"{digest} would be signed")
+        return
+    with show_steps() as on_step:
+        signed = sign_night(night, key, os.environ, on_step)
+    for digest in signed:
+        typer.echo(digest)
 
 
 def support(

@@ -1,7 +1,7 @@
 """Where does an image come from? An in-toto statement with SLSA provenance. Pure.
 
 In: what was built, from which commit, locks and base. Out: the statement, about the image's manifest by digest. It is
-not signed here: whoever has a key signs the artifact (`cosign attest`), and without that it is a claim, not a proof.
+not signed here: whoever has a key does that (`sign.py`), and without that it is a claim, not a proof.
 
 Source: in-toto.io/Statement/v1; slsa.dev/spec/v1.0/provenance.
 """

@@ -14,6 +14,8 @@ from nightjar_ci.images.nights.manifests import read_platforms
 from nightjar_ci.images.nights.tags import dated_tag, read_tag
 from nightjar_ci.web.registry import AbsentError, Repository
 
+BESIDE = ("", ".sig", ".att")  # the list of documents, and cosign's signatures and attestations
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
@@ -77,13 +79,14 @@ def list_digests(repository: Repository) -> dict[str, str]:
 
 
 def delete_expired(repository: Repository, expired: Expired) -> None:
-    """Deletes images, and the lists of what was beside them; an image that is gone already is no error.
+    """Deletes images, and what was beside them; an image that is gone already is no error.
 
     Raises:
         RegistryError: the registry lets nobody delete.
     """
     for digest in expired.digests:
-        for one in (digest, repository.find_digest(digest.replace(":", "-"))):
+        beside = digest.replace(":", "-")
+        for one in (digest, *(repository.find_digest(f"{beside}{suffix}") for suffix in BESIDE)):
             try:
                 if one is not None:
                     repository.delete_manifest(one)
