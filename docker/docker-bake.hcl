@@ -116,10 +116,10 @@ function "debian_day" {
   result = DEBIAN_SNAPSHOT == "" || length(regexall("ubuntu", ground_floor(python, arch))) > 0 ? "" : DEBIAN_DAY
 }
 
-// NVIDIA's own images bring CUDA, cuDNN and NCCL; then the wheels stay out.
+// NVIDIA's own images, of whichever registry, bring CUDA, cuDNN and NCCL; then the wheels stay out.
 function "cuda_source" {
   params = []
-  result = length(regexall("^(nvcr[.]io/)?nvidia/", BASE_IMAGE)) > 0 ? "image" : "wheels"
+  result = length(regexall("(^|/)nvidia/", BASE_IMAGE)) > 0 ? "image" : "wheels"
 }
 
 function "digest" {

@@ -88,7 +88,13 @@ def test_the_matrix_holds_every_flavor_python_and_architecture() -> None:
 
 @pytest.mark.parametrize(
     ("base", "source"),
-    [("nvcr.io/nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04", "image"), ("debian:trixie-slim", "wheels")],
+    [
+        ("nvcr.io/nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04", "image"),
+        ("nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04", "image"),
+        ("mirror.example:5000/proxy/nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04", "image"),
+        ("ghcr.io/not-nvidia/cuda:13", "wheels"),
+        ("debian:trixie-slim", "wheels"),
+    ],
 )
 def test_cuda_comes_from_nvidias_image_where_one_is_the_base(base: str, source: str) -> None:
     command = render_bake(["cuda"], flavor="cuda13", options=["--print"])

@@ -1,7 +1,7 @@
 """How are images built, and what came of it? Drives `docker buildx bake` over the image tree.
 
 In: a checkout, the images wanted and a flavour. Out: what each built image is (tag, id, size). The ground floor is made
-first where the tree stands on the local one and the engine lacks it.
+first where the tree stands on the local one and the engine lacks it; another base is pulled.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bak
 GROUND_FLOOR = "nightjar/ground-floor:"
 GROUND_FLOOR_SCRIPT = "docker/ground-floor.sh"
 LOCKS = "docker/locks"
+BASE_HINT = "BASE_IMAGE names it: is it spelt right, its registry reached, and `docker login` done?"
 # what python-layer.sh says of a lock whose digest is not that of the checkout
 _STALE_LOCK = re.compile(r"python-layer\.sh: ([\w-]+\.txt) of the build context is not that of the checkout")
 _STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
@@ -94,6 +95,12 @@ def build_images(
     if needs_ground_floor(base, exists=inspect_image(base) is not None, of_a_day=bool(environ.get("DEBIAN_SNAPSHOT"))):
         on_step(f"{GROUND_FLOOR_SCRIPT}: makes {base}")
         run_streamed([str(checkout / GROUND_FLOOR_SCRIPT)], on_step)
+    elif (
+        inspect_image(base) is None
+    ):  # bake would pull it and keep no name of it, so that no label could say its digest
+        on_step(f"pulling {base}")
+        platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"] if environ.get("IMAGE_ARCH") else []
+        run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
     with open_secrets(environ) as secrets:
         names = [image.name for image in images]
         options = ["--progress", "plain"]

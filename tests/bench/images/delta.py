@@ -58,24 +58,23 @@ def measure(flavor: str) -> list[Row]:
         pristine = (checkout / f"docker/locks/jax-{flavor}.txt").read_text()
         after = locked_version(checkout, flavor, "jax")
         rows, pulled = [], []
-        for old, new in ((BEFORE, after), EARLIER):
-            with run_registry(Path(name, f"registry-{new}")) as registry:
+        with run_registry(Path(name, "registry")) as registry:
+            for old, new in ((BEFORE, after), EARLIER):
                 found = compare_nights(checkout, flavor, (old, new), registry.repository, pristine)
                 blobs = {layer.digest: layer.size_bytes for layer in found.layers if layer.pulled}
                 pulled.append(sum(blobs.values()))
                 sizes = {"zstd": pulled[-1]}
                 if old == EARLIER[0]:
                     sizes["gzip"] = sum(recompress(registry.repository, digest, Path(name)) for digest in blobs)
-            rows += [
-                Row(
-                    name=f"jax {old} -> {new}: to pull, {len(blobs)} of {len(found.layers)} layers, {compression}",
-                    ours=size / MB,
-                    goal=GOAL_MB[compression] if goals else None,
-                    unit="MB",
-                )
-                for compression, size in sizes.items()
-            ]
-            drop_builds()
+                rows += [
+                    Row(
+                        name=f"jax {old} -> {new}: to pull, {len(blobs)} of {len(found.layers)} layers, {compression}",
+                        ours=size / MB,
+                        goal=GOAL_MB[compression] if goals else None,
+                        unit="MB",
+                    )
+                    for compression, size in sizes.items()
+                ]
         rival = compress_one_layer(checkout, flavor, Path(name), pristine)
     share = f"jax {BEFORE} -> {after}: share of the one-layer image's {rival / MB:,.0f} MB"
     return [*rows, Row(name=share, ours=pulled[0] / rival, goal=0.1 if goals else None)]
@@ -86,9 +85,12 @@ def compare_nights(
 ) -> ImageDifference:
     """Builds two nights, pushes them and reads from the registry what differs."""
     lock, tags = checkout / f"docker/locks/jax-{flavor}.txt", []
+    lock.write_text(pristine)
+    newest = locked_version(checkout, flavor, "jax")
     for night, version in zip(NIGHTS, versions, strict=True):
-        lock.write_text(pristine)
-        if version != locked_version(checkout, flavor, "jax"):
+        if version == newest:
+            lock.write_text(pristine)
+        else:
             other_jax(checkout, flavor, version, free=("flax",) if version == EARLIER[0] else ())
         build(checkout, "jax", flavor, night)
         tags.append(f"nightjar-bench/jax:{night}")
