@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ case "$*" in
     [ ! -f "$FAKE/broken" ] || { echo "ERROR: no space left on device"; exit 1; }
     ;;
   "image ls"*ground-floor*) cat "$FAKE/ground-floor" 2>/dev/null || true ;;
+  "image ls"*absent*) ;;
   "image ls"*) echo sha256:1234 ;;
+  pull*) echo "no such host" >&2; exit 1 ;;
   "image inspect"*) cat "$FAKE/inspected" ;;
 esac
 """
@@ -89,6 +92,15 @@ def test_missing_ground_floor_is_made_first_and_a_foreign_base_never(fake: Path)
 def test_the_script_that_makes_the_ground_floor_is_asked_whether_one_is_of_the_wanted_day(fake: Path) -> None:
     _, steps = build(fake, {"DEBIAN_SNAPSHOT": "http://127.0.0.1:1/archive"})
     assert steps[0] == "docker/ground-floor.sh: makes nightjar/ground-floor:trixie"
+
+
+def test_another_base_is_pulled_first_and_one_that_is_not_reached_is_told(fake: Path) -> None:
+    base = replace(IMAGE, base="registry.example/absent:1")
+    with pytest.raises(ToolError, match="no such host") as caught:
+        build_images(fake, [base], flavor="cpu", environ={"IMAGE_ARCH": "arm64"}, on_step=lambda step: None)
+    assert "BASE_IMAGE names it: is it spelt right" in str(caught.value)
+    assert "pull --platform linux/arm64 registry.example/absent:1" in (fake / "calls").read_text()
+    assert "buildx bake" not in (fake / "calls").read_text()
 
 
 def test_a_failed_step_is_told_with_its_last_lines(fake: Path) -> None:
