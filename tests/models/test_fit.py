@@ -20,16 +20,18 @@ from nightjar_models.ahead.fit import Candidate, Measured, choose_remats, list_c
 from nightjar_models.ahead.meshes import STATE_BYTES, Parameter, list_meshes, state_bytes
 from nightjar_models.ahead.module import read_module
 from nightjar_models.ahead.plan import MOST_FRACTION, needed_fraction, render_plan, room_bytes
-from nightjar_models.ahead.refusal import HINT, TRITON_PRODUCTS, compile_tiled
+from nightjar_models.ahead.refusal import TRITON_PRODUCTS
 from nightjar_models.commands.fit import fit
 from nightjar_models.config import TrainConfig, override
-from nightjar_models.errors import CompilerError, InputError
+from nightjar_models.errors import InputError
 from nightjar_models.hlo import parse_hlo
 from nightjar_models.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import find_preset
 from tests.models.ahead_program import RECORDED
+from tests.models.test_refusal import REFUSED
 
 DEVICE = 80 << 30
+PRODUCTS = TRITON_PRODUCTS.option
 KEPT = {"none": 8.0, "dots_no_batch": 3.0, "full": 1.0}  # GiB of activations per example
 CUDNN = tuple(KEPT)
 BLOCKS = Parameter(shape=(32, 4096, 16, 1024), axes=("layers", "width", "heads", None))  # 2.1 billion numbers
@@ -232,7 +234,7 @@ def test_the_plan_is_a_command_with_the_mesh_the_ways_of_computing_and_what_the_
         "nightjar-models train llama2_7b --mesh fsdp8 --set batch_size=16 --set compute.remat=full "
         "--set compute.accumulate=2 --out OUT"
     )
-    best = Measured(candidate=LLAMA, options={TRITON_PRODUCTS: False})
+    best = Measured(candidate=LLAMA, options={PRODUCTS: False})
     assert render_plan("llama2_7b", best, DEVICE, ["model.layers=40", "batch_size=8"]) == (
         'XLA_FLAGS="$XLA_FLAGS --xla_gpu_enable_triton_gemm=false" '
         "nightjar-models train llama2_7b --mesh fsdp8 --set model.layers=40 --set batch_size=16 "
@@ -270,41 +272,6 @@ def test_what_fits_leaves_room_for_cuda_and_for_what_is_not_the_step() -> None:
     assert needed_fraction(room, DEVICE) == MOST_FRACTION
 
 
-REFUSED = CompilerError(
-    "the compiler refuses the program: INTERNAL: Couldn't find output tile sizes that satisfy hlo", HINT
-)
-
-
-def refuse_tiles(tried: list[Mapping[str, Any]], error: CompilerError = REFUSED) -> Any:
-    def compile_one(options: Mapping[str, Any]) -> str:
-        tried.append(options)
-        if TRITON_PRODUCTS not in options or options[TRITON_PRODUCTS]:
-            raise error
-        return "compiled"
-
-    return compile_one
-
-
-def test_a_product_without_tiles_is_compiled_without_triton_and_so_is_all_that_follows() -> None:
-    tried: list[Mapping[str, Any]] = []
-    options: dict[str, Any] = {"xla_a": "1"}
-    assert [compile_tiled(refuse_tiles(tried), options) for _ in range(2)] == ["compiled"] * 2
-    without = {"xla_a": "1", TRITON_PRODUCTS: False}
-    assert tried == [{"xla_a": "1"}, without, without]
-
-
-@pytest.mark.parametrize(
-    ("options", "error"), [({TRITON_PRODUCTS: True}, REFUSED), ({}, CompilerError("RESOURCE_EXHAUSTED: shared memory"))]
-)
-def test_a_refusal_stays_one_where_triton_is_wanted_or_it_says_something_else(
-    options: dict[str, Any], error: CompilerError
-) -> None:
-    tried: list[Mapping[str, Any]] = []
-    with pytest.raises(CompilerError) as raised:
-        compile_tiled(refuse_tiles(tried, error), options)
-    assert (raised.value, len(tried)) == (error, 1)
-
-
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[TrainConfig, Mapping[str, Any]]]:
     """What is asked of a compiler that refuses Triton's tiles and makes the recorded program of everything."""
@@ -320,7 +287,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Trai
         assert folder.is_dir()
         assert not spills
         asked.append((config, dict(options)))
-        if options.get(TRITON_PRODUCTS, True):
+        if options.get(PRODUCTS, True):
             raise REFUSED
         compiled: Any = Compiled()
         compiled.module = module
@@ -338,7 +305,7 @@ def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
     fit("llama_tiny", devices="8", meshes=["fsdp8"], settings=["model.layers=2"], xla=["xla_a=1"], most=8, as_json=True)
     answer = json.loads(capsys.readouterr().out)["answers"][0]
     assert {config.model.layers for config, _ in compiler} == {2}  # type: ignore[union-attr]
-    assert [options for _, options in compiler[:2]] == [{"xla_a": "1"}, {"xla_a": "1", TRITON_PRODUCTS: False}]
+    assert [options for _, options in compiler[:2]] == [{"xla_a": "1"}, {"xla_a": "1", PRODUCTS: False}]
     assert 'XLA_FLAGS --xla_a=1 --xla_gpu_enable_triton_gemm=false"' in answer["plan"]
     assert "--set model.layers=2" in answer["plan"]
 
@@ -346,7 +313,7 @@ def test_the_command_hands_settings_and_options_to_the_compiler_and_to_the_plan(
 def test_the_table_says_what_is_assumed_and_ends_with_the_plan(
     compiler: list[tuple[TrainConfig, Mapping[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fit("llama_tiny", devices="8", meshes=["fsdp8"], xla=[f"{TRITON_PRODUCTS}=false"], most=8)
+    fit("llama_tiny", devices="8", meshes=["fsdp8"], xla=[f"{PRODUCTS}=false"], most=8)
     table = capsys.readouterr().out
     assert "67.6 of 79.1 GiB (JAX takes at most 90%, a step 95 % of that: assumed)" in table
     assert table.rstrip().endswith("--out OUT")
@@ -356,7 +323,7 @@ def test_the_table_says_what_is_assumed_and_ends_with_the_plan(
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ({"xla": [f"{TRITON_PRODUCTS}=true"]}, 4, "nothing that was tried fits"),  # the compiler refuses: no answer
+        ({"xla": [f"{PRODUCTS}=true"]}, 4, "nothing that was tried fits"),  # the compiler refuses: no answer
         ({}, 1, "nothing fits"),
     ],
 )

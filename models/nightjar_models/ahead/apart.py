@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from nightjar_models.errors import CompilerError
+from nightjar_models.ahead.refusal import find_remedy, refuse
 
 LOG = "log"  # in the folder that the compiler dumps to
 Given = ParamSpec("Given")
@@ -64,7 +64,7 @@ class Apart:
                 return self._pool.submit(function, Path(folder), *given, **named).result()
             except BrokenProcessPool:
                 self._end()
-                raise CompilerError(f"{_ENDED}: {' | '.join(last_words(Path(folder)))}") from None
+                raise refuse(f"{_ENDED}: {' | '.join(last_words(Path(folder)))}") from None
 
     def _end(self) -> None:
         if self._pool is not None:
@@ -95,7 +95,10 @@ def watched_folder() -> Iterator[Path]:
 def watch(folder: Path) -> None:
     """Waits until stdin says that all is well, or ends."""
     if not sys.stdin.readline():
-        print(f"error: {_ENDED}. The end of what it said:", *last_words(folder), sep="\n", file=sys.stderr)
+        words = last_words(folder)
+        print(f"error: {_ENDED}. The end of what it said:", *words, sep="\n", file=sys.stderr)
+        if remedy := find_remedy("\n".join(words)):
+            print(f"Hint: {remedy.hint}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -30,7 +30,7 @@ from nightjar_models.ahead.apart import LOG
 from nightjar_models.ahead.lints import find_lints
 from nightjar_models.ahead.meshes import Parameter
 from nightjar_models.ahead.module import Module, read_module
-from nightjar_models.ahead.refusal import HINT, is_untiled
+from nightjar_models.ahead.refusal import refuse
 from nightjar_models.ahead.target import Cluster
 from nightjar_models.ahead.topology import find_devices
 from nightjar_models.config import TrainConfig, override
@@ -227,4 +227,4 @@ def _refused(error: Exception) -> CompilerError | InputError:
         return InputError(f"--xla: {text.splitlines()[0]}.", "names are those of XLA_FLAGS, without the dashes")
     raised = _RAISED.findall(text)  # by Python that the compiler called, in the middle of two tracebacks
     words = " ".join((raised[-1] if raised else text).split())[:_SAID]
-    return CompilerError(f"the compiler refuses the program: {words}", HINT if is_untiled(words) else None)
+    return refuse(f"the compiler refuses the program: {words}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from nightjar_models.ahead.apart import Apart
 from nightjar_models.ahead.fit import TERMS, Candidate, Measured
-from nightjar_models.ahead.refusal import compile_tiled
+from nightjar_models.ahead.refusal import compile_around
 from nightjar_models.ahead.target import Cluster
 from nightjar_models.config import TrainConfig, override
 from nightjar_models.errors import CompilerError, InputError
@@ -29,7 +29,7 @@ def measure_candidate(
         config: what is trained, before the candidate's settings.
         candidate: on which mesh and how.
         cluster: the devices.
-        options: of the compiler; gets one that was needed (`compile_tiled`).
+        options: of the compiler; gets one that was needed (`compile_around`).
     """
     config = override(config, candidate.settings)
 
@@ -37,7 +37,7 @@ def measure_candidate(
         return apart.call(measure_step, config, candidate.mesh, cluster, options)
 
     try:
-        told = compile_tiled(compile_with, options)
+        told = compile_around(compile_with, options)
     except (InputError, CompilerError) as error:
         told = {"problem": error.message, "hint": error.hint, "open": isinstance(error, CompilerError)}
     return Measured(candidate=candidate, options=dict(options), **told)

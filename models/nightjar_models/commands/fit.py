@@ -64,7 +64,8 @@ def fit(
     shares are assumed. A plan that needs more than the 75 % that JAX takes by itself sets XLA_CLIENT_MEM_FRACTION.
 
     Where XLA finds no tiles for a Triton product (vit_b16, t5_large), it goes on without such products, as with
-    --xla xla_gpu_enable_triton_gemm=false, and the plan says so.
+    --xla xla_gpu_enable_triton_gemm=false, and the plan says so; likewise without XLA's own kernels for all-reduces
+    where one of them does not compile (llama2_7b on 64 GPUs, jax 0.12).
 
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
