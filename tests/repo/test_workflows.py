@@ -48,7 +48,7 @@ class Rehearsed:
         self.commands: list[list[str]] = []
 
     def __call__(self, command: str, env: Mapping[str, str]) -> int:
-        text = re.sub(r"^echo \"[A-Z]+=[^$]*\$\((.*)\)\" >> \"\$GITHUB_ENV\"$", r"\1", command.strip())
+        text = re.sub(r"^echo \"[A-Z_]+=[^$]*\$\((.*)\)\" >> \"\$GITHUB_ENV\"$", r"\1", command.strip())
         text = re.sub(r"\$(\w+)", lambda name: env.get(name[1], "VALUE") or "VALUE", text)
         self.commands.append(shlex.split(text))
         return 0
