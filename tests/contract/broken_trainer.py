@@ -24,7 +24,7 @@ def break_speed() -> None:
     """Waits in each of the first steps, which are all that a run of a pair has."""
     from nightjar_models import train
 
-    whole: Callable[..., Any] = train.run_step
+    whole: Callable[..., Any] = train.wait_for
     steps = count()
 
     def slow(*arguments: Any) -> Any:
@@ -32,7 +32,7 @@ def break_speed() -> None:
             time.sleep(SLEEP_S)
         return whole(*arguments)
 
-    setattr(train, "run_step", slow)  # noqa: B010
+    setattr(train, "wait_for", slow)  # noqa: B010
 
 
 def break_fusion() -> None:

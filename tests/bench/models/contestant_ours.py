@@ -10,7 +10,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.sharding import make_mesh, put_batch
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
-from nightjar_models.train import run_step
+from nightjar_models.train import wait_for
 
 
 def make(preset: str) -> Callable[[Any], float]:
@@ -24,7 +24,7 @@ def make(preset: str) -> Callable[[Any], float]:
         placed = put_batch(batch, program.batch)
         if compiled is None:
             compiled = program.train_step.lower(program.state, placed).compile()
-        state, loss = run_step(compiled, state, placed)
-        return loss
+        state, loss = compiled(state, placed)
+        return wait_for(loss)
 
     return step

@@ -21,7 +21,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.sharding import make_mesh, put_batch
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
-from nightjar_models.train import compile_step, run_step
+from nightjar_models.train import compile_step, wait_for
 from nightjar_profiling.capture.hook.tracer import Tracer
 
 BLOCKS, BLOCK_S = 21, 0.3
@@ -47,7 +47,8 @@ def main(folder: Path, preset: str) -> None:
         times = []
         for _ in range(steps):
             begin = time.perf_counter(), time.process_time()
-            state, _ = run_step(step, state, batch)
+            state, loss = step(state, batch)
+            wait_for(loss)
             times.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
         if traced:
             tracer.stop()
