@@ -7,7 +7,6 @@ by id, decoded only when they are asked for.
 
 from __future__ import annotations
 
-import lzma
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from nightjar_profiling.errors import InputError
 from nightjar_profiling.protos import hlo_pb2
 from nightjar_profiling.readers.hlo import Program, read_program
 from nightjar_profiling.readers.hlo_communication import read_communication
+from nightjar_profiling.readers.xz import MAGIC, decompress
 
 OPTIMIZED = re.compile(r"module_(\d+)\.(.+)after_optimizations\.hlo\.pb(?:\.xz)?")
 LARGEST_BYTES = 1 << 30  # of one decompressed module: 100k instructions take 20 MB
@@ -51,7 +51,7 @@ def read_dumped(data: bytes, where: str) -> Dumped:
     Raises:
         InputError: not xz, or not an HloProto.
     """
-    if data.startswith(b"\xfd7zXZ"):
+    if data.startswith(MAGIC):
         data = decompress(data, where, LARGEST_BYTES)
     proto = hlo_pb2.HloProto()
     try:
@@ -63,24 +63,6 @@ def read_dumped(data: bytes, where: str) -> Dumped:
         raise InputError(f"{where}: holds no HLO module ({len(data)} bytes).", "was the program killed as it wrote?")
     fingerprint = module.frontend_attributes.map.get("fingerprint_before_lhs", "")
     return Dumped(data=data, name=module.name, fingerprint=fingerprint, where=where)
-
-
-def decompress(data: bytes, where: str, largest_bytes: int) -> bytes:
-    """Decompresses xz, but no more than a limit.
-
-    Raises:
-        InputError: not xz, truncated, or larger.
-    """
-    decoder = lzma.LZMADecompressor()
-    try:
-        found = decoder.decompress(data, max_length=largest_bytes + 1)
-    except lzma.LZMAError as error:
-        raise InputError(f"{where}: not xz: {error}.", "the file is damaged: make the archive again") from None
-    if len(found) > largest_bytes:
-        raise InputError(f"{where}: more than {largest_bytes} bytes when decompressed.", "is the file a zip bomb?")
-    if not decoder.eof:
-        raise InputError(f"{where}: truncated: the xz data ends early.", "make the archive again")
-    return found
 
 
 class LazyPrograms(Mapping[int, Program]):

@@ -20,6 +20,7 @@ import polars as pl
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.archive import DAMAGED, Archive
+from nightjar_profiling.readers.freed_memory import keep_freed_memory
 from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, dumped_id, read_dumped
 from nightjar_profiling.readers.nsys_jax_launchers import find_devices
 from nightjar_profiling.readers.nsys_jax_projection import Projected, read_projected
@@ -53,6 +54,7 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     Raises:
         InputError: damaged, not an archive of nsys-jax, a zip bomb, or a name that climbs out of it.
     """
+    keep_freed_memory()
     with Archive(path) as archive:
         names = _versions(archive, TRACE)
         if not names:

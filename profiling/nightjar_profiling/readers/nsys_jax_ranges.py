@@ -13,10 +13,10 @@ import polars as pl
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.project import look_up
 from nightjar_profiling.readers.compile_ranges import make_compile
-from nightjar_profiling.readers.hlo_dump import decompress
 from nightjar_profiling.readers.nesting import find_named_parents
 from nightjar_profiling.readers.xla_ranges import read_xla_ranges, take
 from nightjar_profiling.readers.xla_titles import DOMAIN, collect_titles
+from nightjar_profiling.readers.xz import read_csv
 from nightjar_profiling.tables import SCHEMAS, UNREADABLE
 
 LARGEST_BYTES = 8 << 30
@@ -79,8 +79,9 @@ def _read(data: bytes, where: str) -> pl.DataFrame:
             stored = pl.read_parquet_schema(data)
             table = pl.read_parquet(data, columns=[n for n in stored if n in NEEDED or n.startswith("__index")])
         else:
-            text = decompress(data, where, LARGEST_BYTES)
-            table = pl.read_csv(text, columns=list(NEEDED), schema_overrides={"ParentId": pl.Int64})
+            names = pl.Categorical(pl.Categories.random())  # few are distinct
+            columns = {name: names if name == "Name" else pl.Int64() for name in NEEDED}
+            table = read_csv(data, where, LARGEST_BYTES, columns)
     except UNREADABLE as error:
         raise InputError(f"{where}: cannot be read ({len(data)} bytes): {error}.") from None
     if "RangeId" not in table.columns and table.columns[-1].startswith("__index"):
@@ -89,4 +90,4 @@ def _read(data: bytes, where: str) -> pl.DataFrame:
     if missing:
         raise InputError(f"{where}: lacks the columns {missing}; it has {table.columns}.")
     table = table.drop_nulls([name for name in NEEDED if name not in ("Name", "ParentId")])  # of a line cut off
-    return table.with_columns(pl.col("Name").cast(pl.String))
+    return table

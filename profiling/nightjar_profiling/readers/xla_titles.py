@@ -44,18 +44,19 @@ class Titles:
 
 
 def collect_titles(titles: pl.Series) -> Titles:
-    """The distinct ones among titles.
+    """The distinct ones among titles, which may be text or categories.
 
     >>> found = collect_titles(pl.Series(["b", None, "a", "b"]))
     >>> found.of_ranges(found.distinct).to_list()
     ['b', None, 'a', 'b']
     """
-    coded = titles.cast(pl.Categorical(pl.Categories.random()))
-    once = coded.drop_nulls().unique()
+    if not isinstance(titles.dtype, pl.Categorical):
+        titles = titles.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
+    once = titles.drop_nulls().unique()
     numbers = once.to_physical().to_numpy().astype(np.int64)
     places = np.full(int(numbers.max(initial=0)) + 2, len(numbers))
     places[numbers] = np.arange(len(numbers))
-    codes = coded.to_physical().cast(pl.Int64).fill_null(len(places) - 1).to_numpy()
+    codes = titles.to_physical().cast(pl.Int64).fill_null(len(places) - 1).to_numpy()
     return Titles(distinct=once.cast(pl.String).extend_constant(None, 1), place=places[codes])
 
 

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.protos import xplane_pb2
+from nightjar_profiling.readers.freed_memory import keep_freed_memory
 from nightjar_profiling.readers.wire import (
     DELIMITED,
     VARINT,
@@ -35,7 +36,6 @@ from nightjar_profiling.readers.xplane_events import Events, decode_events
 PLANE, ERRORS, WARNINGS = 1, 2, 3  # fields of an XSpace
 LINE = 3  # field of an XPlane
 EVENT, EVENT_TAG = 4, 0x22  # field of an XLine, and its tag
-KEPT_BYTES = 31 << 20  # the largest piece, once freed, whose size glibc learns
 DAMAGED = "the file is truncated or is something else: capture again"
 
 
@@ -100,9 +100,7 @@ def read_space(path: Path) -> Space:
     Raises:
         InputError: missing, empty, truncated, or not an XSpace.
     """
-    # glibc gives large freed pieces back to the system, and each new one costs a fault for every page, unless a larger
-    # one was freed before (mallopt(3), M_MMAP_THRESHOLD): a tenth of the time of millions of events.
-    np.empty(KEPT_BYTES, np.uint8)
+    keep_freed_memory()
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

@@ -32,6 +32,7 @@ from tests.bench.table import Row
 DATA = Path(os.environ.get("NIGHTJAR_TEST_DATA", str(Path(__file__).parents[4] / "shared" / "data"))) / "nsys-jax"
 NAMES = ("pax_fsdp4_4proc_proc0", "pax_fsdp4_4proc_proc1")
 TILES = 50
+TILED_GOAL_S = 3.0
 CHECKOUT = "NIGHTJAR_NSYS_JAX"
 RIVAL = """
 import pathlib, resource, sys, time
@@ -71,14 +72,30 @@ def measure() -> list[Row]:
                 name = f"{what}: times faster than nsys-jax"
                 rows.append(Row(name=name, ours=theirs / ours[path], goal=goal, better="higher", unit="x"))
         name = f"one archive, tiled {TILES} times, ranges of the host as"
-        rows.append(Row(name=f"{name} Parquet (nsys-jax now)", ours=tiled_s, goal=3.0, unit="s"))
-        rows.append(Row(name=f"{name} CSV in xz (nsys-jax of 2024)", ours=csv_s, goal=3.0, unit="s"))
-        unpacked = cpu_seconds(lambda: lzma.decompress(packed), 1)
-        rows.append(Row(name="of that, liblzma, which nothing of ours can make faster", ours=unpacked, unit="s"))
+        rows.append(Row(name=f"{name} Parquet (nsys-jax now)", ours=tiled_s, goal=TILED_GOAL_S, unit="s"))
+        floor_s = cpu_seconds(lambda: decompress_only(packed), 3)
+        rows.append(judge_csv(f"{name} CSV in xz (nsys-jax of 2024)", csv_s, floor_s))
+        rows.append(Row(name="of that, liblzma, which nothing of ours can make faster", ours=floor_s, unit="s"))
+        rows.append(Row(name="CSV in xz: above liblzma, to Parquet", ours=(csv_s - floor_s) / tiled_s, unit="x"))
         rows.append(Row(name="growth, tiled", ours=tiled_s / ours[one] / TILES, goal=1.0, unit="x"))
         whole = cpu_seconds(lambda: make_tables(read_raw(one)), 2)
         rows.append(Row(name="one archive, all tables", ours=whole, unit="s"))
         return rows + compare_with_golden()
+
+
+def judge_csv(name: str, ours: float, floor_s: float) -> Row:
+    """The row of a format whose decompression alone may take longer than the goal, which then is none."""
+    if floor_s > TILED_GOAL_S:
+        return Row(name=f"{name}: no goal, liblzma alone takes more than {TILED_GOAL_S:g} s", ours=ours, unit="s")
+    return Row(name=name, ours=ours, goal=TILED_GOAL_S, unit="s")
+
+
+def decompress_only(packed: bytes) -> None:
+    """What liblzma takes, without memory for the text."""
+    decoder = lzma.LZMADecompressor()
+    while not decoder.eof:
+        decoder.decompress(packed, max_length=1 << 20)
+        packed = b""
 
 
 def load(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
