@@ -6,7 +6,7 @@ do: one `RUN pip install` of the same lock on the same base, built for both nigh
 be pulled depends on how large JAX's own wheels are, which grows by release: the pair of releases that the goals were
 set for is measured as well, with the newest Flax that works with it.
 
-CUDA 12 takes 16 GB of disk: whatever is pushed is removed from the engine's build cache first.
+CUDA 12 takes 20 GB of disk: whatever an image holds is removed from the engine's build cache first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.bench.images.workshop import (
     drop_builds,
     drop_cache,
     drop_images,
+    drop_stages,
     locked_version,
     open_workshop,
     other_jax,
@@ -93,8 +94,9 @@ def compare_nights(
         else:
             other_jax(checkout, flavor, version, free=("flax",) if version == EARLIER[0] else ())
         build(checkout, "jax", flavor, night)
+        drop_stages()
         tags.append(f"nightjar-bench/jax:{night}")
-    drop_cache()  # stages hold each layer twice more, and `docker save` writes all of them beside
+    drop_cache()  # `docker save` writes all layers beside
     push(repository, dict(zip(NIGHTS, tags, strict=True)))
     drop_images()
     found = compare_images(*(read_registry(f"{repository.name}:{night}", "linux/amd64") for night in NIGHTS))

@@ -1,15 +1,32 @@
-"""Do the leaves of the tree build, and is what they are for imported inside, as far as a machine without a GPU can?"""
+"""Do all images of the tree build, is what they are for imported inside, and are they within their budgets?
+
+As far as a machine without a GPU can tell. Stages are dropped from the build cache as soon as an image has their
+layers: CUDA 12 takes 25 GB of disk.
+"""
 
 from __future__ import annotations
 
+import tomllib
+
+from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.process import ToolError, run_captured
-from tests.bench.images.workshop import CHECKOUT, build, open_workshop, say
+from nightjar_ci.images.tree import read_tree
+from tests.bench.images.workshop import CHECKOUT, build, drop_stages, open_workshop, say
 from tests.bench.table import Row
 from tests.docker.test_te import WITH_DRIVER
 
-TE = "import transformer_engine.jax as te, transformer_engine_jax as x; print(len(x.registrations()))"
-DALI = "import nvidia.dali as d; from nvidia.dali import fn; print(d.__version__)"
-CUDA = "import jax, jax_plugins.xla_cuda12 as p; print(jax.__version__, p.__file__)"
+MB = 1e6
+IMPORTS = {
+    "base": "import ssl, venv",
+    "cuda": "import glob; print(len(glob.glob('/opt/nightjar/lib/python3*/site-packages/nvidia/*/lib/*.so*')))",
+    "jax": "import jax, flax, optax, orbax.checkpoint, grain; print(jax.__version__)",
+    "te": "import transformer_engine.jax as te, transformer_engine_jax as x; print(len(x.registrations()))",
+    "dali": "import nvidia.dali as d; from nvidia.dali import fn; print(d.__version__)",
+    "profiling": "import nightjar_profiling",
+    "models": "import nightjar_models, nightjar_ci, nightjar_profiling",
+    "devcontainer": "import pytest, mypy",
+}
+PLUGIN = "import jax_plugins.xla_cuda{} as p; print(p.__file__)"
 UNCHECKED = (
     "not checked without a GPU: TransformerEngine's kernels and FP8, DALI's GPU operators and nvJPEG, cuDNN and NCCL at"
     " work, the driver floor"
@@ -17,14 +34,15 @@ UNCHECKED = (
 
 
 def measure(flavor: str) -> list[Row]:
-    """1 for each image that builds and whose import succeeds."""
-    wanted = {"profiling": "import nightjar_profiling", "devcontainer": "import pytest, mypy"}
-    if flavor != "cpu":
-        wanted = {"jax": CUDA.replace("12", flavor[-2:]), "te": TE, "dali": DALI, **wanted}
-    rows = []
+    """1 for each image that builds and whose import succeeds, and its size, uncompressed."""
+    rows, budgets = [], tomllib.loads((CHECKOUT / "docker/budgets.toml").read_text())["size_mb"]
     with open_workshop():
-        for image, code in wanted.items():
+        for image in [image.name for image in read_tree(CHECKOUT, flavor)]:
             took = build(CHECKOUT, image, flavor, "leaf")
+            drop_stages()
+            code = IMPORTS[image]
+            if image == "jax" and flavor != "cpu":
+                code += "\n" + PLUGIN.format(flavor.removeprefix("cuda"))
             argv = ["docker", "run", "--rm", "--network", "none", "--env", "JAX_PLATFORMS=cpu"]
             try:
                 said = run_captured([*argv, f"nightjar-bench/{image}:leaf", "sh", "-c", WITH_DRIVER, code]).strip()
@@ -33,5 +51,10 @@ def measure(flavor: str) -> list[Row]:
                 said, works = error.message, 0.0
             say(f"{image}: built in {took:.0f} s; {said}")
             rows.append(Row(name=f"{image}: built and imported", ours=works, goal=1.0, better="higher"))
+            match inspect_image(f"nightjar-bench/{image}:leaf"):
+                case {"Size": int(size)}:
+                    goal = budgets[f"{image}-{flavor}"]
+                    rows.append(Row(name=f"{image}: within its budget", ours=size / MB, goal=goal, unit="MB"))
+                    say(f"{image}-{flavor} = {size / MB:.0f}")
     say(UNCHECKED)
     return rows

@@ -25,6 +25,7 @@ from tests.docker.copies import copy_sources
 
 CHECKOUT = find_checkout(Path(__file__).parent)
 CELL = "{image}-{flavor}-py313-amd64"
+INSTALLED = "python-layer.sh install"  # in the description of a stage's record
 FAMILY = re.compile(r"jax|jaxlib|jax-cuda\d+-(pjrt|plugin)")
 
 
@@ -57,6 +58,15 @@ def drop_builds() -> None:
 def drop_cache() -> None:
     """Removes all layers in the engine's build cache that no image has; downloads stay."""
     run_captured(["docker", "builder", "prune", "--all", "--force", "--filter", "type=regular"])
+
+
+def drop_stages() -> None:
+    """Removes from the build cache the stages whose packages lie in images as well; later builds are served all the
+    same, from the layers that were copied out of them."""
+    listed = run_captured(["docker", "buildx", "du", "--verbose"])
+    for record in listed.split("\n\n"):
+        if INSTALLED in record and (found := re.match(r"ID:\s+(\w+)", record)):
+            run_captured(["docker", "builder", "prune", "--all", "--force", "--filter", f"id={found[1]}"])
 
 
 def build(checkout: Path, image: str | Sequence[str], flavor: str, tag: str, options: Sequence[str] = ()) -> float:

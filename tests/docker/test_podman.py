@@ -1,0 +1,66 @@
+"""Do other engines run the images? Podman, from an OCI layout that skopeo made; its libraries read it for CRI-O too.
+
+Apptainer reads a layout with the libraries of skopeo and umoci (`test_layers.py` unpacks one with them).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from docker.client import DockerClient
+
+from nightjar_ci.images.process import run_captured
+from nightjar_ci.images.tree import Image
+from tests.docker.conftest import get_flavor
+from tests.docker.test_layers import COPIES, SPARED_BYTES
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+Podman = Callable[..., str]
+# A machine that is itself a container or a small virtual machine lets nobody raise limits, as podman does.
+LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
+IMPORTS = "import jax, nightjar_models; print(jax.numpy.arange(4).sum(), jax.default_backend())"
+
+
+@pytest.fixture
+def podman(tmp_path: Path) -> Iterator[Podman]:
+    """Podman with a store of its own, which is removed."""
+    if missing := [program for program in ("podman", "skopeo", "runc") if shutil.which(program) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}: nox -s system")
+    if os.getuid() != 0:
+        pytest.skip("without root, podman wants subordinate user ids that not every machine gives")
+    store = ["--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run"), "--storage-driver", "overlay"]
+    store += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+
+    def run(*arguments: str) -> str:
+        return run_captured(["podman", *store, *arguments])
+
+    yield run
+    run("image", "rm", "--all", "--force")
+    mounts = Path("/proc/mounts").read_text().split()
+    for folder in sorted({mount for mount in mounts if mount.startswith(str(tmp_path))}, reverse=True):
+        run_captured(["umount", folder])
+
+
+def test_the_models_image_is_an_oci_layout_in_which_podman_runs_jax(
+    client: DockerClient, tree: tuple[Image, ...], podman: Podman, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    models = [image for image in tree if image.name == "models"]
+    if not models or get_flavor(pytestconfig) != "cpu":
+        pytest.skip("the models image of the CPU flavour is not under test")
+    wanted = COPIES * client.images.get(models[0].tag).attrs["Size"]
+    if shutil.disk_usage(tmp_path).free < wanted + SPARED_BYTES:
+        pytest.skip(f"three copies of {models[0].tag} are {wanted / 1e9:.0f} GB, and the disk has no room for them")
+    archive, layout = tmp_path / "image.tar", f"oci:{tmp_path / 'layout'}:models"
+    run_captured(["docker", "save", "--output", str(archive), models[0].tag])
+    run_captured(["skopeo", "copy", "--dest-decompress", f"docker-archive:{archive}", layout])
+    archive.unlink()
+    pulled = podman("pull", "--quiet", layout).strip()
+    shutil.rmtree(tmp_path / "layout")
+    bare = ["run", "--rm", "--network", "none", "--read-only", *LIMITS, pulled]
+    assert podman(*bare, "python", "-c", IMPORTS).split() == ["6", "cpu"]
+    assert podman(*bare, "id", "-u").strip() == "10001"
