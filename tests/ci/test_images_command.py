@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from nightjar_ci.images.tree import find_checkout
-from nightjar_ci.web.registry import LOGIN_HINT
+from nightjar_ci.web.registry import LOGIN_HINT, REFUSED_HINT
 from tests.ci.registries import run_registry
 
 CHECKOUT = find_checkout(Path(__file__).parent)
@@ -198,7 +198,7 @@ def test_wrong_credentials_end_a_push_with_3_and_the_next_step(
         thread.join()
     assert (done.returncode, done.stdout) == (3, "")
     assert "401" in done.stderr
-    assert f"Hint: {LOGIN_HINT}" in " ".join(done.stderr.split())
+    assert f"Hint: {REFUSED_HINT.format(host) if password else LOGIN_HINT}" in " ".join(done.stderr.split())
     assert Closed.asked[-1] == (f"Basic {auth}" if password else None)
     assert "wrong-word" not in done.stderr
 

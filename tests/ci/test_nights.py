@@ -205,7 +205,7 @@ def test_wrong_credentials_and_none_end_with_the_next_step(tmp_path: Path, monke
     options = {"REGISTRY_AUTH": "htpasswd", "REGISTRY_AUTH_HTPASSWD_REALM": "test"}
     options["REGISTRY_AUTH_HTPASSWD_PATH"] = str(tmp_path / "htpasswd")
     with run_registry(tmp_path / "registry", options=options) as registry:
-        for password, works in (("", False), ("wrong", False), ("right", True)):
+        for password, works in (("", False), ("mistaken", False), ("right", True)):
             auth = base64.b64encode(f"user:{password}".encode()).decode()
             known = {registry.host: {"auth": auth}} if password else {}
             (tmp_path / "config.json").write_text(json.dumps({"auths": known}))
@@ -215,6 +215,9 @@ def test_wrong_credentials_and_none_end_with_the_next_step(tmp_path: Path, monke
             with pytest.raises(RegistryError, match="401") as caught:
                 registry.repository.find_digest("x")
             assert "docker login" in str(caught.value)
+            assert (f"is wrong, or without this right: `docker login {registry.host}`" in str(caught.value)) is bool(
+                password
+            )
             assert password not in str(caught.value) or not password
 
 

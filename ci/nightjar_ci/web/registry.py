@@ -36,6 +36,9 @@ MANIFESTS = ", ".join(
     )
 )
 LOGIN_HINT = "`docker login` leaves a password that is used here"
+REFUSED_HINT = (
+    "the password that `docker login` has left is wrong, or without this right: `docker login {}` replaces it"
+)
 REACH_HINT = "is the registry's host and port right, and does it run?"
 _MOST_PAGES = 1000
 _DIGEST = re.compile(r"[a-z0-9+._-]+:[0-9a-fA-F]{32,}")
@@ -244,7 +247,7 @@ class Repository:
                     raise
                 return send()
         except HttpError as error:
-            raise _explain(self.name, error) from None
+            raise _explain(self, error) from None
 
     def _log_in(self, challenge: str) -> str | None:
         known = read_login(self.host)
@@ -287,10 +290,14 @@ def _read_object(body: bytes, what: str) -> dict[str, Any]:
     return found
 
 
-def _explain(name: str, error: HttpError) -> NightjarError:
+def _explain(asked: Repository, error: HttpError) -> NightjarError:
+    name = asked.name
     if error.status == 404:
         return AbsentError(f"{name}: {error}.", "mind the spelling")
-    hint = {401: LOGIN_HINT, 403: LOGIN_HINT, 405: "does this registry let anybody delete?", 0: REACH_HINT}
+    login = LOGIN_HINT
+    if error.status in (401, 403) and read_login(asked.host) is not None:
+        login = REFUSED_HINT.format(asked.host)
+    hint = {401: login, 403: login, 405: "does this registry let anybody delete?", 0: REACH_HINT}
     said = ""
     with contextlib.suppress(ValueError, KeyError, TypeError):  # not every refusal is in the registry's own words
         reasons = json.loads(error.body)["errors"]
