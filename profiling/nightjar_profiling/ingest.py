@@ -6,6 +6,7 @@ graph, report.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -82,11 +83,7 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
     found = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
     if "ops" not in found.tables or found.tables["ops"].is_empty():
-        raise NotAttributableError(
-            f"{folder}: the trace holds no kernel and no thunk: nothing ran on a device while it was on.",
-            "choose steps in which the program computes, with --steps FIRST:LAST; on CPUs, jaxlib before 0.4.32 runs a "
-            "program as one function and records nothing in it",
-        )
+        raise _explain_no_op(folder, raw)
     tables = make_tables(found)
     if copy_sources:
         files = tables.frames["file"].unique().to_list()
@@ -97,6 +94,16 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
     profile = publish(folder, replace(manifest, warnings=warnings), tables, fusion=fusion)
     write_manifest(folder, manifest)
     return profile
+
+
+def _explain_no_op(folder: Path, raw: Sequence[Path]) -> NotAttributableError:
+    what = f"{folder}: the trace holds no kernel and no thunk: nothing ran on a device while it was on."
+    hint = "choose steps in which the program computes, with --steps FIRST:LAST"
+    if any(path.name.endswith(".xplane.pb") for path in raw):
+        hint += "; on CPUs, jaxlib before 0.4.32 runs a program as one function and records nothing in it"
+    else:
+        hint += "; Nsight Systems sees GPUs alone (--trace=cuda,nvtx): of a CPU, capture with --backend jax"
+    return NotAttributableError(what, hint)
 
 
 def publish(

@@ -165,12 +165,12 @@ def test_processes_that_the_program_starts_become_ranks_of_one_capture(
     assert json.loads((tmp_path / "capture" / "profile.json").read_text())["device_time_ns"] == 200
 
 
-def start(folder: Path, program: str) -> subprocess.Popen[str]:
+def start(folder: Path, program: str, backend: str = "auto", path: str | None = None) -> subprocess.Popen[str]:
     """A capture of a program, once that has said `ready`; in a session of its own, as a batch system starts it."""
-    command = [sys.executable, "-m", "nightjar_profiling", "capture", "--out", str(folder), "--"]
+    command = [sys.executable, "-m", "nightjar_profiling", "capture", "--backend", backend, "--out", str(folder), "--"]
     process = subprocess.Popen(
         [*command, sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        start_new_session=True, env={**os.environ, "PATH": path or os.environ["PATH"]},
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -186,6 +186,24 @@ def test_an_interrupt_reaches_the_program(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
     assert process.returncode == 43
+
+
+SIGNALLED = """
+import signal, sys, time
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, frame: sys.exit(40 + number))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_under_nsys_a_signal_reaches_the_program_and_not_the_profiler(tmp_path: Path, number: signal.Signals) -> None:
+    with start(tmp_path / "c", SIGNALLED, "nsys", f"{FAKES}:{os.environ['PATH']}") as process:
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == 40 + number
+    assert [path.name for path in (tmp_path / "c" / "raw").iterdir()] == ["rank0000.nsys-rep"]
 
 
 def test_a_killed_capture_looks_like_none_and_can_be_made_again(

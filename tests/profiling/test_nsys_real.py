@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 from nightjar_profiling.nsight import find_nsys
 from nightjar_profiling.readers.nsys_export import read_sqlite
 from nightjar_profiling.readers.nsys_rep import read_raw
+from tests.profiling.conftest import Run
+from tests.profiling.test_capture_backends import SIGNALLED, start
 
 NSYS = find_nsys(os.environ)
 PROGRAM = """
@@ -23,6 +26,11 @@ with nvtx.annotate("XlaCompile:#module=jit_f,program_id=3#", domain="TSL"):
         time.sleep(0.01)
 with nvtx.annotate("plain"):
     time.sleep(0.01)
+"""
+STEPS = """
+import jax
+with jax.profiler.StepTraceAnnotation("train", step_num=1):
+    jax.jit(lambda x: x + 1)(1)
 """
 pytestmark = [
     pytest.mark.nsys,
@@ -59,3 +67,36 @@ def test_ranges_that_a_real_nsys_recorded_have_their_names_domains_and_nesting(t
     assert raw.tables["compile"].select("program", "program_id").rows() == [("jit_f", 3)] * 2
     assert any("no work on a GPU" in text for text in raw.warnings)
     assert read_sqlite(exported).tables["ranges"].equals(raw.tables["ranges"])
+
+
+@pytest.mark.slow
+def test_a_capture_by_a_real_nsys_without_a_gpu_keeps_the_exit_code_and_says_what_is_missing(
+    tmp_path: Path, run_command: Run
+) -> None:
+    program = "import jax, sys; print(jax.jit(lambda x: x + 1)(1)); sys.exit(int(sys.argv[1]))"
+    variables = {"JAX_PLATFORMS": "cpu"}
+    for code in (0, 7):
+        command = (sys.executable, "-c", program, str(code))
+        done = run_command("capture", "--backend", "nsys", "--out", f"c{code}", "--", *command, **variables)
+        assert done.returncode == (code or 4), done.stderr
+        assert done.stdout.startswith("2\n")
+        assert "holds no kernel and no thunk" in done.stderr
+        assert "of a CPU, capture with --backend jax" in done.stderr
+    report = tmp_path / "c0" / "raw" / "rank0000.nsys-rep"
+    assert any("no work on a GPU" in text for text in read_raw(report).warnings)
+    assert [path.name for path in report.with_suffix(".dump").glob("*after_optimizations.hlo.pb")]
+    bare = run_command("report", report, "--out", "bare")
+    assert bare.returncode == 4
+    assert "of a CPU, capture with --backend jax" in bare.stderr
+    steps = run_command("capture", "--backend", "nsys", "--steps", "1", "--out", "s", "--", sys.executable, "-c", STEPS)
+    assert steps.returncode == 3
+    assert "nsys is told of steps through the driver of a GPU, and there is none" in steps.stderr
+
+
+@pytest.mark.slow
+def test_a_signal_passes_through_a_real_nsys_which_still_writes_its_report(tmp_path: Path) -> None:
+    with start(tmp_path / "c", SIGNALLED, "nsys") as process:
+        process.send_signal(signal.SIGUSR1)
+        process.communicate(timeout=120)
+    assert process.returncode == 40 + signal.SIGUSR1
+    assert [path.name for path in (tmp_path / "c" / "raw").iterdir()] == ["rank0000.nsys-rep"]

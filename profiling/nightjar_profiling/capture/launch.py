@@ -84,8 +84,19 @@ def find_lost_stacks(environ: Mapping[str, str]) -> list[str]:
     return found
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def telling_its_id(path: Path, command: Sequence[str]) -> list[str]:
+    """The command that writes the id of its process into a file before it becomes the program."""
+    return ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', str(path), *command]
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | None = None) -> int:
     """Runs a program to its end.
+
+    Args:
+        command: the program, or a profiler that runs it.
+        environment: of the program.
+        id_file: where the program tells its process id when a profiler starts it. Signals then go to the program: a
+            profiler may end of one without its report, and leave the program running.
 
     Returns:
         Its exit code, or minus the number of the signal that ended it.
@@ -96,7 +107,11 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     child: subprocess.Popen[bytes] | None = None
 
     def forward(number: int, frame: FrameType | None) -> None:
-        if child is not None and not (number == signal.SIGINT and in_foreground()):
+        if child is None or (number == signal.SIGINT and in_foreground()):
+            return
+        try:
+            os.kill(int(id_file.read_text()) if id_file is not None else child.pid, number)
+        except (OSError, ValueError):  # no program yet, or no more
             child.send_signal(number)
 
     earlier = {
@@ -113,6 +128,8 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+        if id_file is not None:
+            id_file.unlink(missing_ok=True)
 
 
 def in_foreground() -> bool:

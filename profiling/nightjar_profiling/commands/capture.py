@@ -75,12 +75,14 @@ def capture(
     prepare_folder(folder)
     raw = folder / "raw"
     environment = launch.render_environment(os.environ, raw, wanted, choice.backend.value, measure_peak=measure_peak)
-    started = list(command)
+    started, id_file = list(command), None
     if choice.program is not None:
-        started = backends.render_nsys(choice.program, raw / "rank0000", wanted, command)
+        id_file = raw / ".program"
+        told = launch.telling_its_id(id_file, command)
+        started = backends.render_nsys(choice.program, raw / "rank0000", wanted, told)
     what = "the whole run" if wanted is None else f"steps {wanted[0]} to {wanted[1]}"
     say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")
-    exit_code = launch.run(started, environment)
+    exit_code = launch.run(started, environment, id_file)
     notes = launch.read_notes(raw)
     traces = session.settle_raw(raw, notes)
     name: Literal["jax", "nsys"] = "jax" if choice.program is None else "nsys"

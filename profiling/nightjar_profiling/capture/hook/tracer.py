@@ -207,7 +207,11 @@ class NsysTracer(Tracer):
 
 def call_driver(name: str) -> None:
     """Calls a function of the CUDA driver that takes nothing."""
-    code = getattr(ctypes.CDLL("libcuda.so.1"), name)()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise OSError(f"nsys is told of steps through the driver of a GPU, and there is none ({error})") from None
+    code = getattr(driver, name)()
     if code:
         raise OSError(f"{name} gave CUDA error {code}")
 
