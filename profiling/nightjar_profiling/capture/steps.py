@@ -3,6 +3,9 @@
 In: a folder and the first and last step. Out: a context manager around the loop. It listens to the loop's steps
 (`nightjar_profiling.annotate` or `jax.profiler.StepTraceAnnotation`), traces those asked for, and when the loop is over
 makes the capture folder. In a job of several processes each has a folder of its own below the one asked for.
+
+Under nsys the report is there only when the program has ended. Then this says to nsys when the steps begin and end, has
+XLA dump its programs, and leaves a folder of which `nightjar-profiling report` makes the capture.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nightjar_profiling.capture import launch, session
 from nightjar_profiling.capture.hook import tracer as hook
@@ -21,6 +24,8 @@ from nightjar_profiling.capture.ranks import find_rank, rank_folder
 from nightjar_profiling.errors import InputError, ProfilingError
 from nightjar_profiling.manifest import finish_folder, prepare_folder, write_manifest
 
+NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"  # nsys sets it in the programs that it records
+DUMPS = ("--xla_dump_to=", "--xla_dump_hlo_as_proto")
 DEFAULT_LIMIT = 10  # of jax_traceback_in_locations_limit: library frames alone can be more
 
 
@@ -54,8 +59,12 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
         yield folder
         return
     prepare_folder(folder)
-    tracer = hook.Tracer(profiler, folder / "raw", (first, last))
-    tracer.listen_to_compiler()
+    under_nsys = NSYS_SESSION in os.environ
+    tracer = (hook.NsysTracer if under_nsys else hook.Tracer)(profiler, folder / "raw", (first, last))
+    if under_nsys:
+        keep_programs(tracer)
+    else:
+        tracer.listen_to_compiler()
     with full_stacks(), listening(tracer):
         try:
             yield folder
@@ -63,13 +72,30 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
             tracer.at_exit()
             tracer.disarm()
     try:
-        finish(folder, (first, last), user_code)
+        finish(folder, (first, last), user_code, "nsys" if under_nsys else "jax")
     except ProfilingError as error:
         warnings.warn(f"capture_steps: no capture was made: {error}", stacklevel=3)
 
 
-def finish(folder: Path, steps: tuple[int, int], user_code: tuple[str, ...]) -> None:
-    """Makes the capture folder from what the tracer left.
+def keep_programs(tracer: hook.Tracer) -> None:
+    """Has XLA dump what it compiles, which it can only be told before the program first uses JAX."""
+    bridge = sys.modules["jax._src.xla_bridge"]
+    if not getattr(bridge, "backends_are_initialized", lambda: False)():
+        hook.on_backends(before=lambda: hook.dump_programs(tracer))
+    elif all(flag in os.environ.get("XLA_FLAGS", "") for flag in DUMPS):
+        hook.dump_programs(tracer)  # as the user's flags say already: all in that folder may have run
+        tracer.notes["dumped_since_ns"] = 0
+    else:
+        flags = f"{DUMPS[0]}DIR {DUMPS[1]}"
+        warnings.warn(
+            "capture_steps: JAX is in use, and XLA dumps its programs no more: without them no kernel has a Python "
+            f"line. Start the program with XLA_FLAGS={flags!r}, or enter capture_steps before the first use of JAX.",
+            stacklevel=5,
+        )
+
+
+def finish(folder: Path, steps: tuple[int, int], user_code: tuple[str, ...], backend: Literal["jax", "nsys"]) -> None:
+    """Makes the capture folder from what the tracer left; under nsys all but what needs the report.
 
     Raises:
         ProfilingError: nothing was traced, or nothing can be made of it.
@@ -79,8 +105,16 @@ def finish(folder: Path, steps: tuple[int, int], user_code: tuple[str, ...]) -> 
     notes = launch.read_notes(folder / "raw")
     traces = session.settle_raw(folder / "raw", notes)
     rank = find_rank_of_jax()
-    manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, rank=rank)
+    manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, backend, rank)
     write_manifest(folder, manifest)
+    if backend == "nsys" and any(one.traced is not None for one in notes):
+        finish_folder(folder)
+        report = folder / "raw" / "rank0000.nsys-rep"
+        text = (
+            f"when the program has ended, put the report of nsys at {report}, and: nightjar-profiling report {folder}"
+        )
+        print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
+        return
     if not traces:
         raise session.explain_nothing(sys.argv, steps, 0, notes)
     ingest(folder, manifest, copy_sources=True)

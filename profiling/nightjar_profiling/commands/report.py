@@ -57,7 +57,8 @@ def report(
         check_writable(folder)
         manifest = manifest if user_code is None else replace(manifest, user_code=tuple(user_code))
         if has_raw(folder) or not (folder / "tables").is_dir():
-            profile = ingest(folder, manifest, copy_sources=False, fusion=fusion.value)
+            never_read = not manifest.raw  # what `capture_steps` leaves under nsys
+            profile = ingest(folder, manifest, copy_sources=never_read, fusion=fusion.value)
         else:
             print("nightjar-profiling: no raw trace: from the tables as they are", file=sys.stderr, flush=True)
             profile = publish_tables(folder, manifest, fusion.value)
