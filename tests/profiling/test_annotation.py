@@ -165,7 +165,9 @@ def test_under_nsys_a_loop_that_begins_after_jax_is_in_use_needs_the_users_dump(
 
 
 def test_a_loop_under_nsys_without_a_gpu_goes_on_with_a_warning(fake_jax: Path, tmp_path: Path) -> None:
-    loop = UNDER_NSYS.replace("print(name, flush=True)", "open('/absent')") + LOOP.format(first=1, last=2, inside="pass")
+    loop = UNDER_NSYS.replace("print(name, flush=True)", "open('/absent')") + LOOP.format(
+        first=1, last=2, inside="pass"
+    )
     done = run_loop(tmp_path, fake_jax, loop, NSYS_PROFILING_SESSION_ID="7")
     assert (done.returncode, done.stdout.split()[-1]) == (0, "after")
     assert "no capture was made: capture: '-c' ran, but was not traced" in done.stderr
