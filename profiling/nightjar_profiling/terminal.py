@@ -82,8 +82,8 @@ def devices(overview: Overview) -> Iterator[Text]:
 
 
 def programs(overview: Overview) -> Table:
-    """The programs with most time, and how long one execution lasts."""
-    table = _table("ms", "runs", "mean ms", "program")
+    """The programs with most time, and how long one execution lasts; ops that run side by side add up to more."""
+    table = _table("ms", "runs", "elapsed ms", "program")
     for one in overview.programs[:SHOWN]:
         mean = "" if one.mean_ns is None else milliseconds(one.mean_ns)
         table.add_row(milliseconds(one.device_time_ns), f"{one.executions:,}", mean, Text(one.name))
@@ -126,6 +126,6 @@ def _table(*titles: str) -> Table:
     """Without borders; numbers to the right, the last column cut where the terminal ends."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black", title_justify="left")
     for title in titles:
-        number = title in ("ms", "share", "runs", "mean ms")
+        number = title in ("ms", "share", "runs", "elapsed ms")
         table.add_column(title, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
     return table
