@@ -126,16 +126,20 @@ def keep_batch_split(x: Any, axis: int = 0, over: tuple[str, ...] = BATCH) -> An
     return jax.lax.with_sharding_constraint(x, split(mesh if within.empty else within, *names))  # type: ignore[no-untyped-call]
 
 
-def keep_rows_whole(x: Any) -> Any:
+def keep_rows_whole(x: Any, axis: int = 0) -> Any:
     """Says that of a stream [B, ...] nothing but the examples is split: each device has whole rows.
 
     For a product with a weight that is split over fsdp and tensor, whose result would be split over tensor again. XLA
     left to itself (jaxlib 0.10.2 to 0.12.0.1) swaps rows of it where data, fsdp and tensor meet: docs/faq.md.
+
+    Args:
+        x: the stream.
+        axis: which dimension counts the examples.
     """
     mesh = active_mesh()
-    if mesh is None or mesh.size == 1 or x.shape[0] % math.prod(mesh.shape[axis] for axis in BATCH):
+    if mesh is None or mesh.size == 1 or x.shape[axis] % math.prod(mesh.shape[name] for name in BATCH):
         return x
-    return jax.lax.with_sharding_constraint(x, split(mesh, BATCH))  # type: ignore[no-untyped-call]
+    return jax.lax.with_sharding_constraint(x, split(mesh, *(None,) * axis, BATCH))  # type: ignore[no-untyped-call]
 
 
 def split(mesh: Mesh | AbstractMesh, *axes: str | tuple[str, ...] | None) -> NamedSharding:

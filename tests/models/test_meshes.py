@@ -1,4 +1,8 @@
-"""On each mesh a model has the losses of a single device, and the collectives that its axes bring."""
+"""On each mesh a model has the losses of a single device, and the collectives that its axes bring.
+
+Each axis of each model is in a case or refused; a table of `docs/models.md` says which. What each case sends, kinds and
+bytes, is noted in `golden/mesh_collectives.json`.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +16,36 @@ from typing import Any
 
 import pytest
 
+from nightjar_models.mesh import AXES, parse_mesh
+from nightjar_models.presets import find_preset
+from nightjar_models.sizes import MoEConfig
+from nightjar_models.tasks import WITHOUT
+from tests.models.eight_meshes import SIZES
+
 SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute.norm=ffi"
 LONG = ("model.length=64", "batch_size=16")  # a stream has more bytes than a layer's parameters
 CASES = [  # one traced layer each, where nothing speaks for two: most of the time here goes to the compiler
     ["gpt_tiny", "dp1", SCAN],
-    ["gpt_tiny", "dp2.sp2.tp2"],
+    ["gpt_tiny", "dp2.ep2.tp2"],
     ["gpt_tiny", "pp2.fsdp2.sp2", SCAN, RING],
     ["llama_tiny", "dp1", SCAN],
     ["llama_tiny", "ep2.sp2.tp2", SCAN, RING, FFI],
+    ["llama_tiny", "pp2.dp2.fsdp2", SCAN],
     ["vit_tiny", "dp1", SCAN],
+    ["vit_tiny", "dp2.fsdp2.tp2", SCAN],
     ["vit_tiny", "pp2.ep2.sp2", SCAN],
     ["moe_tiny", "dp1", SCAN],
-    ["moe_tiny", "ep2.fsdp2.sp2", SCAN],
+    ["moe_tiny", "dp2.sp2.tp2", SCAN],
     ["moe_tiny", "pp2.ep2.fsdp2", SCAN],
     ["t5_tiny", "dp1", SCAN],
-    ["t5_tiny", "fsdp2.sp2.tp2", SCAN],
+    ["t5_tiny", "dp2.ep2.fsdp2", SCAN],
     ["t5_tiny", "pp2.sp2.tp2", SCAN],
     ["diffusion_tiny", "dp1", SCAN],
     ["diffusion_tiny", "dp4.tp2", SCAN],
+    ["diffusion_tiny", "ep2.fsdp2.tp2", SCAN],
     ["vae_tiny", "dp1"],
     ["vae_tiny", "dp2.fsdp2.tp2"],
+    ["vae_tiny", "ep8"],
 ]
 KEPT = ["llama_tiny", "fsdp8", SCAN, *LONG]
 TENSOR = [["llama_tiny", "fsdp4.tp2", *LONG], ["llama_tiny", "fsdp4.tp2", SCAN, *LONG]]
@@ -48,6 +62,8 @@ UNFIT = {
         "diffusion_tiny",
         "sp2",
     ): "diffusion_tiny has nothing to split over sequence; expected axes of dp, fsdp, tp, ep. Hint:",
+    ("diffusion_tiny", "pp2", SCAN): "diffusion_tiny has nothing to split over pipeline",
+    ("vae_tiny", "sp2"): "vae_tiny has nothing to split over sequence",
     ("vae_tiny", "pp2"): "--mesh: pp2: vae_tiny has nothing to split over pipeline; expected axes of dp, fsdp, tp, ep",
     ("gpt_tiny", "pp2", SCAN, "compute.products=fp8"): "fp8: expected a mesh without a pipeline, found pp2. Hint: the",
     ("gpt_tiny", "pp2", SCAN, "compute.microbatches=3"): "expected a multiple of compute.microbatches (3), found 16",
@@ -91,9 +107,49 @@ def test_a_mesh_has_the_losses_of_a_single_device(runs: Any, case: list[str]) ->
 
 @pytest.mark.slow
 def test_each_axis_brings_its_collective(runs: Any) -> None:
-    split, staged = (runs[" ".join(case)]["collectives"] for case in (CASES[1], CASES[2]))
+    names = ["moe_tiny dp2.sp2.tp2", "gpt_tiny pp2.fsdp2.sp2"]
+    split, staged = (
+        runs[" ".join(case)]["collectives"] for name in names for case in CASES if case[:2] == name.split()
+    )
     assert split["all-gather"]["count"] > 0  # keys and values of all positions
     assert staged["collective-permute"]["count"] > 2  # from stage to stage, and around the ring
+
+
+def refused(preset: str) -> list[str]:
+    """The axes that the model has no use for."""
+    return [axis for axis, name in AXES.items() if name in WITHOUT.get(type(find_preset(preset)().model), ())]
+
+
+@pytest.mark.parametrize("preset", SIZES)
+def test_every_axis_of_every_model_is_compared_with_a_single_device_or_refused(preset: str) -> None:
+    meshes = [parse_mesh(case[1]) for case in CASES if case[0] == preset]
+    for axis in AXES:
+        if axis in refused(preset):
+            assert any(case[:2] == (preset, f"{axis}2") for case in UNFIT), axis
+        else:
+            assert any(getattr(mesh, axis) > 1 for mesh in meshes), axis
+
+
+def test_the_docs_have_the_table_of_models_and_axes() -> None:
+    axes = [f"`{axis}`" for axis in AXES]
+    rows = [f"| preset | {' | '.join(axes)} | compared on |", f"|{'---|' * (len(axes) + 2)}"]
+    for preset in SIZES:
+        without = refused(preset)
+        as_data = () if isinstance(find_preset(preset)().model, MoEConfig) else ("ep",)
+        cells = ["refused" if axis in without else "as `dp`" if axis in as_data else "yes" for axis in AXES]
+        meshes = [f"`{case[1]}`" for case in CASES if case[0] == preset and case[1] != "dp1"]
+        rows.append(f"| `{preset}` | {' | '.join(cells)} | {', '.join(meshes)} |")
+    table = "\n".join(rows)
+    assert table in (Path(__file__).parents[2] / "docs" / "models.md").read_text(), (
+        f"expected in docs/models.md:\n{table}"
+    )
+
+
+@pytest.mark.slow
+def test_collectives_are_those_that_were_noted(runs: Any, golden: Callable[[str, str], None]) -> None:
+    found = {" ".join(case[:2]): runs[" ".join(case)]["collectives"] for case in CASES if case[1] != "dp1"}
+    lines = [f"  {json.dumps(name)}: {json.dumps(facts)}" for name, facts in found.items()]
+    golden("mesh_collectives.json", "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 @pytest.mark.slow

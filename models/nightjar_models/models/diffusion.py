@@ -25,7 +25,7 @@ from nightjar_models.config import Compute
 from nightjar_models.models.layers import attend, brightness, layer_norm, look_up
 from nightjar_models.models.stack import checkpointed, run_layers, stack_layers
 from nightjar_models.models.transformer import Block
-from nightjar_models.sharding import Keys, parameter
+from nightjar_models.sharding import Keys, active_mesh, keep_rows_whole, parameter
 from nightjar_models.sizes import DiffusionConfig, GPTConfig
 
 EMBEDDING = 4  # times the width at full resolution: how wide the embedding of noise and text is
@@ -93,9 +93,9 @@ class UNet(nnx.Module):
         words = look_up(self.text_embedding[...], text) + self.text_positions[...]
         with jax.named_scope("text"):
             words = layer_norm(run_layers(self.text_blocks, words, compute=self.compute), self.text_norm[...])
-        waves = sinusoids(time, self.config.width).astype(words.dtype) @ self.noise_in[...]
-        embedding = jax.nn.silu(waves) @ self.noise_out[...] + words.mean(axis=1) @ self.text_pooled[...]
-        return words, jax.nn.silu(embedding)
+        waves = by_example(sinusoids(time, self.config.width).astype(words.dtype) @ self.noise_in[...])
+        pooled = by_example(words.mean(axis=1) @ self.text_pooled[...])
+        return words, jax.nn.silu(by_example(jax.nn.silu(waves) @ self.noise_out[...]) + pooled)
 
 
 class Layer(nnx.Module):
@@ -123,7 +123,7 @@ class Layer(nnx.Module):
     ) -> Float[Array, "B X Y O"]:
         """One layer, down or up."""
         h = convolve(jax.nn.silu(group_norm(x, self.first_norm[...])), self.first[...])
-        scale, shift = jnp.einsum("be,eco->cbo", embedding, self.shift[...])[:, :, None, None, :]
+        scale, shift = by_example(jnp.einsum("be,eco->cbo", embedding, self.shift[...]), 1)[:, :, None, None, :]
         h = group_norm(h, self.second_norm[...]) * (1 + scale) + shift
         h = convolve(jax.nn.silu(h), self.second[...])
         x = h + (x if self.skip is None else convolve(x, self.skip[...]))
@@ -149,6 +149,17 @@ class Attention(nnx.Module):
         text = jnp.einsum("blw,wchk->cbhlk", words, self.text[...])
         k, v = jnp.concatenate([k, text[0]], axis=2), jnp.concatenate([v, text[1]], axis=2)
         return jnp.einsum("bhpk,hko->bpo", attend(q, k, v, how=self.how), self.projection[...]).reshape(x.shape)
+
+
+def by_example(x: Array, axis: int = 0) -> Array:
+    """Says that an embedding is split by example, whose dimension is `axis`, and not by number.
+
+    Left to itself XLA gives it the split over fsdp of the weights that made it, and then has to move every number, since
+    the pixels that it is added to are split by example ("involuntary full rematerialization").
+    """
+    mesh = active_mesh()
+    kept: Array = x if mesh is None or mesh.shape["fsdp"] == 1 else keep_rows_whole(x, axis)
+    return kept
 
 
 def group_norm(x: Float[Array, "B X Y I"], scale: Float[Array, " I"]) -> Float[Array, "B X Y I"]:
