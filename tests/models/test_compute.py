@@ -1,20 +1,23 @@
-"""The ways of computing a step give the same step: scanned, recomputed, in microbatches, in bfloat16."""
+"""The ways of computing a step give the same step: scanned, recomputed, in microbatches, in bfloat16, in FP8."""
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from nightjar_models.config import override
+from nightjar_models.config import TrainConfig, override
 from nightjar_models.mesh import MeshShape
 from nightjar_models.presets.tiny import llama_tiny
 from nightjar_models.sharding import make_mesh
 from nightjar_models.step import State, make_program
 from nightjar_models.tasks import find_task
+from tests.models.eight_meshes import make_batch, tiny
 
+OTHERS = ("gpt_tiny", "vit_tiny", "moe_tiny", "t5_tiny", "diffusion_tiny", "vae_tiny")
 SIZES = ["model.length=16", "model.width=16", "model.feed_forward=32", "model.layers=2", "batch_size=8"]
 STEPS = 3  # the learning rate of the first is zero
 FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}  # compile time matters here, not run time
@@ -24,14 +27,25 @@ FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}  # compile
 def losses(*settings: str) -> tuple[float, ...]:
     """The losses of three steps on one batch: the third tells whether gradients and optimizer agree."""
     config = override(llama_tiny(), [*SIZES, "warmup_steps=1", *settings])
+    return run(config, {"tokens": np.asarray(jax.random.randint(jax.random.key(0), (8, 17), 0, 256))})
+
+
+@functools.cache
+def losses_of(preset: str, *settings: str) -> tuple[float, ...]:
+    """The same of another preset at its smallest."""
+    config = tiny(preset, *settings)
+    return run(config, make_batch(config))
+
+
+def run(config: TrainConfig, batch: dict[str, Any]) -> tuple[float, ...]:
+    """The losses of the first steps."""
     program = make_program(config, find_task(config), make_mesh(MeshShape()))
-    tokens = np.asarray(jax.random.randint(jax.random.key(0), (8, 17), 0, 256))
     state: State = jax.jit(program.initialize).lower(0).compile(FAST)(0)
-    step = program.train_step.lower(program.state, {"tokens": tokens}).compile(FAST)
+    step = program.train_step.lower(program.state, batch).compile(FAST)
     assert {value.dtype.name for value in state.parameters} == {"float32"}
     found = []
     for _ in range(STEPS):
-        state, loss = step(state, {"tokens": tokens})
+        state, loss = step(state, batch)
         found.append(float(loss))
     return tuple(found)
 
@@ -49,6 +63,26 @@ def test_the_way_of_computing_does_not_change_the_step(settings: list[str]) -> N
     # float32: sums in another order, over at most 128 tokens
     assert losses(*settings) == pytest.approx(losses(), rel=1e-5)
     assert losses()[-1] < losses()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", OTHERS)
+def test_microbatches_recomputed_layer_by_layer_give_the_step_of_each_model(preset: str) -> None:
+    scan = [] if preset == "vae_tiny" else ["compute.scan_layers=true"]  # it has no equal layers: refused
+    found = losses_of(preset, *scan, "compute.accumulate=4", "compute.remat=full")
+    assert found == pytest.approx(losses_of(preset), rel=1e-5)
+    assert found[-1] < found[0] * 0.999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", OTHERS)
+def test_each_model_in_bfloat16_rounds_and_learns_and_so_it_does_in_fp8_where_it_can(preset: str) -> None:
+    products = [] if preset in ("diffusion_tiny", "vae_tiny") else ["compute.products=fp8"]  # refused
+    rounded = losses_of(preset, "compute.dtype=bf16", *products)
+    assert rounded != losses_of(preset)
+    # bfloat16 has 8 bits and FP8 4, averaged over the positions or pixels of 16 examples
+    assert rounded == pytest.approx(losses_of(preset), rel=2e-2)
+    assert rounded[-1] < rounded[0] * 0.999
 
 
 def test_bfloat16_rounds_and_learns() -> None:

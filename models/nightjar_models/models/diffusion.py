@@ -154,7 +154,7 @@ class Attention(nnx.Module):
 def by_example(x: Array, axis: int = 0) -> Array:
     """Says that an embedding is split by example, whose dimension is `axis`, and not by number.
 
-    Left to itself XLA gives it the split over fsdp of the weights that made it, and then has to move every number, since
+    Left to itself XLA gives it the split over fsdp of the weights that made it, and then has to move every number:
     the pixels that it is added to are split by example ("involuntary full rematerialization").
     """
     mesh = active_mesh()
