@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.sources import read_registry
 from nightjar_ci.settings import read_settings
-from tests.bench.images.workshop import build, open_workshop, pack, say
+from tests.bench.images.workshop import build, drop_stages, open_workshop, pack, say
 from tests.bench.table import Row
 
 MB, GB = 1e6, 1e9
@@ -46,17 +46,27 @@ RIVALS = (
 
 
 def measure(flavor: str) -> list[Row]:
-    """Compressed bytes of the jax image and of each of its layers."""
-    with open_workshop() as checkout:
-        build(checkout, "jax", flavor, "sizes")
-        image = pack(["nightjar-bench/jax:sizes"], read_settings().state_dir / "layers").popitem()[1]
-    layers = {layer.digest: layer for layer in image.layers}
-    total = sum(layer.size_bytes for layer in layers.values())
+    """Compressed bytes of the jax image and of each of its layers; and of each layer that the leaves add."""
     goals = flavor == "cuda12"
+    leaves = ("te", "dali") if flavor != "cpu" else ()
+    with open_workshop() as checkout:
+        tags = [f"nightjar-bench/{name}:sizes" for name in ("jax", *leaves)]
+        for name in ("jax", *leaves):
+            build(checkout, name, flavor, "sizes")
+            drop_stages()
+        packed = pack(tags, read_settings().state_dir / "layers")
+    layers = {layer.digest: layer for layer in packed[tags[0]].layers}
+    total = sum(layer.size_bytes for layer in layers.values())
     rows = [Row(name="jax image, compressed", ours=total / GB, goal=3.5 if goals else None, unit="GB")]
     rows += [compare(total, rival) for rival in RIVALS if goals]
     largest = max(layer.size_bytes for layer in layers.values())
     rows.append(Row(name="largest layer", ours=largest / MB, goal=800.0, unit="MB"))
+    for name, tag in zip(leaves, tags[1:], strict=True):
+        added = {layer.digest: layer for layer in packed[tag].layers if layer.digest not in layers}
+        largest = max(layer.size_bytes for layer in added.values())
+        rows.append(Row(name=f"largest layer that {name} adds", ours=largest / MB, goal=800.0, unit="MB"))
+        size = sum(layer.size_bytes for layer in packed[tag].layers)
+        rows.append(Row(name=f"{name} image, compressed", ours=size / GB, unit="GB"))
     for layer in layers.values():
         held = sorted(name for name, _ in layer.contents.python.values())
         more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
