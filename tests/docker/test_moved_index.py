@@ -47,7 +47,8 @@ def make_index(folder: Path, *versions: str) -> str:
 
 
 def forget_stage(checkout: Path, change: str) -> None:
-    """Makes the stage of the package run again, by a step that was never run before."""
+    """Makes the stage of the package run again, by a step that was never run before and leaves something: of one that
+    leaves nothing, BuildKit sees that what follows would begin with the same files, and takes it from its cache."""
     dockerfile = checkout / "docker/Dockerfile.jax"
     text = dockerfile.read_text()
     assert "FROM tools AS pure\n" in text
@@ -60,10 +61,10 @@ def test_a_lock_gives_the_same_layers_after_the_index_moved_on(
     digest = make_index(tmp_path / "then", "1.0")
     make_index(tmp_path / "now", "1.1", "2.0")
     shutil.copy(tmp_path / "then" / WHEEL, tmp_path / "now")
-    forget_stage(checkout, f"RUN : then {os.getpid()}")
+    forget_stage(checkout, f"RUN echo then {os.getpid()} >/mark")
     with serve_index(tmp_path / "then", bridge) as index:
         then = build(index, digest).images
-    forget_stage(checkout, f"RUN : now {os.getpid()}")
+    forget_stage(checkout, f"RUN echo now {os.getpid()} >/mark")
     with serve_index(tmp_path / "now", bridge) as index:
         now = build(index, digest).images
     assert now == then
