@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightjar_models.data.digits import BACKGROUND, read_digits, shift
+from nightjar_models.data.digits import BACKGROUND, KEPT_LARGE, read_digits, shift
 from nightjar_models.data.pipeline import BRIGHTEST, Data, held_out_batches, reorder, train_batches
 from nightjar_models.data.text import Windows, bigram_loss, read_text, unigram_loss
 from nightjar_models.errors import InputError
@@ -81,10 +81,12 @@ def test_each_image_of_a_batch_is_moved_by_itself_colours_together() -> None:
     assert all((image[place] == dots[0, 4, 4]).all() for image, place in zip(moved, places, strict=True))
 
 
-@pytest.mark.parametrize(("side", "channels"), [(8, 3), (16, 1), (64, 3)])
+@pytest.mark.parametrize(("side", "channels"), [(8, 3), (16, 1), (64, 3), (160, 3)])
 def test_larger_images_are_bytes_of_the_same_brightness(digits: Data, side: int, channels: int) -> None:
     index = np.array([5, 1412, 5])
     small, large = digits.train[index]["image"], read_digits(side, channels).train[index]["image"]
+    is_kept = 1413 * side * side * channels <= KEPT_LARGE
+    assert is_kept == (side < 160)  # larger ones are made batch by batch
     assert large.dtype == np.uint8  # a quarter of what float32 takes on its way to the devices
     expected = small.repeat(side // 8, axis=1).repeat(side // 8, axis=2)
     expected = expected if channels == 1 else expected[..., None].repeat(channels, axis=-1)

@@ -20,6 +20,9 @@ from nightjar_models.data.pipeline import BRIGHTEST, Data, Example, Index, diges
 HELD_OUT = 384
 BACKGROUND = -1.0
 SIDE = 8
+KEPT_LARGE = (
+    2**25
+)  # bytes of larger images up to which they are made once: of 256 images of 64x64, 0.04 ms and not 0.15
 
 
 class Images:
@@ -34,10 +37,13 @@ class Images:
 
     def __init__(self, images: NDArray[np.float32], labels: NDArray[np.int32], side: int, channels: int) -> None:
         self._labels, self._shape = labels, (side, side, channels) if channels > 1 else (side, side)
-        self._is_small = side == SIDE and channels == 1
-        self._images = images if self._is_small else ((images + 1) * (BRIGHTEST / 2)).astype(np.uint8)
+        is_small = side == SIDE and channels == 1
+        self._images = images if is_small else ((images + 1) * (BRIGHTEST / 2)).astype(np.uint8)
         self._rows = np.arange(side) * SIDE // side
         self._columns = np.repeat(self._rows, channels)
+        self._is_ready = is_small
+        if not is_small and len(images) * side * side * channels <= KEPT_LARGE:
+            self._images, self._is_ready = self._enlarge(self._images), True
 
     def __len__(self) -> int:
         """How many there are."""
@@ -49,10 +55,11 @@ class Images:
         As scanned they are float32 in [-1, 1]; larger or in colour they are uint8 up to `BRIGHTEST`.
         """
         image = self._images[index]
-        if not self._is_small:
-            image = image.take(self._columns, axis=-1).take(self._rows, axis=-2)
-            image = image.reshape(*np.shape(index), *self._shape)
-        return {"image": image, "label": self._labels[index]}
+        return {"image": image if self._is_ready else self._enlarge(image), "label": self._labels[index]}
+
+    def _enlarge(self, images: NDArray[Any]) -> NDArray[Any]:
+        larger = images.take(self._columns, axis=-1).take(self._rows, axis=-2)
+        return larger.reshape(*images.shape[:-2], *self._shape)
 
 
 def read_digits(side: int = SIDE, channels: int = 1) -> Data:

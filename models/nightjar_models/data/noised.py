@@ -33,7 +33,9 @@ class Keyed:
         """One example or several."""
         example = self._examples[index]
         text = {} if self._texts is None else {"text": self._texts[example["label"]]}
-        return {**example, **text, "key": np.stack([np.zeros_like(index), index], axis=-1).astype(np.uint32)}
+        key = np.zeros((*np.shape(index), 2), np.uint32)
+        key[..., 1] = index
+        return {**example, **text, "key": key}
 
 
 def read_keyed_digits(side: int) -> Data:
