@@ -153,10 +153,10 @@ def look_up(known: Ints, wanted: Ints) -> Ints:
         return np.where((place >= 0) & (known[found] == wanted), found, NONE)
     if lowest < 0 or lowest > len(known):
         known, wanted, highest = known - lowest, wanted - lowest, highest - lowest
-    table = np.full(int(highest) + 1, NONE)
-    table[known] = np.arange(len(known))
-    places: Ints = table[wanted]
-    return places
+    small = np.int32 if len(known) < 1 << 31 else np.int64  # half the memory to fill and to look into
+    table = np.full(int(highest) + 1, NONE, small)
+    table[known] = np.arange(len(known), dtype=small)
+    return table[wanted].astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +175,21 @@ def _span_calls(count: int, op_call: Ints, ops: Ops) -> tuple[Ints, Ints, Ints]:
     """Numbers of the calls that launched ops; of every call, first start and last end of its ops."""
     first, last = np.full(count, LATEST), np.full(count, NONE)
     some = op_call >= 0
-    if some.all():
-        _span(first, last, op_call, ops.start, ops.end)
-    else:
-        _span(first, last, op_call[some], ops.start[some], ops.end[some])
-    return np.flatnonzero(first != LATEST), first, last
+    begin, end = ops.start, ops.end
+    if not some.all():
+        op_call, begin, end = op_call[some], begin[some], end[some]
+    in_order = _span(first, last, op_call, begin, end)
+    return op_call if in_order else np.flatnonzero(first != LATEST), first, last
 
 
-def _span(first: Ints, last: Ints, place: Ints, begin: Ints, end: Ints) -> None:
-    """First begin and last end at each place, into spans that are empty yet."""
+def _span(first: Ints, last: Ints, place: Ints, begin: Ints, end: Ints) -> bool:
+    """First begin and last end at each place, into spans that are empty yet; whether the places ascend."""
     if bool((place[1:] > place[:-1]).all()):  # one for each: nothing to compare
         first[place], last[place] = begin, end
-    else:
-        np.minimum.at(first, place, begin)
-        np.maximum.at(last, place, end)
+        return True
+    np.minimum.at(first, place, begin)
+    np.maximum.at(last, place, end)
+    return False
 
 
 def _by_thread(thread: Ints) -> Iterator[tuple[int, Ints]]:
