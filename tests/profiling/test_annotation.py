@@ -147,6 +147,10 @@ def test_a_loop_under_nsys_tells_it_when_the_steps_are_and_leaves_what_the_repor
     assert f"put the report of nsys at {tmp_path}/c/raw/rank0000.nsys-rep" in done.stderr
     without = run_command("report", "c")
     assert (without.returncode, "no raw trace" in without.stderr) == (2, True)
+    training_trace().write(tmp_path / "c" / "raw", "rank0000.xplane.pb")
+    made = run_command("report", "c")
+    assert made.returncode == 0, made.stderr
+    assert json.loads((tmp_path / "c" / "manifest.json").read_text())["raw"] == ["raw/rank0000.xplane.pb"]
 
 
 @pytest.mark.parametrize("dumped", [True, False])
