@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.sources import read_registry
 from nightjar_ci.settings import read_settings
-from tests.bench.images.workshop import build, drop_stages, open_workshop, pack, say
+from tests.bench.images.workshop import build, drop_cache, drop_stages, open_workshop, pack, say
 from tests.bench.table import Row
 
 MB, GB = 1e6, 1e9
@@ -54,6 +54,7 @@ def measure(flavor: str) -> list[Row]:
         for name in ("jax", *leaves):
             build(checkout, name, flavor, "sizes")
             drop_stages()
+        drop_cache()  # `docker save` writes all layers beside
         packed = pack(tags, read_settings().state_dir / "layers")
     layers = {layer.digest: layer for layer in packed[tags[0]].layers}
     total = sum(layer.size_bytes for layer in layers.values())
