@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
         pytest.skip(f"not installed: {', '.join(missing)}: nox -s system")
     if os.getuid() != 0:
         pytest.skip("without root, podman wants subordinate user ids that not every machine gives")
-    store = ["--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run"), "--storage-driver", "overlay"]
+    state = Path(tempfile.mkdtemp(prefix="podman-"))  # podman takes no path of more than 50 characters
+    store = ["--root", str(tmp_path / "store"), "--runroot", str(state), "--storage-driver", "overlay"]
     store += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
 
     def run(*arguments: str) -> str:
@@ -42,8 +44,9 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
     yield run
     run("image", "rm", "--all", "--force")
     mounts = Path("/proc/mounts").read_text().split()
-    for folder in sorted({mount for mount in mounts if mount.startswith(str(tmp_path))}, reverse=True):
+    for folder in sorted({mount for mount in mounts if mount.startswith((str(tmp_path), str(state)))}, reverse=True):
         run_captured(["umount", folder])
+    shutil.rmtree(state)
 
 
 def test_the_models_image_is_an_oci_layout_in_which_podman_runs_jax(
