@@ -5,8 +5,8 @@ depth and the span and number of its ops; for each op its call and its innermost
 
 The rules. An op belongs to the call of its process that has its correlation id. A range contains a call, and a range
 another range, of the same thread whose start and end both lie within its own, ends included. The parent of a range is
-the shortest range that contains it; of equal ranges, the one given first contains the others. A range spans the ops of
-all the calls that it contains.
+the shortest range that contains it, of several as short that which began last; of equal ranges, the one given first
+contains the others. A range spans the ops of all the calls that it contains.
 
 Ranges of a thread that nest (push and pop) take time linear in their number: a direct-address table finds the call of
 an op, a sort by start makes depths a difference of two counts, and spans are summed up the tree level by level. Where
@@ -244,7 +244,7 @@ def _find_cut(start: Ints, end: Ints, first: int) -> int:
 
 def _project_piece(start: Ints, end: Ints, called: Ints, returned: Ints, first: Ints, last: Ints) -> _Piece:
     """Projects ranges by start, longest first, and calls by start."""
-    if bool((end > start).all()):
+    if bool((end > start).all()) and not _touches(end, called, returned):
         outer = np.flatnonzero(start[1:] < end[:-1])  # those that hold others: the next one begins within
         after = np.arange(1, len(start) + 1)  # where each has ended; where they nest, those between lie in it
         after[outer] = np.searchsorted(start, end[outer])
@@ -257,6 +257,12 @@ def _project_piece(start: Ints, end: Ints, called: Ints, returned: Ints, first: 
     parent, level = _find_shortest(start, end)
     spans = _search(start, end, called, returned, first, last)
     return _Piece(parent, level, *spans, _search_inner(start, end, called, returned))
+
+
+def _touches(end: Ints, called: Ints, returned: Ints) -> bool:
+    """Whether a call that took no time lies at the end of a range, where it may be in the next one as well."""
+    no_time = called[returned == called]
+    return bool(len(no_time)) and bool(np.isin(no_time, end).any())
 
 
 def _add_up(first: int, outer: Ints, after: Ints, values: Ints | int, count: int) -> Ints:

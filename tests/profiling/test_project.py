@@ -44,7 +44,7 @@ def check_against_the_rules(ranges: list[RangeRow], calls: list[CallRow], ops: l
         return outer[2] == inner[2] and outer[0] <= inner[0] and inner[1] <= outer[1]
 
     def innermost(numbers: Iterable[int]) -> int:
-        return min(numbers, key=lambda n: (ranges[n][1] - ranges[n][0], -n), default=-1)
+        return min(numbers, key=lambda n: (ranges[n][1] - ranges[n][0], -ranges[n][0], -n), default=-1)
 
     for number, one in enumerate(ranges):
         around = [
@@ -114,6 +114,18 @@ def test_nested_ranges_are_projected_by_the_rules_in_pieces_of_any_size_and_dept
         patch.setattr(module, "SMALL", 1)
         patch.setattr(module, "FEW_LEVELS", few_levels)
         check_against_the_rules(ranges, calls, ops)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "calls"),
+    [
+        ([(0, 1, 20), (1, 2, 20)], [(1, 1, 20, 1)]),  # no time, at the end of one range and the start of another
+        ([(1, 3, 20), (0, 2, 20)], [(1, 1, 20, 1)]),  # two ranges as short
+        ([(1, 1, 10), (1, 2, 10), (0, 1, 10)], []),
+    ],
+)
+def test_what_touches_is_projected_by_the_rules(ranges: list[RangeRow], calls: list[CallRow]) -> None:
+    check_against_the_rules(ranges, calls, [(0, 0, 2, 1)])
 
 
 def test_correlation_ids_that_lie_far_apart_need_no_table_of_their_width() -> None:
