@@ -1,12 +1,14 @@
 """Do two builds without a cache give the same bytes? Every layer, the configuration and the manifest, as pushed.
 
-What the first build left is gone before the second begins: of CUDA 12 each takes 20 GB of disk while it is built. A
-layer that came out the same is compressed once: what compresses it knows nothing but its bytes.
+What the first build left is gone before the second begins: of CUDA 12 each takes 20 GB of disk while it is built. What
+was compressed of the first is not remembered for the second, so that manifests are the same by their bytes alone.
 """
 
 from __future__ import annotations
 
-from nightjar_ci.settings import read_settings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from tests.bench.images.workshop import CHECKOUT, build, drop_builds, drop_stages, open_workshop, pack
 from tests.bench.table import Row
 
@@ -23,7 +25,8 @@ def measure(flavor: str) -> list[Row]:
             build(CHECKOUT, IMAGES, flavor, name, ["--no-cache"])
             drop_stages()
             tags = {image: f"nightjar-bench/{image}:{name}" for image in IMAGES}
-            packed = pack(list(tags.values()), read_settings().state_dir / "layers")
+            with TemporaryDirectory(prefix="nightjar-bench-") as memory:
+                packed = pack(list(tags.values()), Path(memory))
             builds.append({image: packed[tag] for image, tag in tags.items()})
             drop_builds()
         for image in IMAGES:
