@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,11 +46,10 @@ def make_key(folder: Path, name: str) -> Path:
 
 
 def test_a_signed_night_is_verified_with_its_key_and_with_no_other(
-    repository: Repository, night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Repository, night: Night, tmp_path: Path
 ) -> None:
     ours, other = make_key(tmp_path, "ours"), make_key(tmp_path, "other")
-    monkeypatch.setenv(PASSWORD, "")
-    signed = sign_night(night, str(ours), os.environ, lambda step: None)
+    signed = sign_night(night, str(ours), {PASSWORD: ""}, lambda step: None)
     assert set(signed) == {night.reference.rpartition("@")[2], *(one.digest for one in night.platforms.values())}
     run_captured([PROGRAM, "verify", *OFFLINE, str(ours.with_suffix(".pub")), f"{repository.name}:jax-cpu"])
     with pytest.raises(ToolError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, read_tree, select_images
 from tests.docker.copies import CHECKOUT as CHECKOUT
 from tests.docker.copies import copy_sources
+
+COPIES = 3  # of an image, at most, while it becomes a layout and is unpacked
+SPARED_BYTES = 10_000_000_000  # of the disk, for everybody else
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,6 +108,18 @@ def tree(client: DockerClient, pytestconfig: pytest.Config) -> tuple[Image, ...]
         pytest.skip(f"not built: {', '.join(missing)}: nightjar-ci images build")
     build_images(CHECKOUT, tree, flavor=get_flavor(pytestconfig), environ=os.environ, on_step=lambda step: None)
     return tree
+
+
+def copy_to_layout(client: DockerClient, image: Image, folder: Path, *options: str) -> str:
+    """An image as an OCI layout in a folder, made by skopeo; skips where the disk has no room. Returns `PATH:NAME`."""
+    wanted = COPIES * client.images.get(image.tag).attrs["Size"]
+    if shutil.disk_usage(folder).free < wanted + SPARED_BYTES:
+        pytest.skip(f"{COPIES} copies of {image.tag} are {wanted / 1e9:.0f} GB, and the disk has no room for them")
+    archive, layout = folder / "image.tar", f"{folder / 'layout'}:{image.name}"
+    run_captured(["docker", "save", "--output", str(archive), image.tag])
+    run_captured(["skopeo", "copy", *options, f"docker-archive:{archive}", f"oci:{layout}"])
+    archive.unlink()
+    return layout
 
 
 class Runner:

@@ -24,7 +24,7 @@ from nightjar_ci.images.engine_archive import read_members, save_images
 from nightjar_ci.images.faults import find_bad_modes, find_bad_variables
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import Image
-from tests.docker.conftest import Runner, rename_image
+from tests.docker.conftest import Runner, copy_to_layout, rename_image
 from tests.docker.package_index import fill, serve_index
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -36,8 +36,6 @@ LEFTOVERS = re.compile(
 OWN_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 PUBLIC = (b"https://pypi.org/", b"https://test.pypi.org/")  # no secret: pip and uv have them inside
 CHUNK_BYTES = 2**20
-COPIES = 3  # an archive, a layout and an unpacked root
-SPARED_BYTES = 10_000_000_000  # of the disk, for everybody else
 
 
 def read_entries(tag: str) -> Iterator[tuple[tarfile.TarInfo | None, IO[bytes] | None]]:
@@ -209,13 +207,7 @@ def test_the_image_is_an_oci_layout_that_other_engines_unpack(
         pytest.skip(f"not installed: {', '.join(missing)}: nox -s system")
     if os.getuid() != 0:
         pytest.skip("files of other users are unpacked by root only")
-    wanted = COPIES * client.images.get(tree[0].tag).attrs["Size"]
-    if shutil.disk_usage(tmp_path).free < wanted + SPARED_BYTES:
-        pytest.skip(f"three copies of {tree[0].tag} are {wanted / 1e9:.0f} GB, and the disk has no room for them")
-    archive, layout = tmp_path / "image.tar", f"{tmp_path / 'layout'}:base"
-    run_captured(["docker", "save", "--output", str(archive), tree[0].tag])
-    run_captured(["skopeo", "copy", f"docker-archive:{archive}", f"oci:{layout}"])
-    archive.unlink()
+    layout = copy_to_layout(client, tree[0], tmp_path)
     run_captured(["umoci", "unpack", "--image", layout, str(tmp_path / "bundle")])
     config = json.loads((tmp_path / "bundle" / "config.json").read_text())
     assert config["process"]["user"]["uid"] == 10001

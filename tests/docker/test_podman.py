@@ -16,8 +16,7 @@ from docker.client import DockerClient
 
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import Image
-from tests.docker.conftest import get_flavor
-from tests.docker.test_layers import COPIES, SPARED_BYTES
+from tests.docker.conftest import copy_to_layout, get_flavor
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -55,14 +54,8 @@ def test_the_models_image_is_an_oci_layout_in_which_podman_runs_jax(
     models = [image for image in tree if image.name == "models"]
     if not models or get_flavor(pytestconfig) != "cpu":
         pytest.skip("the models image of the CPU flavour is not under test")
-    wanted = COPIES * client.images.get(models[0].tag).attrs["Size"]
-    if shutil.disk_usage(tmp_path).free < wanted + SPARED_BYTES:
-        pytest.skip(f"three copies of {models[0].tag} are {wanted / 1e9:.0f} GB, and the disk has no room for them")
-    archive, layout = tmp_path / "image.tar", f"oci:{tmp_path / 'layout'}:models"
-    run_captured(["docker", "save", "--output", str(archive), models[0].tag])
-    run_captured(["skopeo", "copy", "--dest-decompress", f"docker-archive:{archive}", layout])
-    archive.unlink()
-    pulled = podman("pull", "--quiet", layout).strip()
+    layout = copy_to_layout(client, models[0], tmp_path, "--dest-decompress")
+    pulled = podman("pull", "--quiet", f"oci:{layout}").strip()
     shutil.rmtree(tmp_path / "layout")
     bare = ["run", "--rm", "--network", "none", "--read-only", *LIMITS, pulled]
     assert podman(*bare, "python", "-c", IMPORTS).split() == ["6", "cpu"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from nightjar_models.ahead.apart import LOG, Apart
+from nightjar_models.ahead.apart import LOG, Apart, last_words
 from nightjar_models.errors import CompilerError, InputError
 
 
@@ -64,3 +66,60 @@ def test_a_refusal_comes_back_whole_from_another_process() -> None:
     with Apart() as apart, pytest.raises(InputError) as raised:
         apart.call(refuse)
     assert (raised.value.message, raised.value.hint) == ("--mesh dp3: 3 devices", "name h100x3")
+
+
+SEARCH = """
+from nightjar_models.ahead.apart import Apart
+from tests.models.test_apart import compile_for_ever
+if __name__ == "__main__":
+    with Apart() as apart:
+        apart.call(compile_for_ever)
+"""
+
+
+def compile_for_ever(folder: Path) -> NoReturn:
+    (folder / "dump").touch()
+    print(os.getpid(), flush=True)
+    while True:
+        time.sleep(1)
+
+
+def is_there(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whoever_ends_the_search_ends_the_compiler_and_its_dumps(tmp_path: Path, how: signal.Signals) -> None:
+    (tmp_path / "search.py").write_text(SEARCH)
+    (tmp_path / "dumps").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "dumps"), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, str(tmp_path / "search.py")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, start_new_session=True
+    ) as search:
+        assert search.stdout is not None
+        compiler = int(search.stdout.readline())
+        assert is_there(compiler)
+        os.killpg(search.pid, how)  # as a terminal does
+        search.stdout.close()
+        search.wait(30)
+    until = time.monotonic() + 30
+    while (is_there(compiler) or list((tmp_path / "dumps").glob("nightjar-*"))) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not is_there(compiler)
+    assert not list((tmp_path / "dumps").glob("nightjar-*"))
+
+
+def test_the_last_words_hold_what_failed_and_no_stack(tmp_path: Path) -> None:
+    said = """I0000 00:00:1 a.cc:1] loading
+F0000 00:00:1 b.cc:2] Check failed: tiles > 0
+*** Check failure stack trace: ***
+    @     0x7f00  somewhere::else()
+----
+Fatal Python error: Aborted
+"""
+    (tmp_path / LOG).write_text(said)
+    assert last_words(tmp_path) == ["F0000 00:00:1 b.cc:2] Check failed: tiles > 0", "Fatal Python error: Aborted"]

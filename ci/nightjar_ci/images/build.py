@@ -24,7 +24,7 @@ GROUND_FLOOR = "nightjar/ground-floor:"
 GROUND_FLOOR_SCRIPT = "docker/ground-floor.sh"
 LOCKS = "docker/locks"
 BASE_HINT = "BASE_IMAGE names it: is it spelt right, its registry reached, and `docker login` done?"
-# what python-layer.sh says of a lock whose digest is not that of the checkout
+# What python-layer.sh says of a lock whose digest is not that of the checkout.
 _STALE_LOCK = re.compile(r"python-layer\.sh: ([\w-]+\.txt) of the build context is not that of the checkout")
 _STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
 _HINTS = (

@@ -2,7 +2,7 @@
 
 In: a function and its arguments, which both processes can import. Out: what it returns, or a `CompilerError` with the
 last that the compiler said; the next call then starts a process anew. Starting one costs as much as importing JAX, so
-it stays for the calls that follow.
+it stays for the calls that follow. It ends with who started it, however that ended, and leaves no dumps.
 
 `watched_folder` is for who compiles in its own process all the same: a small one outlives it, says the same, and
 removes what it left.
@@ -10,17 +10,19 @@ removes what it left.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -31,14 +33,14 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 _ENDED = "the compiler ended its process"
 _LINES, _WIDTH = 6, 400
-_FRAME = re.compile(r"[*FI]|[^a-zA-Z]*$")  # of a stack, information that is no error, or no words at all
+_NOISE = re.compile(r"I\d{4} |.*\*\*\*|\s*@ +0x|[^a-zA-Z]*$")  # information, a stack, or no words at all
 
 
 class Apart:
     """Calls functions in another process, one after the other."""
 
     def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
+        self._worker: tuple[SpawnProcess, Connection] | None = None
 
     def __enter__(self) -> Apart:
         return self
@@ -57,26 +59,71 @@ class Apart:
             CompilerError: the process ended.
             Exception: what the function raises.
         """
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))  # JAX has threads: no fork
+        _, pipe = self._worker = self._worker or _start()
         with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
             try:
-                return self._pool.submit(function, Path(folder), *given, **named).result()
-            except BrokenProcessPool:
+                pipe.send(folder)  # known to the worker before anything is in it
+                pipe.send((function, given, named))
+                answer, error = pipe.recv()
+            except (EOFError, OSError):
                 self._end()
                 raise refuse(f"{_ENDED}: {' | '.join(last_words(Path(folder)))}") from None
+            except BaseException:  # Ctrl-C: the worker may still write into the folder that is removed next
+                self._end()
+                raise
+        if error is not None:
+            raise error
+        return answer  # type: ignore[no-any-return]
 
     def _end(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        self._pool = None
+        if self._worker is not None:
+            process, pipe = self._worker
+            process.kill()
+            process.join()
+            pipe.close()
+        self._worker = None
+
+
+def _start() -> tuple[SpawnProcess, Connection]:
+    ours, theirs = get_context("spawn").Pipe()  # JAX has threads: no fork
+    process = get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def _serve(pipe: Connection) -> None:
+    """The other process: takes calls until nobody is there to make one."""
+    os.setsid()  # Ctrl-C is for who started this, who then ends it
+    folders: list[str] = []
+    Thread(target=_follow, args=(folders,), daemon=True).start()
+    while True:
+        try:
+            folders[:] = [pipe.recv()]
+            function, given, named = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((function(Path(folders[0]), *given, **named), None))
+        except Exception as error:
+            pipe.send((None, error))
+
+
+def _follow(folders: list[str]) -> None:
+    """Ends this process with the one that started it, also where that was killed in the middle of a compilation."""
+    started_by = parent_process()
+    assert started_by is not None
+    started_by.join()
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
 
 
 def last_words(folder: Path) -> list[str]:
-    """The end of what the compiler said, without stacks."""
+    """The end of what the compiler said, without stacks and what is no error."""
     log = folder / LOG
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    words = [line[:_WIDTH] for line in lines if not _FRAME.match(line)]
+    words = [line[:_WIDTH] for line in lines if not _NOISE.match(line)]
     return words[-_LINES:] or ["it said nothing; the system may have done so for want of memory"]
 
 

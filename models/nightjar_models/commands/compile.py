@@ -18,7 +18,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.result import Run, dump, prepare_folder, render_result, write_file, write_result
 
 SHOWN_BUFFERS = 4
-NO_ROOM = "does not fit: JAX takes at most 90 % of a device, and a step 95 % of that"
+NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step {of_step:.0%} of that"
 
 
 def compile_(
@@ -105,7 +105,7 @@ def compile_(
 
 def summarize(document: dict[str, Any], path: Path) -> str:
     """A table of kernels, messages, memory and time, and the result's path."""
-    from nightjar_models.ahead.plan import room_bytes
+    from nightjar_models.ahead.plan import MOST_FRACTION, OF_STEP, room_bytes
 
     facts = document["facts"][0]
     ahead, time_of = facts["ahead"], {one["name"]: one["values"][0] for one in document["samples"]}
@@ -117,7 +117,8 @@ def summarize(document: dict[str, Any], path: Path) -> str:
     for kind, work in ahead["messages"].items():
         rows.append(f"{'message ' + kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f}")
     share = ahead["reserved_bytes"] / ahead["device_bytes"]
-    fits = "fits" if ahead["reserved_bytes"] <= room_bytes(ahead["device_bytes"]) else NO_ROOM
+    no_room = NO_ROOM.format(most=MOST_FRACTION, of_step=OF_STEP)
+    fits = "fits" if ahead["reserved_bytes"] <= room_bytes(ahead["device_bytes"]) else no_room
     rows.append(
         f"memory {_mib(ahead['reserved_bytes']):.1f} MiB of {_mib(ahead['device_bytes']):.0f} ({share:.1%}, {fits})"
     )

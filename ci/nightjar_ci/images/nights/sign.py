@@ -48,6 +48,7 @@ def sign_night(night: Night, key: str, environ: Mapping[str, str], on_step: Call
         if PASSWORD not in environ:
             raise InputError(f"{PASSWORD} is not set.", f"{PASSWORD}='' for a key without a password")
     repository = Repository(night.reference.rpartition("@")[0])
+    variables = {PASSWORD: environ[PASSWORD]} if PASSWORD in environ else {}
     signed = []
     with tempfile.TemporaryDirectory(prefix="nightjar-sign-") as folder:
         for image in night.platforms.values():
@@ -56,10 +57,10 @@ def sign_night(night: Night, key: str, environ: Mapping[str, str], on_step: Call
                 predicate.write_text(json.dumps(_find_predicate(repository, image.digest, kind)))
                 on_step(f"{name} of {image.digest[:19]}")
                 about = ["--type", name, "--predicate", str(predicate)]
-                _cosign("attest", key, about, f"{repository.name}@{image.digest}")
+                _cosign("attest", key, about, f"{repository.name}@{image.digest}", variables)
             signed.append(image.digest)
         on_step(f"signing {night.name} of {night.date}")
-        _cosign("sign", key, ["--recursive"], f"{repository.name}@{night.reference.rpartition('@')[2]}")
+        _cosign("sign", key, ["--recursive"], f"{repository.name}@{night.reference.rpartition('@')[2]}", variables)
     return (*signed, night.reference.rpartition("@")[2])
 
 
@@ -71,6 +72,6 @@ def _find_predicate(repository: Repository, digest: str, kind: str) -> object:
     return found.get("predicate") if kind == PROVENANCE_TYPE else found
 
 
-def _cosign(verb: str, key: str, options: list[str], reference: str) -> None:
+def _cosign(verb: str, key: str, options: list[str], reference: str, variables: Mapping[str, str]) -> None:
     argv = [PROGRAM, verb, "--key", key, "--tlog-upload=false", "--yes", *options, reference]
-    run_captured(argv, hint=HINT)
+    run_captured(argv, variables=variables, hint=HINT)
