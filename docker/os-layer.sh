@@ -24,6 +24,16 @@ add_user() { # UID
   chmod 755 /home/nightjar
 }
 
+# /etc/profile sets PATH anew: what begins with a login shell (Enroot, some editors) would be without the environment.
+keep_path() {
+  cat >/etc/profile.d/nightjar.sh <<'LINES'
+case ":$PATH:" in
+*:/opt/nightjar/bin:*) ;;
+*) PATH=/opt/nightjar/bin:$PATH ;;
+esac
+LINES
+}
+
 check_python() { # WANTED
   local found
   found=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -53,6 +63,7 @@ base)
   check_python "$4"
   add_user "$3"
   python3 -m venv --without-pip /opt/nightjar
+  keep_path
   install -D --mode 644 "$2" /usr/share/nightjar/os-packages.txt
   ;;
 add)

@@ -37,6 +37,11 @@ def test_image_runs_as_any_user_with_a_read_only_root(run: Runner) -> None:
     assert run("python3", "-c", code, user="54321:54321", read_only=True).strip() == "54321"
 
 
+def test_a_login_shell_has_the_environment(run: Runner) -> None:
+    assert run("bash", "-lc", "command -v python").strip() == "/opt/nightjar/bin/python"
+    assert run("bash", "-lc", "bash -lc 'echo $PATH'").count("/opt/nightjar/bin") == 1
+
+
 def test_image_has_every_package_of_the_list(run: Runner) -> None:
     status = run("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\n", *os_packages()).split()
     assert status == ["ii"] * len(os_packages())

@@ -1,7 +1,4 @@
-"""Do other engines run the images? Podman, from an OCI layout that skopeo made; its libraries read it for CRI-O too.
-
-Apptainer reads a layout with the libraries of skopeo and umoci (`test_layers.py` unpacks one with them).
-"""
+"""Do other engines run the images, from an OCI layout? Podman, whose libraries CRI-O reads it with, and Apptainer."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ IMPORTS = "import jax, nightjar_models; print(jax.numpy.arange(4).sum(), jax.def
 @pytest.fixture
 def podman(tmp_path: Path) -> Iterator[Podman]:
     """Podman with a store of its own, which is removed."""
-    if missing := [program for program in ("podman", "skopeo", "runc") if shutil.which(program) is None]:
+    if missing := [program for program in ("podman", "runc") if shutil.which(program) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}: nox -s system")
     if os.getuid() != 0:
         pytest.skip("without root, podman wants subordinate user ids that not every machine gives")
@@ -48,15 +45,37 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
     shutil.rmtree(state)
 
 
-def test_the_models_image_is_an_oci_layout_in_which_podman_runs_jax(
-    client: DockerClient, tree: tuple[Image, ...], podman: Podman, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+@pytest.fixture(scope="module")
+def layout(
+    client: DockerClient,
+    tree: tuple[Image, ...],
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
+    """The models image of the CPU flavour as an OCI layout, `PATH:NAME`."""
     models = [image for image in tree if image.name == "models"]
     if not models or get_flavor(pytestconfig) != "cpu":
         pytest.skip("the models image of the CPU flavour is not under test")
-    layout = copy_to_layout(client, models[0], tmp_path, "--dest-decompress")
+    if shutil.which("skopeo") is None:
+        pytest.skip("not installed: skopeo: nox -s system")
+    folder = tmp_path_factory.mktemp("layout")
+    yield copy_to_layout(client, models[0], folder, "--dest-decompress")
+    shutil.rmtree(folder)
+
+
+def test_podman_runs_jax_from_the_layout(podman: Podman, layout: str) -> None:
     pulled = podman("pull", "--quiet", f"oci:{layout}").strip()
-    shutil.rmtree(tmp_path / "layout")
     bare = ["run", "--rm", "--network", "none", "--read-only", *LIMITS, pulled]
     assert podman(*bare, "python", "-c", IMPORTS).split() == ["6", "cpu"]
     assert podman(*bare, "id", "-u").strip() == "10001"
+
+
+def test_apptainer_runs_jax_from_the_layout(layout: str, tmp_path: Path) -> None:
+    if shutil.which("apptainer") is None:
+        pytest.skip("not installed: apptainer, a package of Debian's unstable release and of its own site")
+    sandbox = str(tmp_path / "sandbox")
+    run_captured(["apptainer", "build", "--disable-cache", "--sandbox", sandbox, f"oci:{layout.rpartition(':')[0]}"])
+    alone = ["apptainer", "exec", "--no-privs", "--containall", "--no-home", sandbox]  # nothing of the host
+    assert run_captured([*alone, "python", "-c", IMPORTS]).split() == ["6", "cpu"]
+    assert run_captured([*alone, "id", "-u"]).strip() == str(os.getuid())  # as Apptainer does everywhere
+    shutil.rmtree(sandbox)
