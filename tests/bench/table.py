@@ -51,12 +51,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is than the rival's; None without a rival.
+        """How many times better ours is than the rival's; None without a rival, or an answer of it.
 
         >>> Row(name="time", ours=2.0, rival="old", rival_value=8.0).ratio
         4.0
         """
-        if self.rival_value is None:
+        if self.rival_value is None or math.isnan(self.rival_value):
             return None
         top, bottom = (self.rival_value, self.ours) if self.better == "lower" else (self.ours, self.rival_value)
         return top / bottom if bottom else math.inf if top else 1.0
@@ -84,6 +84,7 @@ def print_rows(title: str, rows: Sequence[Row]) -> None:
         goal = "" if row.goal is None else f"{sign} {row.goal:.4g} {row.unit}".strip()
         mark = "" if row.reached else " MISSED"
         rival = "" if row.rival_value is None else f"{row.rival_value:.4g} {row.unit}".strip()
+        rival = "no answer" if row.rival_value is not None and math.isnan(row.rival_value) else rival
         ratio = "" if row.ratio is None else f"{row.ratio:.3g}x"
         table.add_row(row.name, goal, f"{row.ours:.4g} {row.unit}".strip() + mark, row.rival, rival, ratio)
     Console(file=sys.stdout, width=150, soft_wrap=True).print(table)

@@ -29,7 +29,11 @@ def test_the_table_shows_goal_ours_rival_and_ratio(capsys: pytest.CaptureFixture
         assert text in shown
 
 
-def test_a_rival_without_an_answer_and_a_ratio_by_zero_are_no_crash() -> None:
-    assert math.isnan(Row(name="x", ours=1.0, rival="old", rival_value=math.nan).ratio or 0)
+def test_a_rival_without_an_answer_has_no_ratio_and_one_by_zero_is_no_crash(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Row(name="x", ours=1.0, rival="old", rival_value=math.nan)
+    print_rows("Gate", [silent])
+    assert silent.ratio is None
+    assert "no answer" in (shown := capsys.readouterr().out)
+    assert "nan" not in shown
     assert Row(name="x", ours=0.0, rival="old", rival_value=3.0).ratio == math.inf
     assert Row(name="x", ours=0.0, rival="old", rival_value=0.0).ratio == 1.0
