@@ -38,13 +38,10 @@ def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRan
     threads = ranges["thread"].to_numpy()
     compiles = find_nearest(around, is_root) >= 0
     around = graft(is_xla & (around < 0) & ~is_root, is_root, compiles, around, threads, start, end)
-    root = find_nearest(around, is_root)
-    keep = (root >= 0) & is_xla
-    compiled = xla.told.select(
-        program="compiled", program_id=pl.when(pl.col("compiled").is_not_null()).then("program_id")
-    )
-    named = find_nearest(around, compiled["program"].is_not_null().to_numpy())
+    keep = (find_nearest(around, compiles) >= 0) & is_xla
     rows = np.flatnonzero(keep)
+    names_program = xla.told["compiled"].is_not_null().to_numpy()[xla.place[:-1]]
+    named = find_nearest(around, names_program)[rows]
     kept = pl.Series(rows)
     duration = ranges["end_ns"] - ranges["start_ns"]
     inside = np.zeros(len(keep), np.int64)  # of children on the same thread
@@ -53,7 +50,6 @@ def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRan
     np.add.at(inside, around[below], duration.to_numpy()[below])
     numbers = ranges["range_id"]
     of_parent = pl.Series(np.where(around[rows] >= 0, around[rows], NONE)).replace(NONE, None)
-    of_name = pl.Series(named[rows]).replace(NONE, None)
     table = pl.DataFrame(
         {
             "rank": ranges["rank"].gather(kept),
@@ -61,8 +57,8 @@ def make_compile(ranges: pl.DataFrame, titles: Titles, parent: Ints, xla: XlaRan
             "range_id": numbers.gather(kept),
             "parent_id": numbers.gather(of_parent),
             "name": titles.distinct.gather(titles.place[rows]),
-            "program": compiled["program"].gather(of_name),
-            "program_id": compiled["program_id"].gather(of_name),
+            "program": xla.tell("compiled", named),
+            "program_id": xla.tell("program_id", named),
             "start_ns": ranges["start_ns"].gather(kept),
             "duration_ns": duration.gather(kept),
             "self_ns": (duration.to_numpy() - inside)[rows],

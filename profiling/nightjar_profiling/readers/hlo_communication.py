@@ -15,6 +15,7 @@ from nightjar_profiling.readers.hlo_groups import name_devices, read_group_size,
 from nightjar_profiling.readers.shapes import count_bytes, on_host
 
 SENDS = ("all-", "collective-", "reduce-scatter", "ragged-all-to-all", "send", "recv")
+CALLS = ("fusion", "async-start", "call")
 SLICES = ("dynamic-slice", "dynamic-update-slice")  # between the memories of host and device
 
 
@@ -23,17 +24,24 @@ def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> P
     proto = hlo_pb2.HloProto()
     proto.ParseFromString(data)
     module = proto.hlo_module
-    by_id = {one.id: one for computation in module.computations for one in computation.instructions}
+    by_id: dict[int, hlo_pb2.HloInstruction] = {}
     home = {computation.id: computation.name for computation in module.computations}
     callers: dict[int, list[tuple[int, hlo_pb2.HloInstruction]]] = {}
     wanted: list[tuple[int, hlo_pb2.HloInstruction]] = []
+    slices: list[tuple[int, hlo_pb2.HloInstruction]] = []
     for computation in module.computations:
+        number = computation.id
         for one in computation.instructions:
+            by_id[one.id] = one
             opcode = one.opcode
-            if opcode.startswith(SENDS) or (opcode in SLICES and _touches_host(one, by_id)):
-                wanted.append((computation.id, one))
-            for called in one.called_computation_ids if opcode in ("fusion", "async-start", "call") else ():
-                callers.setdefault(called, []).append((computation.id, one))
+            if opcode in CALLS:
+                for called in one.called_computation_ids:
+                    callers.setdefault(called, []).append((number, one))
+            elif opcode in SLICES:
+                slices.append((number, one))
+            elif opcode.startswith(SENDS):
+                wanted.append((number, one))
+    wanted += ((number, one) for number, one in slices if _touches_host(one, by_id))
     kept: dict[int, tuple[int, hlo_pb2.HloInstruction]] = {}
     while wanted:
         number, one = wanted.pop()

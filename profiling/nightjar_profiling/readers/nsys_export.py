@@ -194,8 +194,8 @@ def _find_runs(run: _Run, ranks: dict[int, int]) -> pl.DataFrame:
     return number_executions(
         runs.with_columns(
             rank=pl.col("process").replace_strict(ranks, return_dtype=pl.Int64),
-            program_id=run.xla.told["program_id"].gather(rows),
-            name=run.xla.told["module"].gather(rows),
+            program_id=run.xla.tell("program_id", rows.to_numpy()),
+            name=run.xla.tell("module", rows.to_numpy()),
             complete=run.ranges["closed"].gather(rows),
             duration_ns=pl.col("end_ns") - pl.col("start_ns"),
         )
@@ -216,8 +216,8 @@ def _make_ops(run: _Run, runs: pl.DataFrame, ranks: dict[int, int]) -> pl.DataFr
         thunk=pl.Series(keys, dtype=pl.Int64).replace(NONE, None),
         launch_ns=take(run.calls["start"], call),
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-        program_id=take(run.xla.told["program_id"], module),
-        instruction=take(run.xla.told["instruction"], np.where(module >= 0, thunk, NONE)),
+        program_id=run.xla.tell("program_id", module),
+        instruction=run.xla.tell("instruction", np.where(module >= 0, thunk, NONE)),
     )
     ops = ops.join(
         runs.select("run", "process", "device", "execution"),

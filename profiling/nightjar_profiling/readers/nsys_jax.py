@@ -12,7 +12,7 @@ Source: NVIDIA/JAX-Toolbox:docs/nsys-jax.md, .github/container/nsys_jax/nsys_jax
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from nightjar_profiling.readers.archive import DAMAGED, Archive
 from nightjar_profiling.readers.freed_memory import keep_freed_memory
 from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, dumped_id, read_dumped
 from nightjar_profiling.readers.nsys_jax_launchers import find_devices
-from nightjar_profiling.readers.nsys_jax_projection import Projected, read_projected
+from nightjar_profiling.readers.nsys_jax_projection import UNUSED, Projected, read_projected
 from nightjar_profiling.readers.nsys_jax_ranges import HostRanges, read_host_ranges
 from nightjar_profiling.readers.raw import Raw
 from nightjar_profiling.readers.xla_ranges import execution_table, program_table
@@ -97,7 +97,7 @@ def _read_process(
     host_name = next((name for name in (_find(archive, one, process) for one in HOST) if name is not None), None)
     if host_name is None:
         warnings.append(f"{archive.path.name}: no {HOST[0]}: compilation is not shown.")
-    projected = read_projected(read_parquet(archive, trace), f"{archive.path}: {trace}", warnings)
+    projected = read_projected(read_parquet(archive, trace, UNUSED), f"{archive.path}: {trace}", warnings)
     devices = find_devices(threads, projected.ranges, rank)
     projected = projected.on_devices(devices, warnings)
     host = None if host_name is None else read_host_ranges(archive.read(host_name), f"{archive.path}: {host_name}")
@@ -105,19 +105,19 @@ def _read_process(
         rank=devices.rank,
         projected=projected,
         host=host,
-        dumped=_choose(archive.path, projected.told, _read_dump(archive, process, dumps), warnings),
+        dumped=_choose(archive.path, projected.xla.told, _read_dump(archive, process, dumps), warnings),
     )
 
 
-def read_parquet(archive: Archive, name: str) -> pl.DataFrame:
-    """A Parquet file of an archive.
+def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> pl.DataFrame:
+    """A Parquet file of an archive, without columns that nobody uses.
 
     Raises:
         InputError: damaged.
     """
     data = archive.read(name)
     try:
-        return pl.read_parquet(data)
+        return pl.read_parquet(data, columns=[name for name in pl.read_parquet_schema(data) if name not in unused])
     except UNREADABLE as error:
         raise InputError(f"{archive.path}: {name} in it ({len(data)} bytes) is not Parquet: {error}.") from None
 
@@ -141,7 +141,7 @@ def _choose(
 ) -> dict[int, Dumped]:
     """The HLO of each program that ran, by id and name: a file that only one process has may be another's program."""
     chosen, missing = {}, []
-    ran = told.drop_nulls("module").select("program_id", "module").unique(maintain_order=True)
+    ran = told.drop_nulls("module").select("program_id", "module").unique().sort("program_id")
     for number, name in ran.filter(pl.col("program_id") >= 0).iter_rows():
         found = dumped.get(number, [])
         same = [one for one in found if one.name == name]
@@ -178,7 +178,7 @@ def _join(processes: list[_Process], warnings: list[str]) -> Raw:
                 moved[number] = known[key]
         runs = process.projected
         parts = {"executions": execution_table(runs.executions), "ops": runs.ops}
-        parts["programs"] = program_table(runs.told, {n: d.fingerprint for n, d in process.dumped.items()})
+        parts["programs"] = program_table(runs.xla.told, {n: d.fingerprint for n, d in process.dumped.items()})
         if process.host is not None:
             parts |= {"compile": process.host.compile, "ranges": process.host.project(runs.ranges)}
         for name, table in parts.items():

@@ -21,12 +21,13 @@ from nightjar_profiling.errors import InputError
 from nightjar_profiling.project import Ints
 from nightjar_profiling.readers.nesting import find_named_parents
 from nightjar_profiling.readers.nsys_jax_launchers import Devices
-from nightjar_profiling.readers.xla_ranges import XlaRanges, number_executions, read_xla_ranges, take
+from nightjar_profiling.readers.xla_ranges import XlaRanges, number_executions, read_xla_ranges
 from nightjar_profiling.readers.xla_titles import DOMAIN, collect_titles
 from nightjar_profiling.tables import SCHEMAS
 
 FEWEST_BEFORE = 2  # runs of a program to compare its last one with
 LAYOUT_A = {"Name", "Projected Start", "Projected Duration", "PID", "TID", "RangeId", "ParentId"}
+UNUSED = {"Orig Duration", "Style", "Lvl", "NumChild", "RangeStack", "Rank"}
 LAYOUT_B = {"Text", "Start", "End", "PID", "TID", "Range ID", "Parent ID"}
 
 
@@ -48,11 +49,6 @@ class Projected:
     xla: XlaRanges
     executions: pl.DataFrame
     ops: pl.DataFrame
-
-    @property
-    def told(self) -> pl.DataFrame:
-        """What the titles of the modules say that ran."""
-        return self.xla.told
 
     def on_devices(self, devices: Devices, warnings: list[str]) -> Projected:
         """With executions and ops."""
@@ -119,7 +115,7 @@ def _make_executions(projected: Projected, devices: Devices, warnings: list[str]
         .select("PID", "TID", "start_ns", "duration_ns", "n_ops")
         .with_columns(run=rows, n_thunks=pl.Series(counts[modules]), rank=pl.lit(devices.rank, pl.Int64))
     )
-    runs = runs.with_columns(program_id=xla.told["program_id"].gather(rows), name=xla.told["module"].gather(rows))
+    runs = runs.with_columns(program_id=xla.tell("program_id", modules), name=xla.tell("module", modules))
     runs = runs.join(devices.of_thread, on=["PID", "TID"], how="left", maintain_order="left")
     runs = number_executions(runs.with_columns(pl.col("device").fill_null(devices.first)))
     numbered = runs.with_columns(_looks_complete())
@@ -141,7 +137,7 @@ def _looks_complete() -> pl.Expr:
 
 def innermost_thunks(xla: XlaRanges) -> Ints:
     """Row numbers of the thunks that contain no other."""
-    return np.flatnonzero(xla.told["instruction"].is_not_null().to_numpy() & ~xla.has_thunk)
+    return np.flatnonzero(xla.is_thunk & ~xla.has_thunk)
 
 
 def _make_ops(projected: Projected, executions: pl.DataFrame, devices: Devices, warnings: list[str]) -> pl.DataFrame:
@@ -151,7 +147,7 @@ def _make_ops(projected: Projected, executions: pl.DataFrame, devices: Devices, 
     astray = int((module < 0).sum())
     if astray:
         warnings.append(f"{astray} thunks lie in no program: the trace began while it ran.")
-    instruction = xla.told["instruction"].gather(pl.Series(rows))
+    instruction = xla.tell("instruction", rows)
     known = pl.Series(module >= 0)
     ops = (
         ranges[rows]
@@ -160,7 +156,7 @@ def _make_ops(projected: Projected, executions: pl.DataFrame, devices: Devices, 
             run=pl.Series(module),
             kernel=instruction,
             instruction=pl.when(known).then(instruction),
-            program_id=take(xla.told["program_id"], module),
+            program_id=xla.tell("program_id", module),
             kind=pl.lit("thunk"),
         )
     )

@@ -27,15 +27,23 @@ class XlaRanges:
     Attributes:
         thunk: nearest Thunk.
         module: nearest XlaModule.
+        is_thunk: whether the range is a Thunk.
         has_thunk: whether a Thunk lies below this range.
-        told: by range: `instruction`, `module`, `program_id`, `compiled`, as `read_titles` gives them; the id of a
-            module that has none is below 0.
+        told: of each distinct title `instruction`, `module`, `program_id`, `compiled`, as `read_titles` gives them; the
+            id of a module that has none is below 0.
+        place: of each range, the row of its title in `told`; then one more, of a title that says nothing.
     """
 
     thunk: Ints
     module: Ints
+    is_thunk: NDArray[np.bool_]
     has_thunk: NDArray[np.bool_]
     told: pl.DataFrame
+    place: Ints
+
+    def tell(self, name: str, rows: Ints) -> pl.Series:
+        """What the titles of these ranges say; null for -1."""
+        return self.told[name].gather(self.place[rows])
 
 
 def read_xla_ranges(titles: Titles, parent: Ints) -> XlaRanges:
@@ -50,14 +58,20 @@ def read_xla_ranges(titles: Titles, parent: Ints) -> XlaRanges:
     unknown = {module: name_unknown(module) for module in modules}
     number = pl.col("module").replace_strict(unknown, default=None, return_dtype=pl.Int64)
     read = read.with_columns(pl.coalesce("program_id", number))
-    told = read[titles.place]
     is_thunk, is_module = (read[name].is_not_null().to_numpy()[titles.place] for name in ("instruction", "module"))
     thunk = find_nearest(parent, is_thunk)
     has_thunk = np.zeros(len(parent), bool)
     inner = np.flatnonzero(is_thunk & (parent >= 0))
     around = thunk[parent[inner]]
     has_thunk[around[around >= 0]] = True
-    return XlaRanges(thunk=thunk, module=find_nearest(parent, is_module), has_thunk=has_thunk, told=told)
+    return XlaRanges(
+        thunk=thunk,
+        module=find_nearest(parent, is_module),
+        is_thunk=is_thunk,
+        has_thunk=has_thunk,
+        told=read,
+        place=np.append(titles.place, len(read) - 1),
+    )
 
 
 def find_nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
