@@ -14,9 +14,14 @@ debian)
   sed -i 's/ main$/ main contrib non-free/' /etc/apt/sources.list
   apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" update
   cd /tmp
-  apt-get -qq "${of_the_day[@]}" download nsight-systems nsight-systems-target
+  # What its command line and its importer load; not Qt.
+  libraries=(libelf1t64 libpfm4 libssh-4 libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libkeyutils1 libcom-err2)
+  apt-get -qq "${of_the_day[@]}" download nsight-systems nsight-systems-target "${libraries[@]}"
   for package in ./*.deb; do dpkg --extract "$package" /target; done
-  rm -rf /target/usr/share/{doc,man,applications,icons,lintian}
+  host=/target/usr/lib/nsight-systems/host-linux-x64
+  rm -rf /target/usr/share/{doc,man,applications,icons,lintian} "$host"/{nsys-ui*,libQt6WebEngine*,translations,resources}
+  # nsys looks for its importer beside the folder that it lies in, which Debian makes a link.
+  ln -s ../../nsight-systems/host-linux-x64 /target/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64
   find /target -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
   ;;
 *)

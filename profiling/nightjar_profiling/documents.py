@@ -29,6 +29,9 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.", "is the folder a capture?") from None
+    except NotADirectoryError:
+        hint = "of a trace that another program made, `nightjar-profiling report` makes one"
+        raise InputError(f"{path.parent}: a file, expected the folder of a capture.", hint) from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not valid JSON: {error}.", "was its writer killed, or the disk full?") from None
     found = data.get("schema") if isinstance(data, dict) else None

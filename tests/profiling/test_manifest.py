@@ -56,6 +56,8 @@ def test_a_truncated_or_missing_manifest_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:40])
     with pytest.raises(InputError, match="not valid JSON"):
         read_manifest(tmp_path)
+    with pytest.raises(InputError, match=r"manifest\.json: a file, expected the folder of a capture"):
+        read_manifest(path)
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:

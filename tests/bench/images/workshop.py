@@ -31,21 +31,28 @@ FAMILY = re.compile(r"jax|jaxlib|jax-cuda\d+-(pjrt|plugin)")
 
 @contextmanager
 def open_workshop() -> Iterator[Path]:
-    """A copy of `docker/`; images tagged nightjar-bench/* are removed afterwards."""
+    """A copy of `docker/`; what the bench tagged is removed afterwards, and parents that bake tagged beside it."""
     check_engine()
     run_streamed([str(CHECKOUT / GROUND_FLOOR_SCRIPT)], lambda line: None)
+    there = list_tags("nightjar/*")
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as name:
         copy_sources(Path(name))
         try:
             yield Path(name)
         finally:
             drop_images()
+            for tag in list_tags("nightjar/*") - there:
+                run_captured(["docker", "image", "rm", "--force", tag])
+
+
+def list_tags(pattern: str) -> set[str]:
+    """The tags of the engine's images whose name fits a pattern."""
+    return set(run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", pattern]).split())
 
 
 def drop_images() -> None:
     """Removes the images of the bench."""
-    tags = run_captured(["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "nightjar-bench/*"])
-    for tag in tags.split():
+    for tag in list_tags("nightjar-bench/*"):
         run_captured(["docker", "image", "rm", "--force", tag])
 
 
