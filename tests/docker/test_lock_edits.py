@@ -46,10 +46,8 @@ def test_an_edit_of_one_character_changes_the_layer_of_its_package_though_size_a
     client: DockerClient, checkout: Path, tree: tuple[Image, ...], index: str
 ) -> None:
     image, lock = rename_image(tree, "jax", "cuda12"), checkout / LOCK
-    for old, new in (
-        ("1.0", "2.0"),
-        ("2.0", "1.0"),
-    ) * 2:  # a build beside this one may have replaced what the engine held
+    # More than once: a build beside this one may have replaced what the engine held.
+    for old, new in (("1.0", "2.0"), ("2.0", "1.0")) * 2:
         steps: list[str] = []
         then = build(checkout, image, index, steps)
         time = lock.stat().st_mtime_ns

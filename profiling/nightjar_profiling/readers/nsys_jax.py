@@ -141,7 +141,7 @@ def _choose(
 ) -> dict[int, Dumped]:
     """The HLO of each program that ran, by id and name: a file that only one process has may be another's program."""
     chosen, missing = {}, []
-    ran = told.drop_nulls("module").select("program_id", "module").unique().sort("program_id")
+    ran = told.drop_nulls("module").select("program_id", "module").unique().sort("program_id", "module")
     for number, name in ran.filter(pl.col("program_id") >= 0).iter_rows():
         found = dumped.get(number, [])
         same = [one for one in found if one.name == name]

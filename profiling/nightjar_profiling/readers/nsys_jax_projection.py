@@ -27,8 +27,8 @@ from nightjar_profiling.tables import SCHEMAS
 
 FEWEST_BEFORE = 2  # runs of a program to compare its last one with
 LAYOUT_A = {"Name", "Projected Start", "Projected Duration", "PID", "TID", "RangeId", "ParentId"}
-UNUSED = {"Orig Duration", "Style", "Lvl", "NumChild", "RangeStack", "Rank"}
 LAYOUT_B = {"Text", "Start", "End", "PID", "TID", "Range ID", "Parent ID"}
+UNUSED = {"Orig Duration", "Style", "Lvl", "NumChild", "RangeStack", "Rank"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,8 @@ def execution_table(numbered: pl.DataFrame) -> pl.DataFrame:
 
 def program_table(told: pl.DataFrame, fingerprints: dict[int, str]) -> pl.DataFrame:
     """The table `programs` of all modules that a trace names; a fingerprint is empty where there is no HLO."""
-    named = told.drop_nulls("module").select("program_id", name="module").unique("program_id").sort("program_id")
+    named = told.drop_nulls("module").select("program_id", name="module").sort("program_id", "name")
+    named = named.unique("program_id", keep="first", maintain_order=True)
     fingerprint = pl.col("program_id").replace_strict(fingerprints, default="", return_dtype=pl.String)
     return named.with_columns(fingerprint=fingerprint).select(*SCHEMAS["programs"])
 
