@@ -29,7 +29,7 @@ variable "DEBIAN_SNAPSHOT" {
 }
 
 variable "NSYS" {
-  default = "none" // debian: Nsight Systems of Debian's non-free archive in the profiling image
+  default = "none" // debian: Nsight Systems of Debian's non-free archive in the base image, and so in all
 }
 
 variable "REVISION" {
@@ -176,6 +176,7 @@ target "base_cells" {
   args = {
     BASE_IMAGE = ground_floor(python, arch)
     PYTHON = python
+    NSYS = NSYS
   }
   tags   = tags("base", flavor, python, arch)
   labels = labels("base", flavor, python, arch, "", "Debian, Python and a non-root user")
@@ -305,7 +306,6 @@ target "profiling_cells" {
     LOCK = "profiling"
     EXPECTED_SHA256 = digest("profiling")
     BELOW = "jax-${flavor}"
-    NSYS = NSYS
   }
   tags   = tags("profiling", flavor, python, arch)
   labels = labels("profiling", flavor, python, arch, "profiling", "Nightjar's profiler on JAX")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs in a builder stage of the profiling image: leaves Nsight Systems' command line under /target, or nothing.
+# Runs in a builder stage of the base image: leaves Nsight Systems' command line under /target, or nothing.
 #
 #   nsys-layer.sh none      nothing
 #   nsys-layer.sh debian    the program of Debian's non-free archive, without its window system and its driver
@@ -10,7 +10,7 @@ mkdir /target
 case $1 in
 none) ;;
 debian)
-  mapfile -t of_the_day < <(apt-day.sh)
+  mapfile -t of_the_day < <(bash "$(dirname "$0")/apt-day.sh")
   sed -i 's/ main$/ main contrib non-free/' /etc/apt/sources.list
   apt-get -qq -o Dpkg::Use-Pty=0 "${of_the_day[@]}" update
   cd /tmp
@@ -18,8 +18,9 @@ debian)
   libraries=(libelf1t64 libpfm4 libssh-4 libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libkeyutils1 libcom-err2)
   apt-get -qq "${of_the_day[@]}" download nsight-systems nsight-systems-target "${libraries[@]}"
   for package in ./*.deb; do dpkg --extract "$package" /target; done
-  host=/target/usr/lib/nsight-systems/host-linux-x64
-  rm -rf /target/usr/share/{doc,man,applications,icons,lintian} "$host"/{nsys-ui*,libQt6WebEngine*,translations,resources}
+  nsight=/target/usr/lib/nsight-systems
+  rm -rf "$nsight"/host-linux-x64/{nsys-ui*,libQt6WebEngine*,translations,resources} "$nsight"/bin/nsys-ui
+  rm -rf /target/usr/bin/{nsys-ui,nsight-sys} /target/usr/share/{doc,man,applications,icons,lintian}
   # nsys looks for its importer beside the folder that it lies in, which Debian makes a link.
   ln -s ../../nsight-systems/host-linux-x64 /target/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64
   find /target -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
