@@ -1,4 +1,4 @@
-"""What all tests share: golden files; slow tests begin first; no property has a time limit: busy machines fail none."""
+"""What all tests share: golden files; the slowest begin first; no property has a time limit (busy machines)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts what all wait for first, then slow tests, so that they run beside the many short ones and not after them."""
-    items.sort(key=lambda item: ("once" not in item.fixturenames, item.get_closest_marker("slow") is None))  # type: ignore[attr-defined]
+    """Puts what all wait for first, then what may take longest, then slow tests: short ones run beside them."""
+
+    def place(item: pytest.Item) -> tuple[bool, float, bool]:
+        waited_for = "once" in item.fixturenames  # type: ignore[attr-defined]
+        limit = item.get_closest_marker("timeout")
+        return not waited_for, -limit.args[0] if limit else 0.0, item.get_closest_marker("slow") is None
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Do other engines run the images, from an OCI layout? Podman, whose libraries CRI-O reads it with, and Apptainer."""
+"""Do other engines run the images, from an OCI layout? Podman, whose libraries CRI-O has too, Apptainer, Enroot."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from docker.client import DockerClient
 
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import Image
+from tests.ci.registries import run_registry
 from tests.docker.conftest import copy_to_layout, get_flavor
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -79,3 +80,20 @@ def test_apptainer_runs_jax_from_the_layout(layout: str, tmp_path: Path) -> None
     assert run_captured([*alone, "python", "-c", IMPORTS]).split() == ["6", "cpu"]
     assert run_captured([*alone, "id", "-u"]).strip() == str(os.getuid())  # as Apptainer does everywhere
     shutil.rmtree(sandbox)
+
+
+def test_enroot_runs_jax_from_a_registry(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("enroot") is None:
+        pytest.skip("not installed: enroot, which NVIDIA releases at https://github.com/NVIDIA/enroot")
+    monkeypatch.setenv("ENROOT_ALLOW_HTTP", "yes")
+    for place in ("CACHE", "CONFIG", "DATA", "RUNTIME", "TEMP"):
+        (tmp_path / place).mkdir()
+        monkeypatch.setenv(f"ENROOT_{place}_PATH", str(tmp_path / place))
+    squashed = str(tmp_path / "models.sqsh")
+    with run_registry(tmp_path / "registry") as registry:  # it reads no layouts
+        pushed = ["--format", "v2s2", "--dest-tls-verify=false", f"oci:{layout}"]
+        run_captured(["skopeo", "copy", *pushed, f"docker://{registry.host}/nightjar/models:cpu"])
+        run_captured(["enroot", "import", "--output", squashed, f"docker://{registry.host}#nightjar/models:cpu"])
+    run_captured(["enroot", "create", "--name", "models", squashed])
+    assert run_captured(["enroot", "start", "models", "python", "-c", IMPORTS]).split() == ["6", "cpu"]
+    shutil.rmtree(tmp_path)

@@ -174,6 +174,7 @@ def start_processes(folder: Path, number: int, *options: str) -> list[subprocess
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_after_a_kill_at_a_random_step_the_losses_are_those_of_an_uninterrupted_run(tmp_path: Path) -> None:
     steps, after = ["--steps", "100", "--checkpoint-every", "4"], random.randrange(10, 70, 10)
     pair = start_pair(tmp_path, *steps)
