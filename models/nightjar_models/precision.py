@@ -34,6 +34,7 @@ from flax.linen import fp8_ops
 from jaxtyping import Array, Float
 
 from nightjar_models.config import Compute
+from nightjar_models.models.layers import multiply
 from nightjar_models.sharding import Keys
 
 HISTORY = 1024  # steps, Flax's own
@@ -50,7 +51,7 @@ class Product(nnx.Module):
 
     def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "*E D F"]) -> Float[Array, "*B F"]:
         """The product; of experts each has its own matrix, and x is [E, N, C, D]."""
-        return x @ w if w.ndim == 2 else jnp.einsum("encd,edf->encf", x, w)
+        return multiply(x, w) if w.ndim == 2 else jnp.einsum("encd,edf->encf", x, w)
 
 
 class Fp8Product(nnx.Module):

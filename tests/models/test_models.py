@@ -65,6 +65,25 @@ def test_the_ways_of_attention_agree_with_groups_bias_and_padding() -> None:
     np.testing.assert_array_equal(one, hidden)
 
 
+@pytest.mark.parametrize("sharpness", [1, 1000])
+def test_gradients_of_attention_agree_where_a_row_sees_nothing(sharpness: float) -> None:
+    q, k, v = sharpness * random(2, 4, 6, 8), random(2, 4, 5, 8, seed=1), random(2, 4, 5, 8, seed=2)
+    seen, pull = jnp.arange(5) < jnp.array([[0], [5]]), random(2, 4, 6, 8, seed=3)
+
+    def gradients(how: str) -> tuple[jax.Array, ...]:
+        return jax.grad(lambda *x: (layers.attend(*x, how=how, seen=seen) * pull).sum(), argnums=(0, 1, 2))(q, k, v)
+
+    for one, other in zip(gradients("einsum"), gradients("xla"), strict=True):
+        assert np.isfinite(one).all()
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * sharpness)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (2, 2, 3, 5)])
+def test_rows_of_any_shape_are_multiplied(shape: tuple[int, ...]) -> None:
+    x, w = random(*shape), random(5, 4, seed=1)
+    np.testing.assert_allclose(layers.multiply(x, w), x @ w, rtol=1e-5, atol=1e-6)
+
+
 def test_norms_agree_with_flax() -> None:
     x = 3 * random(2, 5, 32) + 1
     expected = nnx.LayerNorm(32, epsilon=1e-5, use_bias=False, rngs=nnx.Rngs(0))(x)

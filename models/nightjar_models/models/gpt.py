@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import cross_entropy, layer_norm, look_up
+from nightjar_models.models.layers import cross_entropy, layer_norm, look_up, multiply
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.models.transformer import Block
 from nightjar_models.sharding import Keys, parameter
@@ -43,7 +43,7 @@ class GPT(nnx.Module):
         """Logits of the byte after each position."""
         x = look_up(self.token_embedding[...], tokens) + self.position_embedding[...][: tokens.shape[1]]
         x = run_layers(self.blocks, x, compute=self.compute)
-        return layer_norm(x, self.norm[...]) @ self.unembedding[...]
+        return multiply(layer_norm(x, self.norm[...]), self.unembedding[...])
 
 
 def measure(model: GPT, batch: Mapping[str, Int[Array, "B T+1"]]) -> dict[str, Float[Array, ""]]:

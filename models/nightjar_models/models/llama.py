@@ -19,7 +19,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, look_up, rms_norm, rotate
+from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, look_up, multiply, rms_norm, rotate
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
@@ -40,7 +40,7 @@ class Llama(nnx.Module):
     def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T V"]:
         """Logits of the byte after each position."""
         x = run_layers(self.blocks, look_up(self.token_embedding[...], tokens), compute=self.compute)
-        return rms_norm(x, self.norm[...], self.compute.norm) @ self.unembedding[...]
+        return multiply(rms_norm(x, self.norm[...], self.compute.norm), self.unembedding[...])
 
 
 class Block(nnx.Module):

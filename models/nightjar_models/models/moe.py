@@ -23,7 +23,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import cross_entropy, gated_feed_forward, look_up, rms_norm
+from nightjar_models.models.layers import cross_entropy, gated_feed_forward, look_up, multiply, rms_norm
 from nightjar_models.models.llama import RotaryAttention
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.precision import make_products
@@ -46,7 +46,8 @@ class MoE(nnx.Module):
         """Logits of the byte after each position, and the unevenness: 1 where all experts are used alike."""
         x = look_up(self.token_embedding[...], tokens)
         x, uneven = run_layers(self.blocks, (x, jnp.zeros(len(x))), compute=self.compute)
-        return rms_norm(x, self.norm[...], self.compute.norm) @ self.unembedding[...], uneven.mean() / self.layers
+        x = rms_norm(x, self.norm[...], self.compute.norm)
+        return multiply(x, self.unembedding[...]), uneven.mean() / self.layers
 
 
 class Block(nnx.Module):

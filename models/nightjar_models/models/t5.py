@@ -23,7 +23,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, look_up, rms_norm
+from nightjar_models.models.layers import attend, cross_entropy, gated_feed_forward, look_up, multiply, rms_norm
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
@@ -61,7 +61,7 @@ class T5(nnx.Module):
         x = look_up(self.embedding[...], before)
         with jax.named_scope("decoder"):
             x = run_layers(self.decoder, x, encoded, seen, constant=(bias,), compute=self.compute)
-        return rms_norm(x, self.decoder_norm[...], self.compute.norm) @ self.unembedding[...]
+        return multiply(rms_norm(x, self.decoder_norm[...], self.compute.norm), self.unembedding[...])
 
     def bias(self, table: Float[Array, "R H"], length: int, *, both_ways: bool) -> Float[Array, "H Q P"]:
         """What each head adds to the score of each pair of positions."""

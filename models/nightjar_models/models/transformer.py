@@ -53,5 +53,6 @@ def self_attention(
     how: str,
 ) -> Float[Array, "B T D"]:
     """Multi-head attention of positions among themselves; queries, keys and values come from one parameter."""
-    q, k, v = jnp.einsum("btd,dchk->cbhtk", x, qkv)
+    # Split, whose gradient puts three parts side by side; taken one by one, each would be padded and then added.
+    q, k, v = (part[0] for part in jnp.split(jnp.einsum("btd,dchk->cbhtk", x, qkv), 3))
     return jnp.einsum("bhtk,hkd->btd", attend(q, k, v, causal=causal, how=how), projection)

@@ -17,7 +17,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from nightjar_models.config import Compute
-from nightjar_models.models.layers import brightness, cross_entropy, layer_norm
+from nightjar_models.models.layers import brightness, cross_entropy, layer_norm, multiply
 from nightjar_models.models.stack import run_layers, stack_layers
 from nightjar_models.models.transformer import Block
 from nightjar_models.sharding import Keys, parameter
@@ -41,7 +41,7 @@ class ViT(nnx.Module):
     def __call__(self, images: Float[Array, "B S S *A"]) -> Float[Array, "B C"]:
         """Logits of the classes."""
         embedding = self.patch_embedding[...]
-        x = patches(images.astype(embedding.dtype), self.patch) @ embedding + self.position_embedding[...]
+        x = multiply(patches(images.astype(embedding.dtype), self.patch), embedding) + self.position_embedding[...]
         x = run_layers(self.blocks, x, compute=self.compute)
         return layer_norm(x, self.norm[...]).mean(axis=1) @ self.head[...]
 
