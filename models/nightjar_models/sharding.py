@@ -87,6 +87,13 @@ def active_mesh() -> Mesh | None:
     return _ACTIVE.get()
 
 
+def is_for_cpu() -> bool:
+    """Whether a CPU computes the program that is being traced: XLA is slow at other things there than on a GPU."""
+    mesh = active_mesh()
+    platform: str = (jax.devices()[0] if mesh is None else mesh.devices.flat[0]).platform
+    return platform == "cpu"
+
+
 def spread_positions(x: Any) -> Any:
     """Splits a stream [B, T, ...] over sequence; without such an axis in the active mesh it stays as it is.
 

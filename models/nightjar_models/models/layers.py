@@ -23,7 +23,7 @@ from nightjar_models.data.pipeline import BRIGHTEST
 from nightjar_models.kernels import rms_norm as ffi_rms_norm
 from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call, fall_back
 from nightjar_models.parallel.ring import ring_attention
-from nightjar_models.sharding import active_mesh
+from nightjar_models.sharding import active_mesh, is_for_cpu
 
 MASKED = -1e30  # finite, so that a row in which nothing may be seen has no NaN
 
@@ -64,13 +64,13 @@ _look_up.defvjp(lambda count, table, index: (table[index], index), _sum_rows)
 
 
 def multiply(x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*B F"]:
-    """The product of each row of x with a matrix; on one device all rows of x are one matrix too.
+    """The product of each row of x with a matrix; on a single CPU all rows of x are one matrix too.
 
     Where rows lie along two dimensions, XLA:CPU copies and then multiplies slowly for the gradient of w (jaxlib 0.10.2:
     7.7 ms of CPU and not 2.9 ms for 32 x 64 rows of 96 numbers and of 384). A mesh may split both: there they stay.
     """
     mesh = active_mesh()
-    if x.ndim == 2 or (mesh is not None and mesh.size > 1):
+    if x.ndim == 2 or not is_for_cpu() or (mesh is not None and mesh.size > 1):
         return x @ w
     return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[-1])
 
@@ -147,7 +147,7 @@ def attend(
         scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, MASKED)
     if seen is not None:
         scores = jnp.where(seen[:, None, None, :], scores, MASKED)
-    if v.dtype != jnp.float32:  # in bf16 one more rounding before the division is seen in the gradients of q and k
+    if v.dtype != jnp.float32 or not is_for_cpu():  # XLA fuses a softmax for a GPU; in bf16 the other form rounds more
         return jnp.einsum("bhts,bhsk->bhtk", jax.nn.softmax(scores, axis=-1).astype(v.dtype), v)
     # A softmax that is divided by its sum behind the product with v: once for each position and not for each pair.
     weights = jnp.exp(scores - jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True)))
