@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from nightjar_models.errors import InputError, did_you_mean
-from nightjar_models.sizes import ModelConfig, check_sizes
+from nightjar_models.sizes import ModelConfig, ViTConfig, check_sizes
 
 Scalar = str | int | float | bool
 Config = TypeVar("Config")
@@ -44,12 +44,26 @@ class Compute:
     accumulate: int = 1
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the images of a vision transformer come from.
+
+    Attributes:
+        images: a folder of `CLASS/*.jpg`; empty for the digits that every machine has.
+        decoder: of those files, `pillow` or `dali`.
+    """
+
+    images: str = ""
+    decoder: str = "pillow"
+
+
 CHOICES = {
     "compute.dtype": ("f32", "bf16"),
     "compute.remat": ("none", "full", "dots", "dots_no_batch"),
     "compute.attention": ("einsum", "xla", "cudnn", "ring"),
     "compute.norm": ("jnp", "ffi", "pallas"),
     "compute.products": ("plain", "fp8"),
+    "data.decoder": ("pillow", "dali"),
 }
 
 
@@ -61,6 +75,7 @@ class TrainConfig:
         workload: name of the preset.
         model: sizes; its type chooses model and data (`tasks.py`).
         compute: how a step is computed.
+        data: where images come from.
         steps: how many optimizer steps to run.
         schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a
             prefix of a long one.
@@ -76,6 +91,7 @@ class TrainConfig:
     workload: str
     model: ModelConfig
     compute: Compute = Compute()
+    data: Source = Source()
     steps: int
     schedule_steps: int
     warmup_steps: int
@@ -88,7 +104,7 @@ class TrainConfig:
 
 
 def flatten(config: TrainConfig) -> dict[str, Scalar]:
-    """The config as names to scalars, the model's under `model.` and the ways of computing under `compute.`."""
+    """The config as names to scalars; the model's under `model.`, ways of computing under `compute.`, and `data.`."""
     flat: dict[str, Scalar] = {}
     for name, value in dataclasses.asdict(config).items():
         flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
@@ -96,8 +112,9 @@ def flatten(config: TrainConfig) -> dict[str, Scalar]:
 
 
 def describe_config(config: TrainConfig) -> dict[str, Scalar]:
-    """`flatten`, less the ways of computing that were not chosen: a new one leaves old results comparable."""
-    usual = {f"compute.{name}": value for name, value in dataclasses.asdict(Compute()).items()}
+    """`flatten`, less what was not chosen of `compute` and `data`: a new choice leaves old results comparable."""
+    chosen = {"compute": dataclasses.asdict(Compute()), "data": dataclasses.asdict(Source())}
+    usual = {f"{of}.{name}": value for of, one in chosen.items() for name, value in one.items()}
     return {name: value for name, value in flatten(config).items() if name not in usual or value != usual[name]}
 
 
@@ -181,4 +198,11 @@ def _check(config: TrainConfig) -> None:
             f"batch_size: expected a multiple of compute.accumulate ({config.compute.accumulate}), "
             f"found {config.batch_size}."
         )
+    if config.data.images:
+        if not isinstance(config.model, ViTConfig):
+            raise InputError(
+                f"data.images: {config.workload} has no use for photographs.", "train a vit_ preset on them"
+            )
+        if config.model.channels != 3:
+            raise InputError(f"model.channels: expected 3 for photographs, found {config.model.channels}.")
     check_sizes(config.model)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from nightjar_models.config import TrainConfig
+from nightjar_models.config import Source, TrainConfig
 from nightjar_models.data.pipeline import Data
 from nightjar_models.data.text import read_text
 from nightjar_models.data.vowels import read_vowels
@@ -99,12 +100,10 @@ def find_task(config: TrainConfig) -> Task:
                 items_per_example=1,
             )
         case ViTConfig():
-            from nightjar_models.data.digits import read_digits  # scikit-learn takes two seconds to import
-
             return _images(
                 lambda rngs: vit.ViT(model, compute, rngs),
                 vit.measure,
-                lambda: read_digits(model.image, model.channels),
+                lambda: _read_images(model, config.data),
                 {"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
             )
         case DiffusionConfig():
@@ -147,3 +146,14 @@ def _images(
 ) -> Task:
     """A model of images, of which each example holds one."""
     return Task(build=build, measure=measure, read=read, units=units, item="images", items_per_example=1)
+
+
+def _read_images(model: ViTConfig, source: Source) -> Data:
+    """The user's photographs, or digits."""
+    if source.images:
+        from nightjar_models.data.photographs import read_photographs
+
+        return read_photographs(Path(source.images), model.image, model.classes, source.decoder)
+    from nightjar_models.data.digits import read_digits  # scikit-learn takes two seconds to import
+
+    return read_digits(model.image, model.channels)

@@ -47,10 +47,19 @@ def write_jpegs(folder: Path, count: int, seed: int = 0) -> list[Path]:
 
 
 def list_jpegs(folder: Path) -> tuple[list[Path], list[int]]:
-    """The files of `FOLDER/CLASS/*.jpg` in order, and the number of the class of each."""
+    """The files of `FOLDER/CLASS/*.jpg`, or `.JPEG`, in order, and the number of the class of each."""
     classes = sorted(path for path in folder.iterdir() if path.is_dir())
-    found = [(path, label) for label, one in enumerate(classes) for path in sorted(one.glob("*.jpg"))]
+    found = [(path, label) for label, one in enumerate(classes) for path in sorted(one.iterdir()) if is_jpeg(path)]
     return [path for path, _ in found], [label for _, label in found]
+
+
+def is_jpeg(path: Path) -> bool:
+    """Whether it is one by its name.
+
+    >>> is_jpeg(Path("n01440764_10026.JPEG")), is_jpeg(Path("readme.txt"))
+    (True, False)
+    """
+    return path.suffix.lower() in (".jpg", ".jpeg")
 
 
 def lay_out(array: Any, sharding: Sharding | None) -> jax.Array:
