@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench.images.workshop import CHECKOUT, build, drop_builds, drop_stages, open_workshop, pack
+from tests.bench.images.workshop import CHECKOUT, build, drop_builds, drop_stages, open_workshop, pack, say
 from tests.bench.table import Row
 
 IMAGES = ("base", "jax", "models")
@@ -31,7 +31,12 @@ def measure(flavor: str) -> list[Row]:
             drop_builds()
         for image in IMAGES:
             one, other = (found[image] for found in builds)
-            same = sum(a.diff_id == b.diff_id for a, b in zip(one.layers, other.layers, strict=True)) / len(one.layers)
+            pairs = list(zip(one.layers, other.layers, strict=True))
+            for layer in (a for a, b in pairs if a.diff_id != b.diff_id):
+                say(
+                    f"{image}: another layer of {', '.join(sorted(name for name, _ in layer.contents.python.values()))}"
+                )
+            same = sum(a.diff_id == b.diff_id for a, b in pairs) / len(pairs)
             shares = {"layers": same, "configuration": one.id == other.id, "manifest": one.manifest == other.manifest}
             rows += [
                 Row(name=f"{image}: {what} the same", ours=float(share), goal=1.0, better="higher")
