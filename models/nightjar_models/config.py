@@ -204,5 +204,6 @@ def _check(config: TrainConfig) -> None:
                 f"data.images: {config.workload} has no use for photographs.", "train a vit_ preset on them"
             )
         if config.model.channels != 3:
-            raise InputError(f"model.channels: expected 3 for photographs, found {config.model.channels}.")
+            found = config.model.channels
+            raise InputError(f"model.channels: expected 3 for photographs, found {found}.", "--set model.channels=3")
     check_sizes(config.model)
