@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 from collections.abc import Callable
 
@@ -18,15 +19,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts what all wait for first, then what may take longest, then slow tests: short ones run beside them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts what all wait for first, then what may take longest, then slow tests: short ones run beside them.
 
-    def place(item: pytest.Item) -> tuple[bool, float, bool]:
-        waited_for = "once" in item.fixturenames  # type: ignore[attr-defined]
-        limit = item.get_closest_marker("timeout")
-        return not waited_for, -limit.args[0] if limit else 0.0, item.get_closest_marker("slow") is None
+    xdist cuts the list into as many equal pieces as there are workers, so each piece begins with slow tests, those of a
+    file together. All that waits for one text is in the first piece, so that no second worker waits.
+    """
+    workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    pieces: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    pieces[0] += [item for item in items if "once" in item.fixturenames]  # type: ignore[attr-defined]
+    others = [item for item in items if item not in set(pieces[0])]
+    slow = sorted((item for item in others if item.get_closest_marker("slow")), key=_limit, reverse=True)
+    for number, (_, group) in enumerate(itertools.groupby(slow, key=lambda item: item.path)):
+        pieces[(number + 1) % workers] += group
+    quick = iter([item for item in others if not item.get_closest_marker("slow")])
+    for piece in pieces:
+        piece += itertools.islice(quick, max(0, len(items) // workers - len(piece)))
+    items[:] = [*itertools.chain.from_iterable(pieces), *quick]
 
-    items.sort(key=place)
+
+def _limit(item: pytest.Item) -> float:
+    """How many seconds a test may take; 0 where nobody said so."""
+    marker = item.get_closest_marker("timeout")
+    return marker.args[0] if marker else 0.0
 
 
 @pytest.fixture(scope="session")
