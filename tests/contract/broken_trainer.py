@@ -21,16 +21,17 @@ def break_learning_rate() -> None:
 
 
 def break_speed() -> None:
-    """Waits in each of the first steps, which are all that a run of a pair has."""
+    """Waits in each of the first steps, which are all that a run of a pair has; not while the devices compute."""
     from nightjar_models import train
 
     whole: Callable[..., Any] = train.wait_for
     steps = count()
 
     def slow(*arguments: Any) -> Any:
+        loss = whole(*arguments)
         if next(steps) < SLOW_STEPS:
             time.sleep(SLEEP_S)
-        return whole(*arguments)
+        return loss
 
     setattr(train, "wait_for", slow)  # noqa: B010
 

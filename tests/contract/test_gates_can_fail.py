@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CELL = "gpt_tiny-train-cpu-f32-dp1"
 FULL_PAIRS = 'ab_args = ["--steps", "60"]'
-SHORT_PAIRS = 'ab_args = ["--steps", "20"]'  # the planted sleep is three times the step: shorter runs show it as well
+SHORT_PAIRS = 'ab_args = ["--steps", "20"]'  # the planted sleep is longer than the step: shorter runs show it as well
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
