@@ -206,4 +206,8 @@ def _check(config: TrainConfig) -> None:
         if config.model.channels != 3:
             found = config.model.channels
             raise InputError(f"model.channels: expected 3 for photographs, found {found}.", "--set model.channels=3")
+    elif config.data != Source():
+        raise InputError(
+            f"data.decoder={config.data.decoder}: the digits are not decoded.", "--set data.images=FOLDER has JPEGs"
+        )
     check_sizes(config.model)

@@ -102,6 +102,12 @@ def test_a_damaged_file_is_named(folder: Path, tmp_path: Path) -> None:
         data.held_out[0]
 
 
+def test_a_picture_of_far_too_many_pixels_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(InputError, match=r"\.jpg cannot be decoded: .*decompression bomb"):
+        read_photographs(folder, SIDE, 2, "pillow").held_out[0]
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -123,6 +129,11 @@ def test_what_cannot_be_trained_on_is_said(
 def test_photographs_are_for_vision_transformers(folder: Path) -> None:
     with pytest.raises(InputError, match=r"gpt_tiny has no use for photographs"):
         override(find_preset("gpt_tiny")(), [f"data.images={folder}"])
+
+
+def test_a_decoder_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match=r"data.decoder=dali: the digits are not decoded"):
+        override(find_preset("vit_tiny")(), ["data.decoder=dali"])
 
 
 @pytest.mark.skipif(HAS_DALI, reason="DALI is installed")

@@ -104,12 +104,14 @@ def turn_around(batch: Example, rng: np.random.Generator) -> Example:
 
 def decode_by_pillow(side: int) -> Decode:
     """Threads that decode and resize; Pillow gives up the interpreter's lock meanwhile."""
+    from PIL.Image import DecompressionBombError
+
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="jpeg")
 
     def decode_one(path: Path) -> NDArray[np.uint8]:
         try:
             return decode_jpeg(path, side)
-        except (OSError, SyntaxError) as error:  # the latter of a damaged header
+        except (OSError, SyntaxError, DecompressionBombError) as error:  # SyntaxError: of a damaged header
             raise InputError(f"data.images: {path} cannot be decoded: {error}.", "remove it, or save it anew") from None
 
     return lambda paths: np.stack(list(pool.map(decode_one, paths)))
