@@ -204,6 +204,9 @@ BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
             {**archive_files(), "dump/module_0007.f.gpu_after_optimizations.hlo.pb": b""},
             r"holds no HLO module \(0 bytes",
         ),
+        (archive_files([module(4, 0, 10), thunk(4, 4, "dot.1", 0, 5)]), "range ids occur more than once"),
+        (archive_files([thunk(n, n % 3 + 1, "dot.1", n, 5) for n in (1, 2, 3)]), "a range is its own parent, or that"),
+        (archive_files([thunk(1, 1, "dot.1", 0, 5)]), "a range is its own parent"),
     ],
 )
 def test_what_is_wrong_with_an_archive_is_named(tmp_path: Path, files: dict[str, bytes], message: str) -> None:

@@ -11,6 +11,7 @@ overlaps with each compute thunk of the same program and so counts doubly where 
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from nightjar_profiling.analyses.intervals import merge_intervals
@@ -42,18 +43,14 @@ def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     communicates = mark_communication(ops, collectives)
     if not communicates.any():
         return ops.with_columns(hidden_ns=pl.lit(None, pl.Int64))
-    needed = ops.select(*DEVICE, "start_ns", "duration_ns", communicates)
-    numbered = needed.with_row_index("row")
-    found = []
-    for _, device in numbered.filter(pl.col("communicates").any().over(DEVICE)).group_by(DEVICE):
-        ends = pl.col("start_ns") + pl.col("duration_ns")
-        compute = device.filter(~pl.col("communicates")).select("start_ns", ends.alias("end_ns"))
-        cover = merge_intervals(compute["start_ns"].to_numpy(), compute["end_ns"].to_numpy())
-        spans = device.filter("communicates").select("row", "start_ns", ends.alias("end_ns"))
-        hidden = cover.covered(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
-        found.append(spans.select("row", hidden_ns=pl.Series(hidden, dtype=pl.Int64)))
-    hidden_of = pl.concat(found)
-    return ops.with_columns(numbered.join(hidden_of, on="row", how="left", maintain_order="left")["hidden_ns"])
+    sends, starts = communicates.to_numpy(), ops["start_ns"].to_numpy()
+    ends = starts + ops["duration_ns"].to_numpy()
+    hidden = np.zeros(len(ops), np.int64)
+    for rows in ops.select(*DEVICE).with_row_index("row").group_by(DEVICE).agg("row")["row"]:
+        mine = rows.to_numpy()
+        sent, busy = mine[sends[mine]], mine[~sends[mine]]
+        hidden[sent] = merge_intervals(starts[busy], ends[busy]).covered(starts[sent], ends[sent])
+    return ops.with_columns(pl.select(hidden_ns=pl.when(communicates).then(pl.Series(hidden))).to_series())
 
 
 def sum_communication(tables: Tables) -> pl.DataFrame:

@@ -9,6 +9,8 @@ Source: openxla/xla:xla/service/hlo.proto
 
 from __future__ import annotations
 
+import functools
+
 from nightjar_profiling.protos import hlo_pb2
 from nightjar_profiling.readers.hlo import Instruction, Program
 from nightjar_profiling.readers.hlo_groups import name_devices, read_group_size, read_groups
@@ -24,7 +26,6 @@ def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> P
     proto = hlo_pb2.HloProto()
     proto.ParseFromString(data)
     module = proto.hlo_module
-    by_id: dict[int, hlo_pb2.HloInstruction] = {}
     home = {computation.id: computation.name for computation in module.computations}
     callers: dict[int, list[tuple[int, hlo_pb2.HloInstruction]]] = {}
     wanted: list[tuple[int, hlo_pb2.HloInstruction]] = []
@@ -32,15 +33,15 @@ def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> P
     for computation in module.computations:
         number = computation.id
         for one in computation.instructions:
-            by_id[one.id] = one
-            opcode = one.opcode
-            if opcode in CALLS:
+            role = _find_role(one.opcode)
+            if role is SENDS:
+                wanted.append((number, one))
+            elif role is SLICES:
+                slices.append((number, one))
+            elif role is CALLS:
                 for called in one.called_computation_ids:
                     callers.setdefault(called, []).append((number, one))
-            elif opcode in SLICES:
-                slices.append((number, one))
-            elif opcode.startswith(SENDS):
-                wanted.append((number, one))
+    by_id = _index(module, {number for number, _ in slices})
     wanted += ((number, one) for number, one in slices if _touches_host(one, by_id))
     kept: dict[int, tuple[int, hlo_pb2.HloInstruction]] = {}
     while wanted:
@@ -48,6 +49,7 @@ def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> P
         if one.id not in kept:
             kept[one.id] = (number, one)
             wanted += callers.get(number, ())
+    by_id = _index(module, {number for number, _ in kept.values()})
     instructions = {}
     inside: dict[str, list[str]] = {name: [] for name in home.values()}
     for number, one in kept.values():
@@ -67,6 +69,18 @@ def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> P
         roots={},
         frames={},
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _find_role(opcode: str) -> tuple[str, ...] | None:
+    if opcode.startswith(SENDS):
+        return SENDS
+    return next((role for role in (CALLS, SLICES) if opcode in role), None)
+
+
+def _index(module: hlo_pb2.HloModule, computations: set[int]) -> dict[int, hlo_pb2.HloInstruction]:
+    """The instructions of these computations by id; operands are of the same computation."""
+    return {one.id: one for each in module.computations if each.id in computations for one in each.instructions}
 
 
 def _touches_host(one: hlo_pb2.HloInstruction, by_id: dict[int, hlo_pb2.HloInstruction]) -> bool:

@@ -12,6 +12,7 @@ import polars as pl
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.project import NONE, Ints, look_up
 from nightjar_profiling.readers.wire import Positions
+from nightjar_profiling.readers.xla_ranges import find_nearest
 
 
 def find_parents(thread: Positions, start: Positions, end: Positions) -> Positions:
@@ -43,11 +44,14 @@ def find_named_parents(ids: pl.Series, parent_ids: pl.Series, where: str) -> Int
     """The row number of the interval with each parent's id; -1 where there is none.
 
     Raises:
-        InputError: an id occurs more than once.
+        InputError: an id occurs more than once, or a range lies in itself.
     """
     known = ids.to_numpy()
-    if (look_up(known, known) != np.arange(len(known))).any():
+    rises = bool((known[1:] > known[:-1]).all())
+    if not rises and (look_up(known, known) != np.arange(len(known))).any():
         raise InputError(f"{where}: range ids occur more than once.", "nsys 2024.5 and 2024.6 did so with CUDA graphs")
     found = look_up(known, parent_ids.fill_null(NONE).to_numpy())
     found[parent_ids.is_null().to_numpy()] = NONE
+    if (found >= np.arange(len(found))).any() and (find_nearest(found, np.zeros(len(found), bool)) >= 0).any():
+        raise InputError(f"{where}: a range is its own parent, or that of one around it.", "make the archive again")
     return found

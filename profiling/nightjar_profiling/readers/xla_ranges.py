@@ -75,18 +75,20 @@ def read_xla_ranges(titles: Titles, parent: Ints) -> XlaRanges:
 
 
 def find_nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
-    """The nearest wanted range around each, itself included, or -1.
+    """The nearest wanted range around each, itself included, or -1; around a range that lies in itself, any.
 
     >>> find_nearest(np.array([-1, 0, 1, 1]), np.array([True, False, False, True])).tolist()
     [0, 0, 0, 3]
     """
-    found = np.arange(len(parent))
-    waiting = found[~wanted]
-    while len(waiting):
-        found[waiting] = parent[found[waiting]]
-        waiting = waiting[found[waiting] >= 0]
-        waiting = waiting[~wanted[found[waiting]]]
-    return found
+    small = np.int32 if len(parent) < 1 << 31 else np.int64
+    ahead = np.where(wanted, np.arange(len(parent), dtype=small), parent.astype(small))
+    ahead = np.append(ahead, small(NONE))  # where -1 leads, and stays
+    for _ in range(len(parent).bit_length() + 1):  # each jump leads as far as all before it together
+        further = ahead.take(ahead, mode="wrap")
+        if np.array_equal(further, ahead):
+            break
+        ahead = further
+    return ahead[:-1].astype(np.int64)
 
 
 def number_executions(runs: pl.DataFrame) -> pl.DataFrame:
