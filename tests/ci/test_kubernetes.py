@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -35,8 +33,14 @@ def image_job(**changes: Any) -> Manifest:
     return render_jobset(job, claim="nights")
 
 
+# jsonschema is imported where it is used: all workers read this file, and its grammars of IRIs take three seconds.
+
+
 def check(manifest: Manifest) -> None:
     """Validates the envelope by our schema, and each template by Kubernetes' own for a Job."""
+    import jsonschema
+    import kubernetes_validate
+
     jsonschema.validate(manifest, ENVELOPE)
     for replicated in manifest["spec"]["replicatedJobs"]:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **replicated["template"]}
@@ -105,6 +109,8 @@ def test_kubernetes_fills_in_nothing_that_the_job_means_itself() -> None:
 
 @pytest.mark.parametrize("job_id", ["gpt-s0", "GPT_tiny.s0", "0-first", "a" * 120, "x" * 39 + "-_-" + "y"])
 def test_every_job_id_has_a_name_whose_pods_have_names(job_id: str) -> None:
+    import jsonschema
+
     name = name_object(job_id)
     jsonschema.validate(name, {**ENVELOPE["$defs"]["label"], "maxLength": 63 - len("-workers-0-99999")})
     assert name_object(f"{job_id}-") != name
@@ -151,6 +157,8 @@ def closed(schema: Any) -> Any:
 
 
 def test_the_whole_manifest_is_one_of_the_published_definition() -> None:
+    import jsonschema
+
     named = os.environ.get("NIGHTJAR_JOBSET_CRD")
     if named is None:
         pytest.skip("NIGHTJAR_JOBSET_CRD does not name JobSet's CustomResourceDefinition, a YAML file of its releases")

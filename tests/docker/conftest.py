@@ -38,10 +38,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     name = metafunc.module.__name__.rpartition("test_")[2]
     wanted = metafunc.config.getoption("--image", None)
-    try:
-        tree = read_tree(CHECKOUT, get_flavor(metafunc.config))
-    except ToolError as error:
-        metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=error.message), id=name)])
+    tree = read_tree_once(get_flavor(metafunc.config))
+    if isinstance(tree, ToolError):
+        metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=tree.message), id=name)])
         return
     images = [image for image in select_wanted(tree, wanted) if name in ancestry(image, tree)]
     if not images:
@@ -49,6 +48,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=reason), id=name)])
         return
     metafunc.parametrize("image", images, ids=[image.name for image in images], scope="session")
+
+
+@functools.cache
+def read_tree_once(flavor: str) -> tuple[Image, ...] | ToolError:
+    """The images of this checkout, or why they cannot be read: 30 tests ask for them, and two processes answer."""
+    try:
+        return read_tree(CHECKOUT, flavor)
+    except ToolError as error:
+        return error
 
 
 def get_flavor(config: pytest.Config) -> str:
