@@ -57,29 +57,30 @@ def read_csv(data: bytes, where: str, largest_bytes: int, columns: Mapping[str, 
     """
     header, parts = b"", list[pl.DataFrame]()
     for rows in cut_at_rows(decompress_pieces(data, where, largest_bytes)):
-        parts.append(pl.read_csv(header + rows, columns=list(columns), schema_overrides=columns, infer_schema_length=0))
-        header = header or rows[: rows.find(b"\n") + 1]
+        text = b"".join([header, *rows])
+        parts.append(pl.read_csv(text, columns=list(columns), schema_overrides=columns, infer_schema_length=0))
+        header = header or text[: text.find(b"\n") + 1]
     if not parts:
         raise pl.exceptions.NoDataError("it is empty")
     return pl.concat(parts, rechunk=True)
 
 
-def cut_at_rows(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut where a row ends: at a line's end outside of quotes.
+def cut_at_rows(pieces: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:
+    """The same bytes, cut where a row ends, at a line's end outside of quotes; each part in one or several pieces.
 
-    >>> list(cut_at_rows([b'a,b\\n1,"x', b'\\ny"\\n2,', b'z']))
+    >>> [b"".join(part) for part in cut_at_rows([b'a,b\\n1,"x', b'\\ny"\\n2,', b'z'])]
     [b'a,b\\n', b'1,"x\\ny"\\n', b'2,z']
     """
-    waiting, quotes = list[bytes](), 0
+    waiting, quotes = list[bytes | memoryview](), 0
     for piece in pieces:
         marks = np.frombuffer(piece, np.uint8) == QUOTE
         end = piece.rfind(b"\n") + 1
         before = int(np.count_nonzero(marks[:end]))
         if end and (quotes + before) % 2 == 0:
-            yield b"".join([*waiting, piece[:end]])
+            yield [*waiting, memoryview(piece)[:end]]
             waiting, quotes = [piece[end:]], int(np.count_nonzero(marks[end:]))
         else:
             waiting.append(piece)
             quotes += before + int(np.count_nonzero(marks[end:]))
-    if rest := b"".join(waiting):
-        yield rest
+    if any(waiting):
+        yield waiting
