@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
@@ -56,13 +57,22 @@ def read_csv(data: bytes, where: str, largest_bytes: int, columns: Mapping[str, 
         pl.exceptions.PolarsError: no CSV, a column is missing, or holds something else.
     """
     header, parts = b"", list[pl.DataFrame]()
-    for rows in cut_at_rows(decompress_pieces(data, where, largest_bytes)):
+    for rows in cut_at_rows(one_ahead(decompress_pieces(data, where, largest_bytes))):
         text = b"".join([header, *rows])
         parts.append(pl.read_csv(text, columns=list(columns), schema_overrides=columns, infer_schema_length=0))
         header = header or text[: text.find(b"\n") + 1]
     if not parts:
         raise pl.exceptions.NoDataError("it is empty")
     return pl.concat(parts, rechunk=True)
+
+
+def one_ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces; while one is used, a thread makes the next."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece
 
 
 def cut_at_rows(pieces: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:
