@@ -10,7 +10,6 @@ import sys
 from typing import Any
 from unittest import mock
 
-import jax
 import numpy as np
 
 from nightjar_models.ahead.kernels import tally_messages
@@ -28,8 +27,6 @@ from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
 
 BATCH, STEPS = 16, 3
-FORGOTTEN, GIVEN = "forgotten", "given"
-FIRST: dict[str, Any] = {}  # the initial state of each preset's first run: to compile another takes as long as a step
 TINY = ["model.width=16", "model.feed_forward=32", "model.heads=2", f"batch_size={BATCH}"]
 ROUTING = ["model.routing_length=16", "model.capacity=4"]  # every token finds a place
 SIZES = {
@@ -66,11 +63,6 @@ def make_batch(config: TrainConfig) -> dict[str, Any]:
     return {"tokens": rng.integers(0, model.vocabulary, (BATCH, model.length + 1), dtype=np.int32)}
 
 
-def put_state(values: Any, places: Any) -> Any:
-    """A state on the mesh that `places` lie on."""
-    return jax.tree.map(lambda value, place: jax.device_put(value, place.sharding), values, places)
-
-
 def forgotten(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
     """The same, where scanned layers do not say that the examples stay split."""
     with mock.patch.object(stack, "keep_batch_split", lambda x: x):
@@ -78,23 +70,17 @@ def forgotten(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
 
 
 def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
-    """The losses of three steps, and the collectives, messages and FLOPs of one; or what does not fit.
-
-    The first setting may be FORGOTTEN, or GIVEN: the run starts from the state that the preset's first run has made.
-    """
-    if settings[:1] == (FORGOTTEN,):
+    """The losses of three steps, and the collectives, messages and FLOPs of one; or what does not fit."""
+    if settings[:1] == ("forgotten",):
         return forgotten(preset, mesh, *settings[1:])
-    given = settings[:1] == (GIVEN,)
-    config = tiny(preset, *settings[given:])
+    config = tiny(preset, *settings)
     try:
         program = make_program(config, find_task(config), make_mesh(parse_mesh(mesh)))
         batch = put_batch(make_batch(config), program.batch)
         step = program.train_step.lower(program.state, batch).compile()
     except InputError as error:
         return {"error": str(error)}
-    state = put_state(FIRST[preset], program.state) if given else program.initialize(0)
-    FIRST.setdefault(preset, jax.device_get(state))  # before a step consumes it
-    losses = []
+    state, losses = program.initialize(0), []
     for _ in range(STEPS):
         state, loss = step(state, batch)
         losses.append(float(loss))

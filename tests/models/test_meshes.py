@@ -21,7 +21,7 @@ from nightjar_models.mesh import AXES, parse_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.sizes import MoEConfig
 from nightjar_models.tasks import WITHOUT
-from tests.models.eight_meshes import FORGOTTEN, GIVEN, SIZES
+from tests.models.eight_meshes import SIZES
 
 SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute.norm=ffi"
 LONG = ("model.length=64", "batch_size=16")  # a stream has more bytes than a layer's parameters
@@ -48,11 +48,10 @@ CASES = [  # one traced layer each, where nothing speaks for two: most of the ti
     ["vae_tiny", "dp2.fsdp2.tp2"],
     ["vae_tiny", "ep8"],
 ]
-# What these send is asked, and not where they start.
-KEPT = ["llama_tiny", "fsdp8", GIVEN, SCAN, *LONG]
-TENSOR = [["llama_tiny", "fsdp4.tp2", *LONG], ["llama_tiny", "fsdp4.tp2", GIVEN, SCAN, *LONG]]
-PIPED = ["llama_tiny", "pp2.fsdp4", GIVEN, SCAN, *LONG]
-SPREAD = ["llama_tiny", "fsdp8", FORGOTTEN, GIVEN, SCAN, *LONG]
+KEPT = ["llama_tiny", "fsdp8", SCAN, *LONG]
+TENSOR = [["llama_tiny", "fsdp4.tp2", *LONG], ["llama_tiny", "fsdp4.tp2", SCAN, *LONG]]
+PIPED = ["llama_tiny", "pp2.fsdp4", SCAN, *LONG]
+FORGOTTEN = ["llama_tiny", "fsdp8", "forgotten", SCAN, *LONG]
 UNFIT = {
     ("gpt_tiny", "pp2"): "--mesh: pp2 splits scanned layers. Hint: add --set compute.scan_layers=true",
     ("gpt_tiny", "pp4", SCAN): "has layers 2, expected a multiple of the mesh's pipeline (4)",
@@ -88,7 +87,7 @@ def compute_all() -> str:
         [sys.executable, "-m", "tests.models.eight_meshes"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        input=json.dumps([*CASES, KEPT, PIPED, SPREAD, *TENSOR, *UNFIT]),
+        input=json.dumps([*CASES, KEPT, PIPED, FORGOTTEN, *TENSOR, *UNFIT]),
         capture_output=True,
         text=True,
         check=False,
@@ -163,7 +162,7 @@ def test_collectives_are_those_that_were_noted(
 
 @pytest.mark.slow
 def test_scanned_layers_gather_parameters_and_not_examples(runs: Any) -> None:
-    kept, forgotten = (runs[" ".join(case)] for case in (KEPT, SPREAD))
+    kept, forgotten = (runs[" ".join(case)] for case in (KEPT, FORGOTTEN))
     assert kept["losses"] == pytest.approx(forgotten["losses"], rel=TOLERANCE)
     # Each parameter once forward and once backward at most; without the constraint it is twenty times their bytes.
     assert kept["collectives"]["all-gather"]["bytes"] <= 2 * kept["parameter_bytes"]

@@ -32,6 +32,15 @@ def test_a_csv_without_a_line_or_without_a_wanted_column_is_an_error() -> None:
             xz.read_csv(lzma.compress(content), "a.csv.xz", 100, {"id": pl.Int64()})
 
 
+def test_a_csv_that_ends_early_or_never_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xz, "PIECE_BYTES", 64)  # so that rows were read before
+    data = lzma.compress(b"id\n" + b"1\n" * 999)
+    with pytest.raises(InputError, match=r"a\.csv\.xz: truncated"):
+        xz.read_csv(data[:-40], "a.csv.xz", 1 << 20, {"id": pl.Int64()})
+    with pytest.raises(InputError, match=r"a\.csv\.xz: more than 500 bytes"):
+        xz.read_csv(data, "a.csv.xz", 500, {"id": pl.Int64()})
+
+
 def test_what_is_no_xz_or_ends_early_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     data = lzma.compress(bytes(range(256)) * 9, check=lzma.CHECK_NONE)
     assert xz.decompress(data, "a.xz", 1 << 20) == bytes(range(256)) * 9

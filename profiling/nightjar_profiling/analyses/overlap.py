@@ -49,8 +49,9 @@ def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     for rows in ops.select(*DEVICE).with_row_index("row").group_by(DEVICE).agg("row")["row"]:
         mine = rows.to_numpy()
         sent, busy = mine[sends[mine]], mine[~sends[mine]]
-        hidden[sent] = merge_intervals(starts[busy], ends[busy]).covered(starts[sent], ends[sent])
-    return ops.with_columns(pl.select(hidden_ns=pl.when(communicates).then(pl.Series(hidden))).to_series())
+        if len(sent):
+            hidden[sent] = merge_intervals(starts[busy], ends[busy]).covered(starts[sent], ends[sent])
+    return ops.with_columns(hidden_ns=pl.when(communicates).then(pl.Series(hidden)))
 
 
 def sum_communication(tables: Tables) -> pl.DataFrame:
