@@ -3,8 +3,8 @@
 In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file beside it, and requirements that win over
 it. Out: a virtual environment with exactly what the lock says, and this checkout's `nightjar-models`. JAX is tonight's:
 where the current environment has another version than the lock, the rest is resolved around it. The packages that the
-`.in` file names then keep their locked version, for an older one that happens to fit would prove nothing: what
-cannot be resolved ends as an error that names who wants what.
+`.in` file names then keep their locked version, for an older one that happens to fit would prove nothing, but for those
+that are asked for by name: what cannot be resolved ends as an error that names who wants what.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def find_changes(
     return {
         name: str(requirement)
         for name, requirement in wanted.items()
-        if name not in pins or not requirement.specifier.contains(pins[name], prereleases=True)
+        if name not in pins or requirement.url or not requirement.specifier.contains(pins[name], prereleases=True)
     }
 
 
@@ -107,8 +107,8 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
         raise EnvironmentFailedError(f"uv:{text}: {path} cannot be read: {error.strerror}.", hint) from None
     changes = find_changes(read_pins(lock), requirements, read_tonight())
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
-    projects = [folder / "pyproject.toml" for folder, _ in folders.values()]
-    lines = lock.splitlines() if not changes else resolve_around(path, lock, changes, projects)
+    made_with = [folder for name, (folder, _) in folders.items() if f"{name} (" in lock]
+    lines = lock.splitlines() if not changes else resolve_around(path, lock, changes, made_with)
     return make_pinned(text, lines, folders, cache, resolved=True, on_line=on_line)
 
 
@@ -127,16 +127,23 @@ def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: 
         path: the lock; the `.in` file beside it names what is wanted.
         lock: its text.
         changes: requirements that win, by name.
-        projects: pyproject.toml files whose dependencies are wanted too.
+        projects: folders of projects whose dependencies are in the lock.
 
     Raises:
         EnvironmentFailedError: nothing fits; the message says which package wants what.
     """
     pins = read_pins(lock)
     source = path.with_suffix(".in")
+    try:
+        wanted = [*read_wanted(source, changes), *(f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects)]
+    except OSError as error:
+        asked = ", ".join(changes.values())
+        why = f"{path} holds other versions than {asked}, and {source}, which names what is to be kept, cannot be read"
+        raise EnvironmentFailedError(f"{why}: {error.strerror}.") from None
     kept = [f"{name}=={pins[name]}" for name in read_names(source) if name in pins and name not in changes]
     with tempfile.TemporaryDirectory() as folder:
-        constraints, found = Path(folder) / "constraints.txt", Path(folder) / "found.txt"
+        asked_for, constraints, found = (Path(folder) / name for name in ("wanted.in", "constraints.txt", "found.txt"))
+        asked_for.write_text("\n".join(wanted) + "\n", encoding="utf-8")
         constraints.write_text("\n".join([*kept, *changes.values()]) + "\n", encoding="utf-8")
         found.write_text(
             "".join(f"{name}=={one}\n" for name, one in pins.items()), encoding="utf-8"
@@ -145,17 +152,39 @@ def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: 
             run_uv(
                 str(path),
                 *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
-                *(str(source), *map(str, projects), "--constraints", str(constraints), "--output-file", str(found)),
+                *("--no-emit-package", WORKLOADS),
+                *(str(asked_for), "--constraints", str(constraints), "--output-file", str(found)),
             )
         except EnvironmentFailedError as error:
+            if "No solution found" not in error.message:
+                raise
             raise EnvironmentFailedError(f"cannot resolve: {render_conflict(error.message, path, changes)}") from None
         return found.read_text(encoding="utf-8").splitlines()
 
 
+def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
+    """The requirements of an `.in` file, with the changes in place of its versions: what is asked for wins."""
+    wanted = []
+    for line in _read_lines(source):
+        if line.startswith("-r "):
+            wanted.append(f"-r {(source.parent / line.removeprefix('-r ').strip()).resolve()}")
+            continue
+        requirement = Requirement(line)
+        if (change := changes.get(canonicalize_name(requirement.name))) is not None:
+            extras, requirement = requirement.extras, Requirement(change)
+            requirement.extras |= extras
+        wanted.append(str(requirement))
+    return wanted
+
+
 def read_names(source: Path) -> list[str]:
     """The packages that an `.in` file itself names."""
-    lines = [line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines()]
-    return [canonicalize_name(Requirement(line).name) for line in lines if line and not line.startswith("-")]
+    return [canonicalize_name(Requirement(line).name) for line in _read_lines(source) if not line.startswith("-r ")]
+
+
+def _read_lines(source: Path) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line]
 
 
 def render_conflict(said: str, path: Path, changes: Mapping[str, str]) -> str:
@@ -170,5 +199,6 @@ def render_conflict(said: str, path: Path, changes: Mapping[str, str]) -> str:
         f"{who} wants {what}"
         for who, what in re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
     ]
+    absent = [f"there is no {what}" for what in re.findall(r"there (?:is|are) no versions? of (\S+)", joined)]
     asked = f"({path} with {', '.join(changes.values())})"
-    return f"{'; '.join(dict.fromkeys(wants)) or 'no versions fit together'} {asked}.\n{said}"
+    return f"{'; '.join(dict.fromkeys([*wants, *absent])) or 'no versions fit together'} {asked}.\n{said}"

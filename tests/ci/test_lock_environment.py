@@ -12,11 +12,13 @@ from nightjar_ci import lock_environment
 from nightjar_ci.environments import parse_environment, with_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.lock_environment import (
+    Frozen,
     find_changes,
     make_locked,
     parse_lock,
     read_names,
     read_pins,
+    read_wanted,
     render_conflict,
     resolve_around,
 )
@@ -26,6 +28,10 @@ from nightjar_models.ecosystem.table import CELLS
 from noxfile import ROOT
 
 LOCK = "jax==1.0 \\\n    --hash=sha256:aa\nlib-one==2.0 \\\n    --hash=sha256:bb\n    # via -r lib_one.in\n"
+# A uv that keeps what it is given: the requirements, then `--constraints FILE --output-file FILE`.
+KEEP = """while [ "$1" != --constraints ]; do wanted="$1"; shift; done
+cp "$wanted" {0}/wanted; cp "$2" {0}/constraints; echo resolved==1 > "$4"
+"""
 CELL_LOCKS = sorted((ROOT / "docker" / "locks" / "ecosystem").glob("*.in"))
 
 
@@ -78,10 +84,35 @@ def test_the_packages_of_a_cell_keep_their_version_while_the_rest_moves(
     lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert read_names(lock.with_suffix(".in")) == ["lib-one"]
-    keep = f'while [ "$1" != --constraints ]; do shift; done; cp "$2" {tmp_path}/seen; echo resolved==1 > "$4"\n'
-    fake_uv(tmp_path, monkeypatch, keep)
+    fake_uv(tmp_path, monkeypatch, KEEP.format(tmp_path))
     assert resolve_around(lock, LOCK, {"jax": "jax==1.1"}) == ["resolved==1"]
-    assert (tmp_path / "seen").read_text().splitlines() == ["lib-one==2.0", "jax==1.1"]
+    assert (tmp_path / "constraints").read_text().splitlines() == ["lib-one==2.0", "jax==1.1"]
+
+
+def test_what_is_asked_for_wins_over_what_the_cell_itself_wants(tmp_path: Path) -> None:
+    source = tmp_path / "locks" / "a.in"
+    source.parent.mkdir()
+    source.write_text("-r ../smoke.in\n# why\nLib_One[all]<3\nother>=1\n")
+    smoke = f"-r {tmp_path / 'smoke.in'}"
+    assert read_wanted(source, {"jax": "jax==2"}) == [smoke, "Lib_One[all]<3", "other>=1"]
+    assert read_wanted(source, {"lib-one": "lib-one==4.dev1"}) == [smoke, "lib-one[all]==4.dev1", "other>=1"]
+    assert find_changes({"jax": "1"}, parse_requirements("jax @ https://x/jax.whl"), {}) == {
+        "jax": "jax @ https://x/jax.whl"
+    }
+
+
+@pytest.mark.parametrize("made_with", [True, False])
+def test_what_the_workloads_depend_on_is_wanted_where_the_lock_holds_it(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_with: bool
+) -> None:
+    lock.write_text(LOCK + "    #   nightjar-models (models/pyproject.toml)\n" * made_with)
+    fake_uv(tmp_path, monkeypatch, KEEP.format(tmp_path))
+    project = Frozen(pins={}, folders={"nightjar-models": (tmp_path / "models", True)})
+    monkeypatch.setattr(lock_environment, "freeze", lambda: project)
+    monkeypatch.setattr(lock_environment, "read_tonight", lambda: {"jax": "1.1"})
+    monkeypatch.setattr(lock_environment, "make_pinned", lambda *_, **__: tmp_path)
+    make_locked(str(lock), tmp_path / "cache")
+    assert (f"nightjar-models @ file://{tmp_path}/models" in (tmp_path / "wanted").read_text()) is made_with
 
 
 def test_what_cannot_be_resolved_says_who_wants_what(
@@ -94,6 +125,27 @@ def test_what_cannot_be_resolved_says_who_wants_what(
         make_locked(str(lock), tmp_path / "cache")
     first = caught.value.message.partition("\n")[0]
     assert first == f"cannot resolve: lib-one==2.0 wants jax<1.1 ({lock} with jax==1.1)."
+
+
+def test_a_version_that_is_not_there_is_told() -> None:
+    said = "cause: Because there is no version of jax==99 and you require jax==99, we can conclude"
+    told = render_conflict(said, Path("a.txt"), {"jax": "jax==99"})
+    assert told.startswith("there is no jax==99 (a.txt with jax==99).\n")
+
+
+def test_an_index_that_is_not_reached_is_no_conflict(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_uv(tmp_path, monkeypatch, "echo 'error: dns error' >&2\nexit 2\n")
+    with pytest.raises(EnvironmentFailedError, match="ended with 2:\nerror: dns error") as caught:
+        resolve_around(lock, LOCK, {"jax": "jax==1.1"})
+    assert "cannot resolve" not in caught.value.message
+
+
+def test_a_lock_without_its_source_is_told_where_it_is_resolved_anew(lock: Path) -> None:
+    lock.with_suffix(".in").unlink()
+    with pytest.raises(EnvironmentFailedError, match=r"than jax==1\.1, and .*lib_one\.in, .* cannot be read: No such"):
+        resolve_around(lock, LOCK, {"jax": "jax==1.1"})
 
 
 def test_a_conflict_without_a_known_form_is_still_told() -> None:
