@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -196,17 +197,20 @@ def _make(
     resolved: bool,
     say: Callable[[str], None],
 ) -> None:
+    begin = time.monotonic()
     shutil.rmtree(prefix)
-    say(f"making the environment uv:{text} (once): {len(lines)} packages")
+    say(f"making the environment uv:{text} (once)")
     run_uv(text, "venv", "--quiet", "--no-project", "--python", python, str(prefix))
     pins = prefix / "requirements.txt"
     pins.write_text("\n".join(lines) + "\n", encoding="utf-8")
     into = ("pip", "install", "--quiet", "--python", str(prefix / "bin" / "python"))
-    run_uv(text, *into, *("--no-deps",) * resolved, "--requirements", str(pins))
+    # A lock holds much that its job never imports: it is compiled as it is imported.
+    variables = {"UV_COMPILE_BYTECODE": "0"} if resolved else {}
+    run_uv(text, *into, *("--no-deps",) * resolved, "--requirements", str(pins), variables=variables)
     if folders:
-        say(f"installing {', '.join(folders)} into uv:{text}")
         sources = [part for folder, editable in folders.values() for part in (("-e",) * editable + (str(folder),))]
         run_uv(text, *into, "--no-deps", *sources)
+    say(f"made the environment uv:{text} in {time.monotonic() - begin:.0f} s")
 
 
 def find_index() -> str:
@@ -222,13 +226,14 @@ def find_index() -> str:
     return found[1]
 
 
-def run_uv(text: str, *arguments: str, stdin: str = "") -> str:
+def run_uv(text: str, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None) -> str:
     """Runs uv to its end and returns its stdout.
 
     Args:
         text: the requirements asked for, as a message names them.
         arguments: of uv.
         stdin: what it reads there.
+        variables: environment variables to set.
 
     Raises:
         EnvironmentFailedError: uv is missing or failed; the message names the package that blocks.
@@ -237,7 +242,8 @@ def run_uv(text: str, *arguments: str, stdin: str = "") -> str:
     program = shutil.which("uv", path=path)
     if program is None:
         raise EnvironmentFailedError(f"uv:{text}: there is no uv command on PATH.", "pip install uv")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, input=stdin)
+    environ = {**os.environ, **(variables or {})}
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, input=stdin, env=environ)
     if done.returncode != 0:
         raise explain_failure(text, ("uv", *arguments), done.returncode, done.stderr)
     return done.stdout
@@ -264,7 +270,10 @@ def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: s
         return EnvironmentFailedError(
             what, f"{name} blocks it, for it needs {needs}: name a version that does not, as in uv:{text},{name}==..."
         )
-    return EnvironmentFailedError(what, "is the package index reached? UV_DEFAULT_INDEX names another")
+    own = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
+    return EnvironmentFailedError(
+        what, own[1] if own else "is the package index reached? UV_DEFAULT_INDEX names another"
+    )
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def test_an_image_needs_no_preparation() -> None:
 FAKE_UV = f"""#!{sys.executable}
 import os, pathlib, sys
 with open(os.environ["FAKE_UV_LOG"], "a") as file:
-    print(*sys.argv[1:], file=file)
+    print(*sys.argv[1:], "UV_COMPILE_BYTECODE", os.environ.get("UV_COMPILE_BYTECODE"), file=file)
 if sys.argv[1] == "venv":
     (pathlib.Path(sys.argv[-1]) / "bin").mkdir(parents=True)
 elif os.environ.get("FAKE_UV_FAILS"):
@@ -135,6 +135,25 @@ def test_an_environment_is_made_once(uv_log: Path) -> None:
     assert said[0].startswith("making the environment uv:jax==0.1 (once)")
     assert "--no-deps" in made.splitlines()[-1]
     assert prepare("uv:jax==0.2").bin_dir != first.bin_dir
+
+
+def test_the_hint_of_uv_itself_is_handed_on() -> None:
+    said = "fatal error: cuda_runtime_api.h\n\nhint: you need a library that provides `cuda_runtime_api.h`\n"
+    assert explain_failure("te==2", ("uv",), 1, said).hint == "you need a library that provides `cuda_runtime_api.h`"
+    assert "is the package index reached?" in (explain_failure("te==2", ("uv",), 1, "dns").hint or "")
+
+
+def test_only_what_is_imported_of_a_lock_is_compiled(
+    uv_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_COMPILE_BYTECODE", "1")
+    (tmp_path / "lock.txt").write_text("# nothing\n")
+    said: list[str] = []
+    prepare(f"uv:{tmp_path}/lock.txt", on_line=said.append)
+    assert "requirements.txt UV_COMPILE_BYTECODE 0\n" in uv_log.read_text()
+    assert said[-1].startswith(f"made the environment uv:{tmp_path}/lock.txt in ")
+    prepare("uv:jax==0.1")
+    assert "requirements.txt UV_COMPILE_BYTECODE 1\n" in uv_log.read_text()
 
 
 def test_an_environment_that_failed_half_way_is_made_anew(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
