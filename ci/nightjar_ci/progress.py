@@ -5,6 +5,7 @@ In: the start of each job, its last line of output, and its outcome. Out: text o
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -48,7 +49,7 @@ class NightProgress:
     def start(self, job_id: str) -> None:
         """A job starts."""
         self._started += 1
-        self._job, self._last = job_id, time.monotonic()
+        self._job, self._last = job_id, -math.inf  # its first line is said at once: that its environment is made
         self._bar.update(self._task, description=escape(job_id))
         if not self._console.is_terminal:
             self.say(f"[{self._started}/{self._total}] {job_id}")

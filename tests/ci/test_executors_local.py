@@ -100,6 +100,18 @@ def test_a_crash_is_told_with_exit_code_and_the_last_twenty_lines_of_stderr(tmp_
     assert "Hint: " in message
 
 
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("raise KeyError('weights')", "KeyError: 'weights'"),
+        ("import sys; sys.exit('error: xlb 0.3.1 with jax 0.10.2: no.\\nHint: none')", "xlb 0.3.1 with jax 0.10.2: no"),
+    ],
+)
+def test_the_first_line_of_a_failure_says_why_where_the_log_does(tmp_path: Path, program: str, reason: str) -> None:
+    first = (run(make_job(*python(program)), tmp_path).message or "").partition("\n")[0]
+    assert f" s, expected 0: {reason}. The last lines of " in first
+
+
 @pytest.mark.parametrize(("name", "hint"), [("SIGKILL", "out of memory?"), ("SIGSEGV", "PYTHONFAULTHANDLER=1")])
 def test_a_signal_is_named(tmp_path: Path, name: str, hint: str) -> None:
     program = f"import os, signal; os.kill(os.getpid(), signal.{name})"

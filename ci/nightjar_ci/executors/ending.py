@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from nightjar_ci.job import Job
 from nightjar_ci.outcome import Outcome, State, make_outcome
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
+_REASON = re.compile(r"^(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)
 _NO_MEMORY = ("MemoryError", "std::bad_alloc", "RESOURCE_EXHAUSTED")
 
 
@@ -55,6 +57,16 @@ def seen_from_shell(ended: Ended) -> Ended:
     return replace(ended, peak_rss_bytes=None)
 
 
+def find_reason(log: str) -> str | None:
+    """The last line of a log that says what went wrong, as Nightjar's commands and Python's tracebacks do.
+
+    >>> find_reason("Traceback ...\\nValueError: too big.\\nerror: a 1 with b 2: ValueError: too big.\\nHint: none\\n")
+    'a 1 with b 2: ValueError: too big'
+    """
+    said = _REASON.findall(log)
+    return said[-1].rstrip(".") if said else None
+
+
 def quote_log(path: Path) -> str:
     """The end of a log as a part of a message."""
     tail = read_tail(path)
@@ -73,9 +85,12 @@ def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:
     what = {
         "timeout": f"still running at timeout_s = {job.timeout_s:g}, ended with all that it had started.",
         "killed": f"killed by {ended.signal} after {ended.duration_s:.1f} s, expected exit code 0.",
-    }.get(state, f"exit code {ended.exit_code} after {ended.duration_s:.1f} s, expected 0.")
+    }.get(state, f"exit code {ended.exit_code} after {ended.duration_s:.1f} s, expected 0")
     log = folder / STDERR
-    return f"{job.id}: {what} {quote_log(log)}Hint: {_hint(job, state, ended, read_tail(log))}"
+    tail = read_tail(log)
+    if state == "failed":
+        what += f": {reason}." if (reason := find_reason(tail)) else "."
+    return f"{job.id}: {what} {quote_log(log)}Hint: {_hint(job, state, ended, tail)}"
 
 
 def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
