@@ -103,7 +103,7 @@ def judge_night(
         *_judge_curves(cells, policies, baselines, notes),
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
         *judge_night_compilers(cells, policies, baselines, memory.series),
-        *_judge_pairs(folder, policies, notes),
+        *_judge_pairs(folder, cells, policies, notes),
         *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes),
     ]
     verdicts = adjust_for_night(verdicts, policies.night)
@@ -219,9 +219,9 @@ def _known_facts(cell: str, key: str, baselines: Path, store: FactsHistory | Non
     return None if not earlier else KnownFacts(facts=earlier, source="the latest earlier night")
 
 
-def _judge_pairs(folder: Path, policies: Policies, notes: list[str]) -> Iterator[Verdict]:
+def _judge_pairs(folder: Path, cells: Cells, policies: Policies, notes: list[str]) -> Iterator[Verdict]:
     compared = read_pairs(folder)
-    if not compared:
+    if not compared and any(policies.for_performance(cell) for cell in cells):
         notes.append("The performance judge is off: no reference environment was named (`--reference`).")
     for cell, (reference, pairs) in compared.items():
         policy = policies.for_performance(cell)

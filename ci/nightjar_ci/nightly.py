@@ -27,7 +27,7 @@ from nightjar_ci.paired import Comparison, jobs_to_compare, run_pairs
 from nightjar_ci.policy import Policies, read_policies
 from nightjar_ci.progress import NightProgress
 from nightjar_ci.report.contents import gather
-from nightjar_ci.report.terminal import print_verdicts
+from nightjar_ci.report.terminal import print_checked, print_verdicts
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.run import run_night
 from nightjar_ci.run_job import run_job
@@ -125,8 +125,10 @@ def _confirm(
 def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, command: str) -> tuple[Path, int]:
     """Gates and reports a night."""
     verdicts = gate_night(folder, policies, baselines, store, command)
-    print_verdicts(verdicts, Console(stderr=True))
-    path = write_reports(folder, gather(folder, verdicts, policies, baselines, store))
+    contents, console = gather(folder, verdicts, policies, baselines, store), Console(stderr=True)
+    print_checked(contents.checked, console)
+    print_verdicts(verdicts, console)
+    path = write_reports(folder, contents)
     return path, find_exit_code(folder, verdicts)
 
 

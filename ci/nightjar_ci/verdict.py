@@ -134,8 +134,13 @@ def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str]) -> int:
     return 4 if "cannot_tell" in found else 0
 
 
-def describe_exit(exit_code: int, verdicts: Sequence[Verdict]) -> str:
+def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0) -> str:
     """The exit code of a night in words.
+
+    Args:
+        exit_code: of the night.
+        verdicts: what the judges said.
+        checked: how many numbers its jobs checked themselves.
 
     >>> describe_exit(3, [])
     'a job did not complete'
@@ -146,7 +151,9 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict]) -> str:
         return "a job did not complete" + (f", and {found}" if found else "")
     if exit_code == 4:
         return "no regression found, but at least one judge cannot tell"
-    return found or ("all is well" if verdicts else "all jobs completed, nothing was judged")
+    if found or verdicts:
+        return found or "all is well"
+    return "all jobs completed" + (f" and checked {checked} numbers" if checked else ", nothing was judged")
 
 
 def read_verdicts(path: Path) -> NightVerdicts:

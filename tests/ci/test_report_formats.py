@@ -16,16 +16,19 @@ from rich.console import Console
 from nightjar_ci.gate import judge_night
 from nightjar_ci.night import read_night
 from nightjar_ci.policy import Policies
+from nightjar_ci.record import Sample
 from nightjar_ci.report.badge import render_badge
-from nightjar_ci.report.contents import gather
-from nightjar_ci.report.html import show_effect
+from nightjar_ci.report.contents import Contents, gather
+from nightjar_ci.report.html import render_html, show_effect
 from nightjar_ci.report.junit import render_junit
 from nightjar_ci.report.markdown import escape, render_markdown
-from nightjar_ci.report.terminal import print_verdicts
+from nightjar_ci.report.terminal import print_checked, print_verdicts
 from nightjar_ci.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
-POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}]})
+POLICIES = Policies.model_validate(
+    {"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}], "performance": [{}]}
+)
 
 
 def verdict(status: Status, explanation: str = "It is so.", series: str = f"{CELL}/loss") -> Verdict:
@@ -108,6 +111,43 @@ def test_the_badge_says_the_worst(
 ) -> None:
     badge = json.loads(render_badge(code, [verdict(status) for status in statuses], failures))
     assert badge == {"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}
+
+
+def checking_night(tmp_path: Path) -> Contents:
+    """A night of two jobs that checked numbers, in environments that differ in all but JAX."""
+    checks = {"check.mass": 1.0000025, "expected.mass": "1 +- 0.1: mass | is kept", "check.unexplained": 1.0}
+    jobs = []
+    for number in (1, 2):
+        made = record(0, config={**checks, "versions": f"lib {number} with jax 0.10.2"}, facts=[])
+        packages = {"jax": "0.10.2", "optax": str(number)}
+        rate = Sample(name="throughput", unit="env steps/s", better="higher", values=(244.0,))
+        environment = made.environment.model_copy(update={"packages": packages})
+        changed = {"environment": environment, "curves": (), "samples": (rate,)}
+        jobs.append((outcome(f"lib{number}-smoke-cpu"), made.model_copy(update=changed)))
+    folder, policies = make_night(tmp_path, jobs), Policies.model_validate({"schema": "nightjar.policies/1"})
+    return gather(folder, judge_night(folder, policies, tmp_path / "none"), policies, tmp_path / "none")
+
+
+def test_numbers_that_a_job_checked_are_shown_with_the_versions_it_tried(tmp_path: Path) -> None:
+    contents = checking_night(tmp_path)
+    assert contents.exit_text == "all jobs completed and checked 2 numbers"
+    page, summary = render_html(contents), render_markdown(contents)
+    assert 'lib 1 with jax 0.10.2</div><div class="small">244 env steps/s</div>' in page
+    assert '<td>mass</td><td class="num">1</td><td>1 +- 0.1: mass | is kept</td>' in page
+    assert "| lib2-smoke-cpu | lib 2 with jax 0.10.2 | 1 | 244 env steps/s |" in summary
+    console = Console(width=20, record=True, file=io.StringIO())
+    print_checked(contents.checked, console)
+    assert "lib2-smoke-cpu: lib 2 with jax 0.10.2: 1 numbers checked, 244 env steps/s\n" in console.export_text()
+
+
+def test_the_environment_shows_only_what_all_jobs_share(tmp_path: Path) -> None:
+    shown = dict(checking_night(tmp_path).environment)
+    assert shown["jax"] == "0.10.2"
+    assert "optax" not in shown
+
+
+def test_the_performance_judge_is_off_only_where_it_could_judge(tmp_path: Path) -> None:
+    assert checking_night(tmp_path).verdicts.notes == ()
 
 
 def printed(verdicts: NightVerdicts, width: int = 80) -> str:

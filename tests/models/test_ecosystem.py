@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,7 @@ def test_a_cell_leaves_a_result_that_ci_reads_only_where_its_numbers_are_true(
     run = read_run(tmp_path / "o" / "result.json")
     assert (run.job, run.workload, run.config["check.two"]) == ("own-cpu", "ecosystem.own", 2.0)
     assert "optax" in run.environment.packages
+    assert re.fullmatch(r"optax [\d.]+ with jax [\d.]+", str(run.config["versions"]))
     throughput, steps = run.sample("throughput"), run.sample("step_time")
     assert throughput is not None
     assert steps is not None

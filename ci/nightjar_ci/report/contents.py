@@ -64,6 +64,23 @@ class CellPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedPart:
+    """What a job checked itself.
+
+    Attributes:
+        job: its id.
+        versions: of the packages that it tried, one line.
+        speed: its throughput, where it measured one.
+        numbers: name, value, and what it had to be.
+    """
+
+    job: str
+    versions: str
+    speed: str | None
+    numbers: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilePart:
     """A profile job: its summary and flame graph, or why they cannot be shown."""
 
@@ -84,6 +101,7 @@ class Contents:
     duration_s: float
     environment: tuple[tuple[str, str], ...]
     failed: tuple[Outcome, ...]
+    checked: tuple[CheckedPart, ...]
     cells: tuple[CellPart, ...]
     facts: tuple[FactsRow, ...]
     cards: tuple[Card, ...]
@@ -110,14 +128,16 @@ def gather(
     }
     by_series = {f"{cell}/{name}": [(title, one)] for cell, found in tonight.items() for name, title, one in found}
     exit_code = find_exit_code(folder, verdicts)
+    checked = tuple(part for runs in cells.values() for run in runs if (part := _checked(run)).numbers)
     return Contents(
         night=night,
         verdicts=verdicts,
         exit_code=exit_code,
-        exit_text=describe_exit(exit_code, verdicts.verdicts),
+        exit_text=describe_exit(exit_code, verdicts.verdicts, sum(len(part.numbers) for part in checked)),
         duration_s=sum(outcome.duration_s for outcome in night.jobs),
         environment=_environment(cells),
         failed=tuple(outcome for outcome in night.jobs if not outcome.completed),
+        checked=checked,
         cells=tuple(
             CellPart(
                 cell=cell,
@@ -137,12 +157,13 @@ def gather(
 
 
 def _environment(cells: Cells) -> tuple[tuple[str, str], ...]:
-    """The environment of the first result; the cells of a night share it but for devices and flags."""
+    """The environment of the first result, and the packages that all results share."""
     records = [run for runs in cells.values() for run in runs]
     if not records:
         return ()
     first = records[0].environment
     packages = ("jax", "jaxlib", "flax", "optax", "numpy")
+    shared = dict(set(first.packages.items()).intersection(*(r.environment.packages.items() for r in records)))
     devices = sorted(
         {f"{len(r.environment.devices)} x {r.environment.devices[0]}" for r in records if r.environment.devices}
     )
@@ -150,7 +171,7 @@ def _environment(cells: Cells) -> tuple[tuple[str, str], ...]:
         ("machine", f"{first.cpu.model}, {first.cpu.cores} cores, {first.cpu.memory_bytes / 2**30:.0f} GiB"),
         ("devices", ", ".join(devices)),
         ("python", f"{first.python} on {first.platform}"),
-        *((name, first.packages[name]) for name in packages if name in first.packages),
+        *((name, shared[name]) for name in packages if name in shared),
     ]
     if first.git is not None:
         rows.append(("commit", first.git.sha[:12] + (" (dirty)" if first.git.dirty else "")))
@@ -232,6 +253,21 @@ def with_unit(value: float, unit: str) -> str:
             size, names = size / 1024, names[1:]
         return f"{size:.3g} {names[0]}" if abs(size) < 1000 else f"{size:.0f} {names[0]}"
     return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+
+
+def _checked(run: RunRecord) -> CheckedPart:
+    values = {name.removeprefix("check."): value for name, value in run.config.items() if name.startswith("check.")}
+    throughput = run.sample("throughput")
+    return CheckedPart(
+        job=run.job,
+        versions=str(run.config.get("versions", "")),
+        speed=None if throughput is None else with_unit(median(throughput.steady), throughput.unit),
+        numbers=tuple(
+            (name, f"{value:.6g}" if isinstance(value, float) else str(value), str(run.config[f"expected.{name}"]))
+            for name, value in values.items()
+            if f"expected.{name}" in run.config
+        ),
+    )
 
 
 def _facts_rows(cell: str, run: RunRecord) -> Iterator[FactsRow]:

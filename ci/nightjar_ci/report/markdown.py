@@ -22,6 +22,13 @@ def render_markdown(contents: Contents) -> str:
         lines += ["| job | state | message |", "|---|---|---|"]
         lines += [f"| {escape(o.job)} | {o.state} | {escape(_first_line(o.message))} |" for o in contents.failed]
         lines.append("")
+    if contents.checked:
+        lines += ["| job | versions | checked numbers | speed |", "|---|---|---|---|"]
+        lines += [
+            f"| {escape(one.job)} | {escape(one.versions)} | {len(one.numbers)} | {escape(one.speed or '')} |"
+            for one in contents.checked
+        ]
+        lines.append("")
     verdicts = contents.verdicts.verdicts
     if verdicts:
         lines += ["| verdict | series | judge | what was found |", "|---|---|---|---|"]

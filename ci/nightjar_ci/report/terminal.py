@@ -5,10 +5,13 @@ In: verdicts. Out: a rich table, worst first, and a line for what was not judged
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nightjar_ci.report.contents import CheckedPart
 from nightjar_ci.verdict import NightVerdicts, Status, status_of
 
 _STYLES: dict[Status, str] = {"regressed": "bold red", "cannot_tell": "yellow", "improved": "cyan", "ok": "green"}
@@ -19,7 +22,15 @@ def print_verdicts(verdicts: NightVerdicts, console: Console) -> None:
     if verdicts.verdicts:
         console.print(render_table(verdicts))
     for note in verdicts.notes:
-        console.print(note, markup=False, highlight=False)
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_checked(checked: Sequence[CheckedPart], console: Console) -> None:
+    """Prints which versions each job tried, how many numbers it checked, and how fast it was."""
+    for part in checked:
+        told = f"{part.job}: {part.versions}: {len(part.numbers)} numbers checked"
+        told += f", {part.speed}" if part.speed else ""
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 def render_table(verdicts: NightVerdicts) -> Table:

@@ -55,6 +55,7 @@ def smoke(
     if as_json:
         print(dump(document))
         return
+    print(run.config["versions"])
     checks = {key.removeprefix("check."): value for key, value in run.config.items() if key.startswith("check.")}
     rows = [f"{key:32} {value:14.6g}  expected {run.config[f'expected.{key}']}" for key, value in checks.items()]
     rows += [f"{one.name:32} {sorted(one.values)[len(one.values) // 2]:14.6g}  {one.unit}" for one in run.samples]

@@ -43,7 +43,8 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
     environment = read_environment()
     versions = {name: version for name in entry.packages if (version := find_version(name))}
     environment["packages"] = dict(sorted({**environment["packages"], **versions}.items()))
-    run = Run(status="completed", config=describe(finding), curves=[], samples=[*finding.samples], facts=[])
+    config = {"versions": describe_versions([*entry.packages, "jax"]), **describe(finding)}
+    run = Run(status="completed", config=config, curves=[], samples=[*finding.samples], facts=[])
     return run, environment
 
 

@@ -57,7 +57,7 @@ _ENTRIES = (
     Entry(
         name="warp",
         packages=("warp-lang",),
-        summary="Warp kernels called from jit and vmap: a heat stencil equals the one in JAX, and keeps its heat.",
+        summary="Warp kernel called from jit: a heat stencil equals the one in JAX, and keeps its heat.",
     ),
     Entry(
         name="xlb",
