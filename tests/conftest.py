@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -47,8 +48,7 @@ def _limit(item: pytest.Item) -> float:
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], str]], str]:
     """A text that is costly to make: one worker of a test run makes it, the others wait and read it."""
-    base = tmp_path_factory.getbasetemp()
-    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    root = _shared(tmp_path_factory)
 
     def get(name: str, make: Callable[[], str]) -> str:
         path = root / name
@@ -59,6 +59,27 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[]
         return path.read_text()
 
     return get
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables with which commands keep what JAX compiles: those of all workers find each other's programs.
+
+    For tests that run one program many times and are not about its compilation. JAX writes with a lock only where the
+    size has a limit.
+    """
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(_shared(tmp_path_factory) / "compiled"),
+        "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY": "1",
+        "JAX_COMPILATION_CACHE_MAX_SIZE": str(4 << 30),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this test run, the same for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture

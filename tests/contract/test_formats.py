@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -50,10 +51,11 @@ def test_the_documented_matrix_expands(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+def trained(tmp_path_factory: pytest.TempPathFactory, compiled: dict[str, str]) -> RunRecord:
     folder = tmp_path_factory.mktemp("trained")
     command = ["train", "gpt_tiny", "--steps", "4", "--seed", "7", "--out", str(folder)]
-    subprocess.run([sys.executable, "-m", "nightjar_models", *command], check=True, capture_output=True, timeout=1500)
+    program = [sys.executable, "-m", "nightjar_models", *command]
+    subprocess.run(program, check=True, capture_output=True, timeout=1500, env={**os.environ, **compiled})
     return read_run(folder / "result.json")
 
 

@@ -18,7 +18,7 @@ SHORT_PAIRS = 'ab_args = ["--steps", "20"]'  # the planted sleep is longer than 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
 
-def run_night(folder: Path, fault: str, *options: str) -> tuple[int, dict[tuple[str, str], str]]:
+def run_night(folder: Path, fault: str, *options: str, **variables: str) -> tuple[int, dict[tuple[str, str], str]]:
     """A night of one GPT job with a fault: its exit code, and each verdict's status by judge and series."""
     program = [sys.executable, str(Path(__file__).with_name("broken_trainer.py")), fault]
     command = [*program, "train", "gpt_tiny", "--mesh", "dp1", "--seed", "{seed}", "--out", "{out}"]
@@ -33,7 +33,7 @@ def run_night(folder: Path, fault: str, *options: str) -> tuple[int, dict[tuple[
     given = ["--policies", str(folder / "policies.toml"), "--baselines", str(ROOT / "ci" / "baselines")]
     ended = subprocess.run(
         [sys.executable, "-m", "nightjar_ci", *night, *given],
-        env={**os.environ, "NIGHTJAR_STATE_DIR": str(folder / "state"), "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "NIGHTJAR_STATE_DIR": str(folder / "state"), "JAX_PLATFORMS": "cpu", **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -68,8 +68,8 @@ def test_a_lost_fusion_is_found_by_the_facts_judge_alone(tmp_path: Path) -> None
     assert code == 1
 
 
-def test_a_sleep_in_the_step_is_found_by_the_performance_judge_alone(tmp_path: Path) -> None:
-    code, verdicts = run_night(tmp_path, "speed", "--reference", "current")
+def test_a_sleep_in_the_step_is_found_by_the_performance_judge_alone(tmp_path: Path, compiled: dict[str, str]) -> None:
+    code, verdicts = run_night(tmp_path, "speed", "--reference", "current", **compiled)
     assert judges(verdicts) == {"convergence", "facts", "performance"}
     assert regressed(verdicts) == {"performance"}
     assert code == 1

@@ -6,7 +6,7 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def run_command(
-    folder: Path, *arguments: str, limit: int | None = None, **environment: str
+    folder: Path, *arguments: str, compiled: Mapping[str, str], limit: int | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs `nightjar-models` with these arguments in a folder; `limit` caps the size of any file in KiB."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_") and k != "XLA_FLAGS"}
@@ -35,10 +35,13 @@ def run_command(
     command = program if limit is None else ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *program]
     if limit is not None:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python 3.11 takes a module of which a part was written as whole
-    return subprocess.run(command, cwd=folder, env={**kept, **environment}, capture_output=True, text=True, check=False)
+        environment["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = str(1 << 40)  # nor a part of a program for others
+    return subprocess.run(
+        command, cwd=folder, env={**kept, **compiled, **environment}, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture
-def nightjar_models(tmp_path: Path) -> Command:
+def nightjar_models(tmp_path: Path, compiled: dict[str, str]) -> Command:
     """`nightjar-models` in an empty folder."""
-    return functools.partial(run_command, tmp_path)
+    return functools.partial(run_command, tmp_path, compiled=compiled)

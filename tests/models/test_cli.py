@@ -19,10 +19,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def single(folder: Path) -> subprocess.CompletedProcess[str]:
+def single(folder: Path, compiled: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Six steps on one device."""
     options = [*SMALL_OPTIONS, "--steps", "6", "--out", "out"]
-    return run_command(folder, "train", "gpt_tiny", *options, NIGHTJAR_SEED="7", NIGHTJAR_JOB="job-s7")
+    return run_command(
+        folder, "train", "gpt_tiny", *options, compiled=compiled, NIGHTJAR_SEED="7", NIGHTJAR_JOB="job-s7"
+    )
 
 
 def test_a_run_leaves_a_result_that_ci_reads(single: subprocess.CompletedProcess[str], folder: Path) -> None:

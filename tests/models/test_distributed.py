@@ -154,16 +154,16 @@ def test_an_absent_coordinator_ends_the_command_with_3(nightjar_models: Command,
     assert "3 devices cannot be shared out evenly among 2 processes" in answer.stderr
 
 
-def start_pair(folder: Path, *options: str) -> list[subprocess.Popen[str]]:
+def start_pair(folder: Path, *options: str, **variables: str) -> list[subprocess.Popen[str]]:
     """Two processes with a device each; their reports go to `0.log` and `1.log`."""
-    return start_processes(folder, 2, *options)
+    return start_processes(folder, 2, *options, **variables)
 
 
-def start_processes(folder: Path, number: int, *options: str) -> list[subprocess.Popen[str]]:
+def start_processes(folder: Path, number: int, *options: str, **variables: str) -> list[subprocess.Popen[str]]:
     """Processes with a device each that train together; their reports go to `0.log` and so on."""
     port = free_port()
     program = [str(Path(sys.executable).parent / "nightjar-models"), "train", "gpt_tiny", *SMALL_OPTIONS]
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | variables
     started = []
     for index in range(number):
         cluster = ["--coordinator", f"127.0.0.1:{port}", "--processes", str(number), "--process-id", str(index)]
@@ -175,9 +175,11 @@ def start_processes(folder: Path, number: int, *options: str) -> list[subprocess
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_after_a_kill_at_a_random_step_the_losses_are_those_of_an_uninterrupted_run(tmp_path: Path) -> None:
+def test_after_a_kill_at_a_random_step_the_losses_are_those_of_an_uninterrupted_run(
+    tmp_path: Path, compiled: dict[str, str]
+) -> None:
     steps, after = ["--steps", "100", "--checkpoint-every", "4"], random.randrange(10, 70, 10)
-    pair = start_pair(tmp_path, *steps)
+    pair = start_pair(tmp_path, *steps, **compiled)
     checkpoints = tmp_path / "out" / "checkpoints"
 
     def is_time() -> bool:
@@ -192,14 +194,14 @@ def test_after_a_kill_at_a_random_step_the_losses_are_those_of_an_uninterrupted_
     assert codes[0] not in (0, None), (tmp_path / "0.log").read_text()
     assert not (tmp_path / "out" / "result.json").exists()
 
-    pair = start_pair(tmp_path, *steps)
+    pair = start_pair(tmp_path, *steps)  # which compiles the step anew, as after most failures
     assert [process.wait(300) for process in pair] == [0, 0], (tmp_path / "0.log").read_text()
     assert "step 10/100" not in (tmp_path / "0.log").read_text()  # it did continue
     resumed = json.loads((tmp_path / "out" / "result.json").read_text())
 
     whole = tmp_path / "whole"
     whole.mkdir()
-    assert [process.wait(300) for process in start_pair(whole, *steps)] == [0, 0]
+    assert [process.wait(300) for process in start_pair(whole, *steps, **compiled)] == [0, 0]
     uninterrupted = json.loads((whole / "out" / "result.json").read_text())
     assert [curve["values"] for curve in resumed["curves"]] == [curve["values"] for curve in uninterrupted["curves"]]
     assert resumed["facts"] == uninterrupted["facts"]
@@ -208,9 +210,11 @@ def test_after_a_kill_at_a_random_step_the_losses_are_those_of_an_uninterrupted_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_sigterm_saves_the_step_and_the_same_command_goes_on(tmp_path: Path, processes: int) -> None:
+def test_sigterm_saves_the_step_and_the_same_command_goes_on(
+    tmp_path: Path, compiled: dict[str, str], processes: int
+) -> None:
     steps = ["--steps", "1000", "--checkpoint-every", "100000"]
-    started = start_processes(tmp_path, processes, *steps)
+    started = start_processes(tmp_path, processes, *steps, **compiled)
     while "step 100/1000" not in (tmp_path / "0.log").read_text() and started[0].poll() is None:
         time.sleep(0.02)
     started[-1].send_signal(signal.SIGTERM)  # to one of them alone
@@ -221,15 +225,15 @@ def test_sigterm_saves_the_step_and_the_same_command_goes_on(tmp_path: Path, pro
     assert said == f"error: SIGTERM came: ended after step {saved[0]} of 1000."
     assert len(saved) == 1
 
-    again = start_processes(tmp_path, processes, *steps)
+    again = start_processes(tmp_path, processes, *steps, **compiled)
     assert [process.wait(300) for process in again] == [0] * processes, (tmp_path / "0.log").read_text()
     assert "step 100/1000" not in (tmp_path / "0.log").read_text()  # it did go on
     (loss, *_) = json.loads((tmp_path / "out" / "result.json").read_text())["curves"]
     assert loss["steps"] == list(range(1000))
 
 
-def test_without_checkpoints_sigterm_ends_a_run_at_once(tmp_path: Path) -> None:
-    (process,) = start_processes(tmp_path, 1, "--steps", "10000")
+def test_without_checkpoints_sigterm_ends_a_run_at_once(tmp_path: Path, compiled: dict[str, str]) -> None:
+    (process,) = start_processes(tmp_path, 1, "--steps", "10000", **compiled)
     while "step 1000/" not in (tmp_path / "0.log").read_text() and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
