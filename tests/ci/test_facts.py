@@ -58,8 +58,9 @@ def test_a_custom_call_that_vanished_and_a_collective_that_appeared_are_named() 
     before = facts(custom_calls={"__cudnn$fmhaSoftmax": tally(4)})
     after = facts(collectives={"all-reduce": tally(2)})
     assert diff_lines(before, after, EXACT) == [
-        "custom call __cudnn$fmhaSoftmax 4 -> 0 (-4)",
         "collective all-reduce 0 -> 2 (+2)",
+        "collective all-reduce output bytes 0 -> 2,048",
+        "custom call __cudnn$fmhaSoftmax 4 -> 0 (-4)",
     ]
 
 

@@ -76,8 +76,9 @@ def describe_changes(before: Facts | None, after: Facts | None, policy: FactsPol
             lines[name] = f"{kind} {was or 0:g} -> {now or 0:g} ({(now or 0) - (was or 0):+g})"
         elif rest.endswith(".bytes"):
             kind = f"{_WORDS[group]}{rest.removesuffix('.bytes')}"
-            if f"{group}.{rest.removesuffix('.bytes')}.count" not in changes:  # else the count says it
-                lines[name] = f"{kind} output bytes {_amount(was, now, relative)}"
+            counted = f"{group}.{rest.removesuffix('.bytes')}.count" in changes  # and says it, but of messages
+            if group == "collectives" or not counted:
+                lines[name] = f"{kind} output bytes {_amount(was or 0, now or 0, relative)}"
         else:
             lines[name] = f"{(rest or group).replace('_', ' ')} {_amount(was, now, relative)}"
     return lines
@@ -91,7 +92,7 @@ def diff_lines(before: Facts | None, after: Facts | None, policy: FactsPolicy) -
 def _telling(name: str) -> int:
     """The order of groups in a difference: what the compiler chose first, plain instructions last."""
     groups = (
-        *("kernels", "messages", "fusions", "custom_calls", "collectives", "flops", "ahead", "estimate", "memory"),
+        *("kernels", "messages", "collectives", "fusions", "custom_calls", "flops", "ahead", "estimate", "memory"),
         "opcodes",
     )
     return groups.index(name.partition(".")[0])
