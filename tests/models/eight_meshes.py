@@ -70,7 +70,7 @@ def forgotten(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
 
 
 def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
-    """The losses of three steps, and the collectives, messages and FLOPs of one; or what does not fit."""
+    """The losses of three steps, and the facts and messages of one; or what does not fit."""
     if settings[:1] == ("forgotten",):
         return forgotten(preset, mesh, *settings[1:])
     config = tiny(preset, *settings)
@@ -91,10 +91,9 @@ def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
     messages = tally_messages(read_module(pack_module(module)), parse_mesh(mesh).size)
     return {
         "losses": losses,
-        "collectives": facts["collectives"],
+        "facts": facts,
         "messages": {kind: work.bytes for kind, work in messages.items()},
         "parameter_bytes": 4 * parameters,
-        "flops": facts["flops"],
     }
 
 

@@ -17,10 +17,17 @@ from typing import Any
 
 import pytest
 
+from nightjar_ci.baselines import FactsBaseline
+from nightjar_ci.documents import read_document
+from nightjar_ci.judges.facts import KnownFacts, judge_facts
+from nightjar_ci.matrix import expand, read_matrix
+from nightjar_ci.policy import read_policies
+from nightjar_ci.record import Facts
 from nightjar_models.mesh import AXES, parse_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.sizes import MoEConfig
 from nightjar_models.tasks import WITHOUT
+from tests.ci.nights import record
 from tests.models.eight_meshes import SIZES
 
 SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute.norm=ffi"
@@ -69,6 +76,8 @@ UNFIT = {
     ("gpt_tiny", "pp2", SCAN, "compute.products=fp8"): "fp8: expected a mesh without a pipeline, found pp2. Hint: the",
     ("gpt_tiny", "pp2", SCAN, "compute.microbatches=3"): "expected a multiple of compute.microbatches (3), found 16",
 }
+ROOT = Path(__file__).parents[2]
+POLICIES = read_policies(ROOT / "ci" / "policies.toml")
 JAXLIB = version("jaxlib")
 # float32 sums over 16 x 16 positions in another order; 4e-7 was the most that was seen
 TOLERANCE = 5e-6
@@ -85,7 +94,7 @@ def compute_all() -> str:
     flags += " --xla_cpu_use_fusion_emitters=false"  # with them XLA takes half as long again to compile
     done = subprocess.run(
         [sys.executable, "-m", "tests.models.eight_meshes"],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         input=json.dumps([*CASES, KEPT, PIPED, FORGOTTEN, *TENSOR, *UNFIT]),
         capture_output=True,
@@ -104,15 +113,15 @@ def test_a_mesh_has_the_losses_of_a_single_device(runs: Any, case: list[str]) ->
     one, eight = runs[" ".join(single)], runs[" ".join(case)]
     assert eight["losses"] == pytest.approx(one["losses"], rel=TOLERANCE)
     assert one["losses"][-1] != pytest.approx(one["losses"][0], rel=1e-3)  # it did learn something to be compared
-    assert one["collectives"] == {}
-    assert eight["collectives"]["all-reduce"]["count"] > 0
+    assert one["facts"]["collectives"] == {}
+    assert eight["facts"]["collectives"]["all-reduce"]["count"] > 0
 
 
 @pytest.mark.slow
 def test_each_axis_brings_its_collective(runs: Any) -> None:
     names = ["moe_tiny dp2.sp2.tp2", "gpt_tiny pp2.fsdp2.sp2"]
     split, staged = (
-        runs[" ".join(case)]["collectives"] for name in names for case in CASES if case[:2] == name.split()
+        runs[" ".join(case)]["facts"]["collectives"] for name in names for case in CASES if case[:2] == name.split()
     )
     assert split["all-gather"]["count"] > 0  # keys and values of all positions
     assert staged["collective-permute"]["count"] > 2  # from stage to stage, and around the ring
@@ -143,9 +152,23 @@ def test_the_docs_have_the_table_of_models_and_axes() -> None:
         meshes = [f"`{case[1]}`" for case in CASES if case[0] == preset and case[1] != "dp1"]
         rows.append(f"| `{preset}` | {' | '.join(cells)} | {', '.join(meshes)} |")
     table = "\n".join(rows)
-    assert table in (Path(__file__).parents[2] / "docs" / "models.md").read_text(), (
-        f"expected in docs/models.md:\n{table}"
-    )
+    assert table in (ROOT / "docs" / "models.md").read_text(), f"expected in docs/models.md:\n{table}"
+
+
+def test_the_gate_watches_every_mesh_of_the_table_and_compares_it_with_a_single_device() -> None:
+    jobs = expand(read_matrix(ROOT / "ci" / "matrix" / "nightly-meshes.toml"))
+    assert sorted((job.command[2], job.command[4]) for job in jobs) == sorted((case[0], case[1]) for case in CASES)
+    for job in jobs:
+        preset, mesh = job.command[2], job.command[4]
+        equality = POLICIES.for_curve(job.cell, "loss")
+        assert equality is not None
+        assert equality.same_as == job.cell.removesuffix(mesh) + "dp1"
+        assert equality.jobs == f"{preset}-mesh-*"
+        known = list((ROOT / "ci" / "baselines" / job.cell / "facts").glob("*.json"))
+        assert known, f"nightjar-ci baseline ci/matrix/nightly-meshes.toml --jobs '{job.cell}'"
+        for path in known:
+            (facts,) = read_document(path, FactsBaseline, "nightjar.facts-baseline/1").facts
+            assert ("all-reduce" in facts.collectives) == (mesh != "dp1")
 
 
 @pytest.mark.slow
@@ -155,7 +178,7 @@ def test_collectives_are_those_that_were_noted(
     name = f"mesh_collectives-jaxlib-{JAXLIB}.json"
     if not (request.path.parent / "golden" / name).exists() and not request.config.getoption("--update-golden"):
         pytest.skip(f"no collectives of jaxlib {JAXLIB} were noted: pytest --update-golden notes them")
-    found = {" ".join(case[:2]): runs[" ".join(case)]["collectives"] for case in CASES if case[1] != "dp1"}
+    found = {" ".join(case[:2]): runs[" ".join(case)]["facts"]["collectives"] for case in CASES if case[1] != "dp1"}
     lines = [f"  {json.dumps(name)}: {json.dumps(facts)}" for name, facts in found.items()]
     golden(name, "{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -165,10 +188,25 @@ def test_scanned_layers_gather_parameters_and_not_examples(runs: Any) -> None:
     kept, forgotten = (runs[" ".join(case)] for case in (KEPT, FORGOTTEN))
     assert kept["losses"] == pytest.approx(forgotten["losses"], rel=TOLERANCE)
     # Each parameter once forward and once backward at most; without the constraint it is twenty times their bytes.
-    assert kept["collectives"]["all-gather"]["bytes"] <= 2 * kept["parameter_bytes"]
-    assert kept["collectives"].keys() == {"all-gather", "all-reduce"}
-    assert kept["collectives"]["all-reduce"]["bytes"] <= 2 * kept["parameter_bytes"]
-    assert forgotten["collectives"]["all-gather"]["bytes"] > 10 * kept["parameter_bytes"]
+    assert kept["facts"]["collectives"]["all-gather"]["bytes"] <= 2 * kept["parameter_bytes"]
+    assert kept["facts"]["collectives"].keys() == {"all-gather", "all-reduce"}
+    assert kept["facts"]["collectives"]["all-reduce"]["bytes"] <= 2 * kept["parameter_bytes"]
+    assert forgotten["facts"]["collectives"]["all-gather"]["bytes"] > 10 * kept["parameter_bytes"]
+
+
+@pytest.mark.slow
+def test_the_gate_names_what_a_forgotten_constraint_sends(runs: Any) -> None:
+    kept, forgotten = (runs[" ".join(case)]["facts"] for case in (KEPT, FORGOTTEN))
+    known = KnownFacts(facts=(Facts.model_validate(kept),), source="the committed baseline")
+    policy = POLICIES.for_facts("llama_tiny-mesh-cpu-f32-fsdp8", "train_step")
+    assert policy is not None
+    verdict = judge_facts("llama", "train_step", [record(0, facts=[forgotten])], known, policy)
+    assert verdict.status == "regressed"
+    assert "train_step is not compiled as in the committed baseline: collective all-gather " in verdict.explanation
+    for kind, tally in forgotten["collectives"].items():
+        was = kept["collectives"].get(kind, {"bytes": 0})["bytes"]
+        line = f"collective {kind} output bytes {was:,} -> {tally['bytes']:,}"
+        assert any(detail.startswith(line) for detail in verdict.details)
 
 
 @pytest.mark.slow
@@ -176,8 +214,8 @@ def test_stages_of_a_pipeline_share_out_the_examples(runs: Any) -> None:
     piped, kept = runs[" ".join(PIPED)], runs[" ".join(KEPT)]
     assert piped["losses"] == pytest.approx(kept["losses"], rel=TOLERANCE)
     # XLA counts one tick, a quarter of the batch; where each device computes all examples it is 1.6 times fsdp8's.
-    assert piped["flops"] < 0.8 * kept["flops"]
-    assert piped["collectives"].keys() == {"all-gather", "all-reduce", "collective-permute"}
+    assert piped["facts"]["flops"] < 0.8 * kept["facts"]["flops"]
+    assert piped["facts"]["collectives"].keys() == {"all-gather", "all-reduce", "collective-permute"}
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def contexts(repository: str, jobs: str, event: str) -> dict[str, object]:
-    """The contexts of a run, as GitHub would fill them; absent GPUs and the ecosystem only where all jobs run."""
+    """The contexts of a run, as GitHub would fill them; other nights than the CPU's only where all jobs run."""
     github = {
         "repository": "owner/nightjar",
         "server_url": "https://github.example",
@@ -69,8 +69,8 @@ def contexts(repository: str, jobs: str, event: str) -> dict[str, object]:
         "ref": "refs/heads/main",
         "event_name": event,
     }
-    others = {} if jobs == "*" else {"NIGHTJAR_AOT_MATRIX": "off", "NIGHTJAR_ECOSYSTEM": "off"}
-    variables = {"NIGHTJAR_REPOSITORY": repository, "NIGHTJAR_JOBS": jobs, **others}
+    others = () if jobs == "*" else ("NIGHTJAR_MESHES", "NIGHTJAR_AOT_MATRIX", "NIGHTJAR_ECOSYSTEM")
+    variables = {"NIGHTJAR_REPOSITORY": repository, "NIGHTJAR_JOBS": jobs, **dict.fromkeys(others, "off")}
     return {"github": github, "vars": variables, "secrets": {}, "runner": {"os": "Linux"}}
 
 

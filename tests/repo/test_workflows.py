@@ -101,7 +101,7 @@ def test_every_step_runs_a_session_or_a_command_that_takes_its_options(path: Pat
 
 def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) -> None:
     shell, runner = rehearse("nightly.yml", tmp_path)
-    others = ("aot/night", "ecosystem/night")
+    others = ("meshes/night", "aot/night", "ecosystem/night")
     named = [one.step for one in runner.done if one.outcome == "success" and one.job not in others]
     wanted = [
         "Bump",
@@ -123,12 +123,14 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
         "images",
         "prune",
         "cpu/night",
+        "meshes/night",
         "aot/night",
         "ecosystem/night",
         "page/pages",
     }  # other machines are not switched on
     assert next(one for one in runner.done if one.step == "Bisect").outcome == "skipped"
     assert ["ci/matrix/nightly-aot.toml" in words for words in shell.commands if "run" in words] == [
+        False,
         False,
         True,
         False,
@@ -137,7 +139,7 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
 
 def test_another_machine_is_switched_on_by_naming_its_matrix(tmp_path: Path) -> None:
     variables = {"NIGHTJAR_GPU_MATRIX": "ci/matrix/gpu.toml", "NIGHTJAR_FLAVORS": '["cpu", "cuda12"]'}
-    variables |= {"NIGHTJAR_AOT_MATRIX": "off", "NIGHTJAR_ECOSYSTEM": "off"}
+    variables |= dict.fromkeys(("NIGHTJAR_MESHES", "NIGHTJAR_AOT_MATRIX", "NIGHTJAR_ECOSYSTEM"), "off")
     stand_ins, shell = StandIns(tmp_path, tmp_path), Rehearsed()
     stand_ins.artifacts.mkdir()
     stand_ins.act = lambda uses, given: uses  # type: ignore[method-assign]
