@@ -90,7 +90,7 @@ class UNet(nnx.Module):
         self, time: Float[Array, " B"], text: Int[Array, "B L"]
     ) -> tuple[Float[Array, "B L W"], Float[Array, "B E"]]:
         """The text byte by byte, and one embedding of the noise level and the whole text."""
-        words = look_up(self.text_embedding[...], text) + self.text_positions[...]
+        words = by_example(look_up(self.text_embedding[...], text)) + self.text_positions[...]
         with jax.named_scope("text"):
             words = layer_norm(run_layers(self.text_blocks, words, compute=self.compute), self.text_norm[...])
         waves = by_example(sinusoids(time, self.config.width).astype(words.dtype) @ self.noise_in[...])
