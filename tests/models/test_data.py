@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightjar_models.data.digits import BACKGROUND, KEPT_LARGE, read_digits, shift
-from nightjar_models.data.pipeline import BRIGHTEST, Data, held_out_batches, reorder, train_batches
+from nightjar_models.data.pipeline import BRIGHTEST, WRITTEN_DOWN, Data, held_out_batches, reorder, train_batches
 from nightjar_models.data.text import Windows, bigram_loss, read_text, unigram_loss
 from nightjar_models.errors import InputError
 from nightjar_models.models.layers import brightness
@@ -124,7 +124,11 @@ def test_a_seed_fixes_the_order_of_the_batches(name: str, request: pytest.Fixtur
     assert not np.array_equal(first, other)
 
 
-def test_an_epoch_has_every_example_once_and_the_next_another_order(digits: Data) -> None:
+@pytest.mark.parametrize("written_down", [WRITTEN_DOWN, 0], ids=["permutations", "grain"])
+def test_an_epoch_has_every_example_once_and_the_next_another_order(
+    digits: Data, written_down: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nightjar_models.data.pipeline.WRITTEN_DOWN", written_down)
     stream = train_batches(dataclasses.replace(digits, augment=None), 157, 0)  # nine batches are an epoch of 1,413
     first, second = (np.concatenate([next(stream)["image"] for _ in range(9)]) for _ in range(2))
     every = digits.train[np.arange(1413)]["image"]
@@ -132,6 +136,9 @@ def test_an_epoch_has_every_example_once_and_the_next_another_order(digits: Data
     assert (rows[0] == rows[2]).all()
     assert (rows[1] == rows[2]).all()
     assert not np.array_equal(first, second)
+    again = train_batches(dataclasses.replace(digits, augment=None), 157, 0)
+    again.set_state({"next_index": 9})
+    assert np.array_equal(np.concatenate([next(again)["image"] for _ in range(9)]), second)
 
 
 def test_data_without_examples_are_refused(digits: Data) -> None:
