@@ -14,7 +14,7 @@ from nightjar_ci.record import read_run
 from nightjar_models import ecosystem
 from nightjar_models.ecosystem.blame import describe_versions, find_pair
 from nightjar_models.ecosystem.cell import Check, Finding
-from nightjar_models.ecosystem.run import describe, judge
+from nightjar_models.ecosystem.run import describe, judge, run_cell
 from nightjar_models.ecosystem.table import CELLS, Entry, find_cell
 from nightjar_models.errors import BrokenError, InputError
 from tests.models.conftest import Command
@@ -108,6 +108,21 @@ def test_the_command_lists_runs_and_refuses(nightjar_models: Command, tmp_path: 
     assert absent.returncode == 3
     assert "xlb, warp-lang is not installed here" in absent.stderr
     assert nightjar_models("smoke", "xlb").returncode == 2
+
+
+def test_a_cell_that_breaks_names_both_versions_and_the_command_of_its_own_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def break_it() -> Finding:
+        import jax
+
+        raise AttributeError("gone", obj=jax)
+
+    entry = Entry(name="own", packages=("optax",), summary="")
+    monkeypatch.setattr(Entry, "load", lambda _: break_it)
+    with pytest.raises(BrokenError, match=r"^optax [\d.]+ with jax [\d.]+: AttributeError: gone Hint: ") as caught:
+        run_cell(entry)
+    assert f"`{sys.prefix}/bin/nightjar-models --debug smoke own --out OUT`" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(("change", "code"), [("", 0), ("2.0, tolerance->3.0, tolerance", 1)])

@@ -6,6 +6,8 @@ packages; or an error that names the two versions.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from nightjar_models.ecosystem.blame import describe_versions, find_pair, find_version, summarize_error
@@ -35,7 +37,8 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
         raise NotMeasurableError(f"{describe_versions([*entry.packages, 'jax'])}: {error}.") from None
     except Exception as error:
         pair = describe_versions(find_pair(error, entry.packages))
-        hint = f"`nightjar-models --debug smoke {entry.name} --out OUT` prints the traceback"
+        command = Path(sys.prefix, "bin", "nightjar-models")  # that of this environment: another has other versions
+        hint = f"`{command} --debug smoke {entry.name} --out OUT` prints the traceback"
         raise BrokenError(f"{pair}: {summarize_error(error)}", hint) from error
     judge(entry, finding)
     from nightjar_models.environment import read_environment
