@@ -185,6 +185,8 @@ def _judge_curves(cells: Cells, policies: Policies, baselines: Path, notes: list
             policy = policies.for_curve(cell, name)
             if policy is None:
                 notes.append(f"{cell}/{name} is not judged: no convergence policy matches it.")
+            elif policy.same_as == cell:
+                continue  # equal to itself
             elif policy.same_as is not None:
                 yield judge_equality(cell, name, runs, cells.get(policy.same_as, ()), policy)
             else:

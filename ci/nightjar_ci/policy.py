@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -38,7 +39,8 @@ class ConvergencePolicy(_Entry):
     Attributes:
         curve: glob of curve names.
         scale: `log` compares ratios (losses); `linear` compares differences (accuracies).
-        same_as: another cell of the same night whose same-seed curve this one must equal within `rtol`.
+        same_as: another cell of the same night whose same-seed curve this one must equal within `rtol`; that
+            cell itself is not judged.
         window: with `same_as`, how many leading steps must be equal; all where absent.
         replica_args: what is appended to the job's command to train the same with its sums in another order; where
             given, a baseline has such replicas, and they say what rounding does to the curve.
@@ -147,7 +149,7 @@ class HistoryPolicy(_PairedPolicy):
     """How the history of a measure is judged, night after night.
 
     Attributes:
-        measure: glob of measures.
+        measure: glob of measures; with a `floor` of `inf` they are not judged.
         scale: `log` compares ratios; `linear` compares differences, for values that may be zero or negative.
         trigger: a series whose last nights stand out with a smaller p is suspicious: at most this share of the nights
             of an unchanged series.
@@ -213,7 +215,8 @@ class Policies(BaseModel):
 
     def for_history(self, cell: str, measure: str) -> HistoryPolicy | None:
         """The policy of a measure's history, or None where it is not judged."""
-        return _first(self.history, cell, lambda entry: fnmatchcase(measure, entry.measure))
+        policy = _first(self.history, cell, lambda entry: fnmatchcase(measure, entry.measure))
+        return None if policy is None or policy.floor == inf else policy
 
 
 def _first(entries: tuple[Entry, ...], cell: str, fits: Callable[[Entry], bool]) -> Entry | None:

@@ -190,6 +190,14 @@ def test_a_curve_without_a_policy_is_noted_not_judged(tmp_path: Path, baselines:
     assert any("loss is not judged" in note for note in verdicts.notes)
 
 
+def test_a_cell_is_not_compared_with_itself(tmp_path: Path, baselines: Path) -> None:
+    equal = {"schema": "nightjar.policies/1", "convergence": [{"same_as": CELL, "rtol": 1e-5}]}
+    other = f"{CELL}-dp8"
+    records = [record(0), record(0, job=f"{other}-s0")]
+    verdicts = judge_night(night(tmp_path, records), Policies.model_validate(equal), baselines).verdicts
+    assert [(one.series, one.status) for one in verdicts] == [(f"{other}/loss", "ok")]
+
+
 def test_verdicts_are_written_and_remembered(tmp_path: Path, baselines: Path) -> None:
     folder, store = night(tmp_path, [record(0)]), Memory()
     gate_night(folder, POLICIES, baselines, store)

@@ -56,6 +56,12 @@ def test_a_curve_that_no_table_names_has_no_policy(tmp_path: Path) -> None:
     assert read.for_performance("gpt-dp1") is None
 
 
+def test_a_history_whose_floor_is_infinite_is_not_judged(tmp_path: Path) -> None:
+    read = policies(tmp_path, '[[history]]\njobs = "*-mesh-*"\nfloor = inf\n[[history]]\n')
+    assert read.for_history("gpt-mesh-dp8", "step_time") is None
+    assert read.for_history("gpt-train-dp8", "step_time") is not None
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
