@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "store": "Print what the store remembers: nights, the measures of a cell, or the history of one.",
         "query": "Ask the store in SQL.",
         "site": "Write the status page of the nights: what is red, since when, badges, feeds, the support matrix.",
+        "prune": "Delete nights, bisections and uv environments that were not used for so many days.",
         "schema": "Print the JSON Schema of a file format.",
         "images": "Build and test the image tree.",
     }

@@ -46,6 +46,11 @@ class Settings:
         return self.state_dir / "bisections"
 
     @property
+    def baseline_nights_dir(self) -> Path:
+        """Where nights are kept whose results became baselines."""
+        return self.state_dir / "baselines"
+
+    @property
     def nights_dir(self) -> Path:
         """Where nights are kept."""
         return self.state_dir / "nights"

@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name
 
 from nightjar_ci.errors import EnvironmentFailedError
 
-_STAMP = "nightjar-environment.json"
+STAMP = "nightjar-environment.json"
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
 
@@ -152,10 +152,11 @@ def make_pinned(
     try:
         prefix.mkdir(parents=True, exist_ok=True)
         with _locked(prefix.with_suffix(".lock")):
-            stamp = prefix / _STAMP
+            stamp = prefix / STAMP
             if not stamp.is_file():
                 _make(prefix, text, lines, folders, python or sys.executable, resolved, on_line or (lambda _: None))
                 stamp.write_text(contents, encoding="utf-8")
+            stamp.touch()  # says when it was last asked for
     except OSError as error:
         raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
     return prefix
@@ -165,7 +166,7 @@ def is_made(
     lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]], cache: Path, python: str | None = None
 ) -> bool:
     """Whether `make_pinned` has made that environment before."""
-    return (cache / _digest(_describe(lines, folders, python)) / _STAMP).is_file()
+    return (cache / _digest(_describe(lines, folders, python)) / STAMP).is_file()
 
 
 def _digest(contents: str) -> str:

@@ -54,7 +54,7 @@ def command(
 
         whole = read_matrix(matrix)
         planned = plan_runs(whole, numbers, jobs, seeds, facts_only=facts_only)
-        night = resume or read_settings().state_dir / "baselines" / new_night_id()
+        night = resume or read_settings().baseline_nights_dir / new_night_id()
         if dry_run:
             for job in planned if resume is None else left_to_run(whole, resume, planned):
                 typer.echo(f"{job.id}  {' '.join(job.command)}")
