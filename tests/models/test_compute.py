@@ -20,7 +20,8 @@ from tests.models.eight_meshes import make_batch, tiny
 OTHERS = ("gpt_tiny", "vit_tiny", "moe_tiny", "t5_tiny", "diffusion_tiny", "vae_tiny")
 SIZES = ["model.length=16", "model.width=16", "model.feed_forward=32", "model.layers=2", "batch_size=8"]
 STEPS = 3  # the learning rate of the first is zero
-FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}  # compile time matters here, not run time
+# Compile time matters here, not run time.
+FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False}
 
 
 @functools.cache
