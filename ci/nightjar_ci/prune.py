@@ -56,8 +56,7 @@ def find_unused(
                 on_folder(path)
             files = list(_walk(path))
             stamp = path / STAMP
-            written = stamp.stat().st_mtime if stamp.is_file() else max(one.st_mtime for one in files)
-            last_used = datetime.fromtimestamp(written, UTC)
+            last_used = _written(stamp.stat()) if stamp.is_file() else max(map(_written, files))
             if now - last_used > timedelta(days=keep_days):
                 size = sum(one.st_blocks * 512 for one in files if stat.S_ISDIR(one.st_mode) or one.st_nlink == 1)
                 found.append(Unused(path=path, last_used=last_used, size_bytes=size))
@@ -78,7 +77,7 @@ def delete(unused: Unused) -> bool:
         with lock.open("a") if lock.is_file() else nullcontext() as file:  # it stays: others may wait for it
             if file is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if stamp.is_file() and stamp.stat().st_mtime > unused.last_used.timestamp():
+            if stamp.is_file() and _written(stamp.stat()) > unused.last_used:
                 return False
             shutil.rmtree(unused.path)
     except BlockingIOError:
@@ -87,6 +86,10 @@ def delete(unused: Unused) -> bool:
         hint = "is it another user's? what a container wrote may be root's"
         raise NightjarError(f"{unused.path}: cannot be deleted: {error}.", hint) from None
     return True
+
+
+def _written(entry: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(entry.st_mtime, UTC)
 
 
 def _walk(folder: Path) -> Iterator[os.stat_result]:
