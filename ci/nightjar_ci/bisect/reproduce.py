@@ -43,11 +43,10 @@ def render_reproduction(
         lines.insert(0, shlex.join([*told, *prepare]))
     if rung.kind == "commit":
         assert repository is not None, "a commit is of a repository"
-        tree = f"/tmp/nightjar-{rung.source[:12]}"
         if question.install:
-            lines[-1] = shlex.join(["uv", "run", "--no-project", "--with", tree, "--", *told, *command])
-        git = ["git", "-C", str(repository), "worktree", "add", "--force", "--detach", tree, rung.source]
-        lines = [shlex.join(git), f"cd {tree}", *lines]
+            lines[-1] = f'uv run --no-project --with "$tree" -- {lines[-1]}'
+        add = shlex.join(["git", "-C", str(repository), "worktree", "add", "--detach"])
+        lines = ["tree=$(mktemp -d)", f'{add} "$tree" {shlex.quote(rung.source)}', 'cd "$tree"', *lines]
         return f"({' && '.join(lines)})"
     return " && ".join(lines)
 
