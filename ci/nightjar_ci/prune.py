@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,8 @@ from pathlib import Path
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.settings import Settings
 from nightjar_ci.uv_environment import STAMP
+
+HINT = "is it another user's? what a container wrote may be root's"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,10 @@ def find_unused(
                 continue
             if on_folder is not None:
                 on_folder(path)
-            files = list(_walk(path))
+            try:
+                files = list(_walk(path))
+            except OSError as error:
+                raise NightjarError(f"{path}: cannot be read: {error}.", HINT) from None
             stamp = path / STAMP
             last_used = _written(stamp.stat()) if stamp.is_file() else max(map(_written, files))
             if now - last_used > timedelta(days=keep_days):
@@ -79,12 +84,12 @@ def delete(unused: Unused) -> bool:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if stamp.is_file() and _written(stamp.stat()) > unused.last_used:
                 return False
+            stamp.unlink(missing_ok=True)  # first: what is left of an environment after a kill is none
             shutil.rmtree(unused.path)
     except BlockingIOError:
         return False
     except OSError as error:
-        hint = "is it another user's? what a container wrote may be root's"
-        raise NightjarError(f"{unused.path}: cannot be deleted: {error}.", hint) from None
+        raise NightjarError(f"{unused.path}: cannot be deleted: {error}.", HINT) from None
     return True
 
 
@@ -93,11 +98,12 @@ def _written(entry: os.stat_result) -> datetime:
 
 
 def _walk(folder: Path) -> Iterator[os.stat_result]:
-    """The folder and all that is in it; links are not followed."""
+    """The folder and all that is in it, but what a running job removes meanwhile; links are not followed."""
     yield folder.lstat()
-    with os.scandir(folder) as entries:
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(Path(entry))
-            else:
-                yield entry.stat(follow_symlinks=False)
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _walk(Path(entry))
+                else:
+                    yield entry.stat(follow_symlinks=False)

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -74,6 +74,44 @@ def test_an_environment_is_as_old_as_its_last_use(settings: Settings, monkeypatc
         assert not delete(unused)
     assert delete(unused)
     assert not path.exists()
+
+
+def test_what_a_kill_leaves_of_an_environment_is_made_anew(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(uv_environment, "_make", lambda prefix, *_: made.append(prefix))
+    path = make_pinned("a", ["a==1"], {}, settings.environments_dir)
+    age(path / STAMP, 100)
+    (unused,) = find_unused(settings, 60, NOW)
+
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        delete(unused)
+    make_pinned("a", ["a==1"], {}, settings.environments_dir)
+    assert made == [path, path]
+
+
+def test_what_a_running_job_removes_meanwhile_is_no_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = leave(settings.nights_dir / OLD, 100)
+    whole = os.scandir
+
+    class Vanishing:
+        def __init__(self, folder: Path) -> None:
+            self.entries = whole(folder)
+
+        def __enter__(self) -> list[os.DirEntry[str]]:
+            found = list(self.entries)
+            (old / "jobs" / "stdout.log").unlink(missing_ok=True)
+            return found
+
+        def __exit__(self, *_: object) -> None:
+            self.entries.close()
+
+    monkeypatch.setattr("os.scandir", Vanishing)
+    (unused,) = find_unused(settings, 0, NOW + timedelta(days=200))
+    assert unused.size_bytes < 100_000
 
 
 def test_a_file_that_another_folder_shares_gives_no_room_back(settings: Settings, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_numbers_that_a_job_checked_are_shown_with_the_versions_it_tried(tmp_pat
     assert "| lib2-smoke-cpu | lib 2 with jax 0.10.2 | 1 | 244 env steps/s |" in summary
     console = Console(width=20, record=True, file=io.StringIO())
     print_checked(contents.checked, console)
-    assert "lib2-smoke-cpu: lib 2 with jax 0.10.2: 1 numbers checked, 244 env steps/s\n" in console.export_text()
+    assert "lib2-smoke-cpu: lib 2 with jax 0.10.2: 1 number checked, 244 env steps/s\n" in console.export_text()
 
 
 def test_the_environment_shows_only_what_all_jobs_share(tmp_path: Path) -> None:

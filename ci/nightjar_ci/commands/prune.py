@@ -10,7 +10,7 @@ import typer
 
 
 def command(
-    keep_days: Annotated[int, typer.Option(min=1, help="What was used within so many days stays.")] = 60,
+    keep_days: Annotated[int, typer.Option(min=1, max=36_500, help="What was used within so many days stays.")] = 60,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted and delete nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nightjar_ci.judges.finding import count
 from nightjar_ci.report.contents import CheckedPart
 from nightjar_ci.verdict import NightVerdicts, Status, status_of
 
@@ -28,7 +29,7 @@ def print_verdicts(verdicts: NightVerdicts, console: Console) -> None:
 def print_checked(checked: Sequence[CheckedPart], console: Console) -> None:
     """Prints which versions each job tried, how many numbers it checked, and how fast it was."""
     for part in checked:
-        told = f"{part.job}: {part.versions}: {len(part.numbers)} numbers checked"
+        told = f"{part.job}: {part.versions}: {count(len(part.numbers), 'number')} checked"
         told += f", {part.speed}" if part.speed else ""
         console.print(told, markup=False, highlight=False, soft_wrap=True)
 
