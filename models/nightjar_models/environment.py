@@ -20,7 +20,7 @@ import jax
 from nightjar_models.driver import read_driver
 
 IMAGE_VARIABLE = "NIGHTJAR_IMAGE"
-_FLAGS = re.compile(r"XLA_FLAGS|LIBTPU_INIT_ARGS|JAX_\w+|NCCL_\w+")
+_FLAGS = re.compile(r"XLA_FLAGS|LIBTPU_INIT_ARGS|JAX_\w+|NCCL_\w+|MALLOC_\w+|GLIBC_TUNABLES")
 _PACKAGES = re.compile(
     r"jax|jaxlib|jax-cuda\d+-p\w+|libtpu|flax|optax|orbax-checkpoint|grain|numpy|scipy|scikit-learn|ml-dtypes"
     r"|nvidia-\w[\w-]*|transformer-engine[\w-]*|nightjar-models"

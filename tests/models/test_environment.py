@@ -39,7 +39,13 @@ def test_the_driver_is_named_where_one_is_loaded(tmp_path: Path, line: str, vers
 
 
 def test_only_flags_that_matter_are_kept() -> None:
-    kept = {"XLA_FLAGS": "--a", "JAX_ENABLE_X64": "1", "NCCL_DEBUG": "INFO", "LIBTPU_INIT_ARGS": "b"}
+    kept = {
+        "XLA_FLAGS": "--a",
+        "JAX_ENABLE_X64": "1",
+        "NCCL_DEBUG": "INFO",
+        "LIBTPU_INIT_ARGS": "b",
+        "MALLOC_ARENA_MAX": "1",
+    }
     assert select_flags({**kept, "PATH": "/bin", "MY_XLA_FLAGS": "x"}) == kept
 
 

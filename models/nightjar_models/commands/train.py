@@ -16,6 +16,7 @@ from nightjar_models.config import override
 from nightjar_models.distributed import find_cluster, meet, start_jax
 from nightjar_models.doctor.at_start import warn_before_nccl
 from nightjar_models.errors import DivergedError, InputError
+from nightjar_models.freed_memory import keep_freed_memory
 from nightjar_models.mesh import parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
 from nightjar_models.progress import show_progress
@@ -87,6 +88,7 @@ def train(
     cluster = find_cluster(coordinator, processes, process_id, os.environ)
     devices = shape.size if cluster is None else cluster.share(shape.size)
     prepare_folder(out)
+    keep_freed_memory()
     if flags := render_xla_flags(os.environ.get("XLA_FLAGS", ""), devices):
         os.environ["XLA_FLAGS"] = flags
     if cluster is not None:

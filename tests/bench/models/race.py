@@ -21,7 +21,7 @@ import numpy as np
 
 from nightjar_models.errors import NightjarError
 
-ROUNDS, STEPS = 7, 8
+ROUNDS, STEPS, BLOCK_S = 15, 8, 0.5  # a block has at least so many steps, and lasts about as long
 SAME_LOSS = 1e-3  # float32, another order of sums: 2e-6 was seen
 
 
@@ -90,10 +90,11 @@ def race(preset: str, batches: Sequence[dict[str, np.ndarray]], names: Sequence[
                 found = f"{one.name}: the first loss is {one.first_loss}, ours {contestants[0].first_loss}"
                 raise NightjarError(f"{preset}: {found}: they do not compute the same.")
             one.run(STEPS)
+        steps = max(STEPS, round(BLOCK_S / contestants[0].run(STEPS)[0]))
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
         for number in range(ROUNDS):
             for one in contestants[:: 1 if number % 2 else -1]:
-                times[one.name].append(one.run(STEPS))
+                times[one.name].append(one.run(steps))
         for one in contestants:
             one.end()
     ours = times[names[0]]

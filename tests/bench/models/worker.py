@@ -1,7 +1,9 @@
 """One contestant of a race: reads from stdin how many steps to run, answers with their time.
 
-In: the contestant's name, a preset, and the batches. Out: a line of JSON with the loss of the first step, then one with
-wall and CPU seconds for every line read.
+In: the contestant's name, which may end with `+kept`, a preset, and the batches. Out: a line of JSON with the loss of
+the first step, then one with wall and CPU seconds for every line read.
+
+A contestant's `make` gives a step: from a NumPy batch, and the one that will follow, to the loss as a number.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from nightjar_models.freed_memory import keep_freed_memory
+
+KEPT = "+kept"  # of a contestant whose process keeps the memory that it frees
+
 
 def main(name: str, preset: str, path: str) -> None:
     """Runs until stdin ends."""
@@ -23,16 +29,19 @@ def main(name: str, preset: str, path: str) -> None:
     for key, array in stored.items():
         number, _, field = key.partition(".")
         batches[int(number)][field] = array
+    if name.endswith(KEPT):
+        keep_freed_memory()
+    name = name.removesuffix(KEPT)
     module, _, variant = name.partition(":")
     make = importlib.import_module(f"tests.bench.models.contestant_{module}").make
     step = make(preset, *([variant] if variant else []))
-    print(json.dumps({"loss": step(batches[0])}), flush=True)
+    print(json.dumps({"loss": step(batches[0], batches[1])}), flush=True)
     done = 1
     for line in sys.stdin:
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(int(line)):
-            step(batches[done % len(batches)])
             done += 1
+            step(batches[(done - 1) % len(batches)], batches[done % len(batches)])
         answer = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
         print(json.dumps(answer), flush=True)
 

@@ -1,0 +1,60 @@
+"""A process that keeps what it frees pays once for the pages of an array, and leaves alone who tunes malloc himself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Never
+
+import pytest
+from typer.testing import CliRunner
+
+from nightjar_models.cli import app
+from nightjar_models.errors import InputError
+from nightjar_models.freed_memory import keep_freed_memory
+
+PROGRAM = """
+import ctypes, resource, sys
+from nightjar_models.freed_memory import keep_freed_memory
+kept = sys.argv[1] == "keep" and keep_freed_memory({})
+library, size = ctypes.CDLL(None), 48 << 20  # more than glibc ever keeps by itself
+library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+def use():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    piece = library.malloc(size)
+    library.memset(piece, 1, size)
+    library.free(piece)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+use()
+print(int(kept), min(use() for _ in range(3)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted for glibc")
+@pytest.mark.parametrize("how", ["keep", "leave"])
+def test_pages_of_a_large_array_are_paid_for_once(how: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True)
+    kept, faults = map(int, ended.stdout.split())
+    assert kept == (how == "keep")
+    assert (faults < 10) == (how == "keep")  # 24 pages where all are huge ones, else 12,288
+
+
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
+def test_who_tunes_malloc_is_left_alone(name: str) -> None:
+    assert not keep_freed_memory({name: "1"})
+
+
+def test_a_training_keeps_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+
+    def refuse(*_: object, **__: object) -> Never:
+        order.append("train")
+        raise InputError("no step is taken")
+
+    monkeypatch.setattr("nightjar_models.train.train", refuse)
+    monkeypatch.setattr("nightjar_models.commands.train.keep_freed_memory", lambda: order.append("keep"))
+    ended = CliRunner().invoke(app, ["train", "gpt_tiny", "--out", str(tmp_path / "out")])
+    assert isinstance(ended.exception, InputError)
+    assert order == ["keep", "train"]
