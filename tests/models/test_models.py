@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,9 +67,12 @@ def test_the_ways_of_attention_agree_with_groups_bias_and_padding() -> None:
 
 
 @pytest.mark.parametrize("sharpness", [1, 1000])
-def test_gradients_of_attention_agree_where_a_row_sees_nothing(sharpness: float) -> None:
-    q, k, v = sharpness * random(2, 4, 6, 8), random(2, 4, 5, 8, seed=1), random(2, 4, 5, 8, seed=2)
-    seen, pull = jnp.arange(5) < jnp.array([[0], [5]]), random(2, 4, 6, 8, seed=3)
+@pytest.mark.parametrize("positions", [(6, 5), (40, 33)], ids=["few scores", "many"])
+def test_gradients_of_attention_agree_where_a_row_sees_nothing(positions: tuple[int, int], sharpness: float) -> None:
+    T, S = positions
+    assert (T * S <= layers.SMALL_SCORES) == (positions == (6, 5))
+    q, k, v = sharpness * random(2, 4, T, 8), random(2, 4, S, 8, seed=1), random(2, 4, S, 8, seed=2)
+    seen, pull = jnp.arange(S) < jnp.array([[0], [S]]), random(2, 4, T, 8, seed=3)
 
     def gradients(how: str) -> tuple[jax.Array, ...]:
         pulled = jax.grad(lambda *x: (layers.attend(*x, how=how, seen=seen) * pull).sum(), argnums=(0, 1, 2))
@@ -78,6 +82,17 @@ def test_gradients_of_attention_agree_where_a_row_sees_nothing(sharpness: float)
     for one, other in zip(gradients("einsum"), gradients("xla"), strict=True):
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * sharpness)
+
+
+def test_gradients_of_few_scores_are_no_product_for_each_head() -> None:
+    def count(T: int, dtype: Any) -> int:
+        x = random(2, 4, T, 8).astype(dtype)
+        pulled = jax.jit(jax.grad(lambda *x: layers.attend(*x, how="einsum").sum(), argnums=(0, 1, 2)))
+        # a product that sums over the rows of its first factor is one call of a library for each head
+        return len(re.findall(r"lhs_contracting_dims=\{2\}", pulled.lower(x, x, x).compile().as_text() or ""))
+
+    assert count(64, jnp.float32) == 2
+    assert count(16, jnp.float32) == count(16, jnp.bfloat16) == 0
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (2, 2, 3, 5)])
