@@ -41,20 +41,44 @@ def test_pages_of_a_large_array_are_paid_for_once(how: str) -> None:
     assert (faults < 10) == (how == "keep")  # 24 pages where all are huge ones, else 12,288
 
 
-@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
-def test_who_tunes_malloc_is_left_alone(name: str) -> None:
-    assert not keep_freed_memory({name: "1"})
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("MALLOC_MMAP_MAX_", "65536", True),
+        ("MALLOC_TRIM_THRESHOLD_", "131072", True),
+        ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=1048576", True),
+        ("MALLOC_ARENA_MAX", "1", False),
+        ("GLIBC_TUNABLES", "glibc.pthread.rseq=0", False),
+    ],
+)
+def test_who_says_when_memory_is_given_back_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, left: bool
+) -> None:
+    class Library:
+        mallopt = staticmethod(lambda parameter, value: 1)
+
+    monkeypatch.setattr("nightjar_models.freed_memory.ctypes.CDLL", lambda path: Library)
+    assert keep_freed_memory({name: value}) != left
 
 
-def test_a_training_keeps_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightjar_models.freed_memory.ctypes.CDLL", lambda path: object())
+    assert not keep_freed_memory({})
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("cpu", ["keep", "train"]), ("gpu", ["train"])])
+def test_a_training_on_a_cpu_keeps_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, expected: list[str]
+) -> None:
     order = []
 
     def refuse(*_: object, **__: object) -> Never:
         order.append("train")
         raise InputError("no step is taken")
 
+    monkeypatch.setattr("jax.default_backend", lambda: backend)
     monkeypatch.setattr("nightjar_models.train.train", refuse)
     monkeypatch.setattr("nightjar_models.commands.train.keep_freed_memory", lambda: order.append("keep"))
     ended = CliRunner().invoke(app, ["train", "gpt_tiny", "--out", str(tmp_path / "out")])
     assert isinstance(ended.exception, InputError)
-    assert order == ["keep", "train"]
+    assert order == expected

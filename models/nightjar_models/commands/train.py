@@ -88,7 +88,6 @@ def train(
     cluster = find_cluster(coordinator, processes, process_id, os.environ)
     devices = shape.size if cluster is None else cluster.share(shape.size)
     prepare_folder(out)
-    keep_freed_memory()
     if flags := render_xla_flags(os.environ.get("XLA_FLAGS", ""), devices):
         os.environ["XLA_FLAGS"] = flags
     if cluster is not None:
@@ -102,6 +101,8 @@ def train(
     from nightjar_models.environment import read_environment
 
     warn_before_nccl(shape.size, jax.default_backend())
+    if jax.default_backend() == "cpu":
+        keep_freed_memory()
     with show_progress(f"{preset} {shape} seed {seed}", config.steps, shown=leads) as progress:
         run = trainer.train(
             config,

@@ -25,7 +25,7 @@ from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.sharding import active_mesh, is_for_cpu
 
-SMALL_SCORES = 32 * 32
+SMALL_PRODUCT = 24**3  # T * S * K: the largest that was faster with `_flip`, those of t5_tiny
 MASKED = -1e30  # finite, so that a row in which nothing may be seen has no NaN
 
 
@@ -76,10 +76,14 @@ def multiply(x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*
     Where rows lie along two dimensions, XLA:CPU copies and then multiplies slowly for the gradient of w (jaxlib 0.10.2:
     7.7 ms of CPU and not 2.9 ms for 32 x 64 rows of 96 numbers and of 384). A mesh may split both: there they stay.
     """
-    mesh = active_mesh()
-    if x.ndim == 2 or not is_for_cpu() or (mesh is not None and mesh.size > 1):
+    if x.ndim == 2 or not _is_for_one_cpu():
         return x @ w
     return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[-1])
+
+
+def _is_for_one_cpu() -> bool:
+    mesh = active_mesh()
+    return is_for_cpu() and (mesh is None or mesh.size == 1)
 
 
 def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:
@@ -163,9 +167,8 @@ def attend(
 
 
 def _is_small(q: Array, k: Array) -> bool:
-    """Whether a single CPU computes so few scores for each head that calling its library takes longer than they do."""
-    mesh = active_mesh()
-    return q.shape[2] * k.shape[2] <= SMALL_SCORES and is_for_cpu() and (mesh is None or mesh.size == 1)
+    """Whether a single CPU computes so little for each head that calling its library takes longer than that does."""
+    return q.shape[2] * k.shape[2] * q.shape[3] <= SMALL_PRODUCT and q.dtype == k.dtype and _is_for_one_cpu()
 
 
 def _score(q: Float[Array, "B H T K"], k: Float[Array, "B H S K"]) -> Float[Array, "B H T S"]:
@@ -184,7 +187,8 @@ def _flip(x: Float[Array, "B H T S"]) -> Float[Array, "B H S T"]:
 
 # The gradients of keys and of values sum over the positions that look. XLA:CPU has no batched product for that and
 # calls its library for each head of each example (jaxlib 0.10.2); with `_flip` all are one product. In turns a step of
-# vit_tiny takes 0.75 of the time, of t5_tiny 0.96, and of gpt_tiny, whose products are large, 1.0 to 1.3.
+# vit_tiny takes 0.75 of the time, of t5_tiny 0.96, and of gpt_tiny, whose products are large, 1.0 to 1.3. Derivatives
+# forwards (`jax.jvp`) are refused of these two, those of a gradient are not.
 _score_apart, _weigh_apart = jax.custom_vjp(_score), jax.custom_vjp(_weigh)
 _score_apart.defvjp(lambda q, k: (_score(q, k), (q, k)), lambda kept, g: (g @ kept[1], _flip(g) @ kept[0]))
 _weigh_apart.defvjp(

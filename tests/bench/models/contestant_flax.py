@@ -20,7 +20,7 @@ from nightjar_models.step import make_optimizer
 from nightjar_models.tasks import find_task
 
 
-def make(preset: str, style: str) -> Callable[[Any, Any], float]:
+def make(preset: str, style: str) -> Callable[[Any], float]:
     """The step of a preset in one of the two styles."""
     config = find_preset(preset)()
     task = find_task(config)
@@ -46,7 +46,7 @@ def make_optax(config: Any) -> Any:
     return optax.GradientTransformation(init, update)
 
 
-def make_nnx(config: Any, task: Any, module: nnx.Module) -> Callable[[Any, Any], float]:
+def make_nnx(config: Any, task: Any, module: nnx.Module) -> Callable[[Any], float]:
     """The tutorial's loop."""
     optimizer = nnx.Optimizer(module, make_optax(config), wrt=nnx.Param)
 
@@ -56,10 +56,10 @@ def make_nnx(config: Any, task: Any, module: nnx.Module) -> Callable[[Any, Any],
         optimizer.update(module, gradients)
         return loss
 
-    return lambda batch, _: float(train_step(module, optimizer, batch))
+    return lambda batch: float(train_step(module, optimizer, batch))
 
 
-def make_state(config: Any, task: Any, module: nnx.Module) -> Callable[[Any, Any], float]:
+def make_state(config: Any, task: Any, module: nnx.Module) -> Callable[[Any], float]:
     """The example's loop."""
     graph, parameters = nnx.split(module)
     transform = make_optax(config)
@@ -80,7 +80,7 @@ def make_state(config: Any, task: Any, module: nnx.Module) -> Callable[[Any, Any
 
     state = TrainState(params=parameters, opt_state=transform.init(parameters))
 
-    def step(batch: Any, _: Any) -> float:
+    def step(batch: Any) -> float:
         nonlocal state
         state, loss = train_step(state, batch)
         return float(loss)

@@ -1,11 +1,10 @@
-"""Ours: the step as the trainer runs it, which moves the next batch to its devices while they compute."""
+"""Ours: the step as the trainer runs it, from a NumPy batch to the loss on the host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from nightjar_models.freed_memory import keep_freed_memory
 from nightjar_models.mesh import MeshShape
 from nightjar_models.presets import find_preset
 from nightjar_models.sharding import make_mesh, put_batch
@@ -14,20 +13,18 @@ from nightjar_models.tasks import find_task
 from nightjar_models.train import wait_for
 
 
-def make(preset: str) -> Callable[[Any, Any], float]:
+def make(preset: str) -> Callable[[Any], float]:
     """The step of a preset."""
-    keep_freed_memory()
     config = find_preset(preset)()
     program = make_program(config, find_task(config), make_mesh(MeshShape()))
-    state, compiled, placed = program.initialize(0), None, {}
+    state, compiled = program.initialize(0), None
 
-    def step(batch: Any, following: Any) -> float:
-        nonlocal state, compiled, placed
+    def step(batch: Any) -> float:
+        nonlocal state, compiled
+        placed = put_batch(batch, program.batch)
         if compiled is None:
-            placed = put_batch(batch, program.batch)
             compiled = program.train_step.lower(program.state, placed).compile()
         state, loss = compiled(state, placed)
-        placed = put_batch(following, program.batch)
         return wait_for(loss)
 
     return step

@@ -67,7 +67,7 @@ def vit_loss(config: Any, p: Parameters, batch: dict[str, torch.Tensor]) -> torc
     return F.cross_entropy(logits, batch["label"].long())
 
 
-def make(preset: str, mode: str) -> Callable[[Any, Any], float]:
+def make(preset: str, mode: str) -> Callable[[Any], float]:
     """The step of a preset."""
     config = find_preset(preset)()
     p = read_parameters(config)
@@ -84,7 +84,7 @@ def make(preset: str, mode: str) -> Callable[[Any, Any], float]:
     compiled = torch.compile(evaluate) if mode == "compile" else evaluate
     done = 0
 
-    def step(batch: Any, _: Any) -> float:
+    def step(batch: Any) -> float:
         nonlocal done
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * min(1.0, done / config.warmup_steps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -92,8 +93,9 @@ def race(preset: str, batches: Sequence[dict[str, np.ndarray]], names: Sequence[
             one.run(STEPS)
         steps = max(STEPS, round(BLOCK_S / contestants[0].run(STEPS)[0]))
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-        for number in range(ROUNDS):
-            for one in contestants[:: 1 if number % 2 else -1]:
+        shuffled = random.Random(0)  # after some contestants a core is slower than after others
+        for _ in range(ROUNDS):
+            for one in shuffled.sample(contestants, len(contestants)):
                 times[one.name].append(one.run(steps))
         for one in contestants:
             one.end()

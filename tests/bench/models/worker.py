@@ -2,8 +2,6 @@
 
 In: the contestant's name, which may end with `+kept`, a preset, and the batches. Out: a line of JSON with the loss of
 the first step, then one with wall and CPU seconds for every line read.
-
-A contestant's `make` gives a step: from a NumPy batch, and the one that will follow, to the loss as a number.
 """
 
 from __future__ import annotations
@@ -29,19 +27,18 @@ def main(name: str, preset: str, path: str) -> None:
     for key, array in stored.items():
         number, _, field = key.partition(".")
         batches[int(number)][field] = array
-    if name.endswith(KEPT):
-        keep_freed_memory()
-    name = name.removesuffix(KEPT)
-    module, _, variant = name.partition(":")
+    if name.endswith(KEPT) and not keep_freed_memory():
+        raise SystemExit(f"{name}: malloc cannot be told to keep freed memory here; unset MALLOC_* and GLIBC_TUNABLES.")
+    module, _, variant = name.removesuffix(KEPT).partition(":")
     make = importlib.import_module(f"tests.bench.models.contestant_{module}").make
     step = make(preset, *([variant] if variant else []))
-    print(json.dumps({"loss": step(batches[0], batches[1])}), flush=True)
+    print(json.dumps({"loss": step(batches[0])}), flush=True)
     done = 1
     for line in sys.stdin:
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(int(line)):
+            step(batches[done % len(batches)])
             done += 1
-            step(batches[(done - 1) % len(batches)], batches[done % len(batches)])
         answer = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
         print(json.dumps(answer), flush=True)
 
