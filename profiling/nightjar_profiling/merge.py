@@ -111,8 +111,11 @@ def merge_manifests(folders: Sequence[Path], warnings: Sequence[str]) -> Manifes
 
 
 def _share(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where the ranks ran: the devices of all, and of what else they do not share that it differs."""
-    shared = {key: value for key, value in environments[0].items() if key != "rank"}
+    """Where the ranks ran: the devices of all, and of what else they do not share that it differs.
+
+    What one process used is not said of all.
+    """
+    shared = {key: value for key, value in environments[0].items() if key not in ("rank", "usage")}
     if devices := [kind for one in environments for kind in one.get("devices", [])]:
         shared["devices"] = devices
     for key in ("versions", "machine", "flags"):

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nightjar_profiling.capture.launch import HOOK, find_lost_stacks, render_environment, run
 from nightjar_profiling.capture.machine import describe_machine, find_flags
-from nightjar_profiling.capture.session import name_end
+from nightjar_profiling.capture.session import find_page_faults, name_end
 from nightjar_profiling.commands.capture import parse_steps
 from nightjar_profiling.errors import InputError
 from tests.profiling.builders import training_trace
@@ -56,6 +57,57 @@ def test_what_a_capture_leaves(run_command: Run, variables: dict[str, str], tmp_
     assert manifest["environment"]["machine"]["host"] == platform.node()
     assert [path.name for path in (folder / "raw").iterdir()] == ["rank0000.xplane.pb"]
     assert json.loads((folder / "profile.json").read_text())["device_time_ns"] == 100
+
+
+FAULTS = """
+import jax, mmap
+for number in (0, 2, 1, 2, 3):
+    with jax.profiler.StepTraceAnnotation("train", step_num=number):
+        jax.compute()
+        for again in range(20):
+            with mmap.mmap(-1, 16 << 20) as memory:
+                for page in range(0, len(memory), 4096):
+                    memory[page] = 1
+"""
+
+
+def test_what_the_process_used_while_it_was_traced_is_noted(
+    run_command: Run, variables: dict[str, str], tmp_path: Path
+) -> None:
+    run_command("capture", "--steps", "1:2", "--out", "c", "--", sys.executable, "-c", FAULTS, **variables)
+    usage = json.loads((tmp_path / "c" / "manifest.json").read_text())["environment"]["usage"]
+    assert (usage["steps"], usage["compiles"]) == (1, 0)
+    assert 20 * 8 < usage["page_faults"] < 1.5 * 20 * 4096  # of huge pages 8 in each piece, of small ones 4,096
+    assert 0 < usage["user_s"] + usage["system_s"] < 2 * usage["elapsed_s"]
+
+
+USAGE = {"elapsed_s": 1.0, "user_s": 1.0, "system_s": 0.5, "page_faults": 4000, "steps": 2, "compiles": 0}
+TRACED = {"devices": ["cpu"], "usage": USAGE}
+
+
+def test_many_page_faults_of_steps_on_a_cpu_are_a_warning() -> None:
+    (said,) = find_page_faults(TRACED, {"HOME": "/root"})
+    assert "33% of the CPU time" in said
+    assert "2,000 page faults" in said
+
+
+@pytest.mark.parametrize(
+    "traced",
+    [
+        {},
+        {"devices": ["cpu"]},
+        {**TRACED, "devices": ["NVIDIA H100"]},
+        *({**TRACED, "usage": {**USAGE, **one}} for one in ({"steps": 5}, {"steps": 0}, {"system_s": 0.05})),
+        {**TRACED, "usage": {**USAGE, "compiles": 1}},
+    ],
+)
+def test_few_page_faults_and_those_of_a_compiler_are_none(traced: dict[str, Any]) -> None:
+    assert find_page_faults(traced, {}) == []
+
+
+@pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
+def test_who_sets_malloc_is_told_nothing_of_it(name: str) -> None:
+    assert find_page_faults(TRACED, {name: "1"}) == []
 
 
 def test_without_steps_the_trace_runs_from_the_first_use_of_a_device_to_the_end(

@@ -26,6 +26,7 @@ STACK_VARIABLES = {
     # A program from the compilation cache carries the lines of whoever compiled it, unless they are part of the key.
     "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY": "1",
 }
+TOLD = ("cwd", "python", "devices", "versions", "peak", "usage")  # by the hook, of the traced program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +163,7 @@ def read_notes(raw: Path) -> list[Notes]:
                 process_index=data.get("process_index"),
                 dumped_to=Path(data["dumped_to"]) if "dumped_to" in data else None,
                 dumped_since_ns=data.get("dumped_since_ns", 0),
-                environment={key: data[key] for key in ("cwd", "python", "devices", "versions", "peak") if key in data},
+                environment={key: data[key] for key in TOLD if key in data},
             )
         )
     return sorted(notes, key=lambda one: (one.process_index is None, one.process_index or 0, one.pid))

@@ -10,13 +10,15 @@ import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nightjar_profiling.capture.launch import Notes, find_lost_stacks
 from nightjar_profiling.capture.machine import describe_machine, find_flags
 from nightjar_profiling.errors import CaptureError, NotAttributableError, ProfilingError
 from nightjar_profiling.manifest import Manifest
 
+MANY_FAULTS, LARGE_SHARE = 1_000, 0.1  # page faults of a step; of its CPU time
+OF_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")
 CLOCK_STEP_NS = 20_000_000  # file systems stamp files by a clock that ticks every 4 to 10 ms
 
 
@@ -73,6 +75,8 @@ def describe_capture(
         warnings.append(
             f"Steps {steps[0]} to {steps[1]} were asked for, {traced.traced[0]} to {traced.traced[1]} traced."
         )
+    if traced is not None and backend == "jax":
+        warnings += find_page_faults(traced.environment, environ)
     return Manifest(
         backend=backend,
         command=tuple(command),
@@ -84,6 +88,29 @@ def describe_capture(
         user_code=tuple(user_code),
         warnings=(*find_lost_stacks(environ), *warnings),
     )
+
+
+def find_page_faults(traced: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """A warning where a CPU's steps seem to pay again and again for memory that they had given back to the system.
+
+    Args:
+        traced: what the traced program told of itself.
+        environ: of the program; who sets malloc there knows of it.
+    """
+    usage = traced.get("usage")
+    if usage is None or set(traced.get("devices", ())) != {"cpu"} or any(n.startswith(OF_MALLOC) for n in environ):
+        return []
+    if not usage["steps"] or usage["compiles"]:  # a compiler needs much new memory
+        return []
+    faults = usage["page_faults"] / usage["steps"]
+    share = usage["system_s"] / max(usage["user_s"] + usage["system_s"], 1e-9)
+    if faults < MANY_FAULTS or share < LARGE_SHARE:
+        return []
+    return [
+        f"The system took {share:.0%} of the CPU time of the traced steps, with {faults:,.0f} page faults in each: "
+        "perhaps freed memory goes back to it. MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 keep it "
+        "(glibc; docs/performance-guide.md#memory)."
+    ]
 
 
 def explain_nothing(

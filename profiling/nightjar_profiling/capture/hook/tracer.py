@@ -19,6 +19,7 @@ import ctypes
 import json
 import os
 import re
+import resource
 import shutil
 import sys
 import threading
@@ -52,6 +53,8 @@ class Tracer:
         self.session: Any = None  # jaxlib's, of a JAX whose own trace takes no options
         self.lock = threading.RLock()
         self.listening = True  # to the compiler; what measuring the peak compiles is not the program's
+        self.steps_inside = 0  # annotations of the steps that were traced
+        self.used: dict[str, float] = {}  # by this process when the trace began
         self.compiles: list[str] = []  # spans of tracing, lowering and compiling, each as a line of JSON
         self.notes: dict[str, Any] = {"pid": self.pid, "state": self.state, "error": None, "seen": None, "traced": None}
         self.write_notes()
@@ -68,6 +71,7 @@ class Tracer:
             )  # again, and late: exit handlers run last first, and JAX's take the backends away
             try:
                 self.begin()
+                self.used = self.read_usage()
             except Exception as error:
                 self.finish(f"the trace did not start: {error}")
             self.write_notes()
@@ -79,6 +83,7 @@ class Tracer:
                 return
             try:
                 wait_for_devices()
+                self.notes["usage"] = {name: value - self.used[name] for name, value in self.read_usage().items()}
                 self.describe()
                 self.end()
                 if os.environ.get("NIGHTJAR_CAPTURE_PEAK"):
@@ -88,6 +93,18 @@ class Tracer:
                 self.finish(reason)
             except Exception as error:
                 self.finish(f"the trace did not end: {error}")
+
+    def read_usage(self) -> dict[str, float]:
+        """What this process has used so far, and how much it did."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "elapsed_s": time.perf_counter(),
+            "user_s": used.ru_utime,
+            "system_s": used.ru_stime,
+            "page_faults": used.ru_minflt,
+            "steps": self.steps_inside,
+            "compiles": len(self.compiles),
+        }
 
     def begin(self) -> None:
         """Starts JAX's profiler; a JAX whose `start_trace` takes no options yet has those of jaxlib's own session."""
@@ -125,6 +142,7 @@ class Tracer:
             self.stop()
         if self.state == "tracing" and name == self.annotation:
             self.notes["traced"] = [(self.notes["traced"] or [number])[0], number]
+            self.steps_inside += 1
 
     def leave_step(self, name: str, number: int) -> None:
         """A step annotation has ended."""
