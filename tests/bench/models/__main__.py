@@ -1,6 +1,6 @@
 """Are our training steps ahead of Flax's own loops and of PyTorch, and is the trainer no burden?
 
-`nox -s bench_models` (a quarter of an hour on two cores); `-- --only PART` runs one part. A part is a module beside
+`nox -s bench_models` (half an hour on two cores); `-- --only PART` runs one part. A part is a module beside
 this file with `measure() -> list[Row]`. All compare in one run, in turns: ratios hold on a busy machine, times do not.
 """
 

@@ -3,6 +3,9 @@
 In: a preset and the names of contestants (modules `contestant_*.py` beside this file). Out: per contestant the ratio of
 its time to ours in the same round, and its CPU seconds. All begin with the same parameters and see the same batches; a
 contestant whose first loss differs from ours computes something else, and the race is void.
+
+Everyone starts several times: of two processes of one program one can be 2 % slower than the other for as long as it
+lives.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ import numpy as np
 
 from nightjar_models.errors import NightjarError
 
-ROUNDS, STEPS, BLOCK_S = 15, 8, 0.5  # a block has at least so many steps, and lasts about as long
+STARTS, ROUNDS = 4, 8  # rounds of each start
+STEPS, BLOCK_S = 8, 0.5  # a block has at least so many steps, and lasts about as long
 SAME_LOSS = 1e-3  # float32, another order of sums: 2e-6 was seen
 
 
@@ -47,7 +51,7 @@ class Contestant:
     """A process that runs steps when told."""
 
     def __init__(self, name: str, preset: str, data: Path) -> None:
-        self.name = name
+        self.name, self.preset = name, preset
         command = [sys.executable, "-m", "tests.bench.models.worker", name, preset, str(data)]
         environ = {**os.environ, "JAX_PLATFORMS": "cpu"}
         self._process = subprocess.Popen(
@@ -82,23 +86,10 @@ def race(preset: str, batches: Sequence[dict[str, np.ndarray]], names: Sequence[
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "batches.npz"
         np.savez(path, **{f"{number}.{key}": one for number, batch in enumerate(batches) for key, one in batch.items()})  # type: ignore[arg-type]
-        contestants = []
-        for name in names:
-            print(f"{preset}: starting {name}", file=sys.stderr, flush=True)
-            contestants.append(Contestant(name, preset, path))
-        for one in contestants:
-            if abs(one.first_loss - contestants[0].first_loss) > SAME_LOSS:
-                found = f"{one.name}: the first loss is {one.first_loss}, ours {contestants[0].first_loss}"
-                raise NightjarError(f"{preset}: {found}: they do not compute the same.")
-            one.run(STEPS)
-        steps = max(STEPS, round(BLOCK_S / contestants[0].run(STEPS)[0]))
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-        shuffled = random.Random(0)  # after some contestants a core is slower than after others
-        for _ in range(ROUNDS):
-            for one in shuffled.sample(contestants, len(contestants)):
-                times[one.name].append(one.run(steps))
-        for one in contestants:
-            one.end()
+        for start in range(STARTS):
+            run_rounds([Contestant(name, preset, path) for name in names], times)
+            print(f"{preset}: {start + 1} of {STARTS} starts are done", file=sys.stderr, flush=True)
     ours = times[names[0]]
     return {
         name: Result(
@@ -109,3 +100,20 @@ def race(preset: str, batches: Sequence[dict[str, np.ndarray]], names: Sequence[
         )
         for name, found in times.items()
     }
+
+
+def run_rounds(contestants: Sequence[Contestant], times: dict[str, list[tuple[float, float]]]) -> None:
+    """Adds the rounds of one start to `times`, and ends the processes."""
+    for one in contestants:
+        if abs(one.first_loss - contestants[0].first_loss) > SAME_LOSS:
+            found = f"{one.name}: the first loss is {one.first_loss}, ours {contestants[0].first_loss}"
+            raise NightjarError(f"{one.preset}: {found}: they do not compute the same.")
+        one.run(STEPS)
+    steps = max(STEPS, round(BLOCK_S / contestants[0].run(STEPS)[0]))
+    drawn = len(times[contestants[0].name])  # an order of its own for each start
+    shuffled = random.Random(drawn)  # after some contestants a core is slower than after others
+    for _ in range(ROUNDS):
+        for one in shuffled.sample(contestants, len(contestants)):
+            times[one.name].append(one.run(steps))
+    for one in contestants:
+        one.end()

@@ -19,7 +19,7 @@ import numpy as np
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.mesh import MeshShape
 from nightjar_models.presets import PRESETS, find_preset
-from nightjar_models.sharding import make_mesh, put_batch
+from nightjar_models.sharding import make_mesh
 from nightjar_models.step import make_program
 from nightjar_models.tasks import find_task
 from nightjar_models.train import train
@@ -38,7 +38,7 @@ class Bare:
         task = find_task(config)
         program = make_program(config, task, make_mesh(MeshShape()))
         batch = next(train_batches(task.read(), config.batch_size, seed=0))
-        self.batch = put_batch(batch, program.batch)
+        self.batch = jax.device_put(dict(batch), program.batch)
         self.state = program.initialize(1)
         self.step = program.train_step.lower(program.state, self.batch).compile()
 
