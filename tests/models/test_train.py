@@ -75,6 +75,13 @@ def test_another_seed_starts_from_other_parameters(config: TrainConfig) -> None:
     assert all(not np.array_equal(zero[index], one[index]) for index in matrices)
 
 
+def test_parameters_have_the_bits_that_full_optimisation_gives_them(config: TrainConfig) -> None:
+    initialize = make_program(config, find_task(config), make_mesh(ONE)).initialize
+    full = initialize.lower(0).compile({"xla_backend_optimization_level": 3})
+    quick, slow = (jax.device_get(start(0).parameters) for start in (initialize, full))
+    assert all(np.array_equal(a, b) for a, b in zip(quick, slow, strict=True))
+
+
 def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
     assert [(found.name, found.steps) for found in whole.curves] == [("loss", list(range(8))), ("eval_loss", [8])]
     samples = {found.name: found for found in whole.samples}
