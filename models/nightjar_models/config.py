@@ -29,7 +29,8 @@ class Compute:
         attention: `einsum`; `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; where that is not
             possible the log says why, and `einsum` computes it); or `ring`, over the mesh's sequence.
         norm: RMSNorm in plain `jnp`, in C++ or CUDA (`ffi`), or in `pallas`.
-        products: of the feed-forward layers' matrices: `plain`, in `dtype`; or `fp8` (`precision.py`).
+        products: of the feed-forward layers' matrices: `plain`, in `dtype`; `fp8` (`precision.py`); or by a recipe of
+            TransformerEngine (`te_layers.py`).
         microbatches: into how many parts a pipeline cuts the batch.
         accumulate: microbatches whose gradients are added up before the optimizer steps.
     """
@@ -62,7 +63,7 @@ CHOICES = {
     "compute.remat": ("none", "full", "dots", "dots_no_batch"),
     "compute.attention": ("einsum", "xla", "cudnn", "ring"),
     "compute.norm": ("jnp", "ffi", "pallas"),
-    "compute.products": ("plain", "fp8"),
+    "compute.products": ("plain", "fp8", "te_delayed", "te_mxfp8", "te_nvfp4"),
     "data.decoder": ("pillow", "dali"),
 }
 
@@ -188,9 +189,9 @@ def _check(config: TrainConfig) -> None:
         raise InputError(
             f"warmup_steps: expected fewer than schedule_steps ({config.schedule_steps}), found {config.warmup_steps}."
         )
-    if config.compute.products == "fp8" and config.compute.accumulate > 1:
+    if (products := config.compute.products) != "plain" and config.compute.accumulate > 1:
         raise InputError(
-            f"compute.products=fp8: expected compute.accumulate 1, found {config.compute.accumulate}.",
+            f"compute.products={products}: expected compute.accumulate 1, found {config.compute.accumulate}.",
             "the largest value of a step is that of the whole batch",
         )
     if config.batch_size % config.compute.accumulate:

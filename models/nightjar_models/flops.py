@@ -22,15 +22,16 @@ from nightjar_models.sizes import (
     ViTConfig,
 )
 
+SCALED = {"fp8": "f8", "te_delayed": "f8", "te_mxfp8": "f8", "te_nvfp4": "f4"}  # factors, by `compute.products`
 BACKWARD = 2  # a product's gradients by both of its factors
 
 
 def find_peak(device_kind: str, dtype: str, products: str = "plain") -> float | None:
     """The peak of dense matrix products in operations per second, of a GPU in `ahead/targets`; None of others.
 
-    With products in `fp8` it is that of FP8, although attention and the logits are multiplied in `dtype`: the share
-    that a run has of it is at most what it would be of the two peaks mixed. Where the GPU has no FP8, XLA multiplies
-    in bfloat16.
+    With products in FP8 or FP4 it is that of those, although attention and the logits are multiplied in `dtype`: the
+    share that a run has of it is at most what it would be of the two peaks mixed. Where the GPU has no FP8, XLA
+    multiplies in bfloat16.
 
     >>> round((find_peak("NVIDIA H100 80GB HBM3", "bf16") or 0) / 1e12)
     989
@@ -39,8 +40,8 @@ def find_peak(device_kind: str, dtype: str, products: str = "plain") -> float | 
     rates = next((target.flops_per_s for target in targets if target.name == device_kind), None)
     if rates is None:
         return None
-    if products == "fp8":
-        return rates.get("f8", rates["bf16"])
+    if products != "plain":
+        return rates.get(SCALED[products], rates["bf16"])
     return rates.get({"f32": "tf32"}.get(dtype, dtype))
 
 

@@ -18,13 +18,15 @@ On NVIDIA GPUs from Ada and Hopper on XLA makes one FP8 product of it (cuBLASLt)
 are rounded and multiplied in bfloat16: the same numbers, slower.
 
 Of Flax's operations it is `Fp8DirectDotGeneralOp`; `Fp8DotGeneralOp`, which rounds to FP8 and back before a bfloat16
-product, is deprecated in Flax 0.12.
+product, is deprecated in Flax 0.12. `TEProduct` is TransformerEngine's, by the recipes of `te_layers.py`.
 
 Source: Micikevicius et al. 2022, "FP8 Formats for Deep Learning"; flax.linen.fp8_ops of Flax 0.12.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -33,9 +35,10 @@ from flax import nnx
 from flax.linen import fp8_ops
 from jaxtyping import Array, Float
 
+from nightjar_models import te_layers
 from nightjar_models.config import Compute
 from nightjar_models.models.layers import multiply
-from nightjar_models.sharding import Keys
+from nightjar_models.sharding import Keys, active_mesh
 
 HISTORY = 1024  # steps, Flax's own
 _COLLECTION = fp8_ops.OVERWRITE_WITH_GRADIENT
@@ -43,7 +46,14 @@ _SCALING = ("input", "kernel", "output_grad")
 
 
 class Fp8Scaling(nnx.Variable[Any]):
-    """A scale or a history: a step sets it to its gradient."""
+    """A scale, a history or a count: a step sets it to its gradient."""
+
+
+def make_scaling(factors: Collection[str]) -> nnx.Dict[Fp8Scaling]:
+    """The first scale and history of each factor."""
+    scales = {f"{name}_scale": jnp.ones((1,), jnp.float32) for name in factors}
+    histories = {f"{name}_amax_history": jnp.zeros((HISTORY,), jnp.float32) for name in factors}
+    return nnx.Dict({name: Fp8Scaling(v, axes=(None,)) for name, v in (scales | histories).items()})
 
 
 class Product(nnx.Module):
@@ -58,9 +68,7 @@ class Fp8Product(nnx.Module):
     """A matrix product in FP8, with the scales and histories of its factors, which experts share."""
 
     def __init__(self) -> None:
-        scales = {f"{name}_scale": jnp.ones((1,), jnp.float32) for name in _SCALING}
-        histories = {f"{name}_amax_history": jnp.zeros((HISTORY,), jnp.float32) for name in _SCALING}
-        self.scaling = nnx.Dict({name: Fp8Scaling(v, axes=(None,)) for name, v in (scales | histories).items()})
+        self.scaling = make_scaling(_SCALING)
 
     def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "*E D F"]) -> Float[Array, "*B F"]:
         """The product, in bfloat16; of experts each has its own matrix, and x is [E, N, C, D]."""
@@ -73,9 +81,54 @@ class Fp8Product(nnx.Module):
         return found
 
 
+class TEProduct(nnx.Module):
+    """A matrix product of TransformerEngine, with what its recipe remembers from step to step.
+
+    Args:
+        name: of the recipe, in `te_layers.RECIPES`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, recipe = name, te_layers.RECIPES[name]
+        self.scaling = make_scaling(recipe.scaled)
+        self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32), axes=(None,)) if recipe.draws else None
+
+    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*B F"]:
+        """The product, in bfloat16.
+
+        Raises:
+            InputError: the recipe cannot scale these sizes.
+        """
+        te_layers.check_sizes(self.name, (math.prod(x.shape[:-1]), *w.shape))
+        mesh = active_mesh()
+        device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+        state = {name: variable[...] for name, variable in self.scaling.items()}
+        rngs = {} if self.steps is None else {"sr_rng": jax.random.key(self.steps[...][0].astype(jnp.uint32))}
+        factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
+        dimensions = (((x.ndim - 1,), (0,)), ((), ()))
+        product = te_layers.make_dot_general(self.name, device)
+        found: Array = product.apply({_COLLECTION: state}, *factors, dimensions, rngs=rngs)
+        return found if self.steps is None else count_step(found, self.steps[...])
+
+
+@jax.custom_vjp
+def count_step(y: Array, steps: Float[Array, "1"]) -> Array:
+    """y as it is; the "gradient" of the steps is one more, as that of an `Fp8Scaling` is its next value."""
+    return y
+
+
+count_step.defvjp(lambda y, steps: (y, steps), lambda steps, gradient: (gradient, steps + 1))
+
+
 def make_products(compute: Compute, count: int) -> Any:
     """The products of a feed-forward layer, one for each of its matrices."""
-    return nnx.List([Fp8Product() if compute.products == "fp8" else Product() for _ in range(count)])
+    return nnx.List([_make_product(compute.products) for _ in range(count)])
+
+
+def _make_product(how: str) -> nnx.Module:
+    if (recipe := te_layers.find_recipe(how)) is not None:
+        return TEProduct(recipe)
+    return Fp8Product() if how == "fp8" else Product()
 
 
 class Fp8Linear(nnx.Module):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from jax.sharding import Mesh
 
+from nightjar_models import te_layers
 from nightjar_models.config import Scalar, TrainConfig
 from nightjar_models.errors import InputError
 from nightjar_models.presets import PRESETS
@@ -26,6 +27,7 @@ _DECODERS = (GPTConfig, LlamaConfig, MoEConfig)
 _NORMED = (LlamaConfig, MoEConfig, T5Config)  # by RMSNorm; the others have LayerNorm, GroupNorm or none
 _STREAMS = (*_DECODERS, ViTConfig)  # attention without a bias and without padding
 _FED = (*_STREAMS, T5Config)  # most of whose products are those of feed-forward layers
+_DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)  # without experts, whose products are one with a batch
 _LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the U-Net those of the text
 
 # A setting that changes nothing but in these models. Those that are not listed change the program of every model.
@@ -37,14 +39,16 @@ NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {
     ("norm", "ffi"): _NORMED,
     ("norm", "pallas"): _NORMED,
     ("products", "fp8"): _FED,
+    **{("products", f"{te_layers.SWITCH}{recipe}"): _DENSE for recipe in te_layers.RECIPES},
 }
 
 
 def check_switches(config: TrainConfig, mesh: Mesh) -> None:
-    """Refuses a setting that the model would ignore, and FP8 in a pipeline.
+    """Refuses a setting that the model would ignore, FP8 in a pipeline, and TransformerEngine where it cannot be.
 
     Raises:
         InputError: there is one.
+        ToolError: TransformerEngine is not installed, or the device cannot compute its recipe.
     """
     for (field, value), models in NEEDS.items():
         if getattr(config.compute, field) == value and not isinstance(config.model, models):
@@ -59,6 +63,13 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
             f"compute.products=fp8: expected a mesh without a pipeline, found pp{stages}.",
             "the largest value of a step is that of the whole batch, and each stage sees microbatches",
         )
+    if (recipe := te_layers.find_recipe(config.compute.products)) is not None:
+        if mesh.size > 1:
+            raise InputError(
+                f"compute.products={config.compute.products}: expected one device, found a mesh of {mesh.size}.",
+                "compute.products=fp8 goes with every axis but a pipeline",
+            )
+        te_layers.check_library(recipe, mesh.devices.flat[0])
 
 
 def _list_presets(models: tuple[type[ModelConfig], ...]) -> list[str]:

@@ -235,6 +235,7 @@ def test_groups_are_read_from_lists_iotas_and_axes_of_a_mesh() -> None:
         ("__cudnn$fmhaSoftmax", "cuDNN attention"),
         ("__cudnn$fmhaSoftmaxBackward", "cuDNN attention backward"),
         ("__cudnn$convForward", "cuDNN convolution"),
+        ("te_gemm_v2_ffi", "TransformerEngine matmul"),
         ("my_kernel", "custom call my_kernel"),
     ],
 )

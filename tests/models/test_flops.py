@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nightjar_models.checkpoint import History
-from nightjar_models.config import Compute
+from nightjar_models.config import CHOICES, Compute
 from nightjar_models.flops import find_peak, train_flops
 from nightjar_models.mesh import MeshShape
 from nightjar_models.models.moe import count_places
@@ -85,6 +85,9 @@ def test_only_known_gpus_have_a_peak() -> None:
 def test_products_in_fp8_have_the_peak_of_fp8_where_the_gpu_has_one() -> None:
     assert find_peak("NVIDIA H100 80GB HBM3", "bf16", "fp8") == pytest.approx(1978.9e12, rel=1e-3)
     assert find_peak("NVIDIA A100-SXM4-80GB", "bf16", "fp8") == find_peak("NVIDIA A100-SXM4-80GB", "bf16")
+    peaks = [find_peak("NVIDIA B200", "bf16", products) for products in CHOICES["compute.products"]]
+    half = find_peak("NVIDIA B200", "bf16") or 0
+    assert peaks == pytest.approx([half, *[2 * half] * 3, 4 * half])
 
 
 def test_mfu_is_the_share_of_the_peak_of_what_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:

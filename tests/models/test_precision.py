@@ -168,9 +168,10 @@ def test_a_llama_trains_in_fp8_by_a_switch() -> None:
     assert all(((np.asarray(x) > 0).sum(axis=1) == steps).all() for x in histories)
 
 
-def test_fp8_and_accumulation_exclude_each_other() -> None:
-    with pytest.raises(InputError, match=r"compute\.products=fp8: expected compute\.accumulate 1, found 2"):
-        override(find_preset("llama_tiny")(), ["compute.products=fp8", "compute.accumulate=2"])
+@pytest.mark.parametrize("products", ["fp8", "te_delayed", "te_nvfp4"])
+def test_fp8_and_accumulation_exclude_each_other(products: str) -> None:
+    with pytest.raises(InputError, match=rf"compute\.products={products}: expected compute\.accumulate 1, found 2"):
+        override(find_preset("llama_tiny")(), [f"compute.products={products}", "compute.accumulate=2"])
 
 
 @pytest.mark.gpu

@@ -8,8 +8,9 @@ import shutil
 import jax
 import pytest
 
+from nightjar_models import te_layers
 from nightjar_models.config import CHOICES, TrainConfig
-from nightjar_models.errors import InputError
+from nightjar_models.errors import InputError, ToolError
 from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.mesh import MeshShape
 from nightjar_models.presets import PRESETS
@@ -46,7 +47,11 @@ def test_a_switch_changes_the_program_or_is_refused_or_says_that_it_fell_back(pr
         pytest.skip("no g++ to compile the kernel")
     key, value = switch.removeprefix("compute.").split("=")
     models = {(field, str(choice).lower()): models for (field, choice), models in NEEDS.items()}.get((key, value))
-    if models is None or isinstance(PRESETS[preset]().model, models):
+    used = models is None or isinstance(PRESETS[preset]().model, models)
+    if used and value.startswith(te_layers.SWITCH):
+        with pytest.raises(ToolError, match=r"expected an NVIDIA GPU of compute capability .*, found none"):
+            lower(preset, switch)
+    elif used:
         backward = switch.startswith(BACKWARD)
         text, notes = lower(preset, switch, backward=backward)
         fell_back = switch in ("compute.attention=cudnn", "compute.attention=ring")  # no GPU, one device

@@ -24,7 +24,7 @@ from nightjar_ci.record import Ahead, Buffer, Facts, Work
 
 _NONE = Work(count=0, runs=0, bytes=0, flops=0.0)
 _ATTENTION = ("cuDNN attention", "cuDNN attention backward")
-_FP8 = ("cuBLASLt f8", "cuDNN block-scaled matmul")
+_FP8 = ("cuBLASLt f8", "cuDNN block-scaled matmul", "TransformerEngine matmul")
 _PRODUCTS = ("cuBLASLt", "cuBLAS", "Triton matmul", "cuDNN convolution", *_FP8)
 _CALL = "opcodes.custom-call.*"
 _STATIC = {  # which facts count the instructions of a kind of kernel, beside `kernels.<kind>.*`

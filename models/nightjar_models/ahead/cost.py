@@ -35,6 +35,7 @@ _ELEMENTS = {1: "s8", 2: "s8", 6: "s8", 10: "f16", 11: "tf32", 12: "f64", 16: "b
     (19, 20, 23, 24, 25, 28, 29, 33), "f8"
 )
 _BYTES = frozenset((2, 6))  # S8 U8
+_WITH_WORKSPACE = ("__cublas$", "__cudnn$", "te_")  # libraries whose calls have it as their last result
 _HALVES = frozenset((10, 16))  # F16 BF16
 _FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33))
 
@@ -114,6 +115,9 @@ def _product_flops(module: Module, one: Any) -> float:
         return _convolution_flops(one, [operand.shape for operand in operands])
     if target.startswith("__cudnn$fmha"):
         return _attention_flops(one, operands)
+    if target.startswith("te_gemm"):  # left and right factor with their scales; neither has a batch
+        sizes = (count_elements(shape) for shape in (operands[0].shape, operands[2].shape, _first(one.shape)))
+        return 2.0 * math.isqrt(math.prod(sizes))  # of m x k, k x n and m x n
     contracting = list(one.dot_dimension_numbers.lhs_contracting_dimensions)
     if target.startswith("__cublas$"):
         gemm = read_config(one).get("gemm_backend_config", {})
@@ -172,7 +176,7 @@ def _bytes(module: Module, one: Any) -> int:
     parts = list(one.shape.tuple_shapes)
     if one.opcode == "copy-start":
         parts = parts[:1]
-    elif parts and one.custom_call_target.startswith(("__cublas$", "__cudnn$")) and parts[-1].element_type in _BYTES:
+    elif parts and one.custom_call_target.startswith(_WITH_WORKSPACE) and parts[-1].element_type in _BYTES:
         parts = parts[:-1]  # the workspace: reserved, but not what is moved
     return sum(size_bytes(part) for part in parts or [one.shape]) + sum(operands)
 

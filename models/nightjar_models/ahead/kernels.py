@@ -31,6 +31,9 @@ _LIBRARIES = (
     ("__gpu$xla.gpu.triton", "Pallas"),
     ("mosaic_gpu", "Pallas"),
     ("__cub$", "CUB sort"),
+    ("te_gemm", "TransformerEngine matmul"),
+    ("te_dbias_quantize", "TransformerEngine quantize"),
+    ("te_", "TransformerEngine other"),
 )
 _FUSIONS = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion", "kCustom": "custom fusion"}
 
