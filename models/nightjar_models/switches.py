@@ -64,6 +64,8 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
             "the largest value of a step is that of the whole batch, and each stage sees microbatches",
         )
     if (recipe := te_layers.find_recipe(config.compute.products)) is not None:
+        # TransformerEngine 2.20 finds the largest value of all devices by the mesh of a context, which would have to
+        # be there while XLA compiles, too: without it each device scales by its own.
         if mesh.size > 1:
             raise InputError(
                 f"compute.products={config.compute.products}: expected one device, found a mesh of {mesh.size}.",
