@@ -17,6 +17,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -211,7 +212,22 @@ def tests(session: nox.Session) -> None:
     """Lint, types and tests; what this machine lacks (Docker, Chromium, PostgreSQL) is skipped with its reason."""
     install(session)
     check_style(session)
-    session.run("mypy", "--no-error-summary", *SOURCES)
+    check_types(session)
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """The same with nothing lacking: what `system` installs, and images of this tree; lint and types run beside."""
+    with ThreadPoolExecutor() as beside:
+        machine = beside.submit(prepare_machine, session) if os.geteuid() == 0 and shutil.which("apt-get") else None
+        install(session)
+        checks = [beside.submit(check, session) for check in (check_style, check_types)]
+        if machine is not None:
+            machine.result()
+            run_command(session, "nightjar-ci", "images", "build")
+        for check in checks:
+            check.result()
     session.run("pytest", *session.posargs)
 
 
@@ -226,6 +242,11 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Type-check packages, tests and this file."""
     install(session)
+    check_types(session)
+
+
+def check_types(session: nox.Session) -> None:
+    """Runs mypy over everything, tests too."""
     session.run("mypy", "--no-error-summary", *SOURCES)
 
 
@@ -244,6 +265,11 @@ def check_style(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def system(session: nox.Session) -> None:
     """Install with apt what the real-part tests use: Docker, a registry, Chromium, PostgreSQL (Debian, root)."""
+    prepare_machine(session)
+
+
+def prepare_machine(session: nox.Session) -> None:
+    """Installs it."""
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
     session.run(str(ROOT / "docker" / "engine.sh"), external=True)  # on Debian 12 it adds the packages of 13
     session.run("apt-get", "-qq", "update", external=True, env=environment)
