@@ -54,8 +54,10 @@ def judges(verdicts: dict[tuple[str, str], str]) -> set[str]:
     return {judge for judge, _ in verdicts}
 
 
-def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(tmp_path: Path) -> None:
-    code, verdicts = run_night(tmp_path, "learning_rate")
+def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(
+    tmp_path: Path, compiled: dict[str, str]
+) -> None:
+    code, verdicts = run_night(tmp_path, "learning_rate", **compiled)
     assert judges(verdicts) == {"convergence", "facts"}
     assert regressed(verdicts) == {"convergence"}
     assert code == 1
