@@ -205,12 +205,11 @@ def _make(
     pins = prefix / "requirements.txt"
     pins.write_text("\n".join(lines) + "\n", encoding="utf-8")
     into = ("pip", "install", "--quiet", "--python", str(prefix / "bin" / "python"))
-    # A lock holds much that its job never imports: it is compiled as it is imported.
-    variables = {"UV_COMPILE_BYTECODE": "0"} if resolved else {}
+    variables = {"UV_COMPILE_BYTECODE": "0"}  # a job never imports most of it: it is compiled as it is imported
     run_uv(text, *into, *("--no-deps",) * resolved, "--requirements", str(pins), variables=variables)
     if folders:
         sources = [part for folder, editable in folders.values() for part in (("-e",) * editable + (str(folder),))]
-        run_uv(text, *into, "--no-deps", *sources)
+        run_uv(text, *into, "--no-deps", *sources, variables=variables)
     say(f"made the environment uv:{text} in {time.monotonic() - begin:.0f} s")
 
 

@@ -143,17 +143,15 @@ def test_the_hint_of_uv_itself_is_handed_on() -> None:
     assert "is the package index reached?" in (explain_failure("te==2", ("uv",), 1, "dns").hint or "")
 
 
-def test_only_what_is_imported_of_a_lock_is_compiled(
-    uv_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_is_imported_is_compiled(uv_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_COMPILE_BYTECODE", "1")
     (tmp_path / "lock.txt").write_text("# nothing\n")
-    said: list[str] = []
-    prepare(f"uv:{tmp_path}/lock.txt", on_line=said.append)
-    assert "requirements.txt UV_COMPILE_BYTECODE 0\n" in uv_log.read_text()
-    assert said[-1].startswith(f"made the environment uv:{tmp_path}/lock.txt in ")
-    prepare("uv:jax==0.1")
-    assert "requirements.txt UV_COMPILE_BYTECODE 1\n" in uv_log.read_text()
+    for text in (f"uv:{tmp_path}/lock.txt", "uv:jax==0.1"):
+        uv_log.write_text("")
+        said: list[str] = []
+        prepare(text, on_line=said.append)
+        assert "requirements.txt UV_COMPILE_BYTECODE 0\n" in uv_log.read_text()
+        assert said[-1].startswith(f"made the environment {text} in ")
 
 
 def test_an_environment_that_failed_half_way_is_made_anew(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
