@@ -247,11 +247,8 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
 def put_batch(batch: Mapping[str, Any], sharding: NamedSharding) -> dict[str, Any]:
     """Moves a batch of NumPy arrays to the devices; each process moves what its devices hold.
 
-    A single CPU is given them as they are. An empty step of 86 arrays takes 0.31 ms with a batch of two; arrays made
-    here add 0.16 ms to that, and those of `jax.device_put` 0.30 ms (jax 0.10.2).
+    For a batch of two arrays `jax.device_put` takes three times as long (jax 0.10.2, on a CPU: 0.13 ms and 0.05 ms).
     """
-    if sharding.mesh.size == 1 and is_for_cpu():
-        return dict(batch)
     return {
         name: jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])  # type: ignore[misc]
         for name, value in batch.items()
