@@ -16,7 +16,7 @@ from nightjar_models.mesh import MeshShape
 from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
 from nightjar_models.result import Run
 from nightjar_models.sharding import make_mesh
-from nightjar_models.step import make_program
+from nightjar_models.step import find_quick_options, make_program
 from nightjar_models.tasks import find_task
 from nightjar_models.train import train
 from tests.models.conftest import SMALL
@@ -80,6 +80,16 @@ def test_parameters_have_the_bits_that_full_optimisation_gives_them(config: Trai
     full = initialize.lower(0).compile({"xla_backend_optimization_level": 3})
     quick, slow = (jax.device_get(start(0).parameters) for start in (initialize, full))
     assert all(np.array_equal(a, b) for a, b in zip(quick, slow, strict=True))
+
+
+def test_a_level_of_optimisation_that_the_user_sets_is_that_of_the_parameters_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    level = "xla_backend_optimization_level"
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    assert find_quick_options(make_mesh(ONE)) == {level: 1}
+    monkeypatch.setenv("XLA_FLAGS", f"--{level}=0")
+    assert find_quick_options(make_mesh(ONE)) == {}
 
 
 def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
