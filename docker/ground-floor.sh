@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the ground floor of the image tree where no registry is reached: a minimal Debian with the packages of
-# os-packages.txt, from the mirror that this machine's apt uses, imported as nightjar/ground-floor:SUITE. Root, Debian or
-# Ubuntu, a Docker engine (engine.sh); installs debootstrap where it is missing. About 45 s and 150 MB.
+# os-packages.txt, from the mirror that this machine's apt uses, imported as nightjar/ground-floor:SUITE. Root, or a sudo
+# that asks for no password; Debian or Ubuntu, a Docker engine (engine.sh); installs debootstrap where it is missing.
+# About 45 s and 150 MB.
 #
 # DEBIAN_SNAPSHOT, an archive of Debian's past (http://snapshot.debian.org/archive), gives the packages of DEBIAN_DAY (of
 # versions.json, or of the environment): one that is there is kept only if its label names that day.
@@ -17,6 +18,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 readonly LABEL=nightjar.debian
+readonly ASKED=DEBIAN_SNAPSHOT,DEBIAN_DAY,IMAGE_ARCH,BINFMT,DOCKER_HOST,http_proxy,https_proxy,no_proxy # kept by sudo
 declare -rA MACHINES=([amd64]=x86_64 [arm64]=aarch64) # what the kernel calls them
 
 fail() { # CODE MESSAGE HINT
@@ -93,7 +95,10 @@ main() {
     echo "$tag"
     return
   fi
-  [ "$(id -u)" = 0 ] || fail 2 "debootstrap needs root, this is uid $(id -u)." "sudo docker/ground-floor.sh"
+  if [ "$(id -u)" != 0 ]; then # who may ask the engine is root already: sudo gives nobody more
+    sudo -n true 2>/dev/null || fail 2 "debootstrap needs root, this is uid $(id -u)." "sudo docker/ground-floor.sh"
+    exec sudo -n --preserve-env="$ASKED" "$here/ground-floor.sh" "$@"
+  fi
   if ! command -v debootstrap >/dev/null; then
     echo "Installing debootstrap with apt" >&2
     if ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends debootstrap debian-archive-keyring; } >&2; then

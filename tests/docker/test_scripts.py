@@ -99,6 +99,45 @@ def test_a_ground_floor_of_another_day_is_made_from_the_archive_and_says_its_day
     assert "--change LABEL nightjar.debian=20261119T000000Z" in calls.read_text()
 
 
+# As it is on GitHub's runners: nobody's password is asked for, and no variable is kept but those that are named.
+SUDO = """
+echo "sudo $*" >>"$CALLS"
+kept=(PATH="$PATH" CALLS="$CALLS" UID_NOW=0)
+while [[ $1 == -* ]]; do
+  if [[ $1 == --preserve-env=* ]]; then
+    for name in $(tr , ' ' <<<"${1#*=}"); do [ ! -v "$name" ] || kept+=("$name=${!name}"); done
+  fi
+  shift
+done
+exec env -i "${kept[@]}" "$@"
+"""
+
+
+@pytest.mark.parametrize("password", [False, True])
+def test_without_root_the_ground_floor_is_made_by_a_sudo_that_asks_for_no_password(
+    environ: dict[str, str], tmp_path: Path, password: bool
+) -> None:
+    programs = {
+        "id": 'echo "${UID_NOW:-1001}"',
+        "sudo": "exit 1" if password else SUDO,
+        "docker": 'echo "docker $*" >>"$CALLS"; case "$*" in *inspect*) exit 1 ;; *import*) cat >/dev/null ;; esac',
+        "debootstrap": 'echo "debootstrap $*" >>"$CALLS"; mkdir -p "$5/etc/apt" && touch "$5/etc/shadow"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    calls = tmp_path / "calls"
+    done = script("ground-floor.sh", "--force", environ={**environ, **ARCHIVE, "CALLS": str(calls)})
+    if password:
+        assert done.returncode == 2
+        assert "uid 1001.\nHint: sudo docker/ground-floor.sh" in done.stderr
+        assert "debootstrap" not in calls.read_text()
+        return
+    assert (done.returncode, done.stdout) == (0, "nightjar/ground-floor:trixie\n"), done.stderr
+    assert "http://archive.example/past/debian/20261119T000000Z" in calls.read_text()
+    assert "--change LABEL nightjar.debian=20261119T000000Z" in calls.read_text()
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="debootstrap wants root")
 def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_have_too(
     environ: dict[str, str], tmp_path: Path
