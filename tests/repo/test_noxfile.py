@@ -130,3 +130,22 @@ def test_a_lock_that_is_missing_or_broken_is_not_an_answer(
     assert f"error: {tmp_path / 'dev.txt'}" in message
     assert said in message
     assert "Hint: " in message
+
+
+class _Noting:
+    """As much of a session as preparing a machine needs: it runs nothing."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[str, ...]] = []
+
+    def run(self, *command: str, **_: object) -> None:
+        self.commands.append(command)
+
+
+def test_a_machine_that_has_a_program_gets_no_package_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name in ("chromium", "podman") else None)
+    session = _Noting()
+    noxfile.prepare_machine(session)  # type: ignore[arg-type]
+    installed = {name for command in session.commands if "install" in command for name in command}
+    assert {"postgresql", "docker-registry", "skopeo", "umoci", "git", "cosign"} <= installed
+    assert not {"chromium", "podman"} & installed
