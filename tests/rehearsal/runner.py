@@ -144,10 +144,9 @@ class Runner:
         )
 
     def _run_in_shell(self, command: str, env: Mapping[str, str]) -> int:
-        """As GitHub runs a step: bash, and the first failure ends it."""
-        variables = {**os.environ, **{key: value for key, value in env.items() if value != ""}}
-        shell = ["bash", "-e", "-o", "pipefail", "-c", command]
-        return subprocess.run(shell, cwd=self.checkout, env=variables, check=False).returncode
+        """As GitHub runs a step: bash, and the first failure ends it; a variable without a value is set, and empty."""
+        variables = {**os.environ, **env}
+        return subprocess.run(["bash", "-e", "-c", command], cwd=self.checkout, env=variables, check=False).returncode
 
     def _wanted(
         self, condition: str | None, contexts: Mapping[str, Any], *, failed: bool, skipped: bool = False

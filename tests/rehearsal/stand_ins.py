@@ -51,10 +51,10 @@ class StandIns:
             if given.get("if-no-files-found") == "error":
                 raise FileNotFoundError(f"no file for the artifact {given['name']}: {patterns}")
             return "nothing to keep"
-        common = Path(os.path.commonpath([path.parent for path in found]))
+        root = Path(os.path.commonpath([self.checkout / pattern for pattern in patterns]))  # found or not
         target = self.artifacts / str(given["name"])
         for path in found:
-            _copy(path, target / (path.relative_to(common) if len(patterns) > 1 else path.name))
+            _copy(path, target / path.relative_to(root.parent if root.is_file() else root))
         return f"{len(found)} paths in {target}"
 
     def _download(self, given: Mapping[str, Any]) -> str:

@@ -1,0 +1,87 @@
+"""The rehearsal of workflows: expressions, steps in a real shell and artifacts go as on GitHub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rehearsal.expressions import ExpressionError, evaluate, fill
+from tests.rehearsal.runner import Runner
+from tests.rehearsal.stand_ins import StandIns
+from tests.rehearsal.workflow import read_workflow
+from tests.repo.test_workflows import CONTEXTS
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("github.event_name == 'push' && !cancelled()", True),
+        ("vars.unset || format('ghcr.io/{0}', github.repository)", "ghcr.io/owner/nightjar"),
+        ("failure() || (steps.gate.outcome == 'failure')", False),
+        ("fromJSON('[1, 2]')", [1, 2]),
+        ("'it''s'", "it's"),
+    ],
+)
+def test_expressions_are_those_of_github(text: str, value: object) -> None:
+    functions = {"cancelled": lambda: False, "failure": lambda: False}
+    assert evaluate(text, {**CONTEXTS, "steps": {}}, functions) == value
+
+
+@pytest.mark.parametrize("text", ["github.nothing", "nobody.knows", "unknown()", "1 +", "github.ref 'x'"])
+def test_an_expression_that_is_not_understood_is_an_error_and_no_empty_text(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        fill(f"${{{{ {text} }}}}", CONTEXTS, {})
+
+
+def test_a_step_with_a_status_runs_in_a_real_shell_and_its_variables_reach_the_next(tmp_path: Path) -> None:
+    (tmp_path / "flow.yml").write_text(
+        "on: push\njobs:\n  one:\n    env: { A: '1' }\n    steps:\n"
+        '      - run: echo "B=$((A + 1))" >> "$GITHUB_ENV"\n'
+        '      - run: test "$B" = 2\n'
+        "      - run: exit 4\n        id: may\n        continue-on-error: true\n"
+        "      - run: touch reached\n        if: steps.may.outcome == 'failure'\n"
+        "      - run: exit 3\n"
+        "      - run: touch unreached\n"
+        "  two:\n    needs: one\n    steps: [{ run: touch unreached }]\n"
+        "  three:\n    needs: one\n    if: always()\n    steps: [{ run: touch after }]\n"
+    )
+    stand_ins = StandIns(tmp_path, tmp_path)
+    stand_ins.artifacts.mkdir()
+    runner = Runner(tmp_path, stand_ins, CONTEXTS)
+    assert runner.run(read_workflow(tmp_path / "flow.yml", tmp_path)) == "failure"
+    assert [(one.outcome, one.status) for one in runner.done] == [
+        ("success", 0),
+        ("success", 0),
+        ("failure", 4),
+        ("success", 0),
+        ("failure", 3),
+        ("skipped", None),
+        ("success", 0),
+    ]
+    assert sorted(path.name for path in tmp_path.glob("*ed")) == ["reached"]
+    assert (tmp_path / "after").exists()
+
+
+def test_artifacts_are_kept_and_brought_back_as_their_actions_do(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    night = checkout / ".nightjar" / "nights" / "cpu-7-1"
+    night.mkdir(parents=True)
+    (night / "night.json").write_text("{}")
+    (checkout / ".nightjar" / "bisections").mkdir()
+    stand_ins = StandIns(tmp_path, checkout)
+    paths = ".nightjar/nights/cpu-7-1\n.nightjar/bisections"
+    stand_ins.act("actions/upload-artifact", {"name": "night-cpu", "path": paths})
+    stand_ins.act("actions/download-artifact", {"pattern": "night-*", "path": "back"})
+    assert (checkout / "back" / "nights" / "cpu-7-1" / "night.json").read_text() == "{}"
+    (checkout / ".nightjar" / "bisections").rmdir()
+    stand_ins.act("actions/upload-artifact", {"name": "night-gpu", "path": paths})
+    stand_ins.act("actions/download-artifact", {"name": "night-gpu", "path": "none"})
+    assert (checkout / "none" / "nights" / "cpu-7-1" / "night.json").exists()  # the root is that of all paths asked for
+    stand_ins.act("actions/upload-artifact", {"name": "wheels", "path": ".nightjar/nights"})
+    stand_ins.act("actions/download-artifact", {"name": "wheels", "path": "dist"})
+    assert (checkout / "dist" / "cpu-7-1" / "night.json").exists()
+    with pytest.raises(FileNotFoundError, match="no artifact"):
+        stand_ins.act("actions/download-artifact", {"name": "other"})
+    with pytest.raises(KeyError):
+        stand_ins.act("somebody/unknown", {})
