@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.baselines import read_facts
 from nightjar_ci.images.tree import Image
+from nightjar_ci.record import read_run
 from tests.docker.conftest import CHECKOUT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(2000)]
+
+JOB = "gpt_tiny-train-cpu-f32-dp1-s0"
 
 
 def test_the_gpt_in_the_models_image_is_trained_and_gated(tree: tuple[Image, ...], tmp_path: Path) -> None:
@@ -22,7 +26,7 @@ def test_the_gpt_in_the_models_image_is_trained_and_gated(tree: tuple[Image, ...
         pytest.skip("the models image is not under test")
     command = [sys.executable, "-m", "nightjar_ci", "nightly", str(CHECKOUT / "ci" / "matrix" / "nightly-cpu.toml")]
     options = {
-        "--jobs": "gpt_tiny-train-cpu-f32-dp1-s0",
+        "--jobs": JOB,
         "--executor": "docker",
         "--environment": f"image:{tag}",
         "--policies": str(CHECKOUT / "ci" / "policies.toml"),
@@ -36,10 +40,14 @@ def test_the_gpt_in_the_models_image_is_trained_and_gated(tree: tuple[Image, ...
         text=True,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode in (0, 4), ended.stderr
+    key = read_run(tmp_path / "night" / "jobs" / JOB / "result.json").environment.facts_key
+    # Of a jaxlib of tonight no facts are committed: the gate cannot tell, and the image is good.
+    known = read_facts(CHECKOUT / "ci" / "baselines", JOB.removesuffix("-s0"), key) is not None
+    assert ended.returncode == (0 if known else 4)
     (outcome,) = json.loads((tmp_path / "night" / "night.json").read_text())["jobs"]
     assert (outcome["state"], outcome["executor"], outcome["environment"]) == ("completed", "docker", f"image:{tag}")
     verdicts = json.loads((tmp_path / "night" / "verdicts.json").read_text())["verdicts"]
-    assert {verdict["judge"] for verdict in verdicts} == {"convergence", "facts"}
-    assert {verdict["status"] for verdict in verdicts} == {"ok"}
+    found = {(verdict["judge"], verdict["status"]) for verdict in verdicts}
+    assert found == {("convergence", "ok"), ("facts", "ok" if known else "cannot_tell")}
     assert (tmp_path / "night" / "report.html").stat().st_uid == os.getuid()
