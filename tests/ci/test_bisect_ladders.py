@@ -125,6 +125,12 @@ def test_releases_are_read_from_both_forms_of_the_index(kind: str) -> None:
             read_releases("demmo", f"{index.url}/simple")
 
 
+@pytest.mark.parametrize("name", ["", "../other", 'jax"; touch x'])
+def test_what_no_package_can_be_called_is_not_asked_for(name: str) -> None:
+    with pytest.raises(InputError, match="is no name of a package"):
+        read_releases(name, "http://127.0.0.1:1")
+
+
 def test_a_password_of_the_index_is_sent_and_never_shown() -> None:
     with serve(lambda *_: (403, {}, b"")) as index:
         with pytest.raises(NightjarError) as caught:

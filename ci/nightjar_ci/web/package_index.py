@@ -16,6 +16,7 @@ from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import (
+    InvalidName,
     InvalidSdistFilename,
     InvalidWheelFilename,
     canonicalize_name,
@@ -58,10 +59,13 @@ def read_releases(package: str, index_url: str) -> list[Release]:
     """The releases of a package, oldest version first.
 
     Raises:
-        InputError: the index does not have it.
+        InputError: the index does not have it, or no package can have that name.
         NightjarError: the index is not reached, or its answer is no simple index.
     """
-    name = canonicalize_name(package)
+    try:
+        name = canonicalize_name(package, validate=True)
+    except InvalidName:
+        raise InputError(f"{package!r} is no name of a package.", "mind the spelling") from None
     try:
         body, content_type = get(f"{index_url.rstrip('/')}/{name}/", accept=ACCEPT)
     except HttpError as error:
