@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr, JaxprEqn, Literal
+from jax.extend.core import JaxprEqn, Literal
 from jax.sharding import PartitionSpec
 
 # Where an operation that only calls another program keeps it.
@@ -47,7 +47,7 @@ def find_first(function: Callable[..., Any], *arguments: Any) -> str | None:
     """
     traced = jax.make_jaxpr(function)(*arguments)
     try:
-        _run(traced.jaxpr, traced.consts, jax.tree.leaves(arguments), "", _refuse)
+        _run(traced, jax.tree.leaves(arguments), "", _refuse)
     except _NotFiniteError as found:
         return str(found)
     return None
@@ -63,8 +63,10 @@ def _flags(results: Sequence[Any]) -> list[Any]:
     return [~jnp.isfinite(one).all() for one in results if jnp.issubdtype(one.dtype, jnp.inexact)]
 
 
-def _run(program: Jaxpr, constants: Sequence[Any], arguments: Sequence[Any], layer: str, judge: Judge) -> list[Any]:
-    """The program's results."""
+def _run(program: Any, arguments: Sequence[Any], layer: str, judge: Judge) -> list[Any]:
+    """The results of a program, which may be closed or not: JAX 0.12 tells the two apart no longer."""
+    constants: Sequence[Any] = getattr(program, "consts", ())
+    program = getattr(program, "jaxpr", program)
     known: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*constants, *arguments], strict=True))
 
     def read(variable: Any) -> Any:
@@ -86,16 +88,14 @@ def _step(equation: JaxprEqn, values: list[Any], layer: str, judge: Judge) -> Se
         if not any(bool(flag) for flag in _flags(whole)):
             return whole
     if name in _CALLS:
-        inner = parameters[_CALLS[name]]
-        closed = isinstance(inner, Jaxpr)
-        return _run(inner if closed else inner.jaxpr, () if closed else inner.consts, values, layer, judge)
+        return _run(parameters[_CALLS[name]], values, layer, judge)
     if name == "scan":
         return _scan(parameters, values, layer, judge)
     if name == "while" and known:
         return _while(parameters, values, layer, judge)
     if name == "cond" and known:
         taken = parameters["branches"][min(max(int(values[0]), 0), len(parameters["branches"]) - 1)]
-        return _run(taken.jaxpr, taken.consts, values[1:], layer, judge)
+        return _run(taken, values[1:], layer, judge)
     primitive: Any = equation.primitive
     bound = primitive.get_bind_params(parameters)
     functions, options = bound if isinstance(bound, tuple) else ((), bound)  # JAX 0.10 has no functions among them
@@ -115,13 +115,16 @@ def _step(equation: JaxprEqn, values: list[Any], layer: str, judge: Judge) -> Se
 def _scan(parameters: dict[str, Any], values: list[Any], layer: str, judge: Judge) -> list[Any]:
     """A `jax.lax.scan`, one turn after another."""
     body, length = parameters["jaxpr"], parameters["length"]
-    fixed, carried = parameters["num_consts"], parameters["num_carry"]
+    if "ft_in" in parameters:  # since JAX 0.12
+        fixed, carried, _ = (len(list(group)) for group in parameters["ft_in"].unpack())
+    else:
+        fixed, carried = parameters["num_consts"], parameters["num_carry"]
     constants, carry, rows = values[:fixed], values[fixed : fixed + carried], values[fixed + carried :]
     turns = range(length - 1, -1, -1) if parameters["reverse"] else range(length)
     outputs: list[list[Any]] = []
     for turn in turns:
         given = [*constants, *carry, *(row[turn] for row in rows)]
-        found = _run(body.jaxpr, body.consts, given, f"{layer}.{turn}", judge)
+        found = _run(body, given, f"{layer}.{turn}", judge)
         carry = found[:carried]
         outputs.append(found[carried:])
     if parameters["reverse"]:
@@ -134,8 +137,8 @@ def _while(parameters: dict[str, Any], values: list[Any], layer: str, judge: Jud
     asked, body = parameters["cond_jaxpr"], parameters["body_jaxpr"]
     first, second = parameters["cond_nconsts"], parameters["cond_nconsts"] + parameters["body_nconsts"]
     carry, turn = values[second:], 0
-    while bool(_run(asked.jaxpr, asked.consts, [*values[:first], *carry], layer, judge)[0]):
-        carry = _run(body.jaxpr, body.consts, [*values[first:second], *carry], f"{layer}.{turn}", judge)
+    while bool(_run(asked, [*values[:first], *carry], layer, judge)[0]):
+        carry = _run(body, [*values[first:second], *carry], f"{layer}.{turn}", judge)
         turn += 1
     return carry
 
@@ -155,7 +158,7 @@ def _look_inside(parameters: dict[str, Any], values: list[Any], layer: str) -> N
                 found.append(jnp.stack(flags).any())
                 places.append(_describe(equation, layer))
 
-        _run(parameters["jaxpr"], (), values, layer, note)
+        _run(parameters["jaxpr"], values, layer, note)
         return jnp.stack(found)[None]
 
     run = jax.shard_map(

@@ -15,13 +15,14 @@ from nightjar_models.presets.tiny import llama_tiny
 from nightjar_models.sharding import make_mesh
 from nightjar_models.step import State, make_program
 from nightjar_models.tasks import find_task
+from tests.models.conftest import NO_EMITTERS
 from tests.models.eight_meshes import make_batch, tiny
 
 OTHERS = ("gpt_tiny", "vit_tiny", "moe_tiny", "t5_tiny", "diffusion_tiny", "vae_tiny")
 SIZES = ["model.length=16", "model.width=16", "model.feed_forward=32", "model.layers=2", "batch_size=8"]
 STEPS = 3  # the learning rate of the first is zero
 # Compile time matters here, not run time.
-FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False}
+FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0", **NO_EMITTERS}
 
 
 @functools.cache

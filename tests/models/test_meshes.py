@@ -28,6 +28,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.sizes import MoEConfig
 from nightjar_models.tasks import WITHOUT
 from tests.ci.nights import record
+from tests.models.conftest import NO_EMITTERS
 from tests.models.eight_meshes import SIZES
 
 SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute.norm=ffi"
@@ -92,7 +93,7 @@ def runs(once: Callable[[str, Callable[[], str]], str]) -> Any:
 
 def compute_all() -> str:
     flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-    flags += " --xla_cpu_use_fusion_emitters=false"  # with them XLA takes half as long again to compile
+    flags += "".join(f" --{name}=false" for name in NO_EMITTERS)
     done = subprocess.run(
         [sys.executable, "-m", "tests.models.eight_meshes"],
         cwd=ROOT,

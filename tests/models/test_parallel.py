@@ -21,6 +21,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 from nightjar_models.parallel.broadcast import broadcast
+from tests.models.conftest import NO_EMITTERS
 
 # float32 sums of at most 24 products in another order; 4.6e-7 of the largest value was the most that was seen
 TOLERANCE = 5e-6
@@ -33,7 +34,7 @@ def answer(once: Callable[[str, Callable[[], str]], str]) -> subprocess.Complete
 
 def compute_all() -> str:
     flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=1"
-    flags += " --xla_cpu_use_fusion_emitters=false"  # with them XLA takes half as long again to compile
+    flags += "".join(f" --{name}=false" for name in NO_EMITTERS)
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.models.eight_devices"]
     root = Path(__file__).parents[2]

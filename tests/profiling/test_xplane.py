@@ -197,6 +197,7 @@ def test_damaged_hlo_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not REAL_GPU_TRACE.is_file(), reason=f"{REAL_GPU_TRACE} is not there: NIGHTJAR_TEST_DATA names its folder"
 )
+@pytest.mark.filterwarnings("ignore:builtin type event_stats")  # of JAX 0.12, in C++, where none can be raised
 def test_a_real_gpu_trace_is_read_with_its_programs() -> None:
     reader = pytest.importorskip("jax.profiler").ProfileData
     planes = [p for p in reader.from_file(str(REAL_GPU_TRACE)).planes if p.name.startswith("/device:GPU")]
