@@ -39,7 +39,8 @@ GITHUB = {
     "ref_name": "main",
     "event_name": "push",
 }
-CONTEXTS: Mapping[str, Any] = {"github": GITHUB, "vars": {}, "secrets": {}, "runner": {"os": "Linux"}}
+HOSTED = {"os": "Linux", "environment": "github-hosted"}
+CONTEXTS: Mapping[str, Any] = {"github": GITHUB, "vars": {}, "secrets": {}, "runner": HOSTED}
 INPUTS = {"package": "jax", "good": "0.10.1", "bad": "0.10.2", "metric": "step_time", "command": "true"}
 
 
@@ -354,36 +355,6 @@ def test_what_may_take_hours_ends_early_enough_to_be_judged_and_kept(path: Path)
             limits = sum(step.get("timeout-minutes", 0) for step in job["steps"])
             assert limits or job["timeout-minutes"] <= 90, f"{name}: a step that takes all of its time loses the rest"
             assert limits <= job["timeout-minutes"] - 15
-
-
-def test_pages_of_a_run_that_is_run_again_are_deployed(tmp_path: Path) -> None:
-    asked: dict[str, Mapping[str, Any]] = {}
-    stand_ins = StandIns(tmp_path, tmp_path)
-    stand_ins.act = lambda uses, given: str(asked.update({uses: given}))  # type: ignore[method-assign]
-    contexts = {**CONTEXTS, "github": {**GITHUB, "run_attempt": "2"}}
-    stand_ins.artifacts.mkdir()
-    Runner(ROOT, stand_ins, contexts, Rehearsed()).run(read_workflow(ROOT / ".github/workflows/pages.yml", ROOT))
-    assert asked["actions/upload-pages-artifact"]["name"] == "pages-2"  # that of the first attempt stays in the run
-    assert asked["actions/deploy-pages"]["artifact_name"] == "pages-2"
-
-
-@pytest.mark.parametrize("event", ["push", "schedule"])
-def test_a_change_of_the_documentation_keeps_no_state_and_shows_all_that_was_kept(tmp_path: Path, event: str) -> None:
-    asked: dict[str, Mapping[str, Any]] = {}
-    stand_ins = StandIns(tmp_path, tmp_path)
-    stand_ins.act = lambda uses, given: str(asked.update({uses: given}))  # type: ignore[method-assign]
-    stand_ins.artifacts.mkdir()
-    contexts = {**CONTEXTS, "github": {**GITHUB, "event_name": event}}
-    Runner(ROOT, stand_ins, contexts, Rehearsed()).run(read_workflow(ROOT / ".github/workflows/pages.yml", ROOT))
-    assert ".nightjar/bisections" in asked["actions/cache/restore"]["path"].split()
-    assert ("actions/download-artifact" in asked) == ("actions/cache/save" in asked) == (event == "schedule")
-
-
-def test_what_is_restored_is_what_was_saved() -> None:
-    for path in WORKFLOWS:
-        for steps in read_steps(path).values():
-            kept = [step["with"] for step in steps if step.get("uses", "").startswith("actions/cache/")]
-            assert len({(one["path"], one["key"]) for one in kept}) == len(kept) // 2  # another list is another cache
 
 
 def test_every_action_has_a_stand_in_or_belongs_to_the_release() -> None:
