@@ -95,7 +95,7 @@ def find_run(data: Bytes, position: int, end: int, tag: int) -> tuple[Positions,
 def _walk(data: Bytes, position: int, limit: int, end: int, tag: int) -> tuple[Positions, int]:
     """Element by element, until the limit is passed or another field begins."""
     starts: list[int] = []
-    view = memoryview(data)  # type: ignore[arg-type]  # numpy's arrays are buffers; its stubs do not say so for 3.11
+    view = data.data
     while position < limit and view[position] == tag:
         starts.append(position)
         if position + 1 < end and view[position + 1] < 0x80:
