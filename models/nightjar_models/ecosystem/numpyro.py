@@ -11,7 +11,7 @@ from __future__ import annotations
 from nightjar_models.ecosystem.cell import Check, Finding
 from nightjar_models.result import Sample
 
-WARMUP, DRAWS = 300, 1000
+WARMUP, DRAWS, CHAINS = 300, 1000, 4
 NOISE = 0.7
 
 
@@ -40,23 +40,29 @@ def run() -> Finding:
     sampler = numpyro.infer.MCMC(
         numpyro.infer.NUTS(model, dense_mass=True), num_warmup=WARMUP, num_samples=DRAWS, progress_bar=False
     )
-    begin = time.perf_counter()
-    sampler.run(jax.random.key(0), jnp.asarray(x), jnp.asarray(y))
-    jax.block_until_ready(sampler.get_samples())
-    whole = time.perf_counter() - begin
-    begin = time.perf_counter()
-    sampler.run(jax.random.key(1), jnp.asarray(x), jnp.asarray(y))  # compiled by now
-    draws = np.asarray(jax.block_until_ready(sampler.get_samples())["weights"], np.float64)
-    steady = time.perf_counter() - begin
-    effective = float(np.min(effective_sample_size(draws[None])))
+
+    @jax.jit  # without it NumPyro 0.22 compiles its loop in every run, and a hundred programs before the first
+    def draw(key):
+        sampler.run(key, jnp.asarray(x), jnp.asarray(y))
+        return sampler.get_samples()["weights"]
+
+    times, chains = [], []
+    for seed in range(1 + CHAINS):
+        begin = time.perf_counter()
+        chains.append(np.asarray(draw(jax.random.key(seed)), np.float64))
+        times.append(time.perf_counter() - begin)
+    first, *steady = times
+    by_chain = np.stack(chains[1:])
+    draws = np.concatenate(by_chain)
+    effective = float(np.min(effective_sample_size(by_chain)))
     return Finding(
         checks=[
             Check(
                 name="posterior_mean_error",
                 value=float(np.abs((draws.mean(axis=0) - mean) / spread).max()),
                 expected=0.0,
-                tolerance=0.2,
-                why="in posterior standard deviations, largest of 10; Monte Carlo error is 0.04 of one",
+                tolerance=0.1,
+                why="in posterior standard deviations, largest of 10; Monte Carlo error is 0.013 of one",
             ),
             Check(
                 name="posterior_spread_ratio",
@@ -67,15 +73,15 @@ def run() -> Finding:
             ),
             Check(
                 name="split_r_hat",
-                value=float(np.max(split_gelman_rubin(draws[None]))),
+                value=float(np.max(split_gelman_rubin(by_chain))),
                 expected=1.0,
                 tolerance=0.03,
-                why="both halves of the chain agree",
+                why="both halves of every chain agree",
             ),
         ],
         samples=[
-            Sample(name="first_call_time", unit="s", better="lower", values=[whole]),
-            Sample(name="step_time", unit="s", better="lower", values=[steady / (WARMUP + DRAWS)]),
-            Sample(name="throughput", unit="effective samples/s", better="higher", values=[effective / steady]),
+            Sample(name="first_call_time", unit="s", better="lower", values=[first]),
+            Sample(name="step_time", unit="s", better="lower", values=[one / (WARMUP + DRAWS) for one in steady]),
+            Sample(name="throughput", unit="effective samples/s", better="higher", values=[effective / sum(steady)]),
         ],
     )
