@@ -13,7 +13,7 @@ import pytest
 from nightjar_ci.record import read_run
 from nightjar_models import ecosystem
 from nightjar_models.ecosystem.blame import describe_versions, find_pair
-from nightjar_models.ecosystem.cell import Check, Finding
+from nightjar_models.ecosystem.cell import Check, Finding, compile_quickly
 from nightjar_models.ecosystem.run import describe, judge, run_cell
 from nightjar_models.ecosystem.table import CELLS, Entry, find_cell
 from nightjar_models.errors import BrokenError, InputError
@@ -90,6 +90,24 @@ def test_a_wrong_number_is_told_with_both_versions_and_what_was_expected() -> No
 def test_every_number_and_what_it_had_to_be_is_recorded() -> None:
     check = Check(name="mass", value=1.0, expected=1.0, tolerance=0.1, why="mass is kept")
     assert describe(Finding(checks=[check])) == {"check.mass": 1.0, "expected.mass": "1 +- 0.1: mass is kept"}
+
+
+def test_what_is_compiled_quickly_is_optimized_little_and_nothing_after_it() -> None:
+    from jax._src.compiler import get_compile_options
+
+    def level() -> int:
+        built = get_compile_options(num_replicas=1, num_partitions=1).executable_build_options
+        return int(built.debug_options.xla_backend_optimization_level)
+
+    @compile_quickly()
+    def fail() -> None:
+        raise ValueError(f"level {level()}")
+
+    before = level()
+    assert before > 0
+    with pytest.raises(ValueError, match="level 0"):
+        fail()
+    assert level() == before
 
 
 def test_an_unknown_cell_is_answered_with_the_nearest() -> None:

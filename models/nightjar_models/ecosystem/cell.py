@@ -5,9 +5,10 @@ In: what a cell computed. Out: a `Finding`, whose checks hold or not. Nothing he
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nightjar_models.result import Sample
@@ -61,6 +62,20 @@ class Finding:
 
 class CannotTellError(Exception):
     """This machine lacks what the cell needs (a GPU): neither works nor broken."""
+
+
+@contextlib.contextmanager
+def compile_quickly() -> Iterator[None]:
+    """What is compiled within is optimized little: for programs that take far longer to compile than to run."""
+    import jax
+
+    option = "jax_disable_most_optimizations"
+    before = jax.config.read(option)  # type: ignore[no-untyped-call]
+    jax.config.update(option, True)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        jax.config.update(option, before)  # type: ignore[no-untyped-call]
 
 
 def time_calls(call: Callable[[], Any], *, items: float, unit: str, calls: int = 10) -> list[Sample]:
