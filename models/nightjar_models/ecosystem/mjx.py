@@ -1,19 +1,17 @@
 """MuJoCo MJX: does the humanoid fall by g, and move as in MuJoCo's own engine in C?
 
 Two truths: above the ground its centre of mass follows h - g t^2 / 2 (semi-implicit Euler: g t (t + dt) / 2), and after
-some steps in contact its joints stand where the C engine puts them. Compiling a step takes most of the cell's time,
-so it is optimized little, and the steps per second are those of such a program.
+some steps in contact its joints stand where the C engine puts them. Compiling a step takes most of the cell's time.
 """
 
 from __future__ import annotations
 
-from nightjar_models.ecosystem.cell import Check, Finding, compile_quickly, time_calls
+from nightjar_models.ecosystem.cell import Check, Finding, time_calls
 
 FALL_STEPS, CONTACT_STEPS = 40, 20
 HEIGHT = 3.0  # metres above where it stands, so that nothing is touched during the fall
 
 
-@compile_quickly()
 def run() -> Finding:
     """Runs the cell."""
     from importlib.resources import files
