@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from nightjar_profiling.analyses.together import RUN, TOGETHER, number_runs
-from nightjar_profiling.collective_kinds import find_collectives
+from nightjar_profiling.collective_kinds import Collective, find_collectives
 from nightjar_profiling.readers.hlo import Program
 from nightjar_profiling.tables import SCHEMAS, Tables, make_table
 
@@ -33,6 +33,7 @@ def make_collectives(
         programs: by program id; ops of others cannot be told to be collectives.
         groups: its table, where it is made already.
     """
+    found = _find_all(programs)
     known = [
         {
             "program_id": number,
@@ -44,8 +45,8 @@ def make_collectives(
             "size_factor": one.size_factor,
             "bus_factor": one.bus_factor,
         }
-        for number, program in programs.items()
-        for name, one in find_collectives(program).items()
+        for number, collectives in found.items()
+        for name, one in collectives.items()
     ]
     if not known:
         return make_table("collectives", ())
@@ -56,6 +57,7 @@ def make_collectives(
     runs = (
         ops.drop("bytes", "kind")
         .with_row_index("row")
+        .filter(pl.col("instruction").is_in(described["instruction"].implode()))  # a join of all ops takes longer
         .join(described, on=INSTRUCTION, how="inner")
         .with_columns(run=pl.coalesce(pl.col("thunk").cast(pl.Int64), -1 - pl.col("row").cast(pl.Int64)))
         .group_by([*RUN, "run"], maintain_order=True)
@@ -66,16 +68,24 @@ def make_collectives(
         )
         .sort("rank", "device", "start_ns")
     )
-    groups = make_groups(programs) if groups is None else groups
+    groups = _tabulate_groups(found) if groups is None else groups
     return with_waits(_with_bandwidths(runs), groups).select(list(SCHEMAS["collectives"]))
 
 
 def make_groups(programs: Mapping[int, Program]) -> pl.DataFrame:
     """The table `groups`, of the instructions that communicate in several."""
+    return _tabulate_groups(_find_all(programs))
+
+
+def _find_all(programs: Mapping[int, Program]) -> dict[int, dict[str, Collective]]:
+    return {number: find_collectives(program) for number, program in programs.items()}
+
+
+def _tabulate_groups(found: Mapping[int, Mapping[str, Collective]]) -> pl.DataFrame:
     rows = (
         {"program_id": number, "instruction": name, "group": group, "device_id": device}
-        for number, program in programs.items()
-        for name, one in find_collectives(program).items()
+        for number, collectives in found.items()
+        for name, one in collectives.items()
         for group, devices in enumerate(one.groups)
         for device in devices
     )

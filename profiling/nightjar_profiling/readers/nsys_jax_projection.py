@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.project import Ints
+from nightjar_profiling.project import Ints, look_up
 from nightjar_profiling.readers.nesting import find_named_parents
 from nightjar_profiling.readers.nsys_jax_launchers import Devices
-from nightjar_profiling.readers.xla_ranges import XlaRanges, number_executions, read_xla_ranges
+from nightjar_profiling.readers.xla_ranges import XlaRanges, number_executions, read_xla_ranges, take
 from nightjar_profiling.readers.xla_titles import DOMAIN, collect_titles
 from nightjar_profiling.tables import SCHEMAS
 
@@ -149,18 +149,18 @@ def _make_ops(projected: Projected, executions: pl.DataFrame, devices: Devices, 
         warnings.append(f"{astray} thunks lie in no program: the trace began while it ran.")
     instruction = xla.tell("instruction", rows)
     known = pl.Series(module >= 0)
+    execution = take(executions["execution"], look_up(executions["run"].to_numpy(), module))
     ops = (
         ranges[rows]
         .select("PID", "TID", "start_ns", "duration_ns", "launch_ns", thunk="range_id")
         .with_columns(
-            run=pl.Series(module),
+            execution=execution,
             kernel=instruction,
             instruction=pl.when(known).then(instruction),
             program_id=xla.tell("program_id", module),
             kind=pl.lit("thunk"),
         )
     )
-    ops = ops.join(executions.select("run", "execution"), on="run", how="left", maintain_order="left")
     ops = ops.join(devices.of_thread, on=["PID", "TID"], how="left", maintain_order="left")
     ops = ops.with_columns(pl.col("device").fill_null(devices.first), rank=pl.lit(devices.rank, pl.Int64))
     absent = [pl.lit(None).alias(name) for name in SCHEMAS["ops"] if name not in ops.columns]
