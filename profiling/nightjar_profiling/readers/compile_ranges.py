@@ -90,7 +90,8 @@ def graft(
         inner = find_inner(start[open_rows], end[open_rows], parents, start[others], end[others])
         inside = inner >= 0
         others, rows = others[inside], open_rows[inner[inside]]
-        better = (end - start)[rows] < shortest[others]
+        took = end[rows] - start[rows]
+        better = took < shortest[others]
         grafted[others[better]] = rows[better]
-        shortest[others[better]] = (end - start)[rows][better]
+        shortest[others[better]] = took[better]
     return grafted
