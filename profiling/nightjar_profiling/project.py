@@ -155,8 +155,17 @@ def look_up(known: Ints, wanted: Ints) -> Ints:
         known, wanted, highest = known - lowest, wanted - lowest, highest - lowest
     small = np.int32 if len(known) < 1 << 31 else np.int64  # half the memory to fill and to look into
     table = np.full(int(highest) + 1, NONE, small)
-    table[known] = np.arange(len(known), dtype=small)
-    return table[wanted].astype(np.int64, copy=False)
+    for some in _slices(len(known)):
+        table[known[some]] = np.arange(some.start, some.stop, dtype=small)
+    found = np.empty(len(wanted), np.int64)
+    for some in _slices(len(wanted)):
+        found[some] = table[wanted[some]]
+    return found
+
+
+def _slices(count: int) -> Iterator[slice]:
+    """Rows that are worked on at once."""
+    yield from (slice(first, min(first + PIECE, count)) for first in range(0, count, PIECE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +210,10 @@ def _by_thread(thread: Ints) -> Iterator[tuple[int, Ints]]:
     threads, code = np.unique(thread[begins], return_inverse=True)
     order = np.argsort(code.astype(np.uint16) if len(threads) < 2**16 else code, kind="stable")
     stops = np.cumsum(lengths[order])
-    rows = np.repeat(begins[order] - stops + lengths[order], lengths[order])
-    rows += np.arange(len(rows))
+    rows = np.ones(len(thread), np.int64)  # from each to the next, to be added up
+    rows[0] = begins[order[0]]
+    rows[stops[:-1]] = begins[order[1:]] - (begins + lengths - 1)[order[:-1]]
+    np.cumsum(rows, out=rows)
     last = np.cumsum(np.bincount(code, minlength=len(threads))) - 1
     yield from zip(threads.tolist(), np.split(rows, stops[last[:-1]]), strict=True)
 
