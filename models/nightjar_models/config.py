@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from nightjar_models.errors import InputError, did_you_mean
-from nightjar_models.sizes import ModelConfig, ViTConfig, check_sizes
+from nightjar_models.sizes import DiffusionConfig, ModelConfig, VAEConfig, ViTConfig, check_sizes
 
 Scalar = str | int | float | bool
 Config = TypeVar("Config")
@@ -47,13 +47,15 @@ class Compute:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where the images of a vision transformer come from.
+    """Where images come from.
 
     Attributes:
-        images: a folder of `CLASS/*.jpg`; empty for the digits that every machine has.
+        digits: handwritten ones: those of `sklearn`, which every machine has, or of `mnist` (`data/mnist.py`).
+        images: a vision transformer's instead: a folder of `CLASS/*.jpg`; empty for digits.
         decoder: of those files, `pillow` or `dali`.
     """
 
+    digits: str = "sklearn"
     images: str = ""
     decoder: str = "pillow"
 
@@ -64,6 +66,7 @@ CHOICES = {
     "compute.attention": ("einsum", "xla", "cudnn", "ring"),
     "compute.norm": ("jnp", "ffi", "pallas"),
     "compute.products": ("plain", "fp8", "te_delayed", "te_mxfp8", "te_nvfp4"),
+    "data.digits": ("sklearn", "mnist"),
     "data.decoder": ("pillow", "dali"),
 }
 
@@ -199,6 +202,19 @@ def _check(config: TrainConfig) -> None:
             f"batch_size: expected a multiple of compute.accumulate ({config.compute.accumulate}), "
             f"found {config.batch_size}."
         )
+    _check_source(config)
+    check_sizes(config.model)
+
+
+def _check_source(config: TrainConfig) -> None:
+    if config.data.digits != Source().digits:
+        asked = f"data.digits={config.data.digits}"
+        if not isinstance(config.model, DiffusionConfig | VAEConfig | ViTConfig):
+            raise InputError(
+                f"{asked}: {config.workload} has no use for digits.", "train a vit_ or vae_ preset on them"
+            )
+        if config.data.images:
+            raise InputError(f"{asked}: data.images has photographs.", "leave out one of the two")
     if config.data.images:
         if not isinstance(config.model, ViTConfig):
             raise InputError(
@@ -207,8 +223,7 @@ def _check(config: TrainConfig) -> None:
         if config.model.channels != 3:
             found = config.model.channels
             raise InputError(f"model.channels: expected 3 for photographs, found {found}.", "--set model.channels=3")
-    elif config.data != Source():
+    elif config.data.decoder != Source().decoder:
         raise InputError(
             f"data.decoder={config.data.decoder}: the digits are not decoded.", "--set data.images=FOLDER has JPEGs"
         )
-    check_sizes(config.model)

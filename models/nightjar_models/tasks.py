@@ -82,7 +82,7 @@ def check_axes(config: TrainConfig, mesh: Mesh) -> None:
 
 def find_task(config: TrainConfig) -> Task:
     """The task of a config, by the type of its model."""
-    model, compute = config.model, config.compute
+    model, compute, data = config.model, config.compute, config.data
     match model:
         case GPTConfig():
             return _text(lambda rngs: gpt.GPT(model, compute, rngs), gpt.measure, model.length)
@@ -103,25 +103,25 @@ def find_task(config: TrainConfig) -> Task:
             return _images(
                 lambda rngs: vit.ViT(model, compute, rngs),
                 vit.measure,
-                lambda: _read_images(model, config.data),
+                lambda: _read_images(model, data),
                 {"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
             )
         case DiffusionConfig():
-            from nightjar_models.data.noised import read_named_digits
+            from nightjar_models.data import digits, noised
 
             return _images(
                 lambda rngs: diffusion.UNet(model, compute, rngs),
                 diffusion.measure,
-                lambda: read_named_digits(model.image, model.channels, model.text_length),
+                lambda: noised.add_names(digits.load(data.digits), model.image, model.channels, model.text_length),
                 {"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
             )
         case VAEConfig():
-            from nightjar_models.data.noised import read_keyed_digits
+            from nightjar_models.data import digits, noised
 
             return _images(
                 lambda rngs: vae.VAE(model, compute, rngs),
                 vae.measure,
-                lambda: read_keyed_digits(model.image),
+                lambda: noised.add_keys(digits.load(data.digits), model.image),
                 {"loss": ("nats/image", "lower"), "reconstruction": ("nats/image", "lower")},
             )
 
@@ -154,6 +154,6 @@ def _read_images(model: ViTConfig, source: Source) -> Data:
         from nightjar_models.data.photographs import read_photographs
 
         return read_photographs(Path(source.images), model.image, model.classes, source.decoder)
-    from nightjar_models.data.digits import read_digits  # scikit-learn takes two seconds to import
+    from nightjar_models.data import digits  # scikit-learn takes two seconds to import
 
-    return read_digits(model.image, model.channels)
+    return digits.split(digits.load(source.digits), model.image, model.channels)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightjar_models.data.digits import BACKGROUND, KEPT_LARGE, read_digits, shift
+from nightjar_models.data.digits import BACKGROUND, KEPT_LARGE, load, shift, split
 from nightjar_models.data.pipeline import BRIGHTEST, WRITTEN_DOWN, Data, held_out_batches, reorder, train_batches
 from nightjar_models.data.text import Windows, bigram_loss, read_text, unigram_loss
 from nightjar_models.errors import InputError
@@ -24,7 +24,7 @@ def text() -> Data:
 
 @pytest.fixture(scope="module")
 def digits() -> Data:
-    return read_digits()
+    return split(load(), 8)
 
 
 def test_the_text_is_english_and_long_enough_for_one_epoch(text: Data) -> None:
@@ -84,7 +84,7 @@ def test_each_image_of_a_batch_is_moved_by_itself_colours_together() -> None:
 @pytest.mark.parametrize(("side", "channels"), [(8, 3), (16, 1), (64, 3), (160, 3)])
 def test_larger_images_are_bytes_of_the_same_brightness(digits: Data, side: int, channels: int) -> None:
     index = np.array([5, 1412, 5])
-    small, large = digits.train[index]["image"], read_digits(side, channels).train[index]["image"]
+    small, large = digits.train[index]["image"], split(load(), side, channels).train[index]["image"]
     is_kept = 1413 * side * side * channels <= KEPT_LARGE
     assert is_kept == (side < 160)  # larger ones are made batch by batch
     assert large.dtype == np.uint8  # a quarter of what float32 takes on its way to the devices
@@ -110,7 +110,7 @@ def test_bytes_are_shifted_as_numbers_are(shape: tuple[int, ...]) -> None:
 
 def read_cached(cache: list[Data] = []) -> Data:  # noqa: B006
     if not cache:
-        cache.append(read_digits())
+        cache.append(split(load(), 8))
     return cache[0]
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nightjar_models.config import Compute
 from nightjar_models.data import noised, vowels
+from nightjar_models.data.digits import load
 from nightjar_models.data.pipeline import Data
 from nightjar_models.errors import InputError
 from nightjar_models.models import diffusion, moe, t5
@@ -87,7 +88,7 @@ def test_without_guidance_the_text_does_not_matter_and_with_it_does(unet: diffus
 
 
 def test_noise_belongs_to_the_example_not_to_its_place(unet: diffusion.UNet) -> None:
-    data = noised.read_named_digits(8, 1, 8)
+    data = noised.add_names(load(), 8, 1, 8)
     examples = [data.train[index] for index in range(4)]
     orders = ([0, 1, 2, 3], [2, 0, 3, 1])
     measure = nnx.jit(diffusion.measure)

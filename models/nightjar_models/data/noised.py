@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from nightjar_models.data.digits import HELD_OUT, load, read_digits
+from nightjar_models.data.digits import Digits, split
 from nightjar_models.data.pipeline import Data, Example, Examples, Index
 from nightjar_models.errors import InputError
 
@@ -38,24 +38,23 @@ class Keyed:
         return {**example, **text, "key": key}
 
 
-def read_keyed_digits(side: int) -> Data:
+def add_keys(digits: Digits, side: int) -> Data:
     """Digits as they are, each with a key; the trivial score guesses the ink of each pixel by its frequency."""
-    data, (images, _) = read_digits(side), load()
-    ink = (images.reshape(len(images), -1) > 0).astype(np.float64)
-    trivial = pixel_loss(ink[:-HELD_OUT], ink[-HELD_OUT:]) * side * side / ink.shape[1]
-    return _with_keys(data, None, {"pixel_loss": trivial})
+    ink = (digits.flatten() > 0).astype(np.float64)
+    trivial = pixel_loss(ink[: -digits.held_out], ink[-digits.held_out :]) * side * side / ink.shape[1]
+    return _with_keys(split(digits, side), None, {"pixel_loss": trivial})
 
 
-def read_named_digits(side: int, channels: int, text_length: int) -> Data:
+def add_names(digits: Digits, side: int, channels: int, text_length: int) -> Data:
     """Digits with their names, each with a key; the trivial score is that of the best linear denoiser.
 
     Raises:
         InputError: the names do not fit into the text.
     """
-    data, (images, _) = read_digits(side, channels), load()
-    flat = images.reshape(len(images), -1).astype(np.float64)
+    flat = digits.flatten()
     copies = side * side * channels / flat.shape[1]
-    return _with_keys(data, text_length, {"linear_loss": linear_loss(flat[:-HELD_OUT], flat[-HELD_OUT:], copies)})
+    trivial = linear_loss(flat[: -digits.held_out], flat[-digits.held_out :], copies)
+    return _with_keys(split(digits, side, channels), text_length, {"linear_loss": trivial})
 
 
 def spell(length: int) -> NDArray[np.int32]:

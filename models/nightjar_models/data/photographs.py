@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 
 from nightjar_models.data.jpeg_batches import decode_jpeg
 from nightjar_models.data.jpegs import list_jpegs
-from nightjar_models.data.pipeline import Data, Example, Index, digest
+from nightjar_models.data.pipeline import DARKEST, Data, Example, Index, digest
 from nightjar_models.errors import InputError, ToolError
 
 HELD_OUT_EVERY = 10
-DARKEST = np.uint8(128)  # what a byte without a sign has more than one with it
 MOST_HELD_OUT = 4096  # they lie in memory until all are judged: 0.6 GB of 224 x 224 pixels
 
 Decode = Callable[[Sequence[Path]], NDArray[np.uint8]]

@@ -26,6 +26,7 @@ Example = Mapping[str, NDArray[Any]]
 Index = int | NDArray[np.int64]
 
 BRIGHTEST = 16  # of images in bytes; 0 is the background
+DARKEST = np.uint8(128)  # of images in bytes with a sign: what one without has more
 WRITTEN_DOWN = 100_000  # examples whose order is made at once; for three million that takes 0.2 s and 25 MB
 
 

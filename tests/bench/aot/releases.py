@@ -18,6 +18,7 @@ from rich.table import Table
 
 from nightjar_ci.judges.emitted import find_meanings, unexplained
 from nightjar_ci.judges.fact_changes import describe_changes
+from nightjar_models.config import Source
 from nightjar_models.presets import PRESETS
 from tests.bench.aot.compiled import Compiled, compile_several, find_python
 from tests.bench.aot.faults import read_policy
@@ -51,7 +52,8 @@ class Compared:
 
 def measure(quick: bool, folder: Path) -> list[Row]:
     """Rows: facts that differ and that no sentence accounts for, and the CPU that it took."""
-    presets = list(PRESETS)[: 2 if quick else None]
+    locked = [name for name, preset in PRESETS.items() if preset().data == Source()]  # no lock has MNIST's digits
+    presets = locked[: 2 if quick else None]
     begin, kept = time.monotonic(), count_kept(presets, folder)
     found = compare_releases(presets, folder)
     refused = sum(one.differences is None for one in found)
