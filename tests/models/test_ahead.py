@@ -236,6 +236,10 @@ def test_groups_are_read_from_lists_iotas_and_axes_of_a_mesh() -> None:
         ("__cudnn$fmhaSoftmaxBackward", "cuDNN attention backward"),
         ("__cudnn$convForward", "cuDNN convolution"),
         ("te_gemm_v2_ffi", "TransformerEngine matmul"),
+        ("te_norm_backward_ffi", "TransformerEngine norm"),
+        ("te_dact_dbias_quantize_ffi", "TransformerEngine activation"),
+        ("te_fused_attn_forward_ffi", "TransformerEngine attention"),
+        ("te_scaled_upper_triang_masked_softmax_forward_ffi", "TransformerEngine softmax"),
         ("my_kernel", "custom call my_kernel"),
     ],
 )

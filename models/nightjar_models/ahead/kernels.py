@@ -33,6 +33,11 @@ _LIBRARIES = (
     ("__cub$", "CUB sort"),
     ("te_gemm", "TransformerEngine matmul"),
     ("te_dbias_quantize", "TransformerEngine quantize"),
+    ("te_norm_", "TransformerEngine norm"),
+    ("te_act_", "TransformerEngine activation"),
+    ("te_dact_", "TransformerEngine activation"),
+    ("te_fused_attn_", "TransformerEngine attention"),
+    ("te_scaled_", "TransformerEngine softmax"),
     ("te_", "TransformerEngine other"),
 )
 _FUSIONS = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion", "kCustom": "custom fusion"}
