@@ -31,6 +31,8 @@ class Compute:
         norm: RMSNorm in plain `jnp`, in C++ or CUDA (`ffi`), or in `pallas`.
         products: of the feed-forward layers' matrices: `plain`, in `dtype`; `fp8` (`precision.py`); or by a recipe of
             TransformerEngine (`te_layers.py`).
+        layers: `plain`; or TransformerEngine's own (`models/te_block.py`), which compute in bf16, with the products'
+            recipe if it has one: `te_feed_forward`, a norm and the feed-forward layer behind it; `te_block`, all of it.
         microbatches: into how many parts a pipeline cuts the batch.
         accumulate: microbatches whose gradients are added up before the optimizer steps.
     """
@@ -41,6 +43,7 @@ class Compute:
     attention: str = "einsum"
     norm: str = "jnp"
     products: str = "plain"
+    layers: str = "plain"
     microbatches: int = 4
     accumulate: int = 1
 
@@ -66,6 +69,7 @@ CHOICES = {
     "compute.attention": ("einsum", "xla", "cudnn", "ring"),
     "compute.norm": ("jnp", "ffi", "pallas"),
     "compute.products": ("plain", "fp8", "te_delayed", "te_mxfp8", "te_nvfp4"),
+    "compute.layers": ("plain", "te_feed_forward", "te_block"),
     "data.digits": ("sklearn", "mnist"),
     "data.decoder": ("pillow", "dali"),
 }
@@ -175,6 +179,20 @@ _FROM_ZERO = {
 }
 
 
+def _check_layers(compute: Compute) -> None:
+    if compute.layers != "plain" and compute.products == "fp8":
+        raise InputError(
+            f"compute.layers={compute.layers}: expected compute.products plain or a recipe of TransformerEngine, "
+            "found fp8.",
+            "fp8 is Flax's; compute.products=te_delayed scales as it does",
+        )
+    if compute.layers == "te_block" and compute.attention not in ("einsum", "cudnn"):
+        raise InputError(
+            f"compute.layers=te_block: expected compute.attention einsum or cudnn, found {compute.attention}.",
+            "its attention is TransformerEngine's own; compute.layers=te_feed_forward leaves attention as it is",
+        )
+
+
 def _check(config: TrainConfig) -> None:
     for key, value in flatten(config).items():
         if isinstance(value, bool):
@@ -197,6 +215,7 @@ def _check(config: TrainConfig) -> None:
             f"compute.products={products}: expected compute.accumulate 1, found {config.compute.accumulate}.",
             "the largest value of a step is that of the whole batch",
         )
+    _check_layers(config.compute)
     if config.batch_size % config.compute.accumulate:
         raise InputError(
             f"batch_size: expected a multiple of compute.accumulate ({config.compute.accumulate}), "

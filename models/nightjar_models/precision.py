@@ -38,7 +38,7 @@ from jaxtyping import Array, Float
 from nightjar_models import te_layers
 from nightjar_models.config import Compute
 from nightjar_models.models.layers import multiply
-from nightjar_models.sharding import Keys, active_mesh
+from nightjar_models.sharding import Keys, traced_device
 
 HISTORY = 1024  # steps, Flax's own
 _COLLECTION = fp8_ops.OVERWRITE_WITH_GRADIENT
@@ -100,13 +100,11 @@ class TEProduct(nnx.Module):
             InputError: the recipe cannot scale these sizes.
         """
         te_layers.check_sizes(self.name, (math.prod(x.shape[:-1]), *w.shape))
-        mesh = active_mesh()
-        device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
         state = {name: variable[...] for name, variable in self.scaling.items()}
-        rngs = {} if self.steps is None else {"sr_rng": jax.random.key(self.steps[...][0].astype(jnp.uint32))}
+        rngs = {} if self.steps is None else {te_layers.DRAWN: jax.random.key(self.steps[...][0].astype(jnp.uint32))}
         factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
         dimensions = (((x.ndim - 1,), (0,)), ((), ()))
-        product = te_layers.make_dot_general(self.name, device)
+        product = te_layers.make_dot_general(self.name, traced_device())
         found: Array = product.apply({_COLLECTION: state}, *factors, dimensions, rngs=rngs)
         return found if self.steps is None else count_step(found, self.steps[...])
 

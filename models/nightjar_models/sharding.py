@@ -87,10 +87,15 @@ def active_mesh() -> Mesh | None:
     return _ACTIVE.get()
 
 
+def traced_device() -> Any:
+    """The first device that the program that is being traced is for."""
+    mesh = active_mesh()
+    return jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+
+
 def is_for_cpu() -> bool:
     """Whether a CPU computes the program that is being traced: XLA is slow at other things there than on a GPU."""
-    mesh = active_mesh()
-    platform: str = (jax.devices()[0] if mesh is None else mesh.devices.flat[0]).platform
+    platform: str = traced_device().platform
     return platform == "cpu"
 
 

@@ -28,6 +28,7 @@ _NORMED = (LlamaConfig, MoEConfig, T5Config)  # by RMSNorm; the others have Laye
 _STREAMS = (*_DECODERS, ViTConfig)  # attention without a bias and without padding
 _FED = (*_STREAMS, T5Config)  # most of whose products are those of feed-forward layers
 _DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)  # without experts, whose products are one with a batch
+_PLAIN = (GPTConfig, ViTConfig)  # of plain transformer blocks alone: layer norm, GELU
 _LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the U-Net those of the text
 
 # A setting that changes nothing but in these models. Those that are not listed change the program of every model.
@@ -40,7 +41,10 @@ NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {
     ("norm", "pallas"): _NORMED,
     ("products", "fp8"): _FED,
     **{("products", f"{te_layers.SWITCH}{recipe}"): _DENSE for recipe in te_layers.RECIPES},
+    ("layers", te_layers.FEED_FORWARD): _PLAIN,
+    ("layers", te_layers.BLOCK): _PLAIN,
 }
+_FP8_GOES = "fp8 goes with every axis but a pipeline"
 
 
 def check_switches(config: TrainConfig, mesh: Mesh) -> None:
@@ -63,15 +67,18 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
             f"compute.products=fp8: expected a mesh without a pipeline, found pp{stages}.",
             "the largest value of a step is that of the whole batch, and each stage sees microbatches",
         )
-    if (recipe := te_layers.find_recipe(config.compute.products)) is not None:
-        # TransformerEngine 2.20 finds the largest value of all devices by the mesh of a context, which would have to
-        # be there while XLA compiles, too: without it each device scales by its own.
-        if mesh.size > 1:
-            raise InputError(
-                f"compute.products={config.compute.products}: expected one device, found a mesh of {mesh.size}.",
-                "compute.products=fp8 goes with every axis but a pipeline",
-            )
-        te_layers.check_library(recipe, mesh.devices.flat[0])
+    recipe = te_layers.find_recipe(config.compute.products)
+    if recipe is None and config.compute.layers == "plain":
+        return
+    # TransformerEngine 2.20 finds the largest value of all devices by the mesh of a context, which would have to be
+    # there while XLA compiles, too: without it each device scales by its own.
+    if mesh.size > 1:
+        field, goes = ("layers", "plain goes with every axis") if recipe is None else ("products", _FP8_GOES)
+        raise InputError(
+            f"compute.{field}={getattr(config.compute, field)}: expected one device, found a mesh of {mesh.size}.",
+            f"compute.{field}={goes}",
+        )
+    te_layers.check_library(recipe, mesh.devices.flat[0])
 
 
 def _list_presets(models: tuple[type[ModelConfig], ...]) -> list[str]:

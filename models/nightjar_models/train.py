@@ -251,7 +251,8 @@ def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[
     steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
     rate = config.batch_size * train_flops(config.model) * len(steady) / sum(steady)
     samples = [Sample(name="flop_rate", unit="FLOP/s", better="higher", values=[rate])]
-    peak = find_peak(jax.local_devices()[0].device_kind, config.compute.dtype, config.compute.products)
+    dtype = config.compute.dtype if config.compute.layers == "plain" else "bf16"  # what TransformerEngine's compute in
+    peak = find_peak(jax.local_devices()[0].device_kind, dtype, config.compute.products)
     if peak is not None:
         samples.append(Sample(name="mfu", unit="fraction", better="higher", values=[rate / (peak * mesh.size)]))
     return samples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -94,8 +95,14 @@ def test_mfu_is_the_share_of_the_peak_of_what_multiplies(monkeypatch: pytest.Mon
     monkeypatch.setattr(jax, "local_devices", lambda: [SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3")])
     config, history = PRESETS["gpt3_126m"](), History(losses=[1.0, 1.0], step_times=[9.0, 0.5])
     rate = config.batch_size * train_flops(config.model) / 0.5
-    for products, peak in (("plain", 989.4e12), ("fp8", 1978.9e12)):
-        changed = dataclasses.replace(config, compute=dataclasses.replace(config.compute, products=products))
+    peaks: list[tuple[dict[str, Any], float]] = [
+        ({}, 989.4e12),
+        ({"products": "fp8"}, 1978.9e12),
+        ({"dtype": "f32"}, 494.7e12),
+        ({"dtype": "f32", "layers": "te_block"}, 989.4e12),  # which computes in bfloat16
+    ]
+    for switches, peak in peaks:
+        changed = dataclasses.replace(config, compute=dataclasses.replace(config.compute, **switches))
         found = {sample.name: sample.values for sample in use_of_peak(changed, MeshShape(dp=2), history)}
         assert found["flop_rate"] == [rate]
         assert found["mfu"] == pytest.approx([rate / (2 * peak)], rel=1e-3)

@@ -76,6 +76,11 @@ UNFIT = {
     ("vae_tiny", "pp2"): "--mesh: pp2: vae_tiny has nothing to split over pipeline; expected axes of dp, fsdp, tp, ep",
     ("gpt_tiny", "pp2", SCAN, "compute.products=fp8"): "fp8: expected a mesh without a pipeline, found pp2. Hint: the",
     ("gpt_tiny", "dp2", "compute.products=te_mxfp8"): "te_mxfp8: expected one device, found a mesh of 2. Hint: compute",
+    (
+        "gpt_tiny",
+        "tp2",
+        "compute.layers=te_block",
+    ): "te_block: expected one device, found a mesh of 2. Hint: compute.la",
     ("gpt_tiny", "pp2", SCAN, "compute.microbatches=3"): "expected a multiple of compute.microbatches (3), found 16",
 }
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from tests.models.eight_meshes import SIZES, make_batch, tiny
 
 USUAL = {"compute.dtype=f32", "compute.remat=none", "compute.attention=einsum", "compute.norm=jnp"}
 OFFERED = {f"{key}={value}" for key, values in CHOICES.items() if key.startswith("compute.") for value in values}
-CHOSEN = OFFERED - USUAL - {"compute.products=plain"}
+CHOSEN = OFFERED - USUAL - {"compute.products=plain", "compute.layers=plain"}
 SWITCHES = sorted(CHOSEN | {"compute.scan_layers=true", "compute.accumulate=2"})
 
 

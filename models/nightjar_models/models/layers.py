@@ -25,6 +25,7 @@ from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.sharding import active_mesh, is_for_cpu
 
+EPSILON = 1e-5  # added to a variance
 SMALL_PRODUCT = 24**3  # T * S * K: the largest that was faster with `_flip`, those of t5_tiny
 MASKED = -1e30  # finite, so that a row in which nothing may be seen has no NaN
 
@@ -90,7 +91,7 @@ def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Arr
     """Zero mean and unit variance over the width, then a learned scale (Ba et al. 2016)."""
     y = x.astype(jnp.float32)
     y = y - y.mean(axis=-1, keepdims=True)
-    return (y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
+    return (y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + EPSILON)).astype(x.dtype) * scale
 
 
 def rms_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"], how: str = "jnp") -> Float[Array, "B T D"]:
@@ -108,7 +109,7 @@ def rms_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"], how: str = "jn
 
         return rms_norm_pallas.rms_norm(x, scale)
     y = x.astype(jnp.float32)
-    return (y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
+    return (y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + EPSILON)).astype(x.dtype) * scale
 
 
 def attend(

@@ -1,6 +1,7 @@
 """What is one layer of a plain transformer? Pre-norm attention and a feed-forward layer, causal (GPT) or not (ViT).
 
-In: a stream of positions. Out: the stream, with what the layer adds to it.
+In: a stream of positions. Out: the stream, with what the layer adds to it. `compute.layers` says who computes it: the
+parameters are the same.
 
 Dimensions: B batch, T positions, D model width, H heads, K width of a head, F feed-forward width.
 """
@@ -12,18 +13,20 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from nightjar_models.config import Compute
+from nightjar_models.models import te_block
 from nightjar_models.models.layers import attend, feed_forward, layer_norm
 from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import GPTConfig, ViTConfig
+from nightjar_models.te_layers import BLOCK, FEED_FORWARD
 
 
 class Block(nnx.Module):
     """Attention, then a feed-forward layer, each added to its input."""
 
     def __init__(self, config: GPTConfig | ViTConfig, rngs: Keys, *, causal: bool, compute: Compute) -> None:
-        self.causal, self.how = causal, compute.attention
-        self.products = make_products(compute, 2)
+        self.causal, self.how, self.layers = causal, compute.attention, compute.layers
+        self.products = make_products(compute, te_block.PRODUCTS if compute.layers == BLOCK else 2)
         D, H, F = config.width, config.heads, config.feed_forward
         K, residual = D // H, (2 * config.layers) ** -0.5  # GPT-2: what is added to the stream shrinks with depth
         self.attention_norm = parameter(rngs, (D,), (None,), constant=1.0)
@@ -37,10 +40,15 @@ class Block(nnx.Module):
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """One layer of the stack."""
-        h = layer_norm(x, self.attention_norm[...])
-        x = x + self_attention(h, self.qkv[...], self.projection[...], causal=self.causal, how=self.how)
-        h = layer_norm(x, self.feed_forward_norm[...])
+        norm, qkv, projection = self.attention_norm[...], self.qkv[...], self.projection[...]
         matrices = self.w_in[...], self.b_in[...], self.w_out[...], self.b_out[...]
+        if self.layers == BLOCK:
+            attention, behind = (norm, qkv, projection), (self.feed_forward_norm[...], *matrices)
+            return te_block.block(x, attention, behind, causal=self.causal, how=self.how, products=self.products)
+        x = x + self_attention(layer_norm(x, norm), qkv, projection, causal=self.causal, how=self.how)
+        if self.layers == FEED_FORWARD:
+            return x + te_block.feed_forward(x, self.feed_forward_norm[...], *matrices, products=self.products)
+        h = layer_norm(x, self.feed_forward_norm[...])
         return x + feed_forward(h, *matrices, products=self.products)
 
 
