@@ -34,7 +34,7 @@ def render_summary(
     yield explained(profile, bar=bar)
     if overview is not None:
         yield from devices(overview)
-        if len(overview.programs) > 1 or any(program.executions > 1 for program in overview.programs):
+        if len(overview.programs) > 1 or any(program.executions != 1 for program in overview.programs):
             yield programs(overview)
     yield categories(profile)
     yield hot_lines(profile, lines)

@@ -87,6 +87,18 @@ def test_programs_are_ranked_by_device_time() -> None:
     assert rows[0]["duration_ns_std"] is None
 
 
+def test_a_program_whose_executions_are_not_told_is_ranked_by_its_ops() -> None:
+    found = tables(
+        programs=[{"program_id": 1, "name": "jit_a"}, {"program_id": 2, "name": "jit_b"}],
+        executions=[execution(0, 0, 12)],
+        ops=[op("x", 0, 5), op("y", 50, 100, program_id=2, execution=None), op(None, 0, 9, program_id=None)],
+    )
+    rows = summarise_programs(found).rows(named=True)
+    told = [(row["name"], row["device_ns"], row["executions"], row["duration_ns_mean"]) for row in rows]
+    assert told == [("jit_b", 100, 0, None), ("jit_a", 5, 1, 12)]
+    assert summarise_programs(found, steady=True)["name"].to_list() == ["jit_a"]
+
+
 def test_an_execution_without_ops_took_no_device_time() -> None:
     assert sum_executions(tables(executions=[execution(0)]))["device_ns"].to_list() == [0]
 

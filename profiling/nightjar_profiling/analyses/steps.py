@@ -11,6 +11,8 @@ from nightjar_profiling.analyses.warmup import keep_steady
 from nightjar_profiling.tables import Tables
 
 RUN = ["rank", "device", "program_id", "execution"]
+COMMUNICATES = pl.col("hidden_ns").is_not_null()
+EXPOSED = (pl.col("duration_ns") - pl.col("hidden_ns")).filter(COMMUNICATES).sum()
 
 
 def sum_executions(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
@@ -20,10 +22,8 @@ def sum_executions(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
         Columns: `rank`, `device`, `program_id`, `execution`, `start_ns`, `duration_ns` (from start to end, with gaps),
         `device_ns` (sum over its ops), `n_ops`, `exposed_ns` (communication that nothing hides).
     """
-    communication = pl.col("hidden_ns").is_not_null()
-    exposed = (pl.col("duration_ns") - pl.col("hidden_ns")).filter(communication).sum()
     sums = tables.ops.group_by(RUN).agg(
-        device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=exposed
+        device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=EXPOSED
     )
     runs = keep_steady(tables, tables.executions) if steady else tables.executions
     zero = ("device_ns", "n_ops", "exposed_ns")
@@ -38,21 +38,34 @@ def sum_executions(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
 def summarise_programs(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
     """Programs, largest device time first.
 
+    Args:
+        tables: of a capture.
+        steady: without what is not of the steady state, and without ops of which no execution is known.
+
     Returns:
         Columns: `program_id`, `name`, `executions` (over all devices), `n_ops` (mean), `device_ns` (sum),
-        `device_fraction`, `duration_ns_mean`, `duration_ns_std` (null for one execution), `exposed_ns` (sum).
+        `device_fraction`, `duration_ns_mean`, `duration_ns_std` (null for one execution), `exposed_ns` (sum). Of a
+        program that a trace names, but not its executions, there are 0, and the means are null.
     """
     runs = sum_executions(tables, steady=steady)
     total = pl.col("device_ns").sum()
+    alone = pl.col("program_id").is_not_null() & pl.col("execution").is_null() & pl.lit(not steady)
+    others = tables.ops.filter(alone).group_by("program_id")
+    rest = others.agg(device_ns=pl.col("duration_ns").sum(), exposed_ns=EXPOSED)
+    sums = runs.group_by("program_id").agg(
+        executions=pl.len().cast(pl.Int64),
+        n_ops=pl.col("n_ops").mean(),
+        device_ns=pl.col("device_ns").sum(),
+        duration_ns_mean=pl.col("duration_ns").mean(),
+        duration_ns_std=pl.col("duration_ns").std(),
+        exposed_ns=pl.col("exposed_ns").sum(),
+    )
     return (
-        runs.group_by("program_id")
+        pl.concat([sums, rest], how="diagonal")
+        .group_by("program_id")
         .agg(
-            executions=pl.len().cast(pl.Int64),
-            n_ops=pl.col("n_ops").mean(),
-            device_ns=pl.col("device_ns").sum(),
-            duration_ns_mean=pl.col("duration_ns").mean(),
-            duration_ns_std=pl.col("duration_ns").std(),
-            exposed_ns=pl.col("exposed_ns").sum(),
+            pl.col("executions", "device_ns", "exposed_ns").sum(),
+            pl.col("n_ops", "duration_ns_mean", "duration_ns_std").drop_nulls().first(),
         )
         .join(tables.programs.select("program_id", "name").unique("program_id"), on="program_id", how="left")
         .with_columns(device_fraction=pl.when(total > 0).then(pl.col("device_ns") / total))
@@ -84,12 +97,11 @@ def summarise_steps(tables: Tables) -> pl.DataFrame:
     Returns:
         Columns: `rank`, `step`, `duration_ns` (on the host), `device_ns` (sum over its ops), `n_ops`, `exposed_ns`.
     """
-    exposed = (pl.col("duration_ns") - pl.col("hidden_ns")).filter(pl.col("hidden_ns").is_not_null()).sum()
     sums = (
         assign_steps(tables)
         .filter(pl.col("step").is_not_null())
         .group_by("rank", "step")
-        .agg(device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=exposed)
+        .agg(device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=EXPOSED)
     )
     zero = ("device_ns", "n_ops", "exposed_ns")
     return (
