@@ -15,7 +15,7 @@ from nightjar_profiling.commands.merge import merge
 from nightjar_profiling.commands.pgle import pgle
 from nightjar_profiling.commands.report import report
 from nightjar_profiling.commands.summary import summary
-from nightjar_profiling.errors import ProfilingError
+from nightjar_profiling.errors import ProfilingError, explain
 
 app = typer.Typer(
     name="nightjar-profiling",
@@ -51,7 +51,7 @@ def main() -> None:
     except (ProfilingError, OSError) as error:
         if "--debug" in sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]:
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {explain(error) if isinstance(error, OSError) else error}", file=sys.stderr)
         raise SystemExit(error.exit_code if isinstance(error, ProfilingError) else 3) from None
     except Exception as error:  # a fault of ours or the machine's is 3: Python's own 1 would say "the answer is no"
         traceback.print_exc()

@@ -32,7 +32,9 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     except NotADirectoryError:
         hint = "of a trace that another program made, `nightjar-profiling report` makes one"
         raise InputError(f"{path.parent}: a file, expected the folder of a capture.", hint) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.", "may you read this folder?") from None
+    except ValueError as error:
         raise InputError(f"{path}: not valid JSON: {error}.", "was its writer killed, or the disk full?") from None
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
@@ -70,8 +72,10 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.write(data)
         Path(name).chmod(0o644)
         Path(name).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say of which file
+            error.filename = str(path)
         raise
 
 

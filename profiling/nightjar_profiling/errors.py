@@ -10,7 +10,11 @@ ProfilingError              3, a tool or machine failed
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+ROOM, OTHERS = "make room, or name another folder with --out", "name a folder with --out that you may write to"
+HINTS = {errno.ENOSPC: ROOM, errno.EDQUOT: ROOM, **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), OTHERS)}
 
 
 class ProfilingError(Exception):
@@ -30,6 +34,17 @@ class ProfilingError(Exception):
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message} Hint: {self.hint}"
+
+
+def explain(error: OSError) -> str:
+    """What the system refused, of which file, and what to do.
+
+    >>> explain(OSError(errno.ENOSPC, "No space left on device"))
+    'No space left on device. Hint: make room, or name another folder with --out'
+    """
+    files = " -> ".join(str(one) for one in (error.filename, error.filename2) if one is not None)
+    hint = HINTS.get(error.errno or 0)
+    return f"{files}{': ' if files else ''}{error.strerror or error}." + ("" if hint is None else f" Hint: {hint}")
 
 
 class InputError(ProfilingError):

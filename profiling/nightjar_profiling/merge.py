@@ -29,7 +29,7 @@ from nightjar_profiling.analyses.together import TOGETHER, number_runs
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.manifest import Manifest, read_manifest
 from nightjar_profiling.program_match import ProgramMatcher
-from nightjar_profiling.tables import EVENTS, SCHEMAS, make_table, read_table, scan_table
+from nightjar_profiling.tables import EVENTS, SCHEMAS, make_table, read_table, scan_table, write_table, writing
 
 ROW_GROUP_ROWS = 1 << 18
 DIFFERS = "differs by rank"
@@ -84,9 +84,9 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
     runs = pl.concat([_moved("collectives", part).collect() for part in parts])
     collectives = with_waits(runs, read_table(out, "groups"))
     collectives = collectives.select(list(SCHEMAS["collectives"])).sort("rank", "device", "start_ns")
-    collectives.write_parquet(out / "collectives.parquet")
+    write_table(collectives, out / "collectives.parquet")
     clocks = estimate_clocks(collectives)
-    clocks.write_parquet(out / "clocks.parquet")
+    write_table(clocks, out / "clocks.parquet")
     return [*warnings, *_doubts(out, clocks, collectives)]
 
 
@@ -160,7 +160,7 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
             if name == "instructions"
             else merged
         )
-        merged.write_parquet(out / f"{name}.parquet")
+        write_table(merged, out / f"{name}.parquet")
     return parts, list(matcher.doubts())
 
 
@@ -237,7 +237,9 @@ def _moved(name: str, part: RankPart) -> pl.LazyFrame:
 
 def _stream(name: str, parts: Sequence[RankPart], out: Path) -> None:
     merged = pl.concat([_moved(name, part) for part in parts])
-    merged.sink_parquet(out / f"{name}.parquet", row_group_size=ROW_GROUP_ROWS, maintain_order=True)
+    path = out / f"{name}.parquet"
+    with writing(path):
+        merged.sink_parquet(path, row_group_size=ROW_GROUP_ROWS, maintain_order=True)
 
 
 def _doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> list[str]:

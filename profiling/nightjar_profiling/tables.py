@@ -5,14 +5,15 @@ In: rows of a reader, or the Parquet files of a capture folder. Out: frames with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from nightjar_profiling.errors import InputError
+from nightjar_profiling.errors import InputError, ProfilingError
 
 Row = Mapping[str, Any]
 
@@ -201,7 +202,30 @@ def write_tables(folder: Path, tables: Tables) -> None:
     """Writes `<folder>/<table>.parquet`."""
     folder.mkdir(parents=True, exist_ok=True)
     for field in fields(tables):
-        getattr(tables, field.name).write_parquet(folder / f"{field.name}.parquet")
+        write_table(getattr(tables, field.name), folder / f"{field.name}.parquet")
+
+
+def write_table(table: pl.DataFrame, path: Path) -> None:
+    """Writes one table.
+
+    Raises:
+        ProfilingError: it cannot be written.
+    """
+    with writing(path):
+        table.write_parquet(path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Names the file that is written inside, as Polars' errors do not.
+
+    Raises:
+        ProfilingError: it cannot be written.
+    """
+    try:
+        yield
+    except UNREADABLE as error:
+        raise ProfilingError(f"{path}: cannot be written: {error}.", "is the disk full?") from None
 
 
 def read_tables(folder: Path) -> Tables:

@@ -114,6 +114,22 @@ def run_loop(folder: Path, fake_jax: Path, program: str, **variables: str) -> su
     )
 
 
+def test_a_loop_that_fails_leaves_the_capture_of_the_steps_it_did(fake_jax: Path, tmp_path: Path) -> None:
+    done = run_loop(tmp_path, fake_jax, LOOP.format(first=1, last=2, inside="raise ValueError('diverged')"))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ValueError: diverged"
+    profile = json.loads((tmp_path / "c" / "profile.json").read_text())
+    assert profile["device_time_ns"] == 100
+    assert profile["warnings"][0] == "The loop ended with ValueError: this profile may be incomplete."
+
+
+def test_a_capture_that_cannot_be_written_is_a_warning_and_the_loop_goes_on(fake_jax: Path, tmp_path: Path) -> None:
+    done = run_loop(tmp_path, fake_jax, LOOP.format(first=1, last=2, inside="open('c/tables', 'w').close()"))
+    assert (done.returncode, done.stdout.split()[-1]) == (0, "after")
+    assert "no capture was made: " in done.stderr
+    assert "c/tables: File exists." in done.stderr
+
+
 def test_a_loop_captures_its_own_steps(fake_jax: Path, tmp_path: Path) -> None:
     done = run_loop(tmp_path, fake_jax, LOOP.format(first=1, last=2, inside="print(folder.name)"))
     assert done.returncode == 0, done.stderr

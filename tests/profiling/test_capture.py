@@ -295,6 +295,29 @@ def test_a_program_that_is_not_there_is_named() -> None:
         run(["train.py"], os.environ)
 
 
+@pytest.mark.parametrize("program", ["absent", "./page.html", "page.html"])
+def test_a_program_that_cannot_be_run_leaves_an_earlier_capture_as_it_is(
+    run_command: Run, variables: dict[str, str], tmp_path: Path, program: str
+) -> None:
+    (tmp_path / "page.html").write_text("no program")
+    assert run_command("capture", "--out", "c", "--", sys.executable, "-c", STEPS, **variables).returncode == 0
+    failed = run_command("capture", "--out", "c", "--", program, **variables)
+    assert failed.returncode == 2
+    assert f"cannot run '{program}'" in failed.stderr
+    assert run_command("summary", "c").returncode == 0
+
+
+@pytest.mark.parametrize(("own", "expected"), [(0, 3), (7, 7)])
+def test_a_file_that_cannot_be_written_does_not_hide_the_exit_code_of_the_program(
+    run_command: Run, variables: dict[str, str], own: int, expected: int
+) -> None:
+    program = f"{STEPS}\nopen('c/tables', 'w').close()\nraise SystemExit({own})"
+    done = run_command("capture", "--out", "c", "--", sys.executable, "-c", program, **variables)
+    assert done.returncode == expected, done.stderr
+    assert "c/tables: File exists." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(("text", "steps"), [("3:5", (3, 5)), ("4", (4, 4)), (None, None)])
 def test_steps_are_parsed(text: str | None, steps: tuple[int, int] | None) -> None:
     assert parse_steps(text) == steps

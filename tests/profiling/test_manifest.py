@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_profiling.errors import InputError, SchemaError
+from nightjar_profiling.errors import InputError, ProfilingError, SchemaError, explain
 from nightjar_profiling.manifest import MARK, Manifest, prepare_folder, read_manifest, write_manifest
+from nightjar_profiling.tables import write_tables
+from tests.profiling.tabled import op, tables
 
 MANIFEST = Manifest(
     backend="jax",
@@ -58,6 +60,24 @@ def test_a_truncated_or_missing_manifest_is_named(tmp_path: Path) -> None:
         read_manifest(tmp_path)
     with pytest.raises(InputError, match=r"manifest\.json: a file, expected the folder of a capture"):
         read_manifest(path)
+
+
+def test_a_manifest_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(InputError, match=r"manifest\.json: cannot be read: Is a directory\. Hint: "):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_said_to_be_one_and_of_which_file(tmp_path: Path) -> None:
+    (tmp_path / "ops.parquet").symlink_to("/dev/full")
+    with pytest.raises(
+        ProfilingError, match=r"ops\.parquet: cannot be written: .*No space left.*Hint: is the disk full"
+    ):
+        write_tables(tmp_path, tables(ops=[op("a", 0, 1)]))
+    with pytest.raises(OSError, match="No space left") as raised, Path("/dev/full").open("w", buffering=1) as file:
+        file.write("x\n")
+    assert explain(raised.value) == "No space left on device. Hint: make room, or name another folder with --out"
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:

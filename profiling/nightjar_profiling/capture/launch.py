@@ -6,8 +6,10 @@ the exit code through. What the hook noted in each process comes back as `Notes`
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -90,6 +92,23 @@ def telling_its_id(path: Path, command: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', str(path), *command]
 
 
+def check_program(command: Sequence[str]) -> None:
+    """Refuses a command that cannot be run, before anything is done for it.
+
+    Raises:
+        InputError: there is no such program, or it is no program.
+    """
+    if shutil.which(command[0]) is None:
+        there = os.sep in command[0] and Path(command[0]).exists()
+        raise cannot_run(command, os.strerror(errno.EACCES if there else errno.ENOENT))
+
+
+def cannot_run(command: Sequence[str], why: str) -> InputError:
+    """The error of a command that is not there, or is no program."""
+    hint = f"write it after --, for example `-- python {command[0]}`" if command[0].endswith(".py") else None
+    return InputError(f"capture: cannot run {command[0]!r}: {why}.", hint)
+
+
 def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | None = None) -> int:
     """Runs a program to its end.
 
@@ -124,8 +143,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | 
         child = subprocess.Popen(list(command), env=dict(environment))
         return child.wait()
     except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
-        hint = f"write it after --, for example `-- python {command[0]}`" if command[0].endswith(".py") else None
-        raise InputError(f"capture: cannot run {command[0]!r}: {error.strerror}.", hint) from None
+        raise cannot_run(command, str(error.strerror)) from None
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -162,5 +162,10 @@ def name_end(exit_code: int) -> str:
 
     >>> name_end(-9)
     'SIGKILL'
+    >>> name_end(-40)
+    'signal 40'
     """
-    return f"exit code {exit_code}" if exit_code >= 0 else signal.Signals(-exit_code).name
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    known = -exit_code in set(signal.Signals)  # most real-time signals have no name
+    return signal.Signals(-exit_code).name if known else f"signal {-exit_code}"

@@ -15,13 +15,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from nightjar_profiling.capture import launch, session
 from nightjar_profiling.capture.hook import tracer as hook
 from nightjar_profiling.capture.ranks import find_rank, rank_folder
-from nightjar_profiling.errors import InputError, ProfilingError
+from nightjar_profiling.errors import InputError, ProfilingError, explain
 from nightjar_profiling.manifest import finish_folder, prepare_folder, write_manifest
 
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"  # nsys sets it in the programs that it records
@@ -65,16 +66,23 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
         keep_programs(tracer)
     else:
         tracer.listen_to_compiler()
-    with full_stacks(), listening(tracer):
-        try:
-            yield folder
-        finally:
-            tracer.at_exit()
-            tracer.disarm()
+    ended = None
     try:
-        finish(folder, (first, last), user_code, "nsys" if under_nsys else "jax")
-    except ProfilingError as error:
-        warnings.warn(f"capture_steps: no capture was made: {error}", stacklevel=3)
+        with full_stacks(), listening(tracer):
+            try:
+                yield folder
+            finally:
+                tracer.at_exit()
+                tracer.disarm()
+    except BaseException as error:
+        ended = type(error).__name__
+        raise
+    finally:
+        try:
+            finish(folder, (first, last), user_code, "nsys" if under_nsys else "jax", ended)
+        except (ProfilingError, OSError) as error:
+            why = explain(error) if isinstance(error, OSError) else error
+            warnings.warn(f"capture_steps: no capture was made: {why}", stacklevel=3)
 
 
 def keep_programs(tracer: hook.Tracer) -> None:
@@ -94,8 +102,21 @@ def keep_programs(tracer: hook.Tracer) -> None:
         )
 
 
-def finish(folder: Path, steps: tuple[int, int], user_code: tuple[str, ...], backend: Literal["jax", "nsys"]) -> None:
+def finish(
+    folder: Path,
+    steps: tuple[int, int],
+    user_code: tuple[str, ...],
+    backend: Literal["jax", "nsys"],
+    ended: str | None = None,
+) -> None:
     """Makes the capture folder from what the tracer left; under nsys all but what needs the report.
+
+    Args:
+        folder: of the capture.
+        steps: that were asked for.
+        user_code: patterns of further user code.
+        backend: which profiler ran.
+        ended: the exception that ended the loop, by its name.
 
     Raises:
         ProfilingError: nothing was traced, or nothing can be made of it.
@@ -106,6 +127,9 @@ def finish(folder: Path, steps: tuple[int, int], user_code: tuple[str, ...], bac
     traces = session.settle_raw(folder / "raw", notes)
     rank = find_rank_of_jax()
     manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, backend, rank)
+    if ended is not None:
+        text = f"The loop ended with {ended}: this profile may be incomplete."
+        manifest = replace(manifest, warnings=(text, *manifest.warnings))
     write_manifest(folder, manifest)
     if backend == "nsys" and any(one.traced is not None for one in notes):
         finish_folder(folder)

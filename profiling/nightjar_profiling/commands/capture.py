@@ -13,7 +13,7 @@ import typer
 
 from nightjar_profiling.capture.backends import Backend
 from nightjar_profiling.commands.report import check_attributed, show
-from nightjar_profiling.errors import InputError, ProfilingError
+from nightjar_profiling.errors import InputError, ProfilingError, explain
 
 
 def capture(
@@ -72,6 +72,7 @@ def capture(
     rank = find_rank(os.environ)
     folder = rank_folder((out or Path(os.environ.get("NIGHTJAR_OUT", ".")) / "capture").absolute(), rank)
     choice = backends.choose_backend(backend, find_nsys(os.environ), backends.has_gpu())
+    launch.check_program(command)  # before an earlier capture goes
     prepare_folder(folder)
     raw = folder / "raw"
     environment = launch.render_environment(os.environ, raw, wanted, choice.backend.value, measure_peak=measure_peak)
@@ -83,24 +84,24 @@ def capture(
     what = "the whole run" if wanted is None else f"steps {wanted[0]} to {wanted[1]}"
     say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")
     exit_code = launch.run(started, environment, id_file)
-    notes = launch.read_notes(raw)
-    traces = session.settle_raw(raw, notes)
     name: Literal["jax", "nsys"] = "jax" if choice.program is None else "nsys"
-    manifest = session.describe_capture(
-        command, os.environ, wanted, user_code or [], exit_code, notes, backend=name, rank=rank
-    )
-    write_manifest(folder, manifest)
     try:
+        notes = launch.read_notes(raw)
+        traces = session.settle_raw(raw, notes)
+        manifest = session.describe_capture(
+            command, os.environ, wanted, user_code or [], exit_code, notes, backend=name, rank=rank
+        )
+        write_manifest(folder, manifest)
         if not traces:
             raise session.explain_nothing(command, wanted, exit_code, notes)
         say("attributing the trace to Python lines")
         from nightjar_profiling.ingest import ingest  # heavy: not before the program has run
 
         profile = ingest(folder, manifest, copy_sources=True)
-    except ProfilingError as error:
+    except (ProfilingError, OSError) as error:
         if exit_code == 0:
             raise
-        say(str(error))  # the program's own failure is the answer
+        say(explain(error) if isinstance(error, OSError) else str(error))  # the program's own failure is the answer
         raise typer.Exit(session.shell_code(exit_code)) from None
     finish_folder(folder)
     show(profile, folder, as_json=as_json)
