@@ -83,7 +83,9 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
     found = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
     if "ops" not in found.tables or found.tables["ops"].is_empty():
-        raise _explain_no_op(folder, raw)
+        raise _explain_no_op(raw, found.warnings)
+    if found.devices and not manifest.environment.get("devices"):  # who traced the program himself has told them
+        manifest = replace(manifest, environment={**manifest.environment, "devices": list(found.devices)})
     tables = make_tables(found)
     if copy_sources:
         files = tables.frames["file"].unique().to_list()
@@ -96,8 +98,10 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
     return profile
 
 
-def _explain_no_op(folder: Path, raw: Sequence[Path]) -> NotAttributableError:
-    what = f"{folder}: the trace holds no kernel and no thunk: nothing ran on a device while it was on."
+def _explain_no_op(raw: Sequence[Path], warnings: Sequence[str]) -> NotAttributableError:
+    files = ", ".join(map(str, raw[:3]))
+    what = f"{files}: the trace holds no kernel and no thunk: nothing ran on a device while it was on."
+    what = " ".join([what, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
     hint = "choose steps in which the program computes, with --steps FIRST:LAST"
     if any(path.name.endswith(".xplane.pb") for path in raw):
         hint += "; on CPUs, jaxlib before 0.4.32 runs a program as one function and records nothing in it"

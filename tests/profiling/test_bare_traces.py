@@ -83,3 +83,14 @@ def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_p
         assert failed.returncode in (2, NOTHING_EXPLAINED), command
         assert "Traceback" not in failed.stderr
         assert "Hint:" in failed.stderr
+
+
+def test_a_log_folder_of_jax_is_said_to_be_one_and_which_trace_to_name(tmp_path: Path, run_command: Run) -> None:
+    place = Path("log", "plugins", "profile", "now")
+    (tmp_path / place).mkdir(parents=True)
+    training_trace().write(tmp_path / place, "host.xplane.pb")
+    failed = run_command("report", "log", "--out", "a")
+    assert failed.returncode == 2
+    said = "log: a log folder of JAX's profiler, traces in it: 1. Hint: name one of them, such as "
+    assert failed.stderr == f"error: {said}{place / 'host.xplane.pb'}\n"
+    assert run_command("report", place / "host.xplane.pb", "--out", "a").returncode == 0

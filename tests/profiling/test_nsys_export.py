@@ -202,39 +202,6 @@ def test_compile_ranges_of_an_export_are_read(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("dropped", "message"),
-    [
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "no work on a GPU"),
-        ("NVTX_EVENTS", "no NVTX ranges"),
-        ("CUPTI_ACTIVITY_KIND_RUNTIME", "no CUPTI_ACTIVITY_KIND_RUNTIME"),
-    ],
-)
-def test_what_an_export_lacks_is_said_and_the_rest_is_shown(tmp_path: Path, dropped: str, message: str) -> None:
-    built = training_export()
-    del built.tables[dropped]
-    raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
-    assert any(message in text for text in raw.warnings)
-    assert raw.tables["ops"].height == (0 if "KERNEL" in dropped else 6)
-
-
-@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
-def test_a_newer_schema_is_read_and_named_whichever_table_tells_it(tmp_path: Path, table: str) -> None:
-    built = training_export()
-    for name, value in (("VERSION", "4.1.0"), ("VERSION_MAJOR", "4"), ("VERSION_CKSUM", None)):
-        built.add(table, name=f"EXPORT_SCHEMA_{name}", value=value)
-    built.add(table, name="EXPORT_PRODUCT_VERSION", value="2027.1")
-    raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
-    assert raw.warnings[0].startswith(f"a.sqlite: {table} names schema 4.1.0 (nsys 2027.1), newer than the 3")
-    assert raw.tables["ops"].height == 6
-
-
-@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
-def test_the_known_schema_is_no_news(tmp_path: Path, table: str) -> None:
-    built = training_export().add(table, name="EXPORT_SCHEMA_VERSION", value="3.25.0")
-    assert not any("schema" in text for text in read_sqlite(built.write(tmp_path / "a.sqlite")).warnings)
-
-
 def test_an_empty_file_and_one_that_is_no_database_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with pytest.raises(InputError, match=r"a\.sqlite: cannot be read: No such file"):
@@ -244,6 +211,14 @@ def test_an_empty_file_and_one_that_is_no_database_are_named(tmp_path: Path) -> 
         read_sqlite(path)
     path.write_bytes(b"no database at all, but long enough to look at" * 100)
     with pytest.raises(InputError, match=r"a\.sqlite: cannot be read as an nsys export: file is not a database"):
+        read_sqlite(path)
+
+
+def test_a_truncated_database_is_said_to_be_and_how_much_of_it_is_there(tmp_path: Path) -> None:
+    path = training_export().write(tmp_path / "a.sqlite")
+    whole = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: whole - 4096])
+    with pytest.raises(InputError, match=rf"a\.sqlite: truncated: {whole - 4096} of {whole} bytes are there\. Hint"):
         read_sqlite(path)
 
 

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nightjar_profiling.analyses.roofline import read_peak
+from nightjar_profiling.commands.report import adopt
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.ingest import make_tables
+from nightjar_profiling.ingest import ingest, make_tables
+from nightjar_profiling.manifest import read_manifest
 from nightjar_profiling.readers import archive as archive_module
 from nightjar_profiling.readers import nsys_jax_ranges
 from nightjar_profiling.readers.nsys_jax import read_raw
@@ -252,6 +255,34 @@ def test_a_zip_bomb_is_refused_by_what_it_declares_and_by_what_it_holds(
     bomb.write_bytes(bytes(lying))
     with archive_module.Archive(bomb, 1000) as opened, pytest.raises(InputError, match="cannot be read: Bad CRC-32"):
         opened.read("a")
+
+
+def test_a_file_packed_as_only_a_bomb_is_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_module, "FREE_BYTES", 1000)
+    path = write_archive(tmp_path / "a.zip", {"zeros": bytes(1 << 20), "noise": os.urandom(1 << 20), "few": bytes(999)})
+    with archive_module.Archive(path) as opened:
+        with pytest.raises(InputError, match=r"zeros in it is packed into 1\d{3} bytes and has 1048576.*zip bomb"):
+            opened.read("zeros")
+        assert (len(opened.read("noise")), len(opened.read("few"))) == (1 << 20, 999)
+
+
+def test_the_gpus_of_an_archive_are_named_and_so_is_the_peak_of_its_roofline(tmp_path: Path) -> None:
+    from tests.profiling.nsys_builders import parquet
+
+    name = "NVIDIA A100-SXM4-40GB"
+    table = pl.DataFrame({"('TARGET_INFO_GPU', 'id')": [0, 1], "('TARGET_INFO_GPU', 'name')": [name, name]})
+    files = {**archive_files(programs=[(7, hlo_proto(PROGRAM))]), "device-metadata.parquet": parquet(table)}
+    path = write_archive(tmp_path / "a.zip", files)
+    assert read_raw(path).devices == (name,)
+    folder = adopt(path, tmp_path / "capture", [])
+    ingest(folder, read_manifest(folder), copy_sources=False)
+    assert read_manifest(folder).environment["devices"] == [name]
+    peak = read_peak(read_manifest(folder).environment)
+    assert peak is not None
+    assert peak.name == name
+    assert f"1 x {name}" in (folder / "report.html").read_text()
 
 
 def test_an_xz_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,11 +67,16 @@ def find_kind(path: Path) -> Kind:
     expected = ", ".join(f"*{kind.suffix}" for kind in KINDS)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder.", f"expected a capture folder or a raw trace: {expected}")
-    raise InputError(f"{path}: a folder that is neither a capture nor a raw trace.", f"expected one of {expected}")
+    what = "a folder that is neither a capture nor a raw trace" if path.is_dir() else "neither a file nor a folder"
+    raise InputError(f"{path}: {what}.", f"expected one of {expected}")
 
 
 def is_raw(path: Path) -> bool:
-    """Whether a path is taken for a raw trace, and not for a capture folder."""
+    """Whether a path is taken for a raw trace, and not for a capture folder.
+
+    Raises:
+        InputError: a folder that holds several raw traces, each on its own.
+    """
     return not path.is_dir() or (_find_kind(path) is not None and not (path / "manifest.json").is_file())
 
 
@@ -82,6 +87,9 @@ def _find_kind(path: Path) -> Kind | None:
     if path.is_dir():
         if (path / "nvtx_gpu_proj_trace").is_dir():
             return ARCHIVE
+        if logs := sorted(path.glob("plugins/profile/*/*.xplane.pb")):
+            hint = f"name one of them, such as {logs[-1]}"
+            raise InputError(f"{path}: a log folder of JAX's profiler, traces in it: {len(logs)}.", hint)
         return PARQUET if any(path.glob("*.parquet")) else None
     if not path.is_file():
         return None

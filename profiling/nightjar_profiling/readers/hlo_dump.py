@@ -21,6 +21,7 @@ from nightjar_profiling.readers.hlo_communication import read_communication
 from nightjar_profiling.readers.xz import MAGIC, decompress
 
 OPTIMIZED = re.compile(r"module_(\d+)\.(.+)after_optimizations\.hlo\.pb(?:\.xz)?")
+CUT = "was the program killed as it wrote? Dump it again, or take this file away: the rest is read without it"
 LARGEST_BYTES = 1 << 30  # of one decompressed module: 100k instructions take 20 MB
 
 
@@ -57,10 +58,10 @@ def read_dumped(data: bytes, where: str) -> Dumped:
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        raise InputError(f"{where}: not an HLO protobuf: {error}.") from None
+        raise InputError(f"{where}: not an HLO protobuf ({len(data)} bytes): {error}.", CUT) from None
     module = proto.hlo_module
     if not module.name:
-        raise InputError(f"{where}: holds no HLO module ({len(data)} bytes).", "was the program killed as it wrote?")
+        raise InputError(f"{where}: holds no HLO module ({len(data)} bytes).", CUT)
     fingerprint = module.frontend_attributes.map.get("fingerprint_before_lhs", "")
     return Dumped(data=data, name=module.name, fingerprint=fingerprint, where=where)
 

@@ -16,16 +16,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nightjar_profiling.errors import InputError
 from nightjar_profiling.project import NONE, Calls, Ints, Ops, Projection, Ranges, project
 from nightjar_profiling.readers.compile_ranges import make_compile
 from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, read_dump_folder
 from nightjar_profiling.readers.nsys_graphs import find_origins, find_ranges_of_events, read_node_events
 from nightjar_profiling.readers.nsys_jax_launchers import LAUNCHER
-from nightjar_profiling.readers.nsys_nvtx import PID, PROCESS, read_nvtx, read_strings
-from nightjar_profiling.readers.nsys_ops import CALLS, KINDS, read_calls, read_ops
+from nightjar_profiling.readers.nsys_nvtx import PID, PROCESS, STRINGS, read_nvtx, read_strings
+from nightjar_profiling.readers.nsys_ops import CALLS, KINDS, LAUNCHED, TIMES, read_calls, read_ops
 from nightjar_profiling.readers.nsys_placing import place_table
 from nightjar_profiling.readers.nsys_tables import NsysTables, ParquetTables, SqliteTables
-from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.readers.raw import Raw, name_devices
 from nightjar_profiling.readers.xla_ranges import (
     XlaRanges,
     execution_table,
@@ -38,6 +39,8 @@ from nightjar_profiling.readers.xla_titles import DOMAIN, Titles, collect_titles
 from nightjar_profiling.tables import SCHEMAS
 
 KNOWN_SCHEMA = 3
+ABOUT = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter to 2022
+EXPORT = "`nsys export --type sqlite` or `--type parquetdir`"
 SUFFIXES = (".sqlite", ".nsys-rep", "_pqtdir")
 
 
@@ -46,6 +49,7 @@ class _Run:
     """The frames of an export, put together."""
 
     ops: pl.DataFrame
+    untimed: int  # ops without a start or an end, which are left out
     calls: pl.DataFrame
     ranges: pl.DataFrame
     projection: Projection
@@ -74,7 +78,14 @@ def read_parquet_folder(path: Path, rank: int = 0) -> Raw:
 
 
 def read_export(tables: NsysTables, rank: int) -> Raw:
-    """Reads an export."""
+    """Reads an export.
+
+    Raises:
+        InputError: none of its tables is one of nsys, or it is damaged.
+    """
+    if not any(name in tables for name in (*KINDS.values(), CALLS, "NVTX_EVENTS", STRINGS, *ABOUT)):
+        names = ", ".join(sorted(tables.stored)[:5]) or "none at all"
+        raise InputError(f"{tables.path}: holds no table of nsys, but {names}.", f"expected what {EXPORT} writes")
     strings = read_strings(tables)
     run = _project(tables, strings)
     warnings = list(_missing(tables, run))
@@ -110,11 +121,13 @@ def read_export(tables: NsysTables, rank: int) -> Raw:
         programs=programs,
         warnings=tuple(f"{name}: {text}" for text in warnings),
         placed=nodes.placed,
+        devices=name_devices(tables.read("TARGET_INFO_GPU", {"name": pl.String})["name"], ops),
     )
 
 
 def _project(tables: NsysTables, strings: pl.DataFrame) -> _Run:
-    ops, calls = read_ops(tables, strings).sort("start_ns", maintain_order=True), read_calls(tables)
+    found, calls = read_ops(tables, strings), read_calls(tables)
+    ops = found.drop_nulls(["start_ns", "end_ns"]).sort("start_ns", maintain_order=True)
     latest = max([int(one) for one in (ops["end_ns"].max(), calls["end"].max()) if isinstance(one, int)], default=0)
     ranges = read_nvtx(tables, strings, latest)
     thread = ranges["global_tid"].fill_null(0).to_numpy()
@@ -141,8 +154,9 @@ def _project(tables: NsysTables, strings: pl.DataFrame) -> _Run:
     )
     mine = (pl.col("domain") == DOMAIN) | pl.col("domain").is_null()  # in XLA's domain, or in none that is known
     titles = collect_titles(ranges.select(pl.when(mine).then("name")).to_series())
-    found = _Run(
+    run = _Run(
         ops=ops,
+        untimed=found.height - ops.height,
         calls=calls,
         ranges=ranges,
         projection=projection,
@@ -150,7 +164,7 @@ def _project(tables: NsysTables, strings: pl.DataFrame) -> _Run:
         xla=read_xla_ranges(titles, projection.parent),
         op_range=projection.op_range,
     )
-    return replace(found, op_range=_lead_to_nodes(tables, found))
+    return replace(run, op_range=_lead_to_nodes(tables, run))
 
 
 def _lead_to_nodes(tables: NsysTables, run: _Run) -> Ints:
@@ -266,7 +280,8 @@ def _missing(tables: NsysTables, run: _Run) -> Iterator[str]:
         yield f"no {CALLS}: it is not known which range launched what; trace with --trace=cuda,nvtx"
     if not run.ops.is_empty() and run.ops["kind"].is_in(["graph"]).any():
         yield "CUDA graphs are traced whole: their kernels are not shown; trace with --cuda-graph-trace=node"
-    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):  # the latter to 2022
+    yield from _lost(tables, run)
+    for table in ABOUT:
         told = dict(tables.read(table, {"name": pl.String, "value": pl.String}).drop_nulls().iter_rows())
         version = str(told.get("EXPORT_SCHEMA_VERSION") or told.get("EXPORT_SCHEMA_VERSION_MAJOR", ""))
         major = version.split(".")[0]
@@ -276,6 +291,19 @@ def _missing(tables: NsysTables, run: _Run) -> Iterator[str]:
                 f"{table} names schema {version} (nsys {product}), newer than the {KNOWN_SCHEMA} that is known: "
                 "what has moved in it is missing here; export with an older nsys if something is"
             )
+
+
+def _lost(tables: NsysTables, run: _Run) -> Iterator[str]:
+    """What cannot be shown because a column or a value is not where it was."""
+    for table in KINDS.values():
+        if absent := tables.list_absent(table, TIMES):
+            yield f"{table} has no column {', '.join(absent)}: what it holds is not shown; export with an older nsys"
+        elif absent := tables.list_absent(table, LAUNCHED):
+            yield f"{table} has no column {', '.join(absent)}: it is not known what launched its ops"
+    if run.untimed:
+        yield f"{run.untimed} ops have no start or no end that is a number: they are not shown"
+    if STRINGS not in tables and not run.ops.is_empty():
+        yield f"no {STRINGS}: kernels have no names, nor have ranges whose text lies there"
 
 
 def _doubts(run: _Run, runs: pl.DataFrame, ops: pl.DataFrame, dumped: dict[int, Dumped]) -> Iterator[str]:

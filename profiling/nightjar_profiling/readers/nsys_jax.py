@@ -25,12 +25,14 @@ from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, dumped_id,
 from nightjar_profiling.readers.nsys_jax_launchers import find_devices
 from nightjar_profiling.readers.nsys_jax_projection import UNUSED, Projected, read_projected
 from nightjar_profiling.readers.nsys_jax_ranges import HostRanges, read_host_ranges
-from nightjar_profiling.readers.raw import Raw
+from nightjar_profiling.readers.raw import Raw, name_devices
 from nightjar_profiling.readers.xla_ranges import execution_table, program_table
 from nightjar_profiling.tables import UNREADABLE
 
 TRACE = "nvtx_gpu_proj_trace/trace.parquet"
 THREADS = "thread-metadata.parquet"
+DEVICES = "device-metadata.parquet"
+KIND = ("'TARGET_INFO_GPU'", "'name'")  # parts of the title of its column with the names of GPUs
 HOST = ("report_nvtx_pushpop_trace.parquet", "report_nvtx_pushpop_trace.csv.xz")
 
 
@@ -42,6 +44,7 @@ class _Process:
     projected: Projected
     host: HostRanges | None
     dumped: Mapping[int, Dumped]
+    devices: tuple[str, ...]
 
 
 def read_raw(path: Path, rank: int = 0) -> Raw:
@@ -106,7 +109,16 @@ def _read_process(
         projected=projected,
         host=host,
         dumped=_choose(archive.path, projected.xla.told, _read_dump(archive, process, dumps), warnings),
+        devices=name_devices(_read_kinds(archive, process), projected.ops),
     )
+
+
+def _read_kinds(archive: Archive, process: str | None) -> list[str | None]:
+    """The names of the machine's GPUs; none where the archive does not tell."""
+    name = _find(archive, DEVICES, process)
+    told = pl.DataFrame() if name is None else read_parquet(archive, name)
+    titles = [title for title in told.columns if all(part in title for part in KIND)]
+    return told[titles[0]].cast(pl.String).to_list() if titles else []
 
 
 def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> pl.DataFrame:
@@ -119,7 +131,9 @@ def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> p
     try:
         return pl.read_parquet(data, columns=[name for name in pl.read_parquet_schema(data) if name not in unused])
     except UNREADABLE as error:
-        raise InputError(f"{archive.path}: {name} in it ({len(data)} bytes) is not Parquet: {error}.") from None
+        raise InputError(
+            f"{archive.path}: {name} in it ({len(data)} bytes) is not Parquet: {error}.", DAMAGED
+        ) from None
 
 
 def _read_dump(archive: Archive, process: str | None, dumps: dict[str, Dumped]) -> dict[int, list[Dumped]]:
@@ -189,4 +203,9 @@ def _join(processes: list[_Process], warnings: list[str]) -> Raw:
             tables.setdefault(name, []).append(table)
     joined = {name: pl.concat(found) for name, found in tables.items()}
     joined["programs"] = joined["programs"].unique("program_id", maintain_order=True)
-    return Raw(tables=joined, programs=LazyPrograms(programs), warnings=tuple(dict.fromkeys(warnings)))
+    return Raw(
+        tables=joined,
+        programs=LazyPrograms(programs),
+        warnings=tuple(dict.fromkeys(warnings)),
+        devices=tuple(kind for process in processes for kind in process.devices),
+    )

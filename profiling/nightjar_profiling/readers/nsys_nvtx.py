@@ -14,6 +14,7 @@ from nightjar_profiling.readers.nsys_payloads import COLUMNS as PAYLOADS
 from nightjar_profiling.readers.nsys_payloads import read_payloads
 from nightjar_profiling.readers.nsys_tables import NsysTables
 
+STRINGS = "StringIds"
 RANGES = (59, 60, 70, 71)  # push/pop, start/end; the same two from nvtxt
 DOMAIN_CREATED = (75,)
 PROCESS = ~0xFFFFFF  # of a globalTid: vm << 48 | pid << 24 | tid
@@ -32,7 +33,7 @@ COLUMNS: dict[str, type[pl.DataType]] = {
 
 def read_strings(tables: NsysTables) -> pl.DataFrame:
     """`StringIds`: `id`, `value`."""
-    return tables.read("StringIds", {"id": pl.Int64, "value": pl.String})
+    return tables.read(STRINGS, {"id": pl.Int64, "value": pl.String})
 
 
 def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.DataFrame:

@@ -21,6 +21,8 @@ KINDS = {
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 10: "Peer-to-Peer"}
 NUMBERS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", "bytes", "copyKind")
+TIMES = ("start", "end")
+LAUNCHED = ("correlationId", "globalPid")
 COLUMNS = dict.fromkeys((*NUMBERS, "shortName", "demangledName"), pl.Int64)
 
 

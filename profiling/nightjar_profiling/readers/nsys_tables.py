@@ -24,6 +24,8 @@ VERSIONED = re.compile(r"(.*?)(?:_V(\d+))?", re.DOTALL)
 ROWS_AT_ONCE = 1 << 16
 # What SQLite raises of a damaged file; its own message may quote bytes of it that are no text.
 NO_DATABASE = (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError)
+# Of an SQLite file: https://www.sqlite.org/fileformat.html#the_database_header
+SQLITE, HEADER_BYTES = b"SQLite format 3\0", 32
 WHERE_FROM = "export the .nsys-rep again, or copy the file again"
 
 
@@ -77,6 +79,13 @@ class NsysTables(ABC):
         there = [name for name in columns if name in stored]
         filled = self._find_filled(self.stored[table], there, [k for k in kinds if "eventType" in stored])
         return {name: columns[name] for name in filled}
+
+    def list_absent(self, table: str, columns: Iterable[str]) -> list[str]:
+        """Those of the columns that a table of the export lacks; none where it has no such table."""
+        if table not in self.stored:
+            return []
+        stored = self._list_columns(self.stored[table])
+        return [name for name in columns if name not in stored]
 
     def damaged(self, error: Exception) -> InputError:
         """The error of a file that cannot be read."""
@@ -136,6 +145,16 @@ class SqliteTables(NsysTables):
                 return cursor.fetchall()
         except NO_DATABASE as error:
             raise self.damaged(error) from None
+
+    def damaged(self, error: Exception) -> InputError:
+        """The error of a file that cannot be read; of a shorter one than its header says, how much is there."""
+        with self.path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+        page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+        size, whole = self.path.stat().st_size, (65536 if page == 1 else page) * pages
+        if not header.startswith(SQLITE) or size >= whole:
+            return super().damaged(error)
+        return InputError(f"{self.path}: truncated: {size} of {whole} bytes are there.", WHERE_FROM)
 
     def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
         if not columns:

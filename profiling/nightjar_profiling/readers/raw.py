@@ -28,12 +28,14 @@ class Raw:
         warnings: what is missing or doubtful.
         placed: by program, the instructions that the trace does not name with their kernels, and how the reader found
             them: `numbered`, `placed` (see `attribute`).
+        devices: what each device that ran ops is, as JAX would call it; empty where the trace does not tell.
     """
 
     tables: Mapping[str, pl.DataFrame]
     programs: Mapping[int, Program]
     warnings: tuple[str, ...] = ()
     placed: Mapping[int, Mapping[str, Placing]] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
 
 def merge_raw(parts: Iterable[Raw]) -> Raw:
@@ -64,7 +66,20 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
         programs=programs,
         warnings=tuple(dict.fromkeys(warnings)),
         placed=merge_placings(placed),
+        devices=tuple(kind for part in parts for kind in part.devices),
     )
+
+
+def name_devices(kinds: Iterable[str | None], ops: pl.DataFrame) -> tuple[str, ...]:
+    """One name for each device that ran ops, where the GPUs of the machine are all of one kind; else none.
+
+    Args:
+        kinds: of the machine's GPUs, of which a program may use a part, numbered in an order of its own.
+        ops: as in `tables.SCHEMAS`.
+    """
+    names = set(kinds)
+    name = names.pop() if len(names) == 1 else None
+    return () if name is None else (name,) * ops.select("rank", "device").n_unique()
 
 
 def merge_placings(parts: Iterable[tuple[int, Mapping[str, Placing]]]) -> dict[int, dict[str, Placing]]:
