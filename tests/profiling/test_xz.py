@@ -41,6 +41,16 @@ def test_a_csv_that_ends_early_or_never_is_named(monkeypatch: pytest.MonkeyPatch
         xz.read_csv(data, "a.csv.xz", 500, {"id": pl.Int64()})
 
 
+def test_a_file_packed_as_only_a_bomb_is_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xz, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(xz, "FREE_BYTES", 1 << 12)
+    data = lzma.compress(bytes(1 << 20))
+    most = (1 << 12) + 300 * len(data)
+    with pytest.raises(InputError, match=rf"a\.xz: more than {most} bytes when decompressed.*zip bomb"):
+        xz.decompress(data, "a.xz", 1 << 30)
+    assert len(xz.decompress(lzma.compress(bytes(1 << 12)), "a.xz", 1 << 30)) == 1 << 12
+
+
 def test_what_is_no_xz_or_ends_early_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     data = lzma.compress(bytes(range(256)) * 9, check=lzma.CHECK_NONE)
     assert xz.decompress(data, "a.xz", 1 << 20) == bytes(range(256)) * 9
