@@ -101,6 +101,14 @@ def test_an_fp8_product_that_fell_back_is_named_with_what_computes_it_now() -> N
     assert sentences(before, after)[0] == "fp8 matmul fell back: 10 -> 0 runs a step, cuBLASLt +10"
 
 
+def test_a_recipe_that_is_lost_is_an_fp8_product_that_fell_back_and_one_product_for_another_is_not() -> None:
+    scaled, plain = "TransformerEngine matmul scaled", "TransformerEngine matmul"
+    before, after = facts({scaled: work(84, GIB, 1e11)}), facts({plain: work(84, 2 * GIB, 1e11)})
+    assert sentences(before, after)[0] == f"fp8 matmul fell back: 84 -> 0 runs a step, {plain} +84"
+    products = facts({"Triton matmul": work(84, 2 * GIB, 1e11)})
+    assert not any("fp8" in sentence for sentence in sentences(products, after))
+
+
 def test_equal_programs_say_nothing_and_programs_of_a_device_have_no_kinds_to_speak_of() -> None:
     assert sentences(facts(), facts()) == []
     plain = facts().model_copy(update={"ahead": None})

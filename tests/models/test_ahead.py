@@ -247,6 +247,17 @@ def test_custom_calls_are_named_by_whose_code_they_are(target: str, kind: str) -
     assert kernel_kind(_classes()["Instruction"](opcode="custom-call", custom_call_target=target)) == kind
 
 
+def test_a_product_of_transformer_engine_says_whether_it_scales() -> None:
+    def kind(mode: int) -> str:
+        config = f"{{config = {{rhs_transposed = true, scaling_mode = {mode} : i64, use_split_accumulator = false}}}}"
+        call = _classes()["Instruction"](opcode="custom-call", custom_call_target="te_gemm_v2_ffi")
+        call.backend_config = config.encode()
+        return kernel_kind(call)
+
+    assert kind(0) == "TransformerEngine matmul"
+    assert kind(1) == kind(4) == kind(12) == "TransformerEngine matmul scaled"
+
+
 def test_attention_that_was_asked_of_cudnn_and_did_not_come_out_is_a_lint_with_its_reason() -> None:
     module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     refused = "einsum (cudnn refused: layers in a pipeline)"

@@ -187,10 +187,10 @@ def test_compiled_for_a_gpu_products_and_layers_are_those_of_transformer_engine(
     in_block = layers == "te_block"
     sizes = (matrices - 2 * in_block) * model.feed_forward + (3 + 1) * in_block * model.width
     # forward, and the gradients of both factors
-    assert runs["TransformerEngine matmul"] == 3 * matrices
-    assert (
-        kernels["TransformerEngine matmul"]["flops"] == 3 * 2.0 * config.batch_size * model.length * model.width * sizes
-    )
+    product = "TransformerEngine matmul" if recipe is None else "TransformerEngine matmul scaled"
+    assert [kind for kind in kernels if "TransformerEngine matmul" in kind] == [product]
+    assert runs[product] == 3 * matrices
+    assert kernels[product]["flops"] == 3 * 2.0 * config.batch_size * model.length * model.width * sizes
     assert runs.get("TransformerEngine quantize", 0) == quantized
     norms = {"plain": 0, "te_feed_forward": 1, "te_block": 2}[layers]
     assert runs.get("TransformerEngine norm", 0) == 2 * norms

@@ -23,9 +23,9 @@ from nightjar_ci.policy import FactsPolicy
 from nightjar_ci.record import Ahead, Buffer, Facts, Work
 
 _NONE = Work(count=0, runs=0, bytes=0, flops=0.0)
-_ATTENTION = ("cuDNN attention", "cuDNN attention backward")
-_FP8 = ("cuBLASLt f8", "cuDNN block-scaled matmul", "TransformerEngine matmul")
-_PRODUCTS = ("cuBLASLt", "cuBLAS", "Triton matmul", "cuDNN convolution", *_FP8)
+_ATTENTION = ("cuDNN attention", "cuDNN attention backward", "TransformerEngine attention")
+_FP8 = ("cuBLASLt f8", "cuDNN block-scaled matmul", "TransformerEngine matmul scaled")
+_PRODUCTS = ("cuBLASLt", "cuBLAS", "Triton matmul", "TransformerEngine matmul", "cuDNN convolution", *_FP8)
 _CALL = "opcodes.custom-call.*"
 _STATIC = {  # which facts count the instructions of a kind of kernel, beside `kernels.<kind>.*`
     "loop fusion": ("fusions.kLoop.*", "opcodes.fusion.*"),
@@ -39,6 +39,9 @@ _STATIC = {  # which facts count the instructions of a kind of kernel, beside `k
     "cuDNN attention backward": ("custom_calls.__cudnn$fmha*", _CALL),
     "cuDNN convolution": ("custom_calls.__cudnn$conv*", _CALL),
     "cuDNN block-scaled matmul": ("custom_calls.__cudnn$block*", _CALL),
+    "TransformerEngine attention": ("custom_calls.te_fused_attn*", _CALL),
+    "TransformerEngine matmul": ("custom_calls.te_gemm*", _CALL),
+    "TransformerEngine matmul scaled": ("custom_calls.te_gemm*", _CALL),
 }
 _OTHER_FUSION = ("fusions.kCustom.*", "opcodes.fusion.*")  # Triton's, cuDNN's, custom ones
 _LINE = re.compile(r"(?<=\.py):\d+")

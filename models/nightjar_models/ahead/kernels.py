@@ -9,6 +9,7 @@ fusions in backend_config.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from nightjar_models.ahead.groups import collective_kind, message_bytes, read_gr
 from nightjar_models.ahead.module import Module, read_config
 
 ATTENTION = "cuDNN attention"  # and its backward pass, which is named after it
+_TE_MATMUL = "TransformerEngine matmul"  # in bfloat16; one of FP8 or FP4 has the same target
+_SCALED = re.compile(rb"\bscaling_mode = [1-9]")
 # The first prefix that fits counts.
 _LIBRARIES = (
     ("__cublas$lt$matmul$f8", "cuBLASLt f8"),
@@ -31,7 +34,7 @@ _LIBRARIES = (
     ("__gpu$xla.gpu.triton", "Pallas"),
     ("mosaic_gpu", "Pallas"),
     ("__cub$", "CUB sort"),
-    ("te_gemm", "TransformerEngine matmul"),
+    ("te_gemm", _TE_MATMUL),
     ("te_dbias_quantize", "TransformerEngine quantize"),
     ("te_norm_", "TransformerEngine norm"),
     ("te_act_", "TransformerEngine activation"),
@@ -69,6 +72,8 @@ def kernel_kind(instruction: Any) -> str:
     if opcode == "custom-call":
         target = instruction.custom_call_target
         found = next((kind for prefix, kind in _LIBRARIES if target.startswith(prefix)), f"custom call {target}")
+        if found == _TE_MATMUL and _SCALED.search(instruction.backend_config):
+            return f"{found} scaled"
         return f"{found} backward" if found == ATTENTION and "Backward" in target else found
     if opcode == "fusion":
         config = read_config(instruction).get("fusion_backend_config", {})
