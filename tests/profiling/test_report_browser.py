@@ -103,6 +103,22 @@ def test_a_click_on_an_op_of_the_timeline_shows_its_stack_and_leads_to_its_line(
     assert text_of(page, ".source .title b") == "train.py:4"
 
 
+def test_the_keys_of_the_timeline_work_as_soon_as_it_is_shown(page: Page, tmp_path: Path) -> None:
+    page.open(make_capture(tmp_path, training_trace()) / "report.html")
+    page.click("document.getElementById('tab-timeline')")
+    page.wait("document.querySelector('canvas')?.width > 0")
+    picture = "document.querySelector('canvas').toDataURL()"
+    whole = page.value(picture)
+    page.press("w", "w")
+    page.wait(f"{picture} !== {json.dumps(whole)}")
+    page.press("s", "s")
+    page.wait(f"{picture} === {json.dumps(whole)}")
+    page.value("document.activeElement.blur()")
+    page.press("ArrowRight")
+    assert text_of(page, ".view:not([hidden]) .detail").startswith("dot.1")
+    assert text_of(page, "[aria-selected=true]") == "Timeline"
+
+
 def test_a_long_op_right_behind_a_short_one_is_drawn(page: Page, tmp_path: Path) -> None:
     trace = TraceBuilder().hlo(7, hlo_proto(TRAINING))
     for begin_ns in (0, 2_000_000):

@@ -70,7 +70,10 @@ function timelineView(data, app) {
     const i = view.find(event.offsetX, event.offsetY);
     if (i >= 0) view.show(timeline.start[i] - timeline.duration[i], timeline.start[i] + 2 * timeline.duration[i]);
   });
-  canvas.addEventListener("keydown", (event) => {
+  // The keys that the bar names work wherever the focus is; arrows that a tab or a table has use for stay theirs.
+  addEventListener("keydown", (event) => {
+    if (!canvas.offsetParent || event.defaultPrevented || /INPUT|TEXTAREA/.test(event.target.tagName)) return;
+    if (event.key.length > 1 && ![canvas, document.body].includes(event.target)) return;
     const step = (view.width - view.label) / 6, middle = view.label + (view.width - view.label) / 2;
     const act = {
       w: () => view.zoom(0.7, middle), s: () => view.zoom(1 / 0.7, middle), a: () => view.pan(-step), d: () => view.pan(step),
