@@ -30,6 +30,7 @@ from nightjar_profiling.tables import (
     EVENTS,
     SCHEMAS,
     Tables,
+    collect,
     fill_table,
     make_table,
     read_table,
@@ -155,16 +156,18 @@ def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -
         NotAttributableError: no rank ran anything.
     """
     ops = scan_table(folder / "tables", "ops")
-    counts = ops.group_by("rank").len().sort("rank").collect().rows()
+    counts = collect(ops.group_by("rank").len().sort("rank"), folder / "tables", "ops").rows()
     if not counts:
         raise NotAttributableError(f"{folder}: no rank ran a kernel or thunk while its trace was on.")
     totals = accumulate(count for _, count in counts)
     last = max([counts[0][0], *(rank for (rank, _), n in zip(counts, totals, strict=True) if n <= LARGEST_PAGE_OPS)])
     small = {name: read_table(folder / "tables", name) for name in SCHEMAS if name not in EVENTS}
-    events = {name: scan_table(folder / "tables", name).filter(pl.col("rank") <= last).collect() for name in EVENTS}
+    firsts = {name: scan_table(folder / "tables", name).filter(pl.col("rank") <= last) for name in EVENTS}
+    events = {name: collect(found, folder / "tables", name) for name, found in firsts.items()}
     small["collectives"] = small["collectives"].filter(pl.col("rank") <= last)
     shown = Tables(**small, **events)
-    by_instruction = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "hidden_ns").sum()).collect()
+    sums = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "hidden_ns").sum())
+    by_instruction = collect(sums, folder / "tables", "ops")
     summed = fill_table("ops", by_instruction.height, **by_instruction.to_dict())
     seen = manifest
     if last < counts[-1][0]:

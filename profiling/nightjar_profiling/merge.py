@@ -26,10 +26,10 @@ import polars as pl
 from nightjar_profiling.analyses.clocks import estimate_clocks
 from nightjar_profiling.analyses.collectives import with_waits
 from nightjar_profiling.analyses.together import TOGETHER, number_runs
-from nightjar_profiling.errors import InputError
+from nightjar_profiling.errors import InputError, ProfilingError
 from nightjar_profiling.manifest import Manifest, read_manifest
 from nightjar_profiling.program_match import ProgramMatcher
-from nightjar_profiling.tables import EVENTS, SCHEMAS, make_table, read_table, scan_table, write_table, writing
+from nightjar_profiling.tables import EVENTS, SCHEMAS, collect, make_table, read_table, scan_table, write_table, writing
 
 ROW_GROUP_ROWS = 1 << 18
 DIFFERS = "differs by rank"
@@ -81,7 +81,7 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
     parts, warnings = _match_programs(folders, out)
     for name in EVENTS:
         _stream(name, parts, out)
-    runs = pl.concat([_moved("collectives", part).collect() for part in parts])
+    runs = pl.concat([collect(_moved("collectives", part), part.tables, "collectives") for part in parts])
     collectives = with_waits(runs, read_table(out, "groups"))
     collectives = collectives.select(list(SCHEMAS["collectives"])).sort("rank", "device", "start_ns")
     write_table(collectives, out / "collectives.parquet")
@@ -166,10 +166,9 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
 
 def _read_ranks(folders: Sequence[Path]) -> list[list[int]]:
     """The ranks that each capture names."""
-    return [
-        scan_table(folder / "tables", "ops").select(pl.col("rank").unique()).collect()["rank"].sort().to_list() or [0]
-        for folder in folders
-    ]
+    places = [folder / "tables" for folder in folders]
+    ranks = [collect(scan_table(place, "ops").select(pl.col("rank").unique().sort()), place, "ops") for place in places]
+    return [found["rank"].to_list() or [0] for found in ranks]
 
 
 def _first_ranks(ranks: Sequence[list[int]]) -> list[int]:
@@ -238,8 +237,13 @@ def _moved(name: str, part: RankPart) -> pl.LazyFrame:
 def _stream(name: str, parts: Sequence[RankPart], out: Path) -> None:
     merged = pl.concat([_moved(name, part) for part in parts])
     path = out / f"{name}.parquet"
-    with writing(path):
-        merged.sink_parquet(path, row_group_size=ROW_GROUP_ROWS, maintain_order=True)
+    try:
+        with writing(path):
+            merged.sink_parquet(path, row_group_size=ROW_GROUP_ROWS, maintain_order=True)
+    except ProfilingError:
+        for part in parts:
+            read_table(part.tables, name)  # one that is damaged says so
+        raise
 
 
 def _doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> list[str]:

@@ -151,7 +151,7 @@ LATER = ("groups", "variants")  # tables that captures of earlier versions lack,
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
 # What Polars raises of a damaged file: beside its errors, its decoders give up on some bytes with a panic.
 UNREADABLE: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
-AGAIN = "`nightjar-profiling report` makes it again"
+AGAIN = "`nightjar-profiling report` makes it again, of several ranks `merge`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +243,19 @@ def read_table(folder: Path, name: str) -> pl.DataFrame:
     Raises:
         InputError: it is missing, truncated, or has other columns.
     """
-    path = folder / f"{name}.parquet"
+    return collect(scan_table(folder, name), folder, name)
+
+
+def collect(query: pl.LazyFrame, folder: Path, name: str) -> pl.DataFrame:
+    """What a query of one table finds.
+
+    Raises:
+        InputError: the table is damaged.
+    """
     try:
-        return scan_table(folder, name).collect()
+        return query.collect()
     except UNREADABLE as error:
-        raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None
+        raise InputError(f"{folder / name}.parquet: cannot be read: {error}.", AGAIN) from None
 
 
 def scan_table(folder: Path, name: str) -> pl.LazyFrame:

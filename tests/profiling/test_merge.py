@@ -315,3 +315,18 @@ def test_a_rank_without_a_table_is_named(tmp_path: Path) -> None:
     (folders[1] / "tables" / "ops.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"rank1/tables/ops.parquet: cannot be read"):
         merge_tables(folders, tmp_path / "all")
+
+
+@pytest.mark.parametrize("name", ["ops", "executions", "collectives", "instructions"])
+def test_a_table_with_damaged_pages_is_named_whoever_reads_it(tmp_path: Path, name: str) -> None:
+    ranks = [capture_of(rank_trace(late), tmp_path / f"rank{late}") for late in (0, 5)]
+    merge(ranks, tmp_path / "all")
+    for folder in (ranks[1], tmp_path / "all"):
+        path = folder / "tables" / f"{name}.parquet"
+        data = path.read_bytes()
+        pages = len(data) - int.from_bytes(data[-8:-4], "little") - 8  # the rest is the footer, which stays whole
+        path.write_bytes(b"PAR1" + b"\xaa" * (pages - 4) + data[pages:])
+    with pytest.raises(InputError, match=rf"rank5/tables/{name}\.parquet: cannot be read"):
+        merge(ranks, tmp_path / "again")
+    with pytest.raises(InputError, match=rf"all/tables/{name}\.parquet: cannot be read"):
+        report(tmp_path / "all")
