@@ -165,7 +165,7 @@ def look_up(known: Ints, wanted: Ints) -> Ints:
 
 def _slices(count: int) -> Iterator[slice]:
     """Rows that are worked on at once."""
-    yield from (slice(first, min(first + PIECE, count)) for first in range(0, count, PIECE))
+    return (slice(first, min(first + PIECE, count)) for first in range(0, count, PIECE))
 
 
 @dataclass(frozen=True, slots=True)

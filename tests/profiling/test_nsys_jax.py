@@ -275,7 +275,12 @@ def test_the_gpus_of_an_archive_are_named_and_so_is_the_peak_of_its_roofline(tmp
     table = pl.DataFrame({"('TARGET_INFO_GPU', 'id')": [0, 1], "('TARGET_INFO_GPU', 'name')": [name, name]})
     files = {**archive_files(programs=[(7, hlo_proto(PROGRAM))]), "device-metadata.parquet": parquet(table)}
     path = write_archive(tmp_path / "a.zip", files)
-    assert read_raw(path).devices == (name,)
+    whole = read_raw(path)
+    assert whole.devices == (name,)
+    damaged = read_raw(write_archive(tmp_path / "damaged.zip", {**files, "device-metadata.parquet": b"PAR1 cut"}))
+    assert damaged.devices == ()
+    assert damaged.tables["ops"].equals(whole.tables["ops"])
+    assert any("device-metadata.parquet in it (8 bytes) is not Parquet" in text for text in damaged.warnings)
     folder = adopt(path, tmp_path / "capture", [])
     ingest(folder, read_manifest(folder), copy_sources=False)
     assert read_manifest(folder).environment["devices"] == [name]

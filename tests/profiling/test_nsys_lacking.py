@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.readers.nsys_export import read_sqlite
+from nightjar_profiling.readers.nsys_export import read_parquet_folder, read_sqlite
 from tests.profiling.nsys_sqlite_builder import SqliteBuilder, training_export
 from tests.profiling.test_nsys_export import EXPECTED, RUN
 
@@ -69,6 +69,16 @@ def test_a_device_has_the_name_of_the_gpus_of_its_machine_if_they_are_alike(
 ) -> None:
     built = training_export().add("TARGET_INFO_GPU", id=0, name="NVIDIA H200").add("TARGET_INFO_GPU", id=1, name=second)
     assert read_sqlite(built.write(tmp_path / "a.sqlite")).devices == found
+
+
+def test_where_the_table_of_gpus_is_damaged_all_else_is_shown(tmp_path: Path) -> None:
+    folder = training_export().add("TARGET_INFO_GPU", id=0, name="NVIDIA H200").write_parquet(tmp_path / "a_pqtdir")
+    whole = read_parquet_folder(folder)
+    (folder / "TARGET_INFO_GPU.parquet").write_bytes(b"PAR1 cut")
+    raw = read_parquet_folder(folder)
+    assert (whole.devices, raw.devices) == (("NVIDIA H200",), ())
+    assert raw.tables["ops"].equals(whole.tables["ops"])
+    assert any("TARGET_INFO_GPU.parquet: not Parquet (8 bytes)" in text for text in raw.warnings)
 
 
 @pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])

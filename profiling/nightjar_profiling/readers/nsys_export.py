@@ -8,7 +8,7 @@ Each process with work on a device is a rank: that which XLA's launching threads
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from nightjar_profiling.readers.nsys_nvtx import PID, PROCESS, STRINGS, read_nvt
 from nightjar_profiling.readers.nsys_ops import CALLS, KINDS, LAUNCHED, TIMES, read_calls, read_ops
 from nightjar_profiling.readers.nsys_placing import place_table
 from nightjar_profiling.readers.nsys_tables import NsysTables, ParquetTables, SqliteTables
-from nightjar_profiling.readers.raw import Raw, name_devices
+from nightjar_profiling.readers.raw import NAMELESS, Raw, name_devices
 from nightjar_profiling.readers.xla_ranges import (
     XlaRanges,
     execution_table,
@@ -39,6 +39,7 @@ from nightjar_profiling.readers.xla_titles import DOMAIN, Titles, collect_titles
 from nightjar_profiling.tables import SCHEMAS
 
 KNOWN_SCHEMA = 3
+GPUS = "TARGET_INFO_GPU"
 ABOUT = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter to 2022
 EXPORT = "`nsys export --type sqlite` or `--type parquetdir`"
 SUFFIXES = (".sqlite", ".nsys-rep", "_pqtdir")
@@ -115,13 +116,18 @@ def read_export(tables: NsysTables, rank: int) -> Raw:
         "programs": program_table(run.xla.told, {number: one.fingerprint for number, one in dumped.items()}),
     }
     warnings += _doubts(run, runs, ops, dumped)
+    kinds: Iterable[str | None] = ()
+    try:
+        kinds = tables.read(GPUS, {"name": pl.String})["name"]
+    except InputError as error:  # all else is shown without
+        warnings.append(f"{error.message} {NAMELESS}")
     name = tables.path.name
     return Raw(
         tables=tables_found,
         programs=programs,
         warnings=tuple(f"{name}: {text}" for text in warnings),
         placed=nodes.placed,
-        devices=name_devices(tables.read("TARGET_INFO_GPU", {"name": pl.String})["name"], ops),
+        devices=name_devices(kinds, ops),
     )
 
 

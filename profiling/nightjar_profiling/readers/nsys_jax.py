@@ -25,7 +25,7 @@ from nightjar_profiling.readers.hlo_dump import Dumped, LazyPrograms, dumped_id,
 from nightjar_profiling.readers.nsys_jax_launchers import find_devices
 from nightjar_profiling.readers.nsys_jax_projection import UNUSED, Projected, read_projected
 from nightjar_profiling.readers.nsys_jax_ranges import HostRanges, read_host_ranges
-from nightjar_profiling.readers.raw import Raw, name_devices
+from nightjar_profiling.readers.raw import NAMELESS, Raw, name_devices
 from nightjar_profiling.readers.xla_ranges import execution_table, program_table
 from nightjar_profiling.tables import UNREADABLE
 
@@ -109,14 +109,18 @@ def _read_process(
         projected=projected,
         host=host,
         dumped=_choose(archive.path, projected.xla.told, _read_dump(archive, process, dumps), warnings),
-        devices=name_devices(_read_kinds(archive, process), projected.ops),
+        devices=name_devices(_read_kinds(archive, process, warnings), projected.ops),
     )
 
 
-def _read_kinds(archive: Archive, process: str | None) -> list[str | None]:
+def _read_kinds(archive: Archive, process: str | None, warnings: list[str]) -> list[str | None]:
     """The names of the machine's GPUs; none where the archive does not tell."""
     name = _find(archive, DEVICES, process)
-    told = pl.DataFrame() if name is None else read_parquet(archive, name)
+    try:
+        told = pl.DataFrame() if name is None else read_parquet(archive, name)
+    except InputError as error:  # all else can be shown without
+        warnings.append(f"{error.message} {NAMELESS}")
+        return []
     titles = [title for title in told.columns if all(part in title for part in KIND)]
     return told[titles[0]].cast(pl.String).to_list() if titles else []
 

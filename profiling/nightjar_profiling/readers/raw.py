@@ -17,6 +17,8 @@ from nightjar_profiling.readers.hlo import Program
 
 Placing = Literal["numbered", "placed"]
 
+NAMELESS = "The GPUs have no names here, and the roofline no peak."  # where the table that tells them is damaged
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:

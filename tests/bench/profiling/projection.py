@@ -126,4 +126,4 @@ if __name__ == "__main__":
     import resource
 
     big = make_run(SIZES[2])
-    print(cpu_seconds(lambda: project(*big), 5), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    print(cpu_seconds(lambda: project(*big), 3), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)

@@ -80,7 +80,7 @@ function timelineView(data, app) {
       ArrowUp: () => view.scroll(-LANE), ArrowDown: () => view.scroll(LANE), Escape: () => view.show(0, view.end),
       ArrowRight: () => follow(1), ArrowLeft: () => follow(-1),
     }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
+    if (act && !event.ctrlKey && !event.metaKey && !event.altKey) { event.preventDefault(); act(); }
   });
   // To the next op of the lane, which is brought into view.
   function follow(step) {
