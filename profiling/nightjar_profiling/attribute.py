@@ -5,7 +5,8 @@ Pure: in a program and the instructions that ran, out their `Attribution`s. The 
 1. `own`: the instruction carries a stack frame in its metadata.
 2. `called`: it calls computations (a fusion, a call, an async start), and those inside carry frames.
 3. `layout`, `carried`: the compiler made it for an operation that carries a stack, and the program says for which
-   (`made_for`): a convolution or a product in another layout, a copy of what a loop carries.
+   (`made_for`): a convolution or a product in another layout, with what moves its operands; a copy of what a
+   loop carries.
 4. `operand`, `user`: it has none (a copy or a broadcast that XLA put in); the frame is that of the nearest instruction,
    by data flow, that has one by rule 1 or 2. Of operands and users at one distance the operand wins. The walk goes
    through tuples and bitcasts and across the border of a computation: a parameter leads to the operands of what calls

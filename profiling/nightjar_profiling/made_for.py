@@ -5,7 +5,8 @@ Two answers, from structure and metadata alone:
 - `layout`: XLA writes a convolution or a product anew, with its dimensions in another order, and leaves the operation's
   metadata on the transpositions that put the result back. So a convolution without a stack whose result is read through
   transpositions that carry the metadata of a convolution is that convolution. The transpositions may be fused into what
-  reads it; they must all carry one stack.
+  reads it; they must all carry one stack. What moves an operand into that order, without a stack and for no other
+  reader, is the convolution's too.
 - `carried`: what a loop carries is copied before it, in it and from one round to the next, so that a round does not
   overwrite what it reads. Such a copy, which keeps the layout of what it copies, is the loop's.
 
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from nightjar_profiling.data_flow import Flow
-from nightjar_profiling.readers.hlo import Program
+from nightjar_profiling.readers.hlo import Instruction, Program
 
 PRIMITIVES = {"convolution": "conv_general_dilated", "dot": "dot_general"}  # what JAX calls what becomes the opcode
 _MOVES = ("transpose", "copy", "bitcast", "reshape")
@@ -27,18 +28,36 @@ _REACH = 6  # steps of a search: XLA puts one or two transpositions or copies in
 
 def find_made_for(program: Program, flow: Flow, name: str) -> tuple[int, Literal["layout", "carried"]] | None:
     """The frame of the operation that an instruction without a stack was made for; None where nothing says so."""
-    frame_id = _find_layout(program, flow, name)
+    moves = _moves(program, name)
+    frame_id = _find_reader(program, flow, name) if moves else _find_layout(program, flow, name)
     if frame_id is not None:
         return frame_id, "layout"
     frame_id = _find_carried(program, flow, name)
     return None if frame_id is None else (frame_id, "carried")
 
 
+def _kernel(program: Program, name: str) -> list[Instruction]:
+    """What one kernel computes: the instruction, or what is fused in it."""
+    one = program.instructions[name]
+    return [program.instructions[part] for part in program.below(name)] if one.opcode == "fusion" else [one]
+
+
+def _moves(program: Program, name: str) -> bool:
+    """Whether an instruction puts values into another order, and does nothing else."""
+    opcodes = {one.opcode for one in _kernel(program, name)} - {"parameter"}
+    return bool(opcodes) and opcodes <= {*_MOVES}
+
+
+def _find_reader(program: Program, flow: Flow, name: str) -> int | None:
+    """The frame of the convolution or product in another layout that alone reads what was moved."""
+    frames = {_find_layout(program, flow, user) for user in flow.users[name]}
+    return frames.pop() if len(frames) == 1 else None
+
+
 def _find_layout(program: Program, flow: Flow, name: str) -> int | None:
-    instructions = program.instructions
-    fused = program.below(name) if instructions[name].opcode == "fusion" else ()
-    opcodes = {instructions[one].opcode for one in (name, *fused)} & PRIMITIVES.keys()
-    if len(opcodes) != 1:
+    instructions, kernel = program.instructions, _kernel(program, name)
+    opcodes = {one.opcode for one in kernel} & PRIMITIVES.keys()
+    if len(opcodes) != 1 or any(one.frame_id is not None for one in (instructions[name], *kernel)):
         return None
     primitive = PRIMITIVES[opcodes.pop()]
     found: set[int] = set()

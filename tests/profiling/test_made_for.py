@@ -66,6 +66,52 @@ def test_a_product_is_not_made_for_a_convolution() -> None:
     assert one(rewritten(back, opcode="dot"), "dot.1") == (1, "operand")
 
 
+def moved(*readers: Hlo, operation: Hlo | None = None) -> Program:
+    """A convolution in another layout, an operand of which a kernel puts into that order."""
+    found = operation or Hlo("convolution.1", operands=("fusion.1",))
+    back = Hlo("transpose.1", frame=3, operands=("convolution.1",), op_name=CONVOLUTION)
+    kernel = [
+        Hlo("parameter.1"),
+        Hlo("transpose.2", operands=("parameter.1",)),
+        Hlo("copy.2", operands=("transpose.2",)),
+    ]
+    move = Hlo("fusion.1", operands=("tanh.1",), calls=("kernel",))
+    return program({"kernel": kernel, "entry": [Hlo("tanh.1", frame=1), move, found, back, *readers]})
+
+
+def test_what_puts_an_operand_into_the_order_of_a_convolution_in_another_layout_is_the_convolutions() -> None:
+    assert one(moved(), "fusion.1") == (3, "layout")
+
+
+@pytest.mark.parametrize(
+    "program_of",
+    [
+        moved(Hlo("add.1", frame=2, operands=("fusion.1",))),
+        moved(Hlo("add.1", operands=("fusion.1",))),
+        moved(operation=Hlo("convolution.1", frame=3, operands=("fusion.1",))),
+        moved(operation=Hlo("convolution.1", operands=("tanh.1",))),
+    ],
+    ids=["read by another", "read by another without a stack", "of a convolution as it was", "read by nobody"],
+)
+def test_a_move_for_another_reader_is_an_inference(program_of: Program) -> None:
+    assert one(program_of, "fusion.1")[1] in ("operand", "user")
+
+
+def test_what_computes_on_the_way_to_a_convolution_is_no_move() -> None:
+    found = program(
+        {
+            "kernel": [Hlo("parameter.1"), Hlo("negate.1", operands=("parameter.1",))],
+            "entry": [
+                Hlo("tanh.1", frame=1),
+                Hlo("fusion.1", operands=("tanh.1",), calls=("kernel",)),
+                Hlo("convolution.1", operands=("fusion.1",)),
+                Hlo("transpose.1", frame=3, operands=("convolution.1",), op_name=CONVOLUTION),
+            ],
+        }
+    )
+    assert one(found, "fusion.1") == (1, "operand")
+
+
 def loop(frame: int = 2, memory: int = 0) -> Program:
     """A loop that carries one value, with the copies that XLA puts in for it."""
     body = [
