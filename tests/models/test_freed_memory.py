@@ -15,7 +15,7 @@ from nightjar_models.errors import InputError
 from nightjar_models.freed_memory import keep_freed_memory
 
 PROGRAM = """
-import ctypes, resource, sys
+import ctypes, resource, sys, threading
 from nightjar_models.freed_memory import keep_freed_memory
 kept = sys.argv[1] == "keep" and keep_freed_memory({})
 library, size = ctypes.CDLL(None), 48 << 20  # more than glibc ever keeps by itself
@@ -27,15 +27,27 @@ def use():
     library.memset(piece, 1, size)
     library.free(piece)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-use()
-print(int(kept), min(use() for _ in range(3)))
+def report():
+    use()
+    print(int(kept), min(use() for _ in range(3)))
+if sys.argv[2] == "thread":  # whose first heap of 64 MiB has no room for the piece
+    def fill():
+        for _ in range(32):
+            library.malloc(1 << 20)
+        report()
+    thread = threading.Thread(target=fill)
+    thread.start()
+    thread.join()
+else:
+    report()
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted for glibc")
+@pytest.mark.parametrize("where", ["main", "thread"])
 @pytest.mark.parametrize("how", ["keep", "leave"])
-def test_pages_of_a_large_array_are_paid_for_once(how: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True)
+def test_pages_of_a_large_array_are_paid_for_once(how: str, where: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM, how, where], check=True, capture_output=True, text=True)
     kept, faults = map(int, ended.stdout.split())
     assert kept == (how == "keep")
     assert (faults < 10) == (how == "keep")  # 24 pages where all are huge ones, else 12,288
@@ -46,6 +58,7 @@ def test_pages_of_a_large_array_are_paid_for_once(how: str) -> None:
     [
         ("MALLOC_MMAP_MAX_", "65536", True),
         ("MALLOC_TRIM_THRESHOLD_", "131072", True),
+        ("MALLOC_TOP_PAD_", "131072", True),
         ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=1048576", True),
         ("MALLOC_ARENA_MAX", "1", False),
         ("GLIBC_TUNABLES", "glibc.pthread.rseq=0", False),

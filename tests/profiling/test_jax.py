@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nightjar_profiling.analyses.roofline import measure_roofline, read_peak
+from nightjar_profiling.capture.session import KEEPING
 from nightjar_profiling.manifest import read_manifest
 from nightjar_profiling.tables import read_tables
 from tests.profiling.conftest import runner
@@ -61,7 +62,7 @@ def capture(folder: Path, *options: str, **variables: str) -> Captured:
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
-    kept = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "8000000000"}  # else glibc gives memory back: a warning
+    kept = dict(one.split("=") for one in KEEPING.split())  # else glibc gives memory back: a warning
     return capture(tmp_path_factory.mktemp("captured"), "--steps", "3:4", "--measure-peak", **kept)
 
 

@@ -77,12 +77,13 @@ def multiply(x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*
     Where rows lie along two dimensions, XLA:CPU copies and then multiplies slowly for the gradient of w (jaxlib 0.10.2:
     7.7 ms of CPU and not 2.9 ms for 32 x 64 rows of 96 numbers and of 384). A mesh may split both: there they stay.
     """
-    if x.ndim == 2 or not _is_for_one_cpu():
+    if x.ndim == 2 or not is_for_one_cpu():
         return x @ w
     return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[-1])
 
 
-def _is_for_one_cpu() -> bool:
+def is_for_one_cpu() -> bool:
+    """Whether a single CPU computes the program that is being traced."""
     mesh = active_mesh()
     return is_for_cpu() and (mesh is None or mesh.size == 1)
 
@@ -151,7 +152,8 @@ def attend(
         return _library_attention(q, k, v, how=how, causal=causal, seen=seen, bias=bias, scale=scale)
     if (copies := q.shape[1] // k.shape[1]) > 1:
         k, v = jnp.repeat(k, copies, axis=1), jnp.repeat(v, copies, axis=1)
-    score, weigh = (_score_apart, _weigh_apart) if _is_small(q, k) else (_score, _weigh)
+    apart = is_small(q.shape[2], *k.shape[2:]) and q.dtype == k.dtype and is_for_one_cpu()
+    score, weigh = (_score_apart, _weigh_apart) if apart else (_score, _weigh)
     scores = score(q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     scores = scores.astype(jnp.float32)
     if bias is not None:
@@ -167,9 +169,15 @@ def attend(
     return weigh(weights, v) / weights.sum(axis=-1, keepdims=True)
 
 
-def _is_small(q: Array, k: Array) -> bool:
-    """Whether a single CPU computes so little for each head that calling its library takes longer than that does."""
-    return q.shape[2] * k.shape[2] * q.shape[3] <= SMALL_PRODUCT and q.dtype == k.dtype and _is_for_one_cpu()
+def is_small(positions: int, seen: int, width: int) -> bool:
+    """Whether a head computes so little that calling a CPU's library takes longer than that does.
+
+    Args:
+        positions: that look.
+        seen: positions that are looked at.
+        width: of a head.
+    """
+    return positions * seen * width <= SMALL_PRODUCT
 
 
 def _score(q: Float[Array, "B H T K"], k: Float[Array, "B H S K"]) -> Float[Array, "B H T S"]:

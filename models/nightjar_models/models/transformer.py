@@ -8,13 +8,15 @@ Dimensions: B batch, T positions, D model width, H heads, K width of a head, F f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
 from nightjar_models.config import Compute
 from nightjar_models.models import te_block
-from nightjar_models.models.layers import attend, feed_forward, layer_norm
+from nightjar_models.models.layers import attend, feed_forward, is_for_one_cpu, is_small, layer_norm, multiply
 from nightjar_models.precision import make_products
 from nightjar_models.sharding import Keys, parameter
 from nightjar_models.sizes import GPTConfig, ViTConfig
@@ -61,6 +63,19 @@ def self_attention(
     how: str,
 ) -> Float[Array, "B T D"]:
     """Multi-head attention of positions among themselves; queries, keys and values come from one parameter."""
-    # Split, whose gradient puts three parts side by side; taken one by one, each would be padded and then added.
-    q, k, v = (part[0] for part in jnp.split(jnp.einsum("btd,dchk->cbhtk", x, qkv), 3))
+    q, k, v = project(x, qkv)
     return jnp.einsum("bhtk,hkd->btd", attend(q, k, v, causal=causal, how=how), projection)
+
+
+def project(x: Float[Array, "B T D"], qkv: Float[Array, "D 3 H K"]) -> Iterable[Float[Array, "B H T K"]]:
+    """Queries, keys and values of all heads, from one product.
+
+    The product is split, whose gradient puts three parts side by side; taken one by one, each would be padded and then
+    added. On a single CPU they lie side by side as the product's own columns, so that no copy turns the gradient
+    (jaxlib 0.10.2: 0.95 of the time of a step of `gpt_tiny`, 0.94 of its CPU time).
+    """
+    (_, positions, width), (_, _, heads, size) = x.shape, qkv.shape
+    if is_small(positions, positions, size) or not is_for_one_cpu():
+        return (part[0] for part in jnp.split(jnp.einsum("btd,dchk->cbhtk", x, qkv), 3))
+    columns = jnp.split(multiply(x, qkv.reshape(width, -1)), 3, axis=-1)
+    return (part.reshape(*x.shape[:2], heads, size).swapaxes(1, 2) for part in columns)

@@ -19,6 +19,7 @@ from nightjar_profiling.manifest import Manifest
 
 MANY_FAULTS, LARGE_SHARE = 1_000, 0.1  # page faults of a step; of its CPU time
 OF_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")
+KEEPING = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_TOP_PAD_=67108864"
 CLOCK_STEP_NS = 20_000_000  # file systems stamp files by a clock that ticks every 4 to 10 ms
 
 
@@ -108,8 +109,7 @@ def find_page_faults(traced: Mapping[str, Any], environ: Mapping[str, str]) -> l
         return []
     return [
         f"The system took {share:.0%} of the CPU time of the traced steps, with {faults:,.0f} page faults in each: "
-        "perhaps freed memory goes back to it. MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 keep it "
-        "(glibc; docs/performance-guide.md#memory)."
+        f"perhaps freed memory goes back to it. {KEEPING} keep it (glibc; docs/performance-guide.md#memory)."
     ]
 
 
