@@ -1,11 +1,12 @@
-"""Who takes the least time for a training step? Contestants run in processes of their own, block by block in turn.
+"""Who takes the least time for a training step? Contestants run block by block in turn.
 
-In: a preset and the names of contestants (modules `contestant_*.py` beside this file). Out: per contestant the ratio of
-its time to ours in the same round, and its CPU seconds. All begin with the same parameters and see the same batches; a
-contestant whose first loss differs from ours computes something else, and the race is void.
+In: a preset and the names of contestants (modules `contestant_*.py` beside this file), by the process that they run in.
+Out: per contestant the ratio of its time to ours in the same round, and its CPU seconds. All begin with the same
+parameters and see the same batches; a contestant whose first loss differs from ours computes something else, and the
+race is void.
 
-Everyone starts several times: of two processes of one program one can be 2 % slower than the other for as long as it
-lives.
+Of two processes of one program one can be 2 % slower than the other for as long as it lives: so everyone starts several
+times, and programs of one framework in one setting share a process.
 """
 
 from __future__ import annotations
@@ -47,22 +48,22 @@ class Result:
     cpu_s: float
 
 
-class Contestant:
-    """A process that runs steps when told."""
+class Process:
+    """A process that runs steps of its contestants when told."""
 
-    def __init__(self, name: str, preset: str, data: Path) -> None:
-        self.name, self.preset = name, preset
-        command = [sys.executable, "-m", "tests.bench.models.worker", name, preset, str(data)]
+    def __init__(self, names: Sequence[str], preset: str, data: Path) -> None:
+        self._names = names
+        command = [sys.executable, "-m", "tests.bench.models.worker", preset, str(data), *names]
         environ = {**os.environ, "JAX_PLATFORMS": "cpu"}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ, bufsize=1
         )
-        self.first_loss: float = self._read()["loss"]
+        self.first_losses = self._read()
 
-    def run(self, steps: int) -> tuple[float, float]:
-        """Wall and CPU seconds of a step."""
+    def run(self, name: str, steps: int) -> tuple[float, float]:
+        """Wall and CPU seconds of a step of a contestant."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.write(f"{name} {steps}\n")
         answer = self._read()
         return answer["wall_s"] / steps, answer["cpu_s"] / steps
 
@@ -76,19 +77,23 @@ class Contestant:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise NightjarError(f"{self.name} ended with {self._process.wait()}; its own message is above.")
+            who = " or ".join(self._names)
+            raise NightjarError(f"{who} ended with {self._process.wait()}; its own message is above.")
         answer: dict[str, float] = json.loads(line)
         return answer
 
 
-def race(preset: str, batches: Sequence[dict[str, np.ndarray]], names: Sequence[str]) -> dict[str, Result]:
-    """Runs all contestants in turns; the first one is ours."""
+def race(
+    preset: str, batches: Sequence[dict[str, np.ndarray]], processes: Sequence[Sequence[str]]
+) -> dict[str, Result]:
+    """Runs all contestants in turns; the first one of the first process is ours."""
+    names = [name for process in processes for name in process]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "batches.npz"
         np.savez(path, **{f"{number}.{key}": one for number, batch in enumerate(batches) for key, one in batch.items()})  # type: ignore[arg-type]
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
         for start in range(STARTS):
-            run_rounds([Contestant(name, preset, path) for name in names], times)
+            run_rounds(preset, [Process(started, preset, path) for started in processes], times)
             print(f"{preset}: {start + 1} of {STARTS} starts are done", file=sys.stderr, flush=True)
     ours = times[names[0]]
     return {
@@ -102,18 +107,21 @@ def race(preset: str, batches: Sequence[dict[str, np.ndarray]], names: Sequence[
     }
 
 
-def run_rounds(contestants: Sequence[Contestant], times: dict[str, list[tuple[float, float]]]) -> None:
+def run_rounds(preset: str, processes: Sequence[Process], times: dict[str, list[tuple[float, float]]]) -> None:
     """Adds the rounds of one start to `times`, and ends the processes."""
-    for one in contestants:
-        if abs(one.first_loss - contestants[0].first_loss) > SAME_LOSS:
-            found = f"{one.name}: the first loss is {one.first_loss}, ours {contestants[0].first_loss}"
-            raise NightjarError(f"{one.preset}: {found}: they do not compute the same.")
-        one.run(STEPS)
-    steps = max(STEPS, round(BLOCK_S / contestants[0].run(STEPS)[0]))
-    drawn = len(times[contestants[0].name])  # an order of its own for each start
+    runs = {name: process for process in processes for name in process.first_losses}
+    ours = next(iter(runs))
+    expected = runs[ours].first_losses[ours]
+    for name, process in runs.items():
+        if abs(process.first_losses[name] - expected) > SAME_LOSS:
+            found = f"{name}: the first loss is {process.first_losses[name]}, ours {expected}"
+            raise NightjarError(f"{preset}: {found}: they do not compute the same.")
+        process.run(name, STEPS)
+    steps = max(STEPS, round(BLOCK_S / runs[ours].run(ours, STEPS)[0]))
+    drawn = len(times[ours])  # an order of its own for each start
     shuffled = random.Random(drawn)  # after some contestants a core is slower than after others
     for _ in range(ROUNDS):
-        for one in shuffled.sample(contestants, len(contestants)):
-            times[one.name].append(one.run(steps))
-    for one in contestants:
-        one.end()
+        for name in shuffled.sample(list(runs), len(runs)):
+            times[name].append(runs[name].run(name, steps))
+    for process in processes:
+        process.end()

@@ -1,7 +1,7 @@
-"""One contestant of a race: reads from stdin how many steps to run, answers with their time.
+"""One process of a race: reads from stdin whose steps to run and how many, answers with their time.
 
-In: the contestant's name, which may end with `+kept`, a preset, and the batches. Out: a line of JSON with the loss of
-the first step, then one with wall and CPU seconds for every line read.
+In: a preset, the batches, and the names of contestants, all or none of which end with `+kept`. Out: a line of JSON with
+the loss of each one's first step, then one with wall and CPU seconds for every line read.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import importlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from nightjar_models.freed_memory import keep_freed_memory
 
-KEPT = "+kept"  # of a contestant whose process keeps the memory that it frees
+KEPT = "+kept"  # of contestants whose process keeps the memory that it frees
 
 
-def main(name: str, preset: str, path: str) -> None:
+def main(preset: str, path: str, *names: str) -> None:
     """Runs until stdin ends."""
     with np.load(path) as file:
         stored = dict(file)
@@ -27,20 +28,29 @@ def main(name: str, preset: str, path: str) -> None:
     for key, array in stored.items():
         number, _, field = key.partition(".")
         batches[int(number)][field] = array
-    if name.endswith(KEPT) and not keep_freed_memory():
-        raise SystemExit(f"{name}: malloc cannot be told to keep freed memory here; unset MALLOC_* and GLIBC_TUNABLES.")
-    module, _, variant = name.removesuffix(KEPT).partition(":")
-    make = importlib.import_module(f"tests.bench.models.contestant_{module}").make
-    step = make(preset, *([variant] if variant else []))
-    print(json.dumps({"loss": step(batches[0])}), flush=True)
-    done = 1
+    if names[0].endswith(KEPT) and not keep_freed_memory():
+        raise SystemExit(f"{names[0]}: malloc cannot keep freed memory here; unset MALLOC_* and GLIBC_TUNABLES.")
+    steps = {name: make(name, preset) for name in names}
+    print(json.dumps({name: step(batches[0]) for name, step in steps.items()}), flush=True)
+    done = dict.fromkeys(names, 1)
     for line in sys.stdin:
+        name, count = line.split()
+        step, numbers = steps[name], range(done[name], done[name] + int(count))
         wall, cpu = time.perf_counter(), time.process_time()
-        for _ in range(int(line)):
-            step(batches[done % len(batches)])
-            done += 1
+        for number in numbers:
+            step(batches[number % len(batches)])
         answer = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+        done[name] = numbers.stop
         print(json.dumps(answer), flush=True)
+
+
+def make(name: str, preset: str) -> Callable[[Any], float]:
+    """The step of a contestant."""
+    module, _, variant = name.removesuffix(KEPT).partition(":")
+    found: Callable[[Any], float] = importlib.import_module(f"tests.bench.models.contestant_{module}").make(
+        preset, *([variant] if variant else [])
+    )
+    return found
 
 
 if __name__ == "__main__":
