@@ -28,6 +28,8 @@ def main(preset: str, path: str, *names: str) -> None:
     for key, array in stored.items():
         number, _, field = key.partition(".")
         batches[int(number)][field] = array
+    if len({name.endswith(KEPT) for name in names}) > 1:
+        raise SystemExit(f"{', '.join(names)}: expected all or none with {KEPT}, as they share a process.")
     if names[0].endswith(KEPT) and not keep_freed_memory():
         raise SystemExit(f"{names[0]}: malloc cannot keep freed memory here; unset MALLOC_* and GLIBC_TUNABLES.")
     steps = {name: make(name, preset) for name in names}
