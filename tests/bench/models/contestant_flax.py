@@ -1,7 +1,8 @@
-"""The same model and optimizer in the loops that Flax's documentation shows.
+"""The GPT and the ViT of Flax's own layers, in the loops that Flax's documentation shows; our parameters.
 
 `nnx`: `nnx.jit` over the module and an `nnx.Optimizer`, as in Flax's tutorials. `state`: `jax.jit` over a split state
-in a `flax.struct` dataclass, as in Flax's language-model example.
+in a `flax.struct` dataclass, as in Flax's language-model example. `bare`: that loop over our own model, so that its
+program is ours.
 """
 
 from __future__ import annotations
@@ -11,24 +12,128 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from flax import nnx, struct
 
+from nightjar_models.models.layers import EPSILON, brightness
 from nightjar_models.presets import find_preset
 from nightjar_models.sharding import Keys
+from nightjar_models.sizes import GPTConfig
 from nightjar_models.step import make_optimizer
-from nightjar_models.tasks import find_task
+from nightjar_models.tasks import Task, find_task
+
+Loss = Callable[[Any, Any], Any]  # of a module and a batch
+
+
+class Block(nnx.Module):
+    """Attention and a feed-forward layer, each behind a norm and added to its input."""
+
+    def __init__(self, ours: Any, rngs: nnx.Rngs) -> None:
+        """Begins with our block's parameters."""
+        width, _, heads, _ = ours.qkv.shape
+        norm = partial(nnx.LayerNorm, width, epsilon=EPSILON, use_bias=False, rngs=rngs)
+        self.attention_norm, self.feed_forward_norm = norm(), norm()
+        self.attention = nnx.MultiHeadAttention(
+            heads, width, use_bias=False, decode=False, deterministic=True, keep_rngs=False, rngs=rngs
+        )
+        self.into = nnx.Linear(*ours.w_in.shape, rngs=rngs)
+        self.out = nnx.Linear(*ours.w_out.shape, rngs=rngs)
+        set_values(self.attention_norm, scale=ours.attention_norm)
+        set_values(self.feed_forward_norm, scale=ours.feed_forward_norm)
+        for number, part in enumerate([self.attention.query, self.attention.key, self.attention.value]):
+            set_values(part, kernel=ours.qkv[:, number])
+        set_values(self.attention.out, kernel=ours.projection)
+        set_values(self.into, kernel=ours.w_in, bias=ours.b_in)
+        set_values(self.out, kernel=ours.w_out, bias=ours.b_out)
+
+    def __call__(self, x: Any, mask: Any) -> Any:
+        """One layer of the stack; `mask` is true where a position sees another."""
+        x = x + self.attention(self.attention_norm(x), mask=mask)
+        return x + self.out(nnx.gelu(self.into(self.feed_forward_norm(x))))
+
+
+class Model(nnx.Module):
+    """What both models share: positions, blocks and a head behind a norm."""
+
+    def __init__(self, ours: Any, head: Any, rngs: nnx.Rngs) -> None:
+        """Begins with our model's parameters; `head` is its last matrix."""
+        self.positions = nnx.Param(ours.position_embedding[...])
+        self.blocks = nnx.List([Block(block, rngs) for block in ours.blocks])
+        self.norm = nnx.LayerNorm(ours.norm.size, epsilon=EPSILON, use_bias=False, rngs=rngs)
+        self.head = nnx.Linear(*head.shape, use_bias=False, rngs=rngs)
+        set_values(self.norm, scale=ours.norm)
+        set_values(self.head, kernel=head)
+
+    def run_blocks(self, x: Any, mask: Any) -> Any:
+        """The stack and the last norm, of positions that are embedded."""
+        x = x + self.positions[...]
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.norm(x)
+
+
+class GPT(Model):
+    """Logits of the next byte."""
+
+    def __init__(self, ours: Any, rngs: nnx.Rngs) -> None:
+        super().__init__(ours, ours.unembedding, rngs)
+        self.tokens = nnx.Embed(*ours.token_embedding.shape, rngs=rngs)
+        set_values(self.tokens, embedding=ours.token_embedding)
+
+    def __call__(self, tokens: Any) -> Any:
+        return self.head(self.run_blocks(self.tokens(tokens), nnx.make_causal_mask(tokens)))
+
+
+class ViT(Model):
+    """Logits of the classes; the patches are a convolution with strides, as in Flax's examples."""
+
+    def __init__(self, ours: Any, rngs: nnx.Rngs) -> None:
+        super().__init__(ours, ours.head, rngs)
+        inputs, width = ours.patch_embedding.shape
+        side = (ours.patch, ours.patch)
+        self.patches = nnx.Conv(inputs // ours.patch**2, width, side, strides=side, use_bias=False, rngs=rngs)
+        set_values(self.patches, kernel=ours.patch_embedding)
+
+    def __call__(self, images: Any) -> Any:
+        x = self.patches(images)
+        return self.head(self.run_blocks(x.reshape(x.shape[0], -1, x.shape[-1]), None).mean(axis=1))
+
+
+def set_values(module: nnx.Module, **values: Any) -> None:
+    """Gives parameters of a module these values, in the shapes that it has for them; each a copy of its own."""
+    for name, value in values.items():
+        its = getattr(module, name)
+        its.set_value(jax.numpy.array(np.asarray(value[...]).reshape(its.shape)))
 
 
 def make(preset: str, style: str) -> Callable[[Any], float]:
-    """The step of a preset in one of the two styles."""
+    """The step of a preset in one of the three styles."""
     config = find_preset(preset)()
     task = find_task(config)
     model = jax.jit(lambda: nnx.split(task.build(Keys(jax.random.key(0)))))
     _, values = model()
     graph, _ = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
-    module = nnx.merge(graph, values)
-    return make_nnx(config, task, module) if style == "nnx" else make_state(config, task, module)
+    ours = nnx.merge(graph, values)
+    if style == "bare":
+        return make_state(config, partial(measure_ours, task), ours)
+    module = (GPT if isinstance(config.model, GPTConfig) else ViT)(ours, nnx.Rngs(0))
+    return (make_nnx if style == "nnx" else make_state)(config, measure, module)
+
+
+def measure_ours(task: Task, model: Any, batch: Any) -> Any:
+    """The loss that our trainer minimises."""
+    return task.measure(model, batch)["loss"]
+
+
+def measure(model: Any, batch: Any) -> Any:
+    """The mean cross entropy of the next byte or of the digit."""
+    if "tokens" in batch:
+        tokens = batch["tokens"]
+        logits, labels = model(tokens[:, :-1]), tokens[:, 1:]
+    else:
+        logits, labels = model(brightness(batch["image"])[..., None]), batch["label"]
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
 def make_optax(config: Any) -> Any:
@@ -46,20 +151,20 @@ def make_optax(config: Any) -> Any:
     return optax.GradientTransformation(init, update)
 
 
-def make_nnx(config: Any, task: Any, module: nnx.Module) -> Callable[[Any], float]:
+def make_nnx(config: Any, measured: Loss, module: nnx.Module) -> Callable[[Any], float]:
     """The tutorial's loop."""
     optimizer = nnx.Optimizer(module, make_optax(config), wrt=nnx.Param)
 
     @nnx.jit
     def train_step(module: Any, optimizer: Any, batch: Any) -> Any:
-        loss, gradients = nnx.value_and_grad(lambda one: task.measure(one, batch)["loss"])(module)
+        loss, gradients = nnx.value_and_grad(measured)(module, batch)
         optimizer.update(module, gradients)
         return loss
 
     return lambda batch: float(train_step(module, optimizer, batch))
 
 
-def make_state(config: Any, task: Any, module: nnx.Module) -> Callable[[Any], float]:
+def make_state(config: Any, measured: Loss, module: nnx.Module) -> Callable[[Any], float]:
     """The example's loop."""
     graph, parameters = nnx.split(module)
     transform = make_optax(config)
@@ -72,7 +177,7 @@ def make_state(config: Any, task: Any, module: nnx.Module) -> Callable[[Any], fl
     @partial(jax.jit, donate_argnums=0)
     def train_step(state: Any, batch: Any) -> Any:
         def loss(parameters: Any) -> Any:
-            return task.measure(nnx.merge(graph, parameters), batch)["loss"]
+            return measured(nnx.merge(graph, parameters), batch)
 
         value, gradients = jax.value_and_grad(loss)(state.params)
         updates, memory = transform.update(gradients, state.opt_state, state.params)
