@@ -48,8 +48,9 @@ def grain_batches(
     def decode(pair: tuple[Path, int]) -> dict[str, NDArray[Any]]:
         return {"image": decode_jpeg(pair[0], side), "label": np.int32(pair[1])}  # type: ignore[dict-item]
 
+    if shuffle:  # Grain's own takes 0.1 ms for each of a few hundred examples, and holds the lock (0.2.18)
+        pairs = [pairs[place] for place in np.random.default_rng(seed).permutation(len(pairs))]
     dataset = grain.MapDataset.source(pairs)
-    dataset = dataset.seed(seed).shuffle() if shuffle else dataset
     dataset = dataset[jax.process_index() :: jax.process_count()].map(decode)
     ahead = dataset.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=READ_AHEAD))
     for batch in ahead.batch(batch_size, drop_remainder=True):
@@ -61,4 +62,5 @@ def decode_jpeg(path: Path, side: int) -> NDArray[np.uint8]:
     from PIL import Image
 
     with Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB").resize((side, side), Image.Resampling.BILINEAR))
+        colours = picture if picture.mode == "RGB" else picture.convert("RGB")  # which copies
+        return np.asarray(colours.resize((side, side), Image.Resampling.BILINEAR))

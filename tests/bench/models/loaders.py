@@ -9,15 +9,16 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import torch
 
 from nightjar_models.data.dali import dali_batches
 from nightjar_models.data.jpeg_batches import decode_jpeg, grain_batches
-from nightjar_models.data.jpegs import list_jpegs, write_jpegs
+from nightjar_models.data.jpegs import lay_out, list_jpegs, write_jpegs
 from tests.bench.table import Row
 
 FILES, BATCH, SIDE, ROUNDS = 256, 32, 224, 5
@@ -36,6 +37,12 @@ class Files(torch.utils.data.Dataset[tuple[np.ndarray, int]]):  # type: ignore[m
         return decode_jpeg(self.paths[index], SIDE).copy(), self.labels[index]  # PyTorch wants memory of its own
 
 
+def torch_batches(loader: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[dict[str, jax.Array]]:
+    """PyTorch's batches, handed to JAX as the others' are."""
+    for images, labels in loader:
+        yield {"image": lay_out(images.numpy(), None), "label": lay_out(labels.numpy(), None)}
+
+
 def measure() -> list[Row]:
     """Each loader, epoch by epoch in turns."""
     with tempfile.TemporaryDirectory() as name:
@@ -52,7 +59,7 @@ def measure() -> list[Row]:
         epochs: dict[str, Callable[[], int]] = {
             "Grain": lambda: sum(len(b["label"]) for b in grain_batches(folder, batch_size=BATCH, side=SIDE)),
             "DALI": lambda: sum(len(b["label"]) for b in dali_batches(folder, batch_size=BATCH, side=SIDE)),
-            "torch DataLoader": lambda: sum(len(labels) for _, labels in torch_loader),
+            "torch DataLoader": lambda: sum(len(b["label"]) for b in torch_batches(torch_loader)),
         }
         difference = compare(folder)
         times: dict[str, list[float]] = {name: [] for name in epochs}
