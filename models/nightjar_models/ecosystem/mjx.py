@@ -1,8 +1,8 @@
 """MuJoCo MJX: does the humanoid fall by g, and move as in MuJoCo's own engine in C?
 
 Two truths: above the ground its centre of mass follows h - g t^2 / 2 (semi-implicit Euler: g t (t + dt) / 2), and after
-some steps in contact its joints stand where the C engine puts them. Compiling a step takes most of the cell's time:
-8 s, 5 with little optimization, which runs about as fast (jax 0.10.2, mujoco-mjx on two cores).
+some steps in contact its joints stand where the C engine puts them. Most of the cell's time is XLA's compiling of a
+step: with little optimization 5 s in place of 8 for a program that is about as fast (jax 0.10.2, two cores).
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def is_for_one_cpu() -> bool:
 
 def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:
     """Zero mean and unit variance over the width, then a learned scale (Ba et al. 2016)."""
-    if x.dtype == jnp.float32 and is_for_one_cpu():
+    if x.dtype == scale.dtype == jnp.float32 and is_for_one_cpu():
         found: Array = _layer_norm(x, scale)
         return found
     y = x.astype(jnp.float32)
@@ -100,7 +100,8 @@ def layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Arr
 
 # XLA:CPU writes every array that a derived gradient shares with the way forwards, and sums columns slowly. Here two
 # numbers are kept for each position, and the gradient's sums are products. In turns a step of gpt_tiny takes 0.94 of
-# the time, of vit_tiny 0.90, of diffusion_tiny 0.97 (jaxlib 0.10.2). Derivatives forwards (`jax.jvp`) are refused.
+# the time, of vit_tiny 0.90, of diffusion_tiny 0.97 (jaxlib 0.10.2). Derivatives forwards (`jax.jvp`) are refused of
+# it, those of a gradient are not.
 @jax.custom_vjp
 def _layer_norm(x: Float[Array, "B T D"], scale: Float[Array, " D"]) -> Float[Array, "B T D"]:
     """`layer_norm` in float32, for one CPU."""

@@ -1,7 +1,8 @@
 """The GPT and the ViT of Flax's own layers, in the loops that Flax's documentation shows; our parameters.
 
-`nnx`: `nnx.jit` over the module and an `nnx.Optimizer`, as in Flax's tutorials. `state`: `jax.jit` over a split state
-in a `flax.struct` dataclass, as in Flax's language-model example. `bare`: that loop over our own model, so that its
+`nnx`: `nnx.jit` over the module and an `nnx.Optimizer`, as in Flax's tutorials, with the cache of its performance guide
+(`nnx.cached_partial`), with which a step of `vit_tiny` takes 0.8 of the time. `state`: `jax.jit` over a split state in
+a `flax.struct` dataclass, as in Flax's language-model example. `bare`: that loop over our own model, so that its
 program is ours.
 """
 
@@ -17,6 +18,7 @@ import optax
 from flax import nnx, struct
 
 from nightjar_models.models.layers import EPSILON, brightness
+from nightjar_models.models.vit import patches
 from nightjar_models.presets import find_preset
 from nightjar_models.sharding import Keys
 from nightjar_models.sizes import GPTConfig
@@ -47,9 +49,9 @@ class Block(nnx.Module):
         set_values(self.into, kernel=ours.w_in, bias=ours.b_in)
         set_values(self.out, kernel=ours.w_out, bias=ours.b_out)
 
-    def __call__(self, x: Any, mask: Any) -> Any:
-        """One layer of the stack; `mask` is true where a position sees another."""
-        x = x + self.attention(self.attention_norm(x), mask=mask)
+    def __call__(self, x: Any, *, causal: bool) -> Any:
+        """One layer of the stack."""
+        x = x + self.attention(self.attention_norm(x), is_causal=causal)
         return x + self.out(nnx.gelu(self.into(self.feed_forward_norm(x))))
 
 
@@ -65,11 +67,11 @@ class Model(nnx.Module):
         set_values(self.norm, scale=ours.norm)
         set_values(self.head, kernel=head)
 
-    def run_blocks(self, x: Any, mask: Any) -> Any:
+    def run_blocks(self, x: Any, *, causal: bool) -> Any:
         """The stack and the last norm, of positions that are embedded."""
         x = x + self.positions[...]
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, causal=causal)
         return self.norm(x)
 
 
@@ -82,22 +84,21 @@ class GPT(Model):
         set_values(self.tokens, embedding=ours.token_embedding)
 
     def __call__(self, tokens: Any) -> Any:
-        return self.head(self.run_blocks(self.tokens(tokens), nnx.make_causal_mask(tokens)))
+        return self.head(self.run_blocks(self.tokens(tokens), causal=True))
 
 
 class ViT(Model):
-    """Logits of the classes; the patches are a convolution with strides, as in Flax's examples."""
+    """Logits of the classes; the patches are multiplied, which takes 0.97 of the time of a convolution with strides."""
 
     def __init__(self, ours: Any, rngs: nnx.Rngs) -> None:
         super().__init__(ours, ours.head, rngs)
-        inputs, width = ours.patch_embedding.shape
-        side = (ours.patch, ours.patch)
-        self.patches = nnx.Conv(inputs // ours.patch**2, width, side, strides=side, use_bias=False, rngs=rngs)
-        set_values(self.patches, kernel=ours.patch_embedding)
+        self.side = ours.patch
+        self.embed = nnx.Linear(*ours.patch_embedding.shape, use_bias=False, rngs=rngs)
+        set_values(self.embed, kernel=ours.patch_embedding)
 
     def __call__(self, images: Any) -> Any:
-        x = self.patches(images)
-        return self.head(self.run_blocks(x.reshape(x.shape[0], -1, x.shape[-1]), None).mean(axis=1))
+        x = self.embed(patches(images, self.side))
+        return self.head(self.run_blocks(x, causal=False).mean(axis=1))
 
 
 def set_values(module: nnx.Module, **values: Any) -> None:
@@ -132,7 +133,7 @@ def measure(model: Any, batch: Any) -> Any:
         tokens = batch["tokens"]
         logits, labels = model(tokens[:, :-1]), tokens[:, 1:]
     else:
-        logits, labels = model(brightness(batch["image"])[..., None]), batch["label"]
+        logits, labels = model(brightness(batch["image"])), batch["label"]
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
@@ -161,7 +162,8 @@ def make_nnx(config: Any, measured: Loss, module: nnx.Module) -> Callable[[Any],
         optimizer.update(module, gradients)
         return loss
 
-    return lambda batch: float(train_step(module, optimizer, batch))
+    cached = nnx.cached_partial(train_step, module, optimizer)
+    return lambda batch: float(cached(batch))
 
 
 def make_state(config: Any, measured: Loss, module: nnx.Module) -> Callable[[Any], float]:

@@ -1,7 +1,7 @@
 """One process of a race: reads from stdin whose steps to run and how many, answers with their time.
 
 In: a preset, the batches, and the names of contestants, all or none of which end with `+kept`. Out: a line of JSON with
-the loss of each one's first step, then one with wall and CPU seconds for every line read.
+the losses of each one's first steps, then one with wall and CPU seconds for every line read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from nightjar_models.freed_memory import keep_freed_memory
 
+FIRST_STEPS = 10  # while the learning rate rises
 KEPT = "+kept"  # of contestants whose process keeps the memory that it frees
 
 
@@ -33,8 +34,9 @@ def main(preset: str, path: str, *names: str) -> None:
     if names[0].endswith(KEPT) and not keep_freed_memory():
         raise SystemExit(f"{names[0]}: malloc cannot keep freed memory here; unset MALLOC_* and GLIBC_TUNABLES.")
     steps = {name: make(name, preset) for name in names}
-    print(json.dumps({name: step(batches[0]) for name, step in steps.items()}), flush=True)
-    done = dict.fromkeys(names, 1)
+    first = [batches[number % len(batches)] for number in range(FIRST_STEPS)]
+    print(json.dumps({name: [step(batch) for batch in first] for name, step in steps.items()}), flush=True)
+    done = dict.fromkeys(names, FIRST_STEPS)
     for line in sys.stdin:
         name, count = line.split()
         step, numbers = steps[name], range(done[name], done[name] + int(count))
