@@ -2,8 +2,8 @@
 
 `nnx`: `nnx.jit` over the module and an `nnx.Optimizer`, as in Flax's tutorials, with the cache of its performance guide
 (`nnx.cached_partial`), with which a step of `vit_tiny` takes 0.8 of the time. `state`: `jax.jit` over a split state in
-a `flax.struct` dataclass, as in Flax's language-model example. `bare`: that loop over our own model, so that its
-program is ours.
+a `flax.struct` dataclass, as in Flax's language-model example. `our-nnx` and `our-state`: these loops over our own
+model.
 """
 
 from __future__ import annotations
@@ -109,17 +109,17 @@ def set_values(module: nnx.Module, **values: Any) -> None:
 
 
 def make(preset: str, style: str) -> Callable[[Any], float]:
-    """The step of a preset in one of the three styles."""
+    """The step of a preset: a loop, over Flax's layers or our own model."""
     config = find_preset(preset)()
     task = find_task(config)
     model = jax.jit(lambda: nnx.split(task.build(Keys(jax.random.key(0)))))
     _, values = model()
     graph, _ = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     ours = nnx.merge(graph, values)
-    if style == "bare":
-        return make_state(config, partial(measure_ours, task), ours)
-    module = (GPT if isinstance(config.model, GPTConfig) else ViT)(ours, nnx.Rngs(0))
-    return (make_nnx if style == "nnx" else make_state)(config, measure, module)
+    loop = make_nnx if style.endswith("nnx") else make_state
+    if style.startswith("our-"):
+        return loop(config, partial(measure_ours, task), ours)
+    return loop(config, measure, (GPT if isinstance(config.model, GPTConfig) else ViT)(ours, nnx.Rngs(0)))
 
 
 def measure_ours(task: Task, model: Any, batch: Any) -> Any:
