@@ -253,7 +253,11 @@ def put_batch(batch: Mapping[str, Any], sharding: NamedSharding) -> dict[str, An
     """Moves a batch of NumPy arrays to the devices; each process moves what its devices hold.
 
     For a batch of two arrays `jax.device_put` takes three times as long (jax 0.10.2, on a CPU: 0.13 ms and 0.05 ms).
+    A single CPU gets the arrays themselves: the call of a program takes them over in less time than is needed to move
+    them, and what the host does while XLA uses every core is added to the step (`vae_tiny`: 0.008 of it).
     """
+    if sharding.mesh.size == 1 and sharding.mesh.devices.flat[0].platform == "cpu":
+        return dict(batch)
     return {
         name: jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])  # type: ignore[misc]
         for name, value in batch.items()
