@@ -108,15 +108,15 @@ def set_values(module: nnx.Module, **values: Any) -> None:
         its.set_value(jax.numpy.array(np.asarray(value[...]).reshape(its.shape)))
 
 
-def make(preset: str, style: str) -> Callable[[Any], float]:
-    """The step of a preset: a loop, over Flax's layers or our own model."""
+def make(preset: str, style: str) -> Any:
+    """The step of a preset: a loop, over Flax's layers or our own model; a loop over `jax.jit` can `lower`."""
     config = find_preset(preset)()
     task = find_task(config)
     model = jax.jit(lambda: nnx.split(task.build(Keys(jax.random.key(0)))))
     _, values = model()
     graph, _ = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
     ours = nnx.merge(graph, values)
-    loop = make_nnx if style.endswith("nnx") else make_state
+    loop = make_nnx if style.endswith("nnx") else StateLoop
     if style.startswith("our-"):
         return loop(config, partial(measure_ours, task), ours)
     return loop(config, measure, (GPT if isinstance(config.model, GPTConfig) else ViT)(ours, nnx.Rngs(0)))
@@ -166,30 +166,34 @@ def make_nnx(config: Any, measured: Loss, module: nnx.Module) -> Callable[[Any],
     return lambda batch: float(cached(batch))
 
 
-def make_state(config: Any, measured: Loss, module: nnx.Module) -> Callable[[Any], float]:
+class StateLoop:
     """The example's loop."""
-    graph, parameters = nnx.split(module)
-    transform = make_optax(config)
 
-    @struct.dataclass
-    class TrainState:
-        params: Any
-        opt_state: Any
+    def __init__(self, config: Any, measured: Loss, module: nnx.Module) -> None:
+        graph, parameters = nnx.split(module)
+        transform = make_optax(config)
 
-    @partial(jax.jit, donate_argnums=0)
-    def train_step(state: Any, batch: Any) -> Any:
-        def loss(parameters: Any) -> Any:
-            return measured(nnx.merge(graph, parameters), batch)
+        @struct.dataclass
+        class TrainState:
+            params: Any
+            opt_state: Any
 
-        value, gradients = jax.value_and_grad(loss)(state.params)
-        updates, memory = transform.update(gradients, state.opt_state, state.params)
-        return state.replace(params=optax.apply_updates(state.params, updates), opt_state=memory), value
+        @partial(jax.jit, donate_argnums=0)
+        def train_step(state: Any, batch: Any) -> Any:
+            def loss(parameters: Any) -> Any:
+                return measured(nnx.merge(graph, parameters), batch)
 
-    state = TrainState(params=parameters, opt_state=transform.init(parameters))
+            value, gradients = jax.value_and_grad(loss)(state.params)
+            updates, memory = transform.update(gradients, state.opt_state, state.params)
+            return state.replace(params=optax.apply_updates(state.params, updates), opt_state=memory), value
 
-    def step(batch: Any) -> float:
-        nonlocal state
-        state, loss = train_step(state, batch)
+        self.state = TrainState(params=parameters, opt_state=transform.init(parameters))
+        self.train_step = train_step
+
+    def __call__(self, batch: Any) -> float:
+        self.state, loss = self.train_step(self.state, batch)
         return float(loss)
 
-    return step
+    def lower(self, batch: Any) -> jax.stages.Lowered:
+        """What `jax.jit` compiles."""
+        return self.train_step.lower(self.state, batch)
