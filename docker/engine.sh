@@ -10,6 +10,7 @@
 # Exit codes: 0 an engine answers; 2 not a Debian machine, or not root; 3 it could not be installed or started.
 set -euo pipefail
 
+PATH=$PATH:/usr/sbin:/sbin # where dockerd lies; root's shell by `su` has neither
 readonly LOG=/var/log/nightjar-engine.log
 readonly WAIT_S=60
 
