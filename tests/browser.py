@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +36,11 @@ OPTIONS = (
     "--remote-debugging-pipe",
 )
 LONGEST_WAIT_S = 60.0
+LEFT = ("Inspected target navigated or closed", "Execution context was destroyed.")  # answers of a page that is left
+
+
+class NavigatedError(RuntimeError):
+    """The browser went to another page before the one that was asked could answer."""
 
 
 class Page:
@@ -60,7 +65,8 @@ class Page:
             if answer.get("id") != self.number:
                 self.events.append(answer)
             elif "error" in answer:
-                raise RuntimeError(f"{method}: {answer['error']}")
+                kind = NavigatedError if answer["error"]["message"] in LEFT else RuntimeError
+                raise kind(f"{method}: {answer['error']}")
             else:
                 return dict(answer["result"])
 
@@ -85,8 +91,9 @@ class Page:
         """The value of an expression as soon as it is true."""
         deadline = time.monotonic() + LONGEST_WAIT_S
         while time.monotonic() < deadline:
-            if found := self.value(expression):
-                return found
+            with suppress(NavigatedError):
+                if found := self.value(expression):
+                    return found
             time.sleep(0.02)
         raise RuntimeError(f"never true: {expression}")
 
