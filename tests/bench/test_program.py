@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from tests.bench.models.program import describe
 
@@ -24,6 +26,16 @@ def test_names_make_no_other_program() -> None:
 
     ours = jax.jit(step).lower({"weights": weights, "count": count}, batch)
     assert describe(ours) == describe(jax.jit(another).lower((count, weights), batch))
+
+
+def test_how_values_would_lie_on_several_devices_makes_no_other_program() -> None:
+    state, batch = {"weights": jnp.ones((8, 4)), "count": jnp.zeros(())}, jnp.ones((16, 8))
+    mesh = jax.make_mesh((1, 1), ("data", "tensor"))
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())  # type: ignore[no-untyped-call]
+    over = {"weights": rows, "count": whole}
+    spread = jax.jit(step, in_shardings=(over, rows), out_shardings=over)
+    assert "sharding=" in (spread.lower(state, batch).compile().as_text() or "")
+    assert describe(spread.lower(state, batch)) == describe(jax.jit(step).lower(state, batch))
 
 
 def test_another_number_or_one_sum_more_is_another_program() -> None:

@@ -21,7 +21,8 @@ from nightjar_models.tasks import find_task
 from tests.bench.models import contestant_flax, contestant_ours
 
 STYLES = ("state", "our-state")  # loops over `jax.jit`, which can say what they compile
-_PARAMETER = re.compile(r"( parameter\(\d+\)).*")  # behind it is how it would lie on several devices
+# How values would lie on several devices; behind parameters there is nothing else
+_SPREAD = re.compile(r"( parameter\(\d+\)).*|, sharding=\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")
 
 
 def find_same(preset: str) -> list[str]:
@@ -35,13 +36,13 @@ def find_same(preset: str) -> list[str]:
 def describe(lowered: jax.stages.Lowered) -> str:
     """Every instruction of the optimized program, in its order and with its operands, under canonical names.
 
-    Left out are the first line, which says where arguments lie, and how each of them would lie on several devices.
+    Left out are the first line, which says where arguments lie, and how values would lie on several devices.
     """
     how = HloPrintOptions.canonical()
     how.print_backend_config = how.print_large_constants = True
     (module,) = lowered.compile().runtime_executable().hlo_modules()  # type: ignore[union-attr]
     text: str = module.to_string(how)
-    return _PARAMETER.sub(r"\1", text.partition("\n")[2])
+    return _SPREAD.sub(r"\1", text.partition("\n")[2])
 
 
 def main(preset: str) -> None:
