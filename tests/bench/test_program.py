@@ -38,8 +38,9 @@ def test_how_values_would_lie_on_several_devices_makes_no_other_program() -> Non
     assert describe(spread.lower(state, batch)) == describe(jax.jit(step).lower(state, batch))
 
 
-def test_another_number_or_one_sum_more_is_another_program() -> None:
+def test_another_number_one_sum_more_or_a_donated_argument_is_another_program() -> None:
     state, batch = {"weights": jnp.ones((8, 4)), "count": jnp.zeros(())}, jnp.ones((16, 8))
     ours = describe(jax.jit(step).lower(state, batch))
     assert describe(jax.jit(lambda s, b: step(s, b, 0.25)).lower(state, batch)) != ours
     assert describe(jax.jit(lambda s, b: step(s, b + b.mean())).lower(state, batch)) != ours
+    assert describe(jax.jit(step, donate_argnums=0).lower(state, batch)) != ours

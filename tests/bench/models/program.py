@@ -21,6 +21,7 @@ from nightjar_models.tasks import find_task
 from tests.bench.models import contestant_flax, contestant_ours
 
 STYLES = ("state", "our-state")  # loops over `jax.jit`, which can say what they compile
+_DONATED = re.compile(r"input_output_alias=.*(?=, entry_computation_layout)")
 # How values would lie on several devices; behind parameters there is nothing else
 _SPREAD = re.compile(r"( parameter\(\d+\)).*|, sharding=\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")
 
@@ -34,15 +35,17 @@ def find_same(preset: str) -> list[str]:
 
 
 def describe(lowered: jax.stages.Lowered) -> str:
-    """Every instruction of the optimized program, in its order and with its operands, under canonical names.
+    """Which arguments it overwrites, and every instruction in its order and with its operands, under canonical names.
 
-    Left out are the first line, which says where arguments lie, and how values would lie on several devices.
+    Left out are the names of the optimized program and its arguments, and how values would lie on several devices.
     """
     how = HloPrintOptions.canonical()
     how.print_backend_config = how.print_large_constants = True
     (module,) = lowered.compile().runtime_executable().hlo_modules()  # type: ignore[union-attr]
     text: str = module.to_string(how)
-    return _SPREAD.sub(r"\1", text.partition("\n")[2])
+    header, _, instructions = text.partition("\n")
+    donated = _DONATED.search(header)
+    return (donated.group() if donated else "") + "\n" + _SPREAD.sub(r"\1", instructions)
 
 
 def main(preset: str) -> None:
