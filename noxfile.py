@@ -194,8 +194,8 @@ def nightly(session: nox.Session) -> None:
 
 
 @nox.session
-def ci(session: nox.Session) -> None:
-    """Run nightjar-ci with what stands after `--`: the steps of the workflows."""
+def nightjar_ci(session: nox.Session) -> None:
+    """Run nightjar-ci with the arguments after `--`: the steps of the workflows."""
     install(session)
     run_command(session, "nightjar-ci", *session.posargs)
 
@@ -217,7 +217,7 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
-def gate(session: nox.Session) -> None:
+def check_all(session: nox.Session) -> None:
     """The same with nothing lacking: what `system` installs, and images of this tree; lint and types run beside."""
     with ThreadPoolExecutor() as beside:
         machine = beside.submit(prepare_machine, session) if os.geteuid() == 0 and shutil.which("apt-get") else None
@@ -229,6 +229,21 @@ def gate(session: nox.Session) -> None:
         for check in checks:
             check.result()
     session.run("pytest", *session.posargs)
+
+
+@nox.session
+def pytest(session: nox.Session) -> None:
+    """Run pytest alone, without lint and types: `-- tests/ci/test_matrix.py -k seeds`."""
+    install(session)
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def format(session: nox.Session) -> None:
+    """Rewrite the Python files: format them and apply the linter's safe fixes."""
+    install(session)
+    session.run("ruff", "format", *SOURCES)
+    session.run("ruff", "check", "--fix", *SOURCES)
 
 
 @nox.session
@@ -320,7 +335,7 @@ def rehearse(session: nox.Session) -> None:
 
 
 @nox.session
-def reference(session: nox.Session) -> None:
+def cli_reference(session: nox.Session) -> None:
     """Write docs/reference/cli.md from the code."""
     run_module(session, "tests.repo.cli_reference")
 
@@ -342,14 +357,6 @@ def lock(session: nox.Session) -> None:
     run_command(session, "nightjar-ci", "images", "lock", *session.posargs)
 
 
-def bench(session: nox.Session, name: str) -> None:
-    """Installs the rivals that `tests/bench/<name>/rivals.txt` pins and runs `tests/bench/<name>`."""
-    install(session)
-    if (rivals := ROOT / "tests" / "bench" / name / "rivals.txt").is_file():
-        session.install("-r", str(rivals))
-    run_module(session, f"tests.bench.{name}")
-
-
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Feed damaged bytes to the readers of traces: `-- --seconds 300`, `-- --target sqlite` for one of them."""
@@ -358,43 +365,29 @@ def fuzz(session: nox.Session) -> None:
     run_module(session, "tests.fuzz")
 
 
-@nox.session
-def bench_profiling(session: nox.Session) -> None:
-    """Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed."""
-    bench(session, "profiling")
+BENCHES = {
+    "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
+    "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
+    "gate": "Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults.",
+    "images": "Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes).",
+    "models": "Measure training steps against Flax's own loops and PyTorch, trainer overhead and JPEG loaders (6 GB).",
+    "profiling": "Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed.",
+    "run": "Measure the overhead of a run: 1000 jobs of one second, two at a time (`-- --work sleep --jobs 100`).",
+}
 
 
-@nox.session
-def bench_gate(session: nox.Session) -> None:
-    """Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults."""
-    bench(session, "gate")
+def add_bench(name: str, summary: str) -> None:
+    """Adds the session `bench_NAME`: it installs the rivals of `tests/bench/NAME/rivals.txt` and runs that bench."""
+
+    def bench(session: nox.Session) -> None:
+        install(session)
+        if (rivals := ROOT / "tests" / "bench" / name / "rivals.txt").is_file():
+            session.install("-r", str(rivals))
+        run_module(session, f"tests.bench.{name}")
+
+    bench.__doc__ = summary
+    nox.session(name=f"bench_{name}")(bench)
 
 
-@nox.session
-def bench_models(session: nox.Session) -> None:
-    """Measure training steps against Flax's own loops and PyTorch, the trainer's overhead, and JPEG loaders (6 GB)."""
-    bench(session, "models")
-
-
-@nox.session
-def bench_bisect(session: nox.Session) -> None:
-    """Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration."""
-    bench(session, "bisect")
-
-
-@nox.session
-def aot(session: nox.Session) -> None:
-    """Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared."""
-    bench(session, "aot")
-
-
-@nox.session
-def bench_images(session: nox.Session) -> None:
-    """Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes)."""
-    bench(session, "images")
-
-
-@nox.session
-def bench_run(session: nox.Session) -> None:
-    """Measure what a run adds to its jobs: a thousand of one second, two at a time (`-- --work sleep --jobs 100`)."""
-    bench(session, "run")
+for _name, _summary in BENCHES.items():
+    add_bench(_name, _summary)
