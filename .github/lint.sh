@@ -5,8 +5,9 @@ cd "$(dirname "$0")/.."
 
 actionlint
 zizmor --offline --quiet --no-progress .github >/dev/null || zizmor --offline --no-progress .github
-check() { check-jsonschema --quiet --builtin-schema "vendor.github-$1" "${@:2}"; }
-check workflows .github/workflows/*.yml
-check actions .github/actions/*/action.yml
-check issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
-check issue-config .github/ISSUE_TEMPLATE/config.yml
+check() { check-jsonschema --quiet --builtin-schema "vendor.$1" "${@:2}"; }
+check github-workflows .github/workflows/*.yml
+check github-actions .github/actions/*/action.yml
+check github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+check github-issue-config .github/ISSUE_TEMPLATE/config.yml
+check dependabot .github/dependabot.yml
