@@ -71,7 +71,7 @@ def find_pictures(night: Path, status: Path) -> list[Picture]:
     return [
         Picture(name="report", address=report, ready="document.querySelector('#verdicts')", top=top, height=620),
         Picture(name="curves", address=report, ready=drawn, top="document.querySelector('#cells')", height=640),
-        Picture(name="profile", address=capture, ready=filled, top="document.body", height=640),
+        Picture(name="profile", address=capture, ready=filled, top="document.body", height=780),
         Picture(name="status", address=status.as_uri(), ready="document.querySelector('#answer')", top=top, height=640),
     ]
 
