@@ -84,3 +84,12 @@ def test_the_pictures_are_small_and_every_one_is_shown() -> None:
     assert pictures
     assert [path.name for path in pictures if path.stat().st_size > 200_000] == []
     assert all(f"pictures/{path.name}" in (DOCS / "index.md").read_text() for path in pictures)
+
+
+def test_the_glossary_defines_each_word_once_in_order_and_first_those_that_only_we_use() -> None:
+    own, field = (DOCS / "glossary.md").read_text().split("\n## ")[1:]
+    words = [re.findall(r"^\| ([^|]+?) \|", part, re.MULTILINE)[1:] for part in (own, field)]
+    assert words[0] == ["cell", "fact", "gate", "ladder, rung", "night"]
+    assert all(part == sorted(part, key=str.lower) for part in words)
+    single = [word for part in words for entry in part for word in entry.split(", ")]
+    assert len(single) == len(set(single))
