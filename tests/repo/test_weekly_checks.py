@@ -48,6 +48,7 @@ def find_refused(session: str, words: list[str]) -> str:
 def test_the_options_of_benches_are_those_that_they_take(tmp_path: Path) -> None:
     benches = [words for words in list_commands(tmp_path) if words[0].startswith("bench_")]
     assert len(benches) >= 8
+    assert {words[0] for words in benches} == {name for name in SESSIONS if name.startswith("bench_")}
     for session, *words in benches:
         if session not in OWN_LIBRARIES:
             assert find_refused(session, words[1:]) == "unrecognized arguments: --no-such-option", session
