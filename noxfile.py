@@ -335,8 +335,8 @@ def rehearse(session: nox.Session) -> None:
 
 
 @nox.session
-def cli_reference(session: nox.Session) -> None:
-    """Write docs/reference/cli.md from the code."""
+def generate_docs(session: nox.Session) -> None:
+    """Write the pages of docs that are made from the code: docs/reference/cli.md."""
     run_module(session, "tests.repo.cli_reference")
 
 

@@ -12,7 +12,7 @@ from tests.repo.cli_reference import PAGE, find_commands, render_command, render
 
 
 def test_the_reference_is_that_of_the_code() -> None:
-    assert PAGE.read_text() == render_reference(), "run `nox -s cli_reference` (python -m tests.repo.cli_reference)"
+    assert PAGE.read_text() == render_reference(), "run `nox -s generate_docs` (python -m tests.repo.cli_reference)"
 
 
 def test_every_option_of_a_command_stands_in_its_table() -> None:

@@ -1,6 +1,6 @@
 """What does each command take? The reference of the command lines, from the code that parses them.
 
-In: the tables of subcommands and their Typer apps. Out: the text of docs/reference/cli.md. `nox -s cli_reference`
+In: the tables of subcommands and their Typer apps. Out: the text of docs/reference/cli.md. `nox -s generate_docs`
 writes it; a test compares.
 """
 
@@ -20,7 +20,7 @@ PAGE = noxfile.ROOT / "docs" / "reference" / "cli.md"
 PROGRAMS = ("nightjar-ci", "nightjar-models", "nightjar-profiling")
 HEAD = """# Command line
 
-Made from the code by `nox -s cli_reference`. Every command takes `--help`; `--debug` prints the traceback of an error.
+Made from the code by `nox -s generate_docs`. Every command takes `--help`; `--debug` prints the traceback of an error.
 Exit codes: 0 yes, 1 no, 2 wrong input, 3 a tool or machine failed, 4 cannot tell.
 """
 
