@@ -1,4 +1,4 @@
-"""Which command does `nightjar-ci` run? The one table of subcommands; only the module of the one asked for is imported.
+"""The command line of `nightjar-ci`: the table of subcommands, of which only the requested one is imported.
 
 Whatever goes wrong ends here: a `NightjarError` becomes `error: ...` and `Hint: ...` on stderr and its exit code; what
 nobody foresaw ends with 3. `--debug` prints the traceback.

@@ -1,4 +1,4 @@
-"""`nightjar-models`: train a workload, compile it for absent GPUs, try what is built on JAX; see `commands/`."""
+"""The command line of `nightjar-models`: train a workload, compile it for absent GPUs, try what is built on JAX."""
 
 from __future__ import annotations
 

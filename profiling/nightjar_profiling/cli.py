@@ -1,4 +1,4 @@
-"""`nightjar-profiling`: the command line of journey 4. Errors end here: a message, a hint, an exit code."""
+"""The command line of `nightjar-profiling`. Errors end here: a message, a hint, an exit code."""
 
 from __future__ import annotations
 

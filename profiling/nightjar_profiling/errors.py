@@ -1,4 +1,4 @@
-"""What can go wrong in Nightjar's profiling, and with which exit code a command then ends.
+"""Errors of nightjar-profiling, each with its exit code and hint.
 
 ProfilingError              3, a tool or machine failed
 ├── InputError              2, bad usage or file: says the file, the value, what was expected

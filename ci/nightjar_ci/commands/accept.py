@@ -35,12 +35,12 @@ def command(
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
-    from nightjar_ci.acceptance import accept, remake_baselines
-    from nightjar_ci.advice import render_baseline
-    from nightjar_ci.baselines import FactsBaseline, convergence_path, facts_path, render
-    from nightjar_ci.documents import write_text
-    from nightjar_ci.night import read_night, read_results
-    from nightjar_ci.policy import read_policies
+    from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
+    from nightjar_ci.formats.documents import write_text
+    from nightjar_ci.formats.night_folder import read_night, read_results
+    from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.gate.accept import accept, remake_baselines
+    from nightjar_ci.gate.advice import render_baseline
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 

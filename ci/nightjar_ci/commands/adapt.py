@@ -25,9 +25,9 @@ def command(
     from nightjar_ci.adapters import read_adapter
     from nightjar_ci.adapters.convert import About, adapt
     from nightjar_ci.adapters.machine import read_machine
-    from nightjar_ci.documents import write_json
-    from nightjar_ci.night import now
-    from nightjar_ci.run_job import find_git
+    from nightjar_ci.formats.documents import write_json
+    from nightjar_ci.formats.night_folder import now
+    from nightjar_ci.night.run_job import find_git
 
     about = About(
         job=job,

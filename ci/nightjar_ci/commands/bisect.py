@@ -12,9 +12,9 @@ import typer
 from nightjar_ci.errors import InputError
 
 if TYPE_CHECKING:
-    from nightjar_ci.bisect.follow import Follower
+    from nightjar_ci.bisect.probing.rung_setup import OnLine
+    from nightjar_ci.bisect.result.progress import Follower
     from nightjar_ci.bisect.run import Plan
-    from nightjar_ci.bisect.workshop import OnLine
     from nightjar_ci.settings import Settings
 
 
@@ -101,9 +101,9 @@ def command(
 
     Example: nightjar-ci bisect --package jax --good 0.4.31 --bad 0.5.0 --metric us_per_step -- python scan_3x3.py
     """
-    from nightjar_ci.bisect.ask import make_plan
-    from nightjar_ci.bisect.follow import Follower
-    from nightjar_ci.bisect.rope import Asked
+    from nightjar_ci.bisect.options.choose_ladder import Asked
+    from nightjar_ci.bisect.options.plan import make_plan
+    from nightjar_ci.bisect.result.progress import Follower
     from nightjar_ci.settings import read_settings
 
     settings = read_settings()
@@ -142,7 +142,7 @@ def command(
     )
     follower = Follower()
     if verdict is not None:
-        from nightjar_ci.bisect.from_verdict import ask_from_verdict, find_worst
+        from nightjar_ci.bisect.options.from_verdict import ask_from_verdict, find_worst
 
         if len(asked.command) > 1:
             raise InputError(
@@ -163,7 +163,7 @@ def command(
 
 def _run(plan: Plan, folder: Path, settings: Settings, follower: Follower, *, fresh: bool, as_json: bool) -> None:
     """Bisects, and prints the answer."""
-    from nightjar_ci.bisect.report import print_answer, to_json, write_answer
+    from nightjar_ci.bisect.result.report import print_answer, to_json, write_answer
     from nightjar_ci.bisect.run import run_bisection
     from nightjar_ci.bisect.state import read_probes, set_aside
 
@@ -187,10 +187,10 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
     """Prints the ladder and the expected work."""
     import json
 
-    from nightjar_ci.bisect.estimate import estimate
+    from nightjar_ci.bisect.probing.rung_setup import Workshop
+    from nightjar_ci.bisect.probing.runner import GUESSED_BUILD_S, GUESSED_TEST_S
+    from nightjar_ci.bisect.search.estimate_cost import estimate
     from nightjar_ci.bisect.state import read_bisection
-    from nightjar_ci.bisect.worker import GUESSED_BUILD_S, GUESSED_TEST_S
-    from nightjar_ci.bisect.workshop import Workshop
     from nightjar_ci.report.html import show_duration
 
     known = read_bisection(folder)

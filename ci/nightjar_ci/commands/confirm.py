@@ -23,7 +23,7 @@ def command(
 
     Example: nightjar-ci confirm .nightjar/nights/2026-11-21T0300-1a2b ci/matrix/nightly-cpu.toml
     """
-    from nightjar_ci.nightly import confirm_night
+    from nightjar_ci.commands.nightly_pipeline import confirm_night
 
     path, exit_code = confirm_night(night, matrix, policies_path=policies, baselines=baselines)
     typer.echo(path)

@@ -25,10 +25,10 @@ def command(
     Example: nightjar-ci facts good/result.json new/result.json --tolerance "memory.*=0.02"
     """
     from nightjar_ci.errors import InputError
-    from nightjar_ci.judges.emitted import find_meanings, unexplained
-    from nightjar_ci.judges.fact_changes import describe_changes
-    from nightjar_ci.policy import FactsPolicy
-    from nightjar_ci.record import read_run
+    from nightjar_ci.formats.policy import FactsPolicy
+    from nightjar_ci.formats.run_record import read_run
+    from nightjar_ci.judges.facts.diff import describe_changes
+    from nightjar_ci.judges.facts.explain import find_meanings, unexplained
 
     limits: dict[str, float] = {}
     for setting in tolerance or []:

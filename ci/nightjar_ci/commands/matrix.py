@@ -20,7 +20,7 @@ def command(
 
     Example: nightjar-ci matrix ci/matrix/nightly-cpu.toml
     """
-    from nightjar_ci.matrix import expand, read_matrix
+    from nightjar_ci.night.matrix import expand, read_matrix
 
     jobs = expand(read_matrix(matrix))
     if as_json:

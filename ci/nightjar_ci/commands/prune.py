@@ -23,7 +23,7 @@ def command(
     """
     from nightjar_ci.commands.images_steps import show_steps
     from nightjar_ci.judges.finding import count
-    from nightjar_ci.prune import delete, find_unused
+    from nightjar_ci.night.prune import delete, find_unused
     from nightjar_ci.settings import read_settings
 
     settings, now = read_settings(), datetime.now(UTC)

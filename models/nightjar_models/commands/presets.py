@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from nightjar_models.config import flatten
 from nightjar_models.presets import PRESETS, find_preset
+from nightjar_models.presets.config import flatten
 
 
 def presets(

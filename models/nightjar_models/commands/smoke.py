@@ -12,7 +12,7 @@ import typer
 
 from nightjar_models.ecosystem.table import CELLS, find_cell
 from nightjar_models.errors import InputError
-from nightjar_models.result import dump, prepare_folder, render_result, write_result
+from nightjar_models.measuring.result import dump, prepare_folder, render_result, write_result
 
 
 def smoke(

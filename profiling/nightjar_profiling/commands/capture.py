@@ -64,9 +64,9 @@ def capture(
     Example: nightjar-profiling capture --steps 3:5 -- python train.py
     """
     from nightjar_profiling.capture import backends, launch, session
-    from nightjar_profiling.capture.ranks import find_rank, rank_folder
-    from nightjar_profiling.manifest import finish_folder, prepare_folder, write_manifest
-    from nightjar_profiling.nsight import find_nsys
+    from nightjar_profiling.capture_folder.manifest import finish_folder, prepare_folder, write_manifest
+    from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
+    from nightjar_profiling.readers.nsys.nsight import find_nsys
 
     wanted = parse_steps(steps)
     rank = find_rank(os.environ)
@@ -95,7 +95,7 @@ def capture(
         if not traces:
             raise session.explain_nothing(command, wanted, exit_code, notes)
         say("attributing the trace to Python lines")
-        from nightjar_profiling.ingest import ingest  # heavy: not before the program has run
+        from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
 
         profile = ingest(folder, manifest, copy_sources=True)
     except (ProfilingError, OSError) as error:

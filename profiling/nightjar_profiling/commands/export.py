@@ -50,9 +50,9 @@ def export(
 
     Example: nightjar-profiling export capture --to perfetto
     """
-    from nightjar_profiling.documents import write_bytes
-    from nightjar_profiling.manifest import mark_times, read_manifest
-    from nightjar_profiling.tables import read_tables
+    from nightjar_profiling.capture_folder.documents import write_bytes
+    from nightjar_profiling.capture_folder.manifest import mark_times, read_manifest
+    from nightjar_profiling.capture_folder.tables import read_tables
 
     if out is not None and out.is_dir():
         raise InputError(f"--out: {out} is a folder, expected a file.", f"did you mean {out / FILES[to]}?")

@@ -25,11 +25,11 @@ def merge(
 
     Example: nightjar-profiling merge run/rank* --out run/all
     """
-    from nightjar_profiling import merge as merging
-    from nightjar_profiling.capture.ranks import find_rank_folders
+    from nightjar_profiling.capture_folder.manifest import finish_folder, prepare_folder
+    from nightjar_profiling.capture_folder.ranks import find_rank_folders
     from nightjar_profiling.errors import InputError
-    from nightjar_profiling.ingest import publish_tables
-    from nightjar_profiling.manifest import finish_folder, prepare_folder
+    from nightjar_profiling.pipeline import merge as merging
+    from nightjar_profiling.pipeline.ingest import publish_tables
 
     folders = [rank for folder in folders for rank in find_rank_folders(folder) or [folder]]
     merging.check_folders(folders)

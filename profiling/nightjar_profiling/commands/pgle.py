@@ -32,9 +32,9 @@ def pgle(
 
     from nightjar_profiling.analyses.pgle import measure_latencies, render_pgle
     from nightjar_profiling.analyses.steps import summarise_programs
-    from nightjar_profiling.documents import write_text
-    from nightjar_profiling.manifest import NOT_MEASURED, read_manifest
-    from nightjar_profiling.tables import read_tables
+    from nightjar_profiling.capture_folder.documents import write_text
+    from nightjar_profiling.capture_folder.manifest import NOT_MEASURED, read_manifest
+    from nightjar_profiling.capture_folder.tables import read_tables
 
     if read_manifest(capture).backend == "estimate":
         print(f"nightjar-profiling: warning: {capture}: {NOT_MEASURED}: XLA wants measured latencies.", file=sys.stderr)

@@ -15,7 +15,7 @@ import typer
 from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
-    from nightjar_profiling.analyse import Profile
+    from nightjar_profiling.report.analyse import Profile
 
 
 class FusionPolicy(StrEnum):
@@ -45,8 +45,8 @@ def report(
 
     Example: nightjar-profiling report capture --user-code my_models
     """
-    from nightjar_profiling.ingest import ingest, publish_tables
-    from nightjar_profiling.manifest import check_writable, finish_folder, read_manifest
+    from nightjar_profiling.capture_folder.manifest import check_writable, finish_folder, read_manifest
+    from nightjar_profiling.pipeline.ingest import ingest, publish_tables
     from nightjar_profiling.readers.detect import has_raw, is_raw
 
     if is_raw(capture):
@@ -95,7 +95,7 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Path:
     Raises:
         InputError: there is no such trace, it is damaged, or the folder holds something else.
     """
-    from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
+    from nightjar_profiling.capture_folder.manifest import Manifest, prepare_folder, write_manifest
     from nightjar_profiling.readers.detect import find_kind
 
     kind = find_kind(trace)
