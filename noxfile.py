@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
@@ -282,7 +282,7 @@ def prepare_machine(session: nox.Session) -> None:
 @nox.session
 def slurm(session: nox.Session) -> None:
     """Run the Slurm tests on clusters of this machine, two nodes of which one fails; installs Slurm (Debian, root)."""
-    run_module(session, "tests.ci.slurm_lab", "2", "--", "pytest", "-m", "slurm", "tests/ci")
+    run_module(session, "tests.ci.executors.slurm.lab", "2", "--", "pytest", "-m", "slurm", "tests/ci")
 
 
 @nox.session
@@ -321,8 +321,9 @@ def rehearse(session: nox.Session) -> None:
 
 @nox.session
 def reference(session: nox.Session) -> None:
-    """Write docs/reference/cli.md from the code."""
-    run_module(session, "tests.repo.cli_reference")
+    """Write docs/reference/cli.md and the rooms of docs/structure.md from the code."""
+    for page in ("cli_reference", "structure"):
+        run_module(session, f"tests.repo.{page}")
 
 
 @nox.session(venv_backend="none")
@@ -342,14 +343,6 @@ def lock(session: nox.Session) -> None:
     run_command(session, "nightjar-ci", "images", "lock", *session.posargs)
 
 
-def bench(session: nox.Session, name: str) -> None:
-    """Installs the rivals that `tests/bench/<name>/rivals.txt` pins and runs `tests/bench/<name>`."""
-    install(session)
-    if (rivals := ROOT / "tests" / "bench" / name / "rivals.txt").is_file():
-        session.install("-r", str(rivals))
-    run_module(session, f"tests.bench.{name}")
-
-
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Feed damaged bytes to the readers of traces: `-- --seconds 300`, `-- --target sqlite` for one of them."""
@@ -358,43 +351,29 @@ def fuzz(session: nox.Session) -> None:
     run_module(session, "tests.fuzz")
 
 
-@nox.session
-def bench_profiling(session: nox.Session) -> None:
-    """Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed."""
-    bench(session, "profiling")
+BENCHES = {
+    "profiling": "Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed.",
+    "gate": "Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults.",
+    "models": "Measure training steps against Flax's own loops and PyTorch, the trainer's overhead, JPEG loaders.",
+    "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
+    "aot": "Measure compiling for absent GPUs: planted faults named, repeats equal, two releases of JAX compared.",
+    "images": "Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes).",
+    "run": "Measure what a run adds to a thousand jobs of one second, two at a time (`-- --work sleep --jobs 100`).",
+}
 
 
-@nox.session
-def bench_gate(session: nox.Session) -> None:
-    """Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults."""
-    bench(session, "gate")
+def make_bench(name: str, summary: str) -> Callable[[nox.Session], None]:
+    """The session `bench_<name>`: installs what `tests/bench/<name>/rivals.txt` pins and runs `tests/bench/<name>`."""
+
+    def bench(session: nox.Session) -> None:
+        install(session)
+        if (rivals := ROOT / "tests" / "bench" / name / "rivals.txt").is_file():
+            session.install("-r", str(rivals))
+        run_module(session, f"tests.bench.{name}")
+
+    bench.__doc__ = summary
+    return bench
 
 
-@nox.session
-def bench_models(session: nox.Session) -> None:
-    """Measure training steps against Flax's own loops and PyTorch, the trainer's overhead, and JPEG loaders (6 GB)."""
-    bench(session, "models")
-
-
-@nox.session
-def bench_bisect(session: nox.Session) -> None:
-    """Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration."""
-    bench(session, "bisect")
-
-
-@nox.session
-def aot(session: nox.Session) -> None:
-    """Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared."""
-    bench(session, "aot")
-
-
-@nox.session
-def bench_images(session: nox.Session) -> None:
-    """Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes)."""
-    bench(session, "images")
-
-
-@nox.session
-def bench_run(session: nox.Session) -> None:
-    """Measure what a run adds to its jobs: a thousand of one second, two at a time (`-- --work sleep --jobs 100`)."""
-    bench(session, "run")
+for _name, _summary in BENCHES.items():
+    nox.session(name=f"bench_{_name}")(make_bench(_name, _summary))

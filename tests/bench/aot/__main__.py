@@ -22,7 +22,7 @@ PARTS = ("repeats", "faults", "releases")
 
 def main() -> int:
     """Runs the parts, prints a table of each, then of all, and returns the exit code."""
-    parser = argparse.ArgumentParser(prog="nox -s aot --", description=__doc__)
+    parser = argparse.ArgumentParser(prog="nox -s bench_aot --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--quick", action="store_true", help="a part of the work: shows that it runs, decides little")
     parser.add_argument("--folder", type=Path, help="keep what is compiled here, and take what is here already")
@@ -37,7 +37,7 @@ def main() -> int:
             rows += found
     if len(given.only or PARTS) > 1:
         print_rows("aot", rows)
-    return finish("aot", rows)
+    return finish("bench_aot", rows)
 
 
 if __name__ == "__main__":

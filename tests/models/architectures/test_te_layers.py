@@ -52,9 +52,7 @@ def test_a_recipe_is_refused_with_its_reason() -> None:
         check_recipe("mxfp", (10, 0))
     with pytest.raises(ToolError, match=r"mxfp8: expected compute capability 10\.0 or newer, found 9\.0"):
         check_recipe("mxfp8", (9, 0))
-    with pytest.raises(
-        ToolError, match=r"found none.*Hint: compute\.products=fp8.*\.architectures\.precision"
-    ):
+    with pytest.raises(ToolError, match=r"found none.*Hint: compute\.products=fp8.*\.architectures\.precision"):
         check_recipe("delayed", None)
     check_recipe(None, (8, 0))
     with pytest.raises(
