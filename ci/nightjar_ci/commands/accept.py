@@ -26,7 +26,7 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, write nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
-    """Say that a change of a series is wanted, in a file to commit.
+    """Accept an intended change: record it in a file that you commit.
 
     Adds an entry to the file of the series in the folder of baselines, and prints its path. From that night on the gate
     compares the series with its new level. Curves and compile facts are judged against a baseline: it is made anew of

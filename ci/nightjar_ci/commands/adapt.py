@@ -15,7 +15,7 @@ def command(
     job: Annotated[str, typer.Option(help="Name of the job.")] = "adapted",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the run.")] = 0,
 ) -> None:
-    """Make a result of what another program wrote.
+    """Turn the logs of another program into a result.
 
     Reads TensorBoard event files, JSON lines, CSV, any log by a regular expression, and the JSON of pytest-benchmark
     and asv; prints or writes nightjar.run/1. Exit code 2: a file or the adapter is wrong; the message names the line.

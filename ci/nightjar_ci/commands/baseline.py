@@ -28,7 +28,7 @@ def command(
         bool, typer.Option("--dry-run", help="Print what would run and be written; do nothing.")
     ] = False,
 ) -> None:
-    """Train every cell of a matrix with many seeds and write its baselines.
+    """Train every cell with many seeds and write its baselines.
 
     A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the paths that
     were written. Exit code 3 where a job did not complete: its cell is left as it was, and `--resume NIGHT` runs only

@@ -16,7 +16,7 @@ def command(
     policies: Policies = Path("ci/policies.toml"),
     baselines: Baselines = Path("ci/baselines"),
 ) -> None:
-    """Run what looks slower in a night again, beside the environment of an earlier night.
+    """Re-run what looks slower, paired with an earlier night.
 
     The last line of stdout is the path of report.html; the verdicts and the exit code are made anew, those of `gate`.
     `nightly` does this itself; `run` and `gate` leave it to this command.

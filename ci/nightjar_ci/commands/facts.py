@@ -18,7 +18,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Compare the compile facts of two results, in words and number by number.
+    """Compare the compile facts of two results.
 
     Exit code 0: nothing differs by more than the tolerances; 1: something does.
 

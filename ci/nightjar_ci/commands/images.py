@@ -18,7 +18,7 @@ from nightjar_ci.commands import images_layers, images_nights
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, render_bake, select_images
 
-app = typer.Typer(help="Build and test the image tree.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None)
 
 Flavor = Annotated[str, typer.Option(help="The same tree with another lock: docker/locks/jax-FLAVOR.txt.")]
 NO = 1

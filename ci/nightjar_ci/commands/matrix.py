@@ -14,7 +14,7 @@ def command(
     matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print every field of every job.")] = False,
 ) -> None:
-    """Print the jobs that a matrix stands for.
+    """Print the jobs of a matrix.
 
     One line per job: id, kind, executor, environment and timeout in seconds. Nothing is run.
 

@@ -14,7 +14,7 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted and delete nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Delete nights, bisections and uv environments that were not used for so many days.
+    """Delete nights, bisections and environments that are not used.
 
     They lie in $NIGHTJAR_STATE_DIR. What the store remembers of a night stays, its logs, results and report go. An
     environment is made again when a job asks for it.

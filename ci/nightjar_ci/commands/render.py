@@ -10,7 +10,7 @@ import typer
 
 from nightjar_ci.formats.job import Job
 
-app = typer.Typer(help="Print the batch script or the manifest that a job of a matrix becomes; nothing is run.")
+app = typer.Typer(help="Print the batch script or manifest of a job without running it.")
 
 Matrix = Annotated[Path, typer.Argument(help="The matrix, a TOML file.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")]

@@ -42,7 +42,9 @@ def compile_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
-    """Compile the train step for GPUs that this machine does not have: no GPU and no driver are needed.
+    """Compile the train step for GPUs that this machine lacks.
+
+    No GPU and no driver are needed.
 
     OUT/result.json holds what the compiler emitted (kernels, collectives, memory, an estimate of the step time),
     OUT/program.hlo.pb.xz the optimized program, OUT/instructions.json.xz what each instruction costs, OUT/capture a

@@ -44,7 +44,7 @@ def fit(
     most: Annotated[int, typer.Option(min=1, help="Compilations for each number of devices, at most.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document instead of a table.")] = False,
 ) -> None:
-    """Search mesh, microbatches and rematerialization for GPUs that this machine does not have.
+    """Search mesh, microbatches and rematerialization for absent GPUs.
 
     Ends with 1 where nothing fits, with 4 where nothing that was tried fits but not all could be.
 

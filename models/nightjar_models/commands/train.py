@@ -71,7 +71,9 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
-    """Train one workload on real data and write OUT/result.json (curves, step times, compile facts).
+    """Train one workload on real data and write OUT/result.json.
+
+    The result holds curves, step times and compile facts.
 
     Where the mesh needs more devices than one, the CPU is split into as many virtual ones (XLA_FLAGS). Under srun, or
     with --coordinator, --processes and --process-id, several processes train together; process 0 writes the result.

@@ -56,7 +56,7 @@ def capture(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
-    """Runs a program under the profiler, and maps its device time to Python lines.
+    """Run a program and map its device time to Python lines.
 
     The program's output and exit code are its own (128 + N where signal N ended it, as a shell says it); the last line
     of stdout is the path of the report.
@@ -101,7 +101,7 @@ def capture(
     except (ProfilingError, OSError) as error:
         if exit_code == 0:
             raise
-        say(explain(error) if isinstance(error, OSError) else str(error))  # the program's own failure is the answer
+        say(str(explain(error) if isinstance(error, OSError) else error))  # the program's own failure is the answer
         raise typer.Exit(session.shell_code(exit_code)) from None
     finish_folder(folder)
     show(profile, folder, as_json=as_json)

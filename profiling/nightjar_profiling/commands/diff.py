@@ -40,7 +40,9 @@ def diff(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one line of JSON.")] = False,
 ) -> None:
-    """Ranks what takes more or less device time in B than in A: by program, Python line and instruction.
+    """Rank what takes more or less device time in B than in A.
+
+    Ranked by program, Python line and instruction.
 
     Times are per execution of the main program, in steady state, with a 95 % interval over its executions. The exit
     code is 0 whatever changed, unless --fail-above judges it.

@@ -44,7 +44,7 @@ def export(
         FusionPolicy, typer.Option(help="Split a fusion's time over its parts by cost, or give it whole to its root.")
     ] = FusionPolicy.SPLIT,
 ) -> None:
-    """Writes a capture as a file for another tool, and prints the file's path.
+    """Write a capture in the format of another tool and print its path.
 
     Device time in the file is that of the capture, to the nanosecond; that of an estimate is marked as one.
 

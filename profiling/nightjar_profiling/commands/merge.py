@@ -19,7 +19,9 @@ def merge(
     out: Annotated[Path, typer.Option(help="The capture folder to make.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
-    """Makes one capture of many: programs matched, clocks aligned by common collectives, waits of collectives known.
+    """Merge the captures of several ranks into one.
+
+    Programs are matched, clocks aligned by common collectives, and the waits of collectives computed.
 
     Ranks are counted in the order of the numbers in which the folders' names end, else in the order given.
 

@@ -22,7 +22,9 @@ def pgle(
         str | None, typer.Option(metavar="NAME", help="Another program, by its HLO module's name.")
     ] = None,
 ) -> None:
-    """Writes the latencies of a program's instructions for --xla_gpu_pgle_profile_file_or_directory_path.
+    """Write the latencies of a program for XLA's scheduler.
+
+    The file is for --xla_gpu_pgle_profile_file_or_directory_path.
 
     A computation counts with its shortest time in the steady state, a communication with its longest.
 

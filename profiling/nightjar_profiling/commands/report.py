@@ -39,7 +39,9 @@ def report(
     ] = FusionPolicy.SPLIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
-    """Makes tables, profile and report again from the raw trace of a capture, and prints the report's path.
+    """Rebuild tables, profile and report from a raw trace.
+
+    Prints the path of the report.
 
     A merged capture has no raw traces: profile and report are made from its tables.
 

@@ -23,7 +23,9 @@ def summary(
     lines: Annotated[int, typer.Option(min=1, help="How many lines to show.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print profile and overview as one line of JSON.")] = False,
 ) -> None:
-    """Prints where the device time goes: what is explained, idle time, programs, categories, the hottest Python lines.
+    """Print where the device time goes.
+
+    What is explained, idle time, programs, categories and the hottest Python lines.
 
     Example: nightjar-profiling summary capture --lines 5
     """

@@ -77,7 +77,7 @@ def test_a_full_disk_is_said_to_be_one_and_of_which_file(tmp_path: Path) -> None
         write_tables(tmp_path, tables(ops=[op("a", 0, 1)]))
     with pytest.raises(OSError, match="No space left") as raised, Path("/dev/full").open("w", buffering=1) as file:
         file.write("x\n")
-    assert explain(raised.value) == "No space left on device. Hint: make room, or name another folder with --out"
+    assert str(explain(raised.value)) == "No space left on device. Hint: make room, or name another folder with --out"
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:

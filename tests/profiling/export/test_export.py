@@ -161,8 +161,8 @@ def test_export_prints_the_path_of_the_file(run_command: Run, tmp_path: Path, to
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("export", "none", "--to", "pprof"), r"none/manifest.json: no such file. Hint: is the folder a capture\?"),
-        (("export", "c", "--to", "pprof", "--out", "c"), r"--out: c is a folder, expected a file. Hint: did you mean"),
+        (("export", "none", "--to", "pprof"), r"none/manifest.json: no such file.\nHint: is the folder a capture\?"),
+        (("export", "c", "--to", "pprof", "--out", "c"), r"--out: c is a folder, expected a file.\nHint: did you mean"),
         (("export", "c", "--to", "chrome"), r"'chrome' is not one of"),
     ],
 )

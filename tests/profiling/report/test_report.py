@@ -148,7 +148,7 @@ def test_bad_input_gets_a_message_and_an_exit_code(
     done = run_command(*arguments)
     assert done.returncode == exit_code
     assert message in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert re.search(r"^error: .+\n(Hint: .+\n)?\Z", done.stderr, re.MULTILINE)
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in (tmp_path / "thesis").iterdir()) == ["thesis.txt"]
 
