@@ -233,7 +233,7 @@ def check_all(session: nox.Session) -> None:
 
 @nox.session
 def pytest(session: nox.Session) -> None:
-    """Run pytest alone, without lint and types: `-- tests/ci/test_matrix.py -k seeds`."""
+    """Run pytest alone, without lint and types: `-- tests/ci/night/test_matrix.py -k seeds`."""
     install(session)
     session.run("pytest", *session.posargs)
 
@@ -297,7 +297,7 @@ def prepare_machine(session: nox.Session) -> None:
 @nox.session
 def slurm(session: nox.Session) -> None:
     """Run the Slurm tests on clusters of this machine, two nodes of which one fails; installs Slurm (Debian, root)."""
-    run_module(session, "tests.ci.slurm_lab", "2", "--", "pytest", "-m", "slurm", "tests/ci")
+    run_module(session, "tests.ci.executors.slurm.lab", "2", "--", "pytest", "-m", "slurm", "tests/ci")
 
 
 @nox.session
@@ -336,8 +336,9 @@ def rehearse(session: nox.Session) -> None:
 
 @nox.session
 def generate_docs(session: nox.Session) -> None:
-    """Write the pages of docs that are made from the code: docs/reference/cli.md."""
-    run_module(session, "tests.repo.cli_reference")
+    """Write docs/reference/cli.md and the rooms of docs/structure.md from the code."""
+    for page in ("cli_reference", "structure"):
+        run_module(session, f"tests.repo.{page}")
 
 
 @nox.session(venv_backend="none")

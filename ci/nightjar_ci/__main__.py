@@ -1,4 +1,4 @@
-"""`python -m nightjar_ci` is `nightjar-ci`."""
+"""Entry point of `python -m nightjar_ci`, which is `nightjar-ci`."""
 
 from nightjar_ci.cli import main
 

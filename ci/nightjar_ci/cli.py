@@ -1,85 +1,102 @@
-"""Which command does `nightjar-ci` run? The one table of subcommands; only the module of the one asked for is imported.
+"""The command line of `nightjar-ci`: the table of subcommands, of which only the requested one is imported.
 
-Whatever goes wrong ends here: a `NightjarError` becomes `error: ...` and `Hint: ...` on stderr and its exit code; what
-nobody foresaw ends with 3. `--debug` prints the traceback.
+All errors end here. A `NightjarError` becomes `error: ...` and `Hint: ...` on stderr and its exit code; any unexpected
+exception exits with code 3. `--debug` prints the traceback.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import version
 from types import MappingProxyType
 from typing import NoReturn
 
 import typer
 
 from nightjar_ci.errors import NightjarError
+from nightjar_ci.help import GroupedCommand, grouped
 
-# name to the first line of the docstring of its `command` (or of its Typer `app`); tests compare them
-COMMANDS: Mapping[str, str] = MappingProxyType(
+# group of `--help` to its commands; a summary is the first line of the docstring of a `command` or the help of an `app`
+GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "nightly": "Run, gate and report a matrix: the whole nightly.",
-        "run": "Run every job of a matrix and keep the results.",
-        "gate": "Judge a night: convergence, facts and performance.",
-        "confirm": "Run what looks slower in a night again, beside the environment of an earlier night.",
-        "bisect": "Find which release, image or commit changed a test, under noise.",
-        "report": "Render the report of a night.",
-        "accept": "Say that a change of a series is wanted, in a file to commit.",
-        "baseline": "Train every cell of a matrix with many seeds and write its baselines.",
-        "facts": "Compare the compile facts of two results, in words and number by number.",
-        "matrix": "Print the jobs that a matrix stands for.",
-        "render": "Print the batch script or the manifest that a job of a matrix becomes; nothing is run.",
-        "adapt": "Make a result of what another program wrote.",
-        "store": "Print what the store remembers: nights, the measures of a cell, or the history of one.",
-        "query": "Ask the store in SQL.",
-        "site": "Write the status page of the nights: what is red, since when, badges, feeds, the support matrix.",
-        "prune": "Delete nights, bisections and uv environments that were not used for so many days.",
-        "schema": "Print the JSON Schema of a file format.",
-        "images": "Build and test the image tree.",
+        "Run": {
+            "nightly": "Run, gate and report a matrix: the whole nightly.",
+            "run": "Run every job of a matrix and keep the results.",
+            "baseline": "Train every cell with many seeds and write its baselines.",
+            "matrix": "Print the jobs of a matrix.",
+            "render": "Print the batch script or manifest of a job without running it.",
+            "adapt": "Turn the logs of another program into a result.",
+        },
+        "Judge": {
+            "gate": "Judge a night: convergence, facts and performance.",
+            "confirm": "Re-run what looks slower, paired with an earlier night.",
+            "accept": "Accept an intended change: record it in a file that you commit.",
+            "facts": "Compare the compile facts of two results.",
+            "report": "Render the report of a night.",
+        },
+        "Find": {
+            "bisect": "Find the release, image or commit that changed a test.",
+            "store": "Show stored nights, the measures of a cell, or one history.",
+            "query": "Query the store in SQL.",
+        },
+        "Publish": {
+            "images": "Build, test and publish the images.",
+            "site": "Write the status page: what is red, since when, badges, feeds.",
+        },
+        "Maintain": {
+            "prune": "Delete nights, bisections and environments that are not used.",
+            "schema": "Print the JSON Schema of a file format.",
+        },
     }
+)
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
 )
 MACHINE_FAILED = 3
 INTERRUPTED = 130
 TERMINATED = 143
 
 
-def make_app(asked: str | None) -> typer.Typer:
+def make_app(requested: str | None) -> typer.Typer:
     """The command line.
 
     Args:
-        asked: the subcommand whose module is imported; the others stay names with a summary.
+        requested: the subcommand whose module is imported; the others are names with a summary.
     """
     app = typer.Typer(
+        cls=grouped(GROUPS),
         help="Run nights of JAX workloads, gate them and report what changed.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_options)
     for name, summary in COMMANDS.items():
-        if name != asked:
+        if name != requested:
             app.command(name, help=summary)(_not_imported)
             continue
         module = import_module(f"nightjar_ci.commands.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            app.command(name)(module.command)
+            app.command(name, cls=GroupedCommand)(module.command)
     return app
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs `nightjar-ci` and ends the process with the command's exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    given = [one for one in given if one != "--debug"]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    own_count = words.index("--") if "--" in words else len(words)
+    own = words[:own_count]
+    debug = "--debug" in own
+    words = [word for word in own if word != "--debug"] + words[own_count:]
     signal.signal(signal.SIGTERM, _end_on_signal)  # so that jobs are ended before we are
     try:
-        asked = next((one for one in given if not one.startswith("-")), None)
-        make_app(asked)(given, prog_name="nightjar-ci", standalone_mode=True)
+        make_app(_find_requested(words))(words, prog_name="nightjar-ci", standalone_mode=True)
     except NightjarError as error:
         if debug:
             raise
@@ -91,13 +108,33 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        _print_error(f"{type(error).__name__}: {error}", "this is a fault of nightjar-ci: --debug shows where")
+        hint = "this is a bug in nightjar-ci; rerun with --debug and report the traceback"
+        _print_error(f"{type(error).__name__}: {error}", hint)
         sys.exit(MACHINE_FAILED)
     sys.exit(0)
 
 
-def _options(debug: bool = typer.Option(False, "--debug", help="Print the traceback of an error.")) -> None:
-    """Options of every subcommand; `main` has read them already, wherever they stand."""
+def _find_requested(words: Sequence[str]) -> str | None:
+    """The subcommand of a command line, or of the line that a shell asks to complete."""
+    completed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS")
+    if completed:
+        words = completed.split()[1:]
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        print(f"nightjar-ci {version('nightjar-ci')}")
+        raise typer.Exit
+
+
+def _options(
+    show_version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+    ),
+    debug: bool = typer.Option(False, "--debug", help="Print the traceback of an error."),
+) -> None:
+    """Options of every subcommand; `main` has read --debug already, wherever it stands."""
 
 
 def _not_imported() -> None:

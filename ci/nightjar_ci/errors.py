@@ -1,4 +1,4 @@
-"""What can go wrong in Nightjar's CI, and with which exit code a command then ends.
+"""Errors of nightjar-ci, each with its exit code and hint.
 
 NightjarError               3, a tool or machine failed
 ├── InputError              2, bad usage, config or file: says the file, the value, what was expected

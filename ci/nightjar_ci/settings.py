@@ -1,4 +1,4 @@
-"""What do the environment variables say? The one place where nightjar-ci reads them (docs/reference/environment.md)."""
+"""Settings from environment variables, the only place where nightjar-ci reads them (docs/reference/environment.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m nightjar_models` is `nightjar-models`."""
+"""Entry point of `python -m nightjar_models`, which is `nightjar-models`."""
 
 from nightjar_models.cli import main
 

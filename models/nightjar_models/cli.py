@@ -1,10 +1,11 @@
-"""`nightjar-models`: train a workload, compile it for absent GPUs, try what is built on JAX; see `commands/`."""
+"""The command line of `nightjar-models`: train a workload, compile it for absent GPUs, try what is built on JAX."""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -13,7 +14,6 @@ from nightjar_models.errors import NightjarError
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 110},
     rich_markup_mode=None,
@@ -25,26 +25,38 @@ app.command()(fit.fit)
 app.command()(smoke.smoke)
 
 
+def print_version(requested: bool) -> None:
+    """Prints the version and ends the program, for `--version`."""
+    if requested:
+        print(f"nightjar-models {version('nightjar-models')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=print_version, help="Print the version and exit.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
-    """The workloads that a JAX nightly must keep alive: small real models, trained on this machine's devices."""
+    """Train, compile and test the workloads that a JAX nightly must keep alive."""
 
 
 def main() -> None:
     """Runs the command; an error becomes a message and an exit code, never a traceback unless `--debug` asks."""
     try:
-        app()
+        app(prog_name="nightjar-models")
     except NightjarError as error:
-        _end(error, error.exit_code, error.hint)
-    except Exception as error:  # a fault of Nightjar or the machine is 3: Python's own 1 would say "the answer is no"
-        _end(f"{type(error).__name__}: {error}", 3, "nightjar-models --debug ... prints the traceback")
+        _end(error)
+    except Exception as error:  # exit code 3: Python's own 1 would say "the answer is no"
+        hint = "this is a bug in nightjar-models; rerun with --debug and report the traceback"
+        _end(NightjarError(f"{type(error).__name__}: {error}", hint))
 
 
-def _end(error: NightjarError | str, code: int, hint: str | None) -> None:
+def _end(error: NightjarError) -> NoReturn:
     if "--debug" in sys.argv[1:2]:
         traceback.print_exc()
-    message = error.message if isinstance(error, NightjarError) else error
-    print(f"error: {message}" + (f"\nHint: {hint}" if hint else ""), file=sys.stderr)
-    raise SystemExit(code)
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint is not None:
+        print(f"Hint: {error.hint}", file=sys.stderr)
+    raise SystemExit(error.exit_code) from None

@@ -1,4 +1,4 @@
-"""What can go wrong in a workload, and with which exit code a command then ends.
+"""Errors of nightjar-models, each with its exit code and hint.
 
 NightjarError       3, a tool or machine failed
 ├── InputError      2, bad usage or config: says the option, the value, what was expected

@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nightjar_profiling.annotation import annotate
+from nightjar_profiling.capture.annotation import annotate
 
 if TYPE_CHECKING:
     from nightjar_profiling.capture.steps import capture_steps
-    from nightjar_profiling.opened import Capture
+    from nightjar_profiling.pipeline.opened import Capture
 
 __all__ = ["annotate", "capture_steps", "load"]
 
@@ -27,7 +27,7 @@ def load(path: str | Path) -> Capture:
     Raises:
         InputError: there is no such path, it is neither, or it is damaged.
     """
-    from nightjar_profiling.opened import open_capture
+    from nightjar_profiling.pipeline.opened import open_capture
 
     return open_capture(path)
 

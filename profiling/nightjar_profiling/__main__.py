@@ -1,4 +1,4 @@
-"""`python -m nightjar_profiling` is `nightjar-profiling`."""
+"""Entry point of `python -m nightjar_profiling`, which is `nightjar-profiling`."""
 
 from nightjar_profiling.cli import main
 

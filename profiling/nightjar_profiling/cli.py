@@ -1,10 +1,11 @@
-"""`nightjar-profiling`: the command line of journey 4. Errors end here: a message, a hint, an exit code."""
+"""The command line of `nightjar-profiling`. Errors end here: a message, a hint, an exit code."""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -20,7 +21,6 @@ from nightjar_profiling.errors import ProfilingError, explain
 app = typer.Typer(
     name="nightjar-profiling",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Maps every kernel back to its HLO instruction and Python line. "
@@ -35,9 +35,19 @@ app.command()(report)
 app.command()(summary)
 
 
+def print_version(requested: bool) -> None:
+    """Prints the version and ends the program, for `--version`."""
+    if requested:
+        print(f"nightjar-profiling {version('nightjar-profiling')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
+    show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=print_version, help="Print the version and exit.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
     """Options of every command."""
@@ -47,13 +57,21 @@ def options(
 def main() -> None:
     """Runs a command; ends with 0 yes, 1 no, 2 bad usage, 3 a tool failed, 4 not attributable, or the program's own."""
     try:
-        app()
-    except (ProfilingError, OSError) as error:
-        if "--debug" in sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]:
-            traceback.print_exc()
-        print(f"error: {explain(error) if isinstance(error, OSError) else error}", file=sys.stderr)
-        raise SystemExit(error.exit_code if isinstance(error, ProfilingError) else 3) from None
-    except Exception as error:  # a fault of ours or the machine's is 3: Python's own 1 would say "the answer is no"
+        app(prog_name="nightjar-profiling")
+    except ProfilingError as error:
+        _end(error)
+    except OSError as error:
+        _end(explain(error))
+    except Exception as error:  # exit code 3: Python's own 1 would say "the answer is no"
+        hint = "this is a bug in nightjar-profiling; rerun with --debug and report the traceback"
+        _end(ProfilingError(f"{type(error).__name__}: {error}", hint))
+
+
+def _end(error: ProfilingError) -> NoReturn:
+    own_count = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    if "--debug" in sys.argv[1:own_count]:
         traceback.print_exc()
-        print(f"error: {type(error).__name__}: {error}: this is a fault of nightjar-profiling.", file=sys.stderr)
-        raise SystemExit(3) from None
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint is not None:
+        print(f"Hint: {error.hint}", file=sys.stderr)
+    raise SystemExit(error.exit_code) from None

@@ -1,4 +1,4 @@
-"""What can go wrong in Nightjar's profiling, and with which exit code a command then ends.
+"""Errors of nightjar-profiling, each with its exit code and hint.
 
 ProfilingError              3, a tool or machine failed
 ├── InputError              2, bad usage or file: says the file, the value, what was expected
@@ -36,15 +36,17 @@ class ProfilingError(Exception):
         return self.message if self.hint is None else f"{self.message} Hint: {self.hint}"
 
 
-def explain(error: OSError) -> str:
-    """What the system refused, of which file, and what to do.
+def explain(error: OSError) -> ProfilingError:
+    """The error of a refused system call as one of ours: the file, the reason and what to do.
 
-    >>> explain(OSError(errno.ENOSPC, "No space left on device"))
+    >>> str(explain(OSError(errno.ENOSPC, "No space left on device")))
     'No space left on device. Hint: make room, or name another folder with --out'
     """
-    files = " -> ".join(str(one) for one in (error.filename, error.filename2) if one is not None)
-    hint = HINTS.get(error.errno or 0)
-    return f"{files}{': ' if files else ''}{error.strerror or error}." + ("" if hint is None else f" Hint: {hint}")
+    message = f"{error.strerror or error}."
+    files = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    if files:
+        message = f"{' -> '.join(files)}: {message}"
+    return ProfilingError(message, HINTS.get(error.errno or 0))
 
 
 class InputError(ProfilingError):

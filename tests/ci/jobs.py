@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.environments import PreparedEnvironment
-from nightjar_ci.job import Job
+from nightjar_ci.environments.prepare import PreparedEnvironment
+from nightjar_ci.formats.job import Job
 from tests.ci.nights import record
 
 HERE = PreparedEnvironment(name="current", kind="current", bin_dir=Path(sys.executable).parent)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from nightjar_ci.baselines import ConvergenceBaseline, make_convergence
-from nightjar_ci.documents import write_json
-from nightjar_ci.night import Night, job_folder, write_night
-from nightjar_ci.outcome import Outcome, State
-from nightjar_ci.record import RunRecord
+from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.night_folder import Night, job_folder, write_night
+from nightjar_ci.formats.outcome import Outcome, State
+from nightjar_ci.formats.run_record import RunRecord
 
 CELL = "gpt-train-cpu-f32-dp1"
 STEPS = 120

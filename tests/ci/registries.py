@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.contents import LayerContents
-from nightjar_ci.images.nights.layer_blob import DEFAULT, BlobWriter
-from nightjar_ci.images.nights.pack import LAYER_SCHEMA, PackedImage, PackedLayer
-from nightjar_ci.images.nights.push import Source
+from nightjar_ci.images.content.contents import LayerContents
+from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter
+from nightjar_ci.images.publish.pack import LAYER_SCHEMA, PackedImage, PackedLayer
+from nightjar_ci.images.publish.push import Source
 from nightjar_ci.images.tested import TestedImage
 from nightjar_ci.web.registry import Repository
 

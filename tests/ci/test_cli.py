@@ -14,8 +14,8 @@ import pytest
 from nightjar_ci.cli import COMMANDS
 from nightjar_ci.commands.run import parse_seeds
 from nightjar_ci.errors import InputError
-from nightjar_ci.night import Night, read_night
-from nightjar_ci.record import RunRecord
+from nightjar_ci.formats.night_folder import Night, read_night
+from nightjar_ci.formats.run_record import RunRecord
 from tests.ci.jobs import GOOD, python, write_matrix
 
 

@@ -22,7 +22,7 @@ def break_learning_rate() -> None:
 
 def break_speed() -> None:
     """Waits in each of the first steps, which are all that a run of a pair has; not while the devices compute."""
-    from nightjar_models import train
+    from nightjar_models.training import train
 
     whole: Callable[..., Any] = train.wait_for
     steps = count()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.matrix import expand, read_matrix
-from nightjar_ci.record import RunRecord, read_run
+from nightjar_ci.formats.run_record import RunRecord, read_run
+from nightjar_ci.night.matrix import expand, read_matrix
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
+
 CELL = "gpt_tiny-train-cpu-f32-dp1"
 FULL_PAIRS = 'ab_args = ["--steps", "60"]'
 SHORT_PAIRS = 'ab_args = ["--steps", "20"]'  # the planted sleep is longer than the step: shorter runs show it as well

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nightjar_ci.images.nights.support import DRIVER_FLOORS, GPU_ARCHITECTURES
+from nightjar_ci.images.publish.support import DRIVER_FLOORS, GPU_ARCHITECTURES
 from nightjar_models.doctor import checks
 
 

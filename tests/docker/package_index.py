@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from tests.ci.test_images_bump import make_wheel
+from tests.ci.images.lock.test_bump import make_wheel
 
 
 class Quiet(SimpleHTTPRequestHandler):

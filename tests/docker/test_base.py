@@ -11,7 +11,7 @@ import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.build import find_revision, find_source
-from nightjar_ci.images.faults import find_bad_variables, find_oversize
+from nightjar_ci.images.content.faults import find_bad_variables, find_oversize
 from nightjar_ci.images.origins import describe_base
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.images.locks import FOLDER
+from nightjar_ci.images.lock.locks import FOLDER
 from nightjar_ci.images.tree import Image
 from tests.docker.conftest import CHECKOUT, Runner
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.images.tree import Image
-from nightjar_ci.record import read_run
 from tests.docker.conftest import Runner
 from tests.docker.test_jax import locked_versions
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.baselines import read_facts
+from nightjar_ci.baselines.baseline import read_facts
+from nightjar_ci.formats.run_record import read_run
 from nightjar_ci.images.tree import Image
-from nightjar_ci.record import read_run
 from tests.docker.conftest import CHECKOUT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(2000)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.layers import read_layers
+from nightjar_ci.images.layering.layers import read_layers
 from tests.docker.conftest import CHECKOUT
 
 NOBODY = 65534

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from nightjar_ci.images.build import build_images
-from nightjar_ci.images.locks import FOLDER, list_locks
+from nightjar_ci.images.lock.locks import FOLDER, list_locks
 from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.tree import Image, find_flavors, read_tree, render_bake
 from tests.docker.conftest import CHECKOUT

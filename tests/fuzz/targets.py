@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
-from nightjar_profiling.attribute import attribute
-from nightjar_profiling.collective_kinds import find_collectives
-from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.readers import nsys_jax, xplane
-from nightjar_profiling.readers.hlo import read_program
-from nightjar_profiling.readers.nsys_export import read_parquet_folder, read_sqlite
+from nightjar_profiling.attribution.attribute import attribute
+from nightjar_profiling.hlo.collective_kinds import find_collectives
+from nightjar_profiling.hlo.hlo import read_program
+from nightjar_profiling.pipeline.ingest import make_tables
+from nightjar_profiling.readers.nsys.nsys_export import read_parquet_folder, read_sqlite
+from nightjar_profiling.readers.nsys_jax import nsys_jax
+from nightjar_profiling.readers.xplane import xplane
 from tests.profiling.builders import TRAINING, hlo_proto, training_trace
 from tests.profiling.nsys_builders import STEP, Host, archive_files, launcher, parquet, write_archive
 from tests.profiling.nsys_sqlite_builder import training_export

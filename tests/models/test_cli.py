@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.record import read_run
+from nightjar_ci.formats.run_record import read_run
 from tests.models.conftest import SMALL_OPTIONS, Command, run_command
 
 

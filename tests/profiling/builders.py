@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.protos import hlo_pb2, xplane_pb2
-from nightjar_profiling.readers.hlo import Program, read_program
 
 # As JAX traces a line of the user's that calls a library: frames by id, each (parent, file, line, function).
 FRAMES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nightjar_profiling.tables import SCHEMAS, Tables, make_table
+from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table
 
 Rows = Iterable[Mapping[str, Any]]
 OP = {"rank": 0, "device": 0, "program_id": 1, "execution": 0, "stream": "s", "kernel": "k", "kind": "kernel"}

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-PROFILING = Path(__file__).parents[2] / "profiling"
+from tests.places import ROOT
+
+PROFILING = ROOT / "profiling"
 
 
 @pytest.mark.skipif(find_spec("grpc_tools") is None, reason="grpcio-tools, which brings protoc, is not installed")

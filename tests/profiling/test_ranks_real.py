@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -11,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_profiling.analyses.stragglers import find_stragglers
-from nightjar_profiling.tables import Tables, read_tables
+from nightjar_profiling.analyses.communication.stragglers import find_stragglers
+from nightjar_profiling.capture_folder.tables import Tables, read_tables
+from tests.places import SHARED_DATA
 from tests.profiling.conftest import runner
 
 pytestmark = pytest.mark.slow
 
-DATA = Path(os.environ.get("NIGHTJAR_TEST_DATA", str(Path(__file__).parents[3] / "shared" / "data"))) / "nsys-jax"
+DATA = SHARED_DATA / "nsys-jax"
 SLOW_S = 0.03
 
 PROGRAM = """

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from flax import nnx
 
-from nightjar_ci.matrix import expand, read_matrix
-from nightjar_models.ahead.target import Cluster, parse_cluster
-from nightjar_models.config import TrainConfig, override
-from nightjar_models.mesh import AXES as AXIS_NAMES
-from nightjar_models.mesh import MeshShape, parse_mesh
+from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_models.hardware.target import Cluster, parse_cluster
+from nightjar_models.parallel.mesh import AXES as AXIS_NAMES
+from nightjar_models.parallel.mesh import MeshShape, parse_mesh
+from nightjar_models.parallel.sharding import RULES, Keys
 from nightjar_models.presets import PRESETS, large
-from nightjar_models.sharding import RULES, Keys
-from nightjar_models.switches import check_switches
-from nightjar_models.tasks import check_axes, find_task
+from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.training.switches import check_switches
+from nightjar_models.training.tasks import check_axes, find_task
+from tests.places import ROOT
 
-MATRICES = Path(__file__).parents[2] / "ci" / "matrix"
+MATRICES = ROOT / "ci" / "matrix"
 LARGE = {name for name, preset in PRESETS.items() if preset.__module__ == large.__name__}
 AXES = ("dp", "fsdp", "tp", "ep", "pp")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from nightjar_ci.night.matrix import expand, read_matrix
+from tests.places import ROOT
 
-from nightjar_ci.matrix import expand, read_matrix
-
-CI = Path(__file__).parents[2] / "ci"
+CI = ROOT / "ci"
 
 
 def test_each_baseline_is_of_a_cell_that_a_matrix_has() -> None:

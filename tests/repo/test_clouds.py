@@ -13,7 +13,7 @@ import pytest
 
 import noxfile
 from nightjar_ci.cli import make_app
-from tests.ci.test_kubernetes import check
+from tests.ci.executors.test_kubernetes import check
 from tests.repo.test_workflows import parse
 
 ROOT = noxfile.ROOT

@@ -28,7 +28,7 @@ def test_every_path_of_the_page_exists() -> None:
     words += [word for command in COMMANDS for word in command]
     paths = {word for word in words if re.fullmatch(r"[a-z.][\w.-]*(/[\w.-]+)+", word)}
     paths = {path for path in paths if not path.startswith(MADE_BY_NOX) and "NAME" not in path}
-    assert {".ci/run", "tests/ci/test_matrix.py", "docs/journeys"} <= paths
+    assert {".ci/run", "tests/ci/night/test_matrix.py", "docs/journeys"} <= paths
     assert sorted(path for path in paths if not (ROOT / path).exists()) == []
 
 
@@ -40,7 +40,7 @@ def test_every_session_of_the_page_exists() -> None:
 
 def test_every_test_that_the_page_names_as_an_example_exists() -> None:
     (example,) = re.findall(r"`(test_\w+)`", PAGE)
-    assert f"def {example}(" in "".join(path.read_text() for path in (ROOT / "tests" / "ci").glob("test_*.py"))
+    assert f"def {example}(" in "".join(path.read_text() for path in (ROOT / "tests" / "ci").rglob("test_*.py"))
 
 
 def test_the_markers_of_the_page_are_those_of_the_tests(request: pytest.FixtureRequest) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import noxfile
-from nightjar_ci.matrix import expand, read_matrix
+from nightjar_ci.night.matrix import expand, read_matrix
 
 ROOT = noxfile.ROOT
 DOCS = ROOT / "docs"
@@ -83,7 +83,8 @@ def test_the_pictures_are_small_and_every_one_is_shown() -> None:
     pictures = sorted((DOCS / "pictures").iterdir())
     assert pictures
     assert [path.name for path in pictures if path.stat().st_size > 200_000] == []
-    assert all(f"pictures/{path.name}" in (DOCS / "index.md").read_text() for path in pictures)
+    pages = "".join((DOCS / name).read_text() for name in ("index.md", "structure.md"))
+    assert [path.name for path in pictures if f"pictures/{path.name}" not in pages] == []
 
 
 def test_the_glossary_defines_each_word_once_in_order_and_first_those_that_only_we_use() -> None:

@@ -21,8 +21,8 @@ from packaging.version import Version
 
 import noxfile
 from nightjar_ci.cli import COMMANDS, make_app
-from nightjar_ci.job import Job
-from nightjar_ci.matrix import expand, move_job, read_matrix, select_jobs
+from nightjar_ci.formats.job import Job
+from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 from tests.rehearsal.runner import Runner
 from tests.rehearsal.stand_ins import StandIns
 from tests.rehearsal.workflow import read_workflow

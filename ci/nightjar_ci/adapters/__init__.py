@@ -1,7 +1,7 @@
-"""What did a program measure that knows nothing of Nightjar? `adapt` makes a `nightjar.run/1` of its logs."""
+"""Adapters: a `nightjar.run/1` made from the logs of a program that knows nothing of Nightjar."""
 
 from __future__ import annotations
 
-from nightjar_ci.adapters.config import Adapter, AdapterFile, read_adapter
+from nightjar_ci.formats.adapter import Adapter, AdapterFile, read_adapter
 
 __all__ = ["Adapter", "AdapterFile", "read_adapter"]

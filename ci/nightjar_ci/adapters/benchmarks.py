@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.record import Sample
+from nightjar_ci.formats.run_record import Sample
 
 _ASV_VERSION = 2
 _ASV_UNITS = {"time": "s", "timeraw": "s", "mem": "bytes", "peakmem": "bytes"}  # track_* may be of anything

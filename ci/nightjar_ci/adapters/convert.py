@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from nightjar_ci.adapters.benchmarks import read_asv, read_pytest_benchmark
-from nightjar_ci.adapters.config import Adapter, Measured
 from nightjar_ci.adapters.records import Record, read_csv, read_json_lines, read_log
 from nightjar_ci.adapters.tensorboard import read_events
 from nightjar_ci.errors import InputError
-from nightjar_ci.record import Curve, Environment, RunRecord, Sample
+from nightjar_ci.formats.adapter import Adapter, Measured
+from nightjar_ci.formats.run_record import Curve, Environment, RunRecord, Sample
 
 _READERS: Mapping[str, Callable[[Path, Adapter], Iterator[Record]]] = {
     "log": lambda path, adapter: read_log(path, adapter.pattern or ""),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nightjar_ci.adapters.config import Adapter
 from nightjar_ci.adapters.convert import About, adapt, find_files
 from nightjar_ci.adapters.machine import read_machine
-from nightjar_ci.documents import write_json
-from nightjar_ci.outcome import Outcome
-from nightjar_ci.record import Git
+from nightjar_ci.formats.adapter import Adapter
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Git
 
 
 def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None) -> None:

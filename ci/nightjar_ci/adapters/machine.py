@@ -12,7 +12,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from nightjar_ci.record import Cpu, Environment, Git
+from nightjar_ci.formats.run_record import Cpu, Environment, Git
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
 

@@ -1,1 +1,1 @@
-"""Which rung of a ladder made a test fail or a metric worse, and how sure is that?"""
+"""Bisection under noise: the rung of a ladder (night, package, commit) that broke a test, with its probability."""

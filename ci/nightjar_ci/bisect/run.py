@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nightjar_ci.bisect.difference import Change, describe_commits, diff_pins
-from nightjar_ci.bisect.evidence import Conclusion, SearchSettings
-from nightjar_ci.bisect.explain import PAGE, explain
-from nightjar_ci.bisect.finding import (
+from nightjar_ci.bisect.ladders.commits import make_branch_ladder
+from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.probing.classify import Oracle
+from nightjar_ci.bisect.probing.rung_setup import OnLine, Workshop
+from nightjar_ci.bisect.probing.runner import Worker
+from nightjar_ci.bisect.result.answer import (
     Answer,
     Side,
     culprit_names,
@@ -23,11 +25,11 @@ from nightjar_ci.bisect.finding import (
     title,
     told,
 )
-from nightjar_ci.bisect.ladders.commits import make_branch_ladder
-from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.oracle import Oracle
-from nightjar_ci.bisect.reproduce import render_reproduction
-from nightjar_ci.bisect.search import Search
+from nightjar_ci.bisect.result.difference import Change, describe_commits, diff_pins
+from nightjar_ci.bisect.result.explain import PAGE, explain
+from nightjar_ci.bisect.result.reproduce import render_reproduction
+from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.types import Conclusion, SearchSettings
 from nightjar_ci.bisect.state import (
     Bisection,
     Find,
@@ -39,11 +41,9 @@ from nightjar_ci.bisect.state import (
     read_probes,
     write_bisection,
 )
-from nightjar_ci.bisect.worker import Worker
-from nightjar_ci.bisect.workshop import OnLine, Workshop
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.night import now
-from nightjar_ci.policy import PerformancePolicy
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.settings import Settings
 
 

@@ -18,10 +18,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nightjar_ci.bisect.evidence import Observation, Outcome
 from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.documents import read_document, write_json
+from nightjar_ci.bisect.search.types import Observation, Outcome
 from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.formats.documents import read_document, write_json
 
 BISECTION_SCHEMA = "nightjar.bisection/1"
 Find = Literal["regression", "fix"]

@@ -26,7 +26,7 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, write nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
-    """Say that a change of a series is wanted, in a file to commit.
+    """Accept an intended change: record it in a file that you commit.
 
     Adds an entry to the file of the series in the folder of baselines, and prints its path. From that night on the gate
     compares the series with its new level. Curves and compile facts are judged against a baseline: it is made anew of
@@ -35,12 +35,12 @@ def command(
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
-    from nightjar_ci.acceptance import accept, remake_baselines
-    from nightjar_ci.advice import render_baseline
-    from nightjar_ci.baselines import FactsBaseline, convergence_path, facts_path, render
-    from nightjar_ci.documents import write_text
-    from nightjar_ci.night import read_night, read_results
-    from nightjar_ci.policy import read_policies
+    from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
+    from nightjar_ci.formats.documents import write_text
+    from nightjar_ci.formats.night_folder import read_night, read_results
+    from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.gate.accept import accept, remake_baselines
+    from nightjar_ci.gate.advice import render_baseline
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 

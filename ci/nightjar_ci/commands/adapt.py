@@ -15,7 +15,7 @@ def command(
     job: Annotated[str, typer.Option(help="Name of the job.")] = "adapted",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the run.")] = 0,
 ) -> None:
-    """Make a result of what another program wrote.
+    """Turn the logs of another program into a result.
 
     Reads TensorBoard event files, JSON lines, CSV, any log by a regular expression, and the JSON of pytest-benchmark
     and asv; prints or writes nightjar.run/1. Exit code 2: a file or the adapter is wrong; the message names the line.
@@ -25,9 +25,9 @@ def command(
     from nightjar_ci.adapters import read_adapter
     from nightjar_ci.adapters.convert import About, adapt
     from nightjar_ci.adapters.machine import read_machine
-    from nightjar_ci.documents import write_json
-    from nightjar_ci.night import now
-    from nightjar_ci.run_job import find_git
+    from nightjar_ci.formats.documents import write_json
+    from nightjar_ci.formats.night_folder import now
+    from nightjar_ci.night.run_job import find_git
 
     about = About(
         job=job,

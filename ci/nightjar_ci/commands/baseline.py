@@ -28,7 +28,7 @@ def command(
         bool, typer.Option("--dry-run", help="Print what would run and be written; do nothing.")
     ] = False,
 ) -> None:
-    """Train every cell of a matrix with many seeds and write its baselines.
+    """Train every cell with many seeds and write its baselines.
 
     A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the paths that
     were written. Exit code 3 where a job did not complete: its cell is left as it was, and `--resume NIGHT` runs only
@@ -36,10 +36,10 @@ def command(
 
     Example: nightjar-ci baseline ci/matrix/nightly-cpu.toml --seeds 0:10
     """
-    from nightjar_ci.baseline_runs import needs_curves, plan_runs, read_cells
-    from nightjar_ci.baselines import write_baselines
+    from nightjar_ci.baselines.baseline import write_baselines
     from nightjar_ci.errors import InputError, NightjarError
-    from nightjar_ci.policy import read_policies
+    from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.gate.baseline_runs import needs_curves, plan_runs, read_cells
 
     if (matrix is None) == (from_night is None):
         raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
@@ -47,9 +47,9 @@ def command(
         raise InputError("--resume needs the matrix whose jobs it runs.", "--from makes baselines of what completed")
     numbers = read_policies(policies)
     if matrix is not None:
-        from nightjar_ci.matrix import read_matrix
-        from nightjar_ci.night import new_night_id
-        from nightjar_ci.run import left_to_run, run_night
+        from nightjar_ci.formats.night_folder import new_night_id
+        from nightjar_ci.night.matrix import read_matrix
+        from nightjar_ci.night.run import left_to_run, run_night
         from nightjar_ci.settings import read_settings
 
         whole = read_matrix(matrix)

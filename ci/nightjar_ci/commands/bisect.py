@@ -12,9 +12,9 @@ import typer
 from nightjar_ci.errors import InputError
 
 if TYPE_CHECKING:
-    from nightjar_ci.bisect.follow import Follower
+    from nightjar_ci.bisect.probing.rung_setup import OnLine
+    from nightjar_ci.bisect.result.progress import Follower
     from nightjar_ci.bisect.run import Plan
-    from nightjar_ci.bisect.workshop import OnLine
     from nightjar_ci.settings import Settings
 
 
@@ -25,8 +25,15 @@ class Better(StrEnum):
     HIGHER = "higher"
 
 
+# Panels of --help.
+ENDS, TEST, JUDGE = "Between what", "What to test, and where", "How to judge"
+BUDGET, OUTPUT = "How much to spend", "Output"
+
 Test = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The test, after `--`.")]
-End = Annotated[list[str] | None, typer.Option(metavar="END", help="VERSION, NAME==VERSION, date, commit or rung.")]
+End = Annotated[
+    list[str] | None,
+    typer.Option(metavar="END", help="VERSION, NAME==VERSION, date, commit or rung.", rich_help_panel=ENDS),
+]
 
 
 def command(
@@ -34,66 +41,137 @@ def command(
     good: End = None,
     bad: End = None,
     package: Annotated[
-        list[str] | None, typer.Option(help="Ladder of releases of this package; repeat for more.")
+        list[str] | None,
+        typer.Option(help="Ladder of releases of this package; repeat for more.", rich_help_panel=ENDS),
     ] = None,
-    with_: Annotated[list[str] | None, typer.Option("--with", help="Also in every environment.")] = None,
-    good_lock: Annotated[Path | None, typer.Option(help="Ladder from the pins of this file ...")] = None,
-    bad_lock: Annotated[Path | None, typer.Option(help="... to the pins of this one.")] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", help="Requirement to install in every environment; repeat for more.", rich_help_panel=ENDS
+        ),
+    ] = None,
+    good_lock: Annotated[
+        Path | None, typer.Option(help="Ladder from the pins of this lock file.", rich_help_panel=ENDS)
+    ] = None,
+    bad_lock: Annotated[
+        Path | None, typer.Option(help="Ladder to the pins of this lock file.", rich_help_panel=ENDS)
+    ] = None,
     images: Annotated[
-        str | None, typer.Option(help="Ladder of nightly images: REPOSITORY[:NAME], or a nightly index (.json).")
+        str | None,
+        typer.Option(
+            help="Ladder of nightly images: REPOSITORY[:NAME], or a nightly index (.json).", rich_help_panel=ENDS
+        ),
     ] = None,
-    repo: Annotated[str | None, typer.Option(help="Ladder of commits: folder or address of a git repository.")] = None,
-    rungs: Annotated[Path | None, typer.Option(help="Ladder of your own: a file with one rung per line.")] = None,
+    repo: Annotated[
+        str | None, typer.Option(help="Ladder of commits: folder or address of a git repository.", rich_help_panel=ENDS)
+    ] = None,
+    rungs: Annotated[
+        Path | None, typer.Option(help="Ladder of your own: a file with one rung per line.", rich_help_panel=ENDS)
+    ] = None,
     prepare: Annotated[
-        str | None, typer.Option(help="Command that prepares a commit or listed rung; {rung} and {folder} are filled.")
+        str | None,
+        typer.Option(
+            help="Command that prepares a commit or listed rung; {rung} and {folder} are filled.", rich_help_panel=TEST
+        ),
     ] = None,
-    install: Annotated[bool, typer.Option("--install", help="Install each commit into the current packages.")] = False,
-    environment: Annotated[str, typer.Option(help="What commits and listed rungs are tested in.")] = "current",
-    python: Annotated[str | None, typer.Option(help="Python of environments, such as 3.12; default: this one.")] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Install each commit into the current packages.", rich_help_panel=TEST)
+    ] = False,
+    environment: Annotated[
+        str, typer.Option(help="Environment in which commits and listed rungs are tested.", rich_help_panel=TEST)
+    ] = "current",
+    python: Annotated[
+        str | None, typer.Option(help="Python of environments, such as 3.12; default: this one.", rich_help_panel=TEST)
+    ] = None,
     any_date: Annotated[
-        bool, typer.Option("--any-date", help="Other packages may be newer than the rung's release.")
+        bool,
+        typer.Option(
+            "--any-date", help="Allow other packages to be newer than the release of the rung.", rich_help_panel=ENDS
+        ),
     ] = False,
     metric: Annotated[
-        str | None, typer.Option(help="Judge by this sample or curve of result.json, or NAME=VALUE on stdout.")
+        str | None,
+        typer.Option(
+            help="Judge by this sample or curve of result.json, or NAME=VALUE on stdout.", rich_help_panel=JUDGE
+        ),
     ] = None,
-    metric_regex: Annotated[str | None, typer.Option(help="Judge by the group of the last match on stdout.")] = None,
-    better: Annotated[Better, typer.Option(help="Which values are better.")] = Better.LOWER,
+    metric_regex: Annotated[
+        str | None, typer.Option(help="Judge by the group of the last match on stdout.", rich_help_panel=JUDGE)
+    ] = None,
+    better: Annotated[Better, typer.Option(help="Which values are better.", rich_help_panel=JUDGE)] = Better.LOWER,
     judge: Annotated[
-        str | None, typer.Option(help="Judge as the gate does: facts, convergence or performance.")
+        str | None,
+        typer.Option(help="Judge as the gate does: facts, convergence or performance.", rich_help_panel=JUDGE),
     ] = None,
     policies: Annotated[
-        Path | None, typer.Option(help="The judge's numbers; default: ci/policies.toml where it exists.")
+        Path | None,
+        typer.Option(help="The judge's numbers; default: ci/policies.toml where it exists.", rich_help_panel=JUDGE),
     ] = None,
-    baselines: Annotated[Path, typer.Option(help="Folder of committed baselines, for --cell.")] = Path("ci/baselines"),
-    cell: Annotated[str, typer.Option(help="Cell whose policies and baseline the judge uses.")] = "",
+    baselines: Annotated[
+        Path, typer.Option(help="Folder of committed baselines, for --cell.", rich_help_panel=JUDGE)
+    ] = Path("ci/baselines"),
+    cell: Annotated[
+        str, typer.Option(help="Cell whose policies and baseline the judge uses.", rich_help_panel=JUDGE)
+    ] = "",
     rtol: Annotated[
-        float | None, typer.Option(help="Instead: curves must equal the good end's within this tolerance.")
+        float | None,
+        typer.Option(
+            help="Judge by curves that must equal those of the good end within this tolerance.", rich_help_panel=JUDGE
+        ),
     ] = None,
-    paired: Annotated[bool, typer.Option("--paired", help="Measure each rung beside the good end.")] = False,
+    paired: Annotated[
+        bool, typer.Option("--paired", help="Measure each rung paired with the good end.", rich_help_panel=JUDGE)
+    ] = False,
     bad_too: Annotated[
-        list[str] | None, typer.Option(help="Count as bad, not as cannot tell: crash, timeout or import.")
+        list[str] | None,
+        typer.Option(
+            help="Count a crash, timeout or import error as bad instead of cannot tell.", rich_help_panel=JUDGE
+        ),
     ] = None,
     verdict: Annotated[
         Path | None,
         typer.Option(
-            help="Start from a night's verdicts.json; the argument is then a series that regressed; default: the worst."
+            help="Start from the verdicts.json of a night; the argument is a regressed series (default: the worst).",
+            rich_help_panel=JUDGE,
         ),
     ] = None,
-    executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.")] = None,
+    executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.", rich_help_panel=TEST)] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="Probes side by side; default: 1, for exit codes the cores."),
+        typer.Option(
+            min=1,
+            max=64,
+            help="Probes to run in parallel (default: all cores for exit-code tests, otherwise 1).",
+            rich_help_panel=BUDGET,
+        ),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Wall time of one test, seconds.")] = 600.0,
-    confidence: Annotated[float, typer.Option(help="Stop when the culprit has this probability.")] = 0.99,
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="The test never errs.")] = False,
-    max_tests: Annotated[int, typer.Option(min=2, help="Budget of tests, of all ladders together.")] = 400,
-    explain: Annotated[bool, typer.Option("--explain", help="Profile both sides of the culprit and compare.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier probes of the same question.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the ladder and the expected work.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.answer/1.")] = False,
+    timeout_s: Annotated[
+        float, typer.Option(min=0.1, help="Wall time of one test, seconds.", rich_help_panel=TEST)
+    ] = 600.0,
+    confidence: Annotated[
+        float, typer.Option(help="Stop when the culprit has this probability.", rich_help_panel=BUDGET)
+    ] = 0.99,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic", help="Treat the test as deterministic: run each version once.", rich_help_panel=JUDGE
+        ),
+    ] = False,
+    max_tests: Annotated[
+        int, typer.Option(min=2, help="Most tests to run, over all ladders.", rich_help_panel=BUDGET)
+    ] = 400,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Profile both sides of the culprit and compare.", rich_help_panel=OUTPUT)
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore earlier probes of the same question.", rich_help_panel=OUTPUT)
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the ladder and the expected work.", rich_help_panel=OUTPUT)
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.answer/1.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
-    """Find which release, image or commit changed a test, under noise.
+    """Find the release, image or commit that changed a test.
 
     The order of the ends says what is looked for: a regression, or (good is the newer one) a fix. An interrupted
     bisection goes on with the same command. Exit codes: 0 found; 2 bad usage; 3 a tool failed; 4 cannot tell, or
@@ -101,9 +179,9 @@ def command(
 
     Example: nightjar-ci bisect --package jax --good 0.4.31 --bad 0.5.0 --metric us_per_step -- python scan_3x3.py
     """
-    from nightjar_ci.bisect.ask import make_plan
-    from nightjar_ci.bisect.follow import Follower
-    from nightjar_ci.bisect.rope import Asked
+    from nightjar_ci.bisect.options.choose_ladder import Asked
+    from nightjar_ci.bisect.options.plan import make_plan
+    from nightjar_ci.bisect.result.progress import Follower
     from nightjar_ci.settings import read_settings
 
     settings = read_settings()
@@ -142,7 +220,7 @@ def command(
     )
     follower = Follower()
     if verdict is not None:
-        from nightjar_ci.bisect.from_verdict import ask_from_verdict, find_worst
+        from nightjar_ci.bisect.options.from_verdict import ask_from_verdict, find_worst
 
         if len(asked.command) > 1:
             raise InputError(
@@ -163,7 +241,7 @@ def command(
 
 def _run(plan: Plan, folder: Path, settings: Settings, follower: Follower, *, fresh: bool, as_json: bool) -> None:
     """Bisects, and prints the answer."""
-    from nightjar_ci.bisect.report import print_answer, to_json, write_answer
+    from nightjar_ci.bisect.result.report import print_answer, to_json, write_answer
     from nightjar_ci.bisect.run import run_bisection
     from nightjar_ci.bisect.state import read_probes, set_aside
 
@@ -187,10 +265,10 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
     """Prints the ladder and the expected work."""
     import json
 
-    from nightjar_ci.bisect.estimate import estimate
+    from nightjar_ci.bisect.probing.rung_setup import Workshop
+    from nightjar_ci.bisect.probing.runner import GUESSED_BUILD_S, GUESSED_TEST_S
+    from nightjar_ci.bisect.search.estimate_cost import estimate
     from nightjar_ci.bisect.state import read_bisection
-    from nightjar_ci.bisect.worker import GUESSED_BUILD_S, GUESSED_TEST_S
-    from nightjar_ci.bisect.workshop import Workshop
     from nightjar_ci.report.html import show_duration
 
     known = read_bisection(folder)

@@ -16,14 +16,14 @@ def command(
     policies: Policies = Path("ci/policies.toml"),
     baselines: Baselines = Path("ci/baselines"),
 ) -> None:
-    """Run what looks slower in a night again, beside the environment of an earlier night.
+    """Re-run what looks slower, paired with an earlier night.
 
     The last line of stdout is the path of report.html; the verdicts and the exit code are made anew, those of `gate`.
     `nightly` does this itself; `run` and `gate` leave it to this command.
 
     Example: nightjar-ci confirm .nightjar/nights/2026-11-21T0300-1a2b ci/matrix/nightly-cpu.toml
     """
-    from nightjar_ci.nightly import confirm_night
+    from nightjar_ci.commands.nightly_pipeline import confirm_night
 
     path, exit_code = confirm_night(night, matrix, policies_path=policies, baselines=baselines)
     typer.echo(path)

@@ -18,17 +18,17 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Compare the compile facts of two results, in words and number by number.
+    """Compare the compile facts of two results.
 
     Exit code 0: nothing differs by more than the tolerances; 1: something does.
 
     Example: nightjar-ci facts good/result.json new/result.json --tolerance "memory.*=0.02"
     """
     from nightjar_ci.errors import InputError
-    from nightjar_ci.judges.emitted import find_meanings, unexplained
-    from nightjar_ci.judges.fact_changes import describe_changes
-    from nightjar_ci.policy import FactsPolicy
-    from nightjar_ci.record import read_run
+    from nightjar_ci.formats.policy import FactsPolicy
+    from nightjar_ci.formats.run_record import read_run
+    from nightjar_ci.judges.facts.diff import describe_changes
+    from nightjar_ci.judges.facts.explain import find_meanings, unexplained
 
     limits: dict[str, float] = {}
     for setting in tolerance or []:

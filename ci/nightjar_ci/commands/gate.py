@@ -24,9 +24,9 @@ def command(
 
     Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
     """
-    from nightjar_ci.advice import render_confirm
-    from nightjar_ci.gate import find_exit_code, gate_night
-    from nightjar_ci.policy import read_policies
+    from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.gate.advice import render_confirm
+    from nightjar_ci.gate.gate import find_exit_code, gate_night
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 

@@ -18,7 +18,7 @@ from nightjar_ci.commands import images_layers, images_nights
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, render_bake, select_images
 
-app = typer.Typer(help="Build and test the image tree.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None)
 
 Flavor = Annotated[str, typer.Option(help="The same tree with another lock: docker/locks/jax-FLAVOR.txt.")]
 NO = 1
@@ -126,7 +126,7 @@ def run_tests(
 
     With --all, those that were built are tested; ends with 1 where one was not.
     """
-    from nightjar_ci.documents import write_json
+    from nightjar_ci.formats.documents import write_json
     from nightjar_ci.images.build import describe_image, inspect_image
     from nightjar_ci.images.process import ToolError, check_engine
     from nightjar_ci.images.tested import TESTS_SCHEMA, TestReport, summarize_junit
@@ -171,7 +171,7 @@ def lock(
     dry_run: DryRun = False,
 ) -> None:
     """Make the lock files of docker/locks from the packages' dependencies; print their paths."""
-    from nightjar_ci.images.locks import list_locks, make_locks, render_compile
+    from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
 
     checkout = find_checkout(Path.cwd())
     locks = list_locks(checkout)
@@ -205,8 +205,8 @@ def bump(
 
     Ends with 2 where the versions do not resolve together, and says which stands in the way.
     """
-    from nightjar_ci.images.bump import bump_locks, write_bump
-    from nightjar_ci.images.commits import find_commits
+    from nightjar_ci.images.lock.bump import bump_locks, write_bump
+    from nightjar_ci.images.lock.commits import find_commits
 
     checkout = find_checkout(Path.cwd())
     named = [pin for pin in pins or [] if nightly and re.fullmatch(r"[\w.-]+", pin)]
@@ -242,7 +242,7 @@ def snapshot(
     Ends with 1, printing nothing on stdout, where it does not answer or lacks the day: a night without it has the
     packages of now, and no later build is sure to be the same.
     """
-    from nightjar_ci.images.debian_day import ARCHIVE, find_archive
+    from nightjar_ci.images.lock.debian_day import ARCHIVE, find_archive
     from nightjar_ci.web.http import HttpError
 
     try:

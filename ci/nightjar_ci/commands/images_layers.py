@@ -33,7 +33,7 @@ def diff(
 
     Sizes are compressed. Layers of the engine are compressed once to know them.
     """
-    from nightjar_ci.images.difference import compare_images, render_difference
+    from nightjar_ci.images.content.difference import compare_images, render_difference
     from nightjar_ci.images.sources import read_image
     from nightjar_ci.settings import read_settings
 
@@ -57,9 +57,9 @@ def plan(
 
     Each night is resolved from the package index as it was then, once; the answers are kept in the cache folder.
     """
-    from nightjar_ci.images.layers import read_layers
-    from nightjar_ci.images.past_nights import PastNights, list_days
-    from nightjar_ci.images.replay import count_changes, find_savings, layer_per_package, one_layer, replay
+    from nightjar_ci.images.layering.layers import read_layers
+    from nightjar_ci.images.layering.past_nights import PastNights, list_days
+    from nightjar_ci.images.layering.replay import count_changes, find_savings, layer_per_package, one_layer, replay
     from nightjar_ci.settings import read_settings
 
     checkout = find_checkout(Path.cwd())

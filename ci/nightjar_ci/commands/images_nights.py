@@ -15,8 +15,8 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
 
 if TYPE_CHECKING:
-    from nightjar_ci.images.nights.nightly_index import Night, NightlyIndex
-    from nightjar_ci.images.nights.publish import Publication
+    from nightjar_ci.images.publish.nightly_index import Night, NightlyIndex
+    from nightjar_ci.images.publish.publish import Publication
     from nightjar_ci.images.tested import TestedImage
     from nightjar_ci.web.registry import Repository
 
@@ -70,9 +70,9 @@ def push(
     built.
     """
     from nightjar_ci.images.build import inspect_image
-    from nightjar_ci.images.nights.layer_blob import Compression
-    from nightjar_ci.images.nights.push import Source, push_images
-    from nightjar_ci.images.nights.tags import dated_tag, image_name
+    from nightjar_ci.images.publish.layer_blob import Compression
+    from nightjar_ci.images.publish.push import Source, push_images
+    from nightjar_ci.images.publish.tags import dated_tag, image_name
     from nightjar_ci.settings import read_settings
 
     checkout = find_checkout(Path.cwd())
@@ -141,8 +141,8 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Delete nights older than --keep-days; the newest of each name and the first of each month stay."""
-    from nightjar_ci.images.nights.index_store import refresh_index
-    from nightjar_ci.images.nights.retention import delete_expired, find_expired, list_digests
+    from nightjar_ci.images.publish.index_store import refresh_index
+    from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
 
     repository = _repository(to)
     with show_steps() as on_step:
@@ -211,7 +211,7 @@ def sign(
     """
     import os
 
-    from nightjar_ci.images.nights.sign import sign_night
+    from nightjar_ci.images.publish.sign import sign_night
 
     night = _find(where)
     if dry_run:
@@ -229,7 +229,7 @@ def support(
     as_json: Json = False,
 ) -> None:
     """Print the support matrix: night by image by CUDA, cuDNN, NCCL, driver floor, JAX, TE, DALI, GPU architectures."""
-    from nightjar_ci.images.nights.support import describe_support, render_support
+    from nightjar_ci.images.publish.support import describe_support, render_support
 
     rows = describe_support(_index(source))
     typer.echo(json.dumps([asdict(row) for row in rows], indent=1) if as_json else render_support(rows), nl=as_json)
@@ -237,7 +237,7 @@ def support(
 
 def list_nights(source: str, as_json: bool) -> None:
     """Prints the nights of a repository or of a nightly index."""
-    from nightjar_ci.images.nights.nightly_index import render_index
+    from nightjar_ci.images.publish.nightly_index import render_index
 
     index = _index(source)
     if as_json:
@@ -250,13 +250,13 @@ def list_nights(source: str, as_json: bool) -> None:
 
 
 def _index(source: str) -> NightlyIndex:
-    from nightjar_ci.images.nights.index_store import open_index
+    from nightjar_ci.images.publish.index_store import open_index
 
     return open_index(source)
 
 
 def _find(where: str) -> Night:
-    from nightjar_ci.images.nights.index_store import find_night
+    from nightjar_ci.images.publish.index_store import find_night
 
     source, colon, name = where.rpartition(":")
     if not colon or "/" in name:
@@ -265,8 +265,8 @@ def _find(where: str) -> Night:
 
 
 def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:
-    from nightjar_ci.images.nights.index_store import refresh_index
-    from nightjar_ci.images.nights.publish import publish_night
+    from nightjar_ci.images.publish.index_store import refresh_index
+    from nightjar_ci.images.publish.publish import publish_night
 
     published = publish_night(_repository(to), name, day, platforms)
     if not published.reasons:
@@ -292,13 +292,13 @@ def _repository(name: str) -> Repository:
 
 
 def _day(given: str) -> str:
-    from nightjar_ci.images.nights.tags import check_date, night_date
+    from nightjar_ci.images.publish.tags import check_date, night_date
 
     return check_date(given) if given else night_date(datetime.now(UTC))
 
 
 def _platforms(given: list[str] | None) -> list[str]:
-    from nightjar_ci.images.nights.tags import check_platform
+    from nightjar_ci.images.publish.tags import check_platform
 
     return [check_platform(one) for one in given or []]
 
@@ -310,7 +310,7 @@ def _this_platform() -> str:
 
 
 def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:
-    from nightjar_ci.documents import read_document
+    from nightjar_ci.formats.documents import read_document
     from nightjar_ci.images.tested import TESTS_SCHEMA, TestReport
 
     return {one.tag: one for path in paths for one in read_document(path, TestReport, TESTS_SCHEMA).images}

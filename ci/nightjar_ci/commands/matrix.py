@@ -14,13 +14,13 @@ def command(
     matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print every field of every job.")] = False,
 ) -> None:
-    """Print the jobs that a matrix stands for.
+    """Print the jobs of a matrix.
 
     One line per job: id, kind, executor, environment and timeout in seconds. Nothing is run.
 
     Example: nightjar-ci matrix ci/matrix/nightly-cpu.toml
     """
-    from nightjar_ci.matrix import expand, read_matrix
+    from nightjar_ci.night.matrix import expand, read_matrix
 
     jobs = expand(read_matrix(matrix))
     if as_json:

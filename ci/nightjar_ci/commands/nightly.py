@@ -38,7 +38,7 @@ def command(
 
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """
-    from nightjar_ci.nightly import run_nightly
+    from nightjar_ci.commands.nightly_pipeline import run_nightly
 
     path, exit_code = run_nightly(
         matrix,

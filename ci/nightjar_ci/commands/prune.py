@@ -14,7 +14,7 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted and delete nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Delete nights, bisections and uv environments that were not used for so many days.
+    """Delete nights, bisections and environments that are not used.
 
     They lie in $NIGHTJAR_STATE_DIR. What the store remembers of a night stays, its logs, results and report go. An
     environment is made again when a job asks for it.
@@ -23,7 +23,7 @@ def command(
     """
     from nightjar_ci.commands.images_steps import show_steps
     from nightjar_ci.judges.finding import count
-    from nightjar_ci.prune import delete, find_unused
+    from nightjar_ci.night.prune import delete, find_unused
     from nightjar_ci.settings import read_settings
 
     settings, now = read_settings(), datetime.now(UTC)

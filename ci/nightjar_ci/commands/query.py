@@ -13,7 +13,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write a .parquet, .csv or .json file instead.")] = None,
 ) -> None:
-    """Ask the store in SQL.
+    """Query the store in SQL.
 
     The views history (every value with its names), outcomes (every job), verdicts and night answer most questions; a
     name alone is all of its rows. The connection cannot write. Exit code 2: the SQL is wrong.

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.job import Job
+from nightjar_ci.formats.job import Job
 
-app = typer.Typer(help="Print the batch script or the manifest that a job of a matrix becomes; nothing is run.")
+app = typer.Typer(help="Print the batch script or manifest of a job without running it.")
 
 Matrix = Annotated[Path, typer.Argument(help="The matrix, a TOML file.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or a glob that matches one.")]
@@ -92,7 +92,7 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
 
 def _find(matrix: Path, pattern: str, executor: str, environment: str | None) -> Job:
     from nightjar_ci.errors import InputError
-    from nightjar_ci.matrix import expand, move_job, read_matrix, select_jobs
+    from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 
     found = select_jobs(expand(read_matrix(matrix)), pattern=pattern)
     if len(found) > 1:

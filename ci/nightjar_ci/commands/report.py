@@ -25,14 +25,14 @@ def command(
 
     Example: nightjar-ci report .nightjar/nights/2026-11-21T0300-1a2b
     """
-    from nightjar_ci.advice import render_confirm
-    from nightjar_ci.gate import gate_night
-    from nightjar_ci.policy import read_policies
+    from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.formats.verdict import read_verdicts
+    from nightjar_ci.gate.advice import render_confirm
+    from nightjar_ci.gate.gate import gate_night
     from nightjar_ci.report.contents import gather
     from nightjar_ci.report.write import write_reports
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
-    from nightjar_ci.verdict import read_verdicts
 
     numbers, store = read_policies(policies), open_store(read_settings())
     judged = night / "verdicts.json"

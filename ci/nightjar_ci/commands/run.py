@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.job import Job
+from nightjar_ci.formats.job import Job
 
 INCOMPLETE = 3
 
@@ -44,7 +44,7 @@ def command(
 
     Example: nightjar-ci run ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*' --seeds 0
     """
-    from nightjar_ci.matrix import expand, move_job, read_matrix, select_jobs
+    from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 
     read = read_matrix(matrix)
     chosen = select_jobs(expand(read), pattern=jobs, seeds=None if seeds is None else parse_seeds(seeds))
@@ -53,9 +53,9 @@ def command(
         print(_render_dry_run(chosen, as_json))
         return
 
-    from nightjar_ci.environments import Environments
-    from nightjar_ci.night import new_night_id
-    from nightjar_ci.run import find_unfinished, run_night
+    from nightjar_ci.environments.prepare import Environments
+    from nightjar_ci.formats.night_folder import new_night_id
+    from nightjar_ci.night.run import find_unfinished, run_night
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 

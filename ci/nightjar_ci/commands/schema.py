@@ -12,16 +12,16 @@ from nightjar_ci.errors import InputError
 
 # format to the module and class of its model; only the one asked for is imported
 FORMATS = {
-    "run": ("nightjar_ci.record", "RunRecord"),
-    "matrix": ("nightjar_ci.matrix", "Matrix"),
-    "night": ("nightjar_ci.night", "Night"),
-    "verdicts": ("nightjar_ci.verdict", "NightVerdicts"),
-    "policies": ("nightjar_ci.policy", "Policies"),
-    "adapter": ("nightjar_ci.adapters.config", "AdapterFile"),
-    "accepted": ("nightjar_ci.accepted", "Accepted"),
-    "images": ("nightjar_ci.images.nights.nightly_index", "NightlyIndex"),
+    "run": ("nightjar_ci.formats.run_record", "RunRecord"),
+    "matrix": ("nightjar_ci.night.matrix", "Matrix"),
+    "night": ("nightjar_ci.formats.night_folder", "Night"),
+    "verdicts": ("nightjar_ci.formats.verdict", "NightVerdicts"),
+    "policies": ("nightjar_ci.formats.policy", "Policies"),
+    "adapter": ("nightjar_ci.formats.adapter", "AdapterFile"),
+    "accepted": ("nightjar_ci.baselines.accepted", "Accepted"),
+    "images": ("nightjar_ci.images.publish.nightly_index", "NightlyIndex"),
     "image-tests": ("nightjar_ci.images.tested", "TestReport"),
-    "baseline": ("nightjar_ci.baselines", "ConvergenceBaseline"),
+    "baseline": ("nightjar_ci.baselines.baseline", "ConvergenceBaseline"),
 }
 
 

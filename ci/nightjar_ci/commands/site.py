@@ -23,7 +23,7 @@ def command(
     ] = "",
     address: Annotated[str, typer.Option(help="Where the page will be, for links in the feeds.")] = "",
 ) -> None:
-    """Write the status page of the nights: what is red, since when, badges, feeds, the support matrix.
+    """Write the status page: what is red, since when, badges, feeds.
 
     Writes index.html, status.json, feed.xml, feed.json, badges/ and the reports of the latest nights; the last line of
     stdout is the path of index.html. No link leaves the folder, and no server is needed. The exit code is 0 whatever

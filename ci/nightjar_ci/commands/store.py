@@ -26,7 +26,7 @@ def command(
         Path | None, typer.Option("--export", help="Write all tables into this folder, as Parquet.")
     ] = None,
 ) -> None:
-    """Print what the store remembers: nights, the measures of a cell, or the history of one.
+    """Show stored nights, the measures of a cell, or one history.
 
     A night is imported whole or not at all, and importing it again changes nothing. The store is
     $NIGHTJAR_DATABASE_URL, by default SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.

@@ -1,4 +1,4 @@
-"""Where can a job run? The one table of executors; a matrix names them by its keys."""
+"""Executors: where a job runs. A matrix names them by the keys of one table."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from nightjar_ci.environments import PreparedEnvironment
-from nightjar_ci.job import Job
-from nightjar_ci.outcome import Outcome
+from nightjar_ci.environments.prepare import PreparedEnvironment
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.outcome import Outcome
 
 OnLine = Callable[[str], None]
 

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from nightjar_ci.environments import PreparedEnvironment
+from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.container_memory import ContainerMemory
 from nightjar_ci.executors.ending import judge_end, not_started, seen_from_shell
 from nightjar_ci.executors.process import STDERR, Ended, read_tail, run_process
-from nightjar_ci.job import Job
-from nightjar_ci.night import now
-from nightjar_ci.outcome import Outcome
-from nightjar_ci.resources import Resources
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.resources import Resources
 from nightjar_ci.settings import read_settings
 
 OUT = PurePosixPath("/out")

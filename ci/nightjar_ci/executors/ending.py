@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.executors.process import STDERR, Ended, read_tail, signal_name
-from nightjar_ci.job import Job
-from nightjar_ci.outcome import Outcome, State, make_outcome
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.outcome import Outcome, State, make_outcome
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _REASON = re.compile(r"^(?:error: (?=\S)|(?=[\w.]+(?:Error|Exception): ))(.+)$", re.MULTILINE)

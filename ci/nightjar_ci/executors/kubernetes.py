@@ -20,8 +20,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.job import Job
-from nightjar_ci.resources import Resources
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.resources import Resources
 
 VOLUME = PurePosixPath("/nights")  # where the shared volume is mounted
 PORT = 55527

@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightjar_ci.environments import PreparedEnvironment
+from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
 from nightjar_ci.executors.ending import judge_end, not_started
 from nightjar_ci.executors.process import run_process
-from nightjar_ci.job import Job
-from nightjar_ci.night import now
-from nightjar_ci.outcome import Outcome
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The image tree of `docker/`: what it is (tree), how it is built (build, access) and what it is locked to (locks)."""
+"""The images of `docker/`: the tree, building, locking, layering, content and publishing."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
-from nightjar_ci.images.commits import read_image_python
+from nightjar_ci.images.lock.commits import read_image_python
 from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.build import inspect_image
-from nightjar_ci.images.difference import ImageContent, LayerContent
-from nightjar_ci.images.layout import choose_platform, read_layout
-from nightjar_ci.images.nights.index_store import find_night, load_index
-from nightjar_ci.images.nights.nightly_index import Night, read_index_file
-from nightjar_ci.images.nights.pack import Packer
+from nightjar_ci.images.content.difference import ImageContent, LayerContent
+from nightjar_ci.images.content.layout import choose_platform, read_layout
+from nightjar_ci.images.publish.index_store import find_night, load_index
+from nightjar_ci.images.publish.nightly_index import Night, read_index_file
+from nightjar_ci.images.publish.pack import Packer
 from nightjar_ci.web.registry import AbsentError, Repository
 
 KINDS = ("oci", "index", "engine", "registry")

@@ -1,1 +1,1 @@
-"""One judge per kind of measure: curves, samples, compile facts. Pure functions from plain data to a `Verdict`."""
+"""Judges, one per kind of measure: pure functions from plain data to a `Verdict`."""

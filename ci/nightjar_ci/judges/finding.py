@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nightjar_ci.verdict import WORST_FIRST, Effect, Status
+from nightjar_ci.formats.verdict import WORST_FIRST, Effect, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

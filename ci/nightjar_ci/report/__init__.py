@@ -1,1 +1,1 @@
-"""A night as a page, as JUnit XML, as a markdown summary and as a badge."""
+"""The report of a night: a page, JUnit XML, a markdown summary and a badge."""

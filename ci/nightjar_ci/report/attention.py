@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightjar_ci.accepted import Entry
-from nightjar_ci.night import job_folder
-from nightjar_ci.outcome import Outcome
+from nightjar_ci.baselines.accepted import Entry
+from nightjar_ci.formats.night_folder import job_folder
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import history_figure, spark_points
-from nightjar_ci.series import Series
-from nightjar_ci.verdict import Verdict
 
 MOST_CARDS = 60  # of what is not ok; the rest stands in the table below
 

@@ -13,21 +13,21 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from nightjar_ci.accepted import Entry, read_accepted
-from nightjar_ci.baselines import read_convergence
+from nightjar_ci.baselines.accepted import Entry, read_accepted
+from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.errors import InputError
-from nightjar_ci.gate import Cells, find_exit_code, group_by_cell, read_pairs
-from nightjar_ci.judges.performance import log_ratio
-from nightjar_ci.night import Night, job_folder, read_night, read_outcomes
-from nightjar_ci.outcome import Outcome
-from nightjar_ci.policy import Policies
-from nightjar_ci.profile import Profile, read_flamegraph, read_profile
-from nightjar_ci.record import RunRecord
+from nightjar_ci.formats.night_folder import Night, job_folder, read_night, read_outcomes
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.profile import Profile, read_flamegraph, read_profile
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import NightVerdicts, describe_exit
+from nightjar_ci.gate.gate import Cells, find_exit_code, group_by_cell, read_pairs
+from nightjar_ci.judges.performance.performance import log_ratio
 from nightjar_ci.report.attention import Card, Row, gather_cards, gather_rows
 from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure
 from nightjar_ci.report.history import history_figure
-from nightjar_ci.series import Series
-from nightjar_ci.verdict import NightVerdicts, describe_exit
 
 TREND_NIGHTS = 120
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from nightjar_ci.baselines import BaselineCurve
-from nightjar_ci.judges.envelope import find_envelope
-from nightjar_ci.judges.scale import on_scale
-from nightjar_ci.policy import ConvergencePolicy
-from nightjar_ci.record import RunRecord, Sample
+from nightjar_ci.baselines.baseline import BaselineCurve
+from nightjar_ci.formats.policy import ConvergencePolicy
+from nightjar_ci.formats.run_record import RunRecord, Sample
+from nightjar_ci.judges.convergence.envelope import find_envelope
+from nightjar_ci.judges.convergence.scale import on_scale
 
 Figure = dict[str, Any]
 COLOURS = ("#3b82f6", "#f59e0b", "#10b981", "#a855f7", "#ef4444", "#06b6d4", "#84cc16", "#ec4899")

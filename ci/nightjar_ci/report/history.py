@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from nightjar_ci.accepted import Entry
-from nightjar_ci.judges.changes import find_changes
+from nightjar_ci.baselines.accepted import Entry
+from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.finding import MANY, factor
+from nightjar_ci.judges.history.change_points import find_changes
 from nightjar_ci.report.figures import COLOURS, MUTED, Figure, readable, rounded
-from nightjar_ci.series import Series
 
 SPARK_WIDTH, SPARK_HEIGHT, SPARK_NIGHTS = 120, 26, 60
 _TICKS = 6

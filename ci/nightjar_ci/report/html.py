@@ -14,11 +14,11 @@ import math
 import jinja2
 from plotly.offline import get_plotlyjs
 
+from nightjar_ci.formats.verdict import STATUS_TEXT, WORST_FIRST, Verdict
 from nightjar_ci.judges.finding import MANY, factor, show_p
 from nightjar_ci.report.contents import Contents, with_unit
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import SPARK_HEIGHT, SPARK_WIDTH
-from nightjar_ci.verdict import STATUS_TEXT, WORST_FIRST, Verdict
 
 HOT_LINES = 10
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
-from nightjar_ci.night import Night
-from nightjar_ci.outcome import Outcome
-from nightjar_ci.verdict import NightVerdicts, Verdict
+from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import re
 
+from nightjar_ci.formats.verdict import Verdict, status_of
 from nightjar_ci.report.contents import Contents
-from nightjar_ci.verdict import Verdict, status_of
 
 _ICONS = {"regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵", "ok": "🟢"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")

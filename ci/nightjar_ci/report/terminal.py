@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nightjar_ci.formats.verdict import NightVerdicts, Status, status_of
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.contents import CheckedPart
-from nightjar_ci.verdict import NightVerdicts, Status, status_of
 
 _STYLES: dict[Status, str] = {"regressed": "bold red", "cannot_tell": "yellow", "improved": "cyan", "ok": "green"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nightjar_ci.documents import write_text
+from nightjar_ci.formats.documents import write_text
 from nightjar_ci.report.badge import render_badge
 from nightjar_ci.report.contents import Contents
 from nightjar_ci.report.html import render_html

@@ -1,1 +1,1 @@
-"""The status of the nights as a folder of static pages, badges and feeds."""
+"""The status site: a folder of static pages, badges and feeds."""

@@ -12,13 +12,13 @@ from datetime import datetime
 
 import jinja2
 
-from nightjar_ci.bisect.finding import Answer as Bisection
-from nightjar_ci.images.nights.support import TITLES, Support, render_rows
+from nightjar_ci.bisect.result.answer import Answer as Bisection
+from nightjar_ci.formats.verdict import STATUS_TEXT
+from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.report.html import show_duration, show_effect
 from nightjar_ci.site.calendar import find_days, find_squares
 from nightjar_ci.site.status import ANSWER_TEXT, Answer, Open, Status
 from nightjar_ci.store.nights import StoredNight
-from nightjar_ci.verdict import STATUS_TEXT
 
 CALENDAR_DAYS = 42
 EVENTS_SHOWN, NIGHTS_SHOWN, PACKAGES_SHOWN = 40, 60, ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nightjar_ci.outcome import Outcome
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.store.nights import Judged, StoredNight
-from nightjar_ci.verdict import Verdict
 
 Answer = Literal["ok", "regressed", "failed", "cannot_tell", "not_judged", "unfinished"]
 ANSWER_TEXT: dict[Answer, str] = {

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nightjar_ci.bisect.finding import Answer as Bisection
-from nightjar_ci.documents import read_document, write_text
+from nightjar_ci.bisect.result.answer import Answer as Bisection
 from nightjar_ci.errors import InputError, NightjarError
-from nightjar_ci.images.nights.index_store import open_index
-from nightjar_ci.images.nights.support import Support, describe_support
-from nightjar_ci.night import read_night
+from nightjar_ci.formats.documents import read_document, write_text
+from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.formats.verdict import read_verdicts
+from nightjar_ci.images.publish.index_store import open_index
+from nightjar_ci.images.publish.support import Support, describe_support
 from nightjar_ci.settings import Settings
 from nightjar_ci.site.badges import render_endpoint, render_svg
 from nightjar_ci.site.feed import render_json, render_rss
@@ -28,7 +29,6 @@ from nightjar_ci.site.status import Status, read_status
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
 from nightjar_ci.store.nights import read_nights
-from nightjar_ci.verdict import read_verdicts
 
 _REPORTS = ("report.html", "jobs/*/capture/report.html")
 

@@ -1,4 +1,4 @@
-"""What do we remember across nights? `open_store(settings)` hands out the store of runs, measures and verdicts."""
+"""The store of runs, measures and verdicts across nights; `open_store(settings)` opens it."""
 
 from __future__ import annotations
 

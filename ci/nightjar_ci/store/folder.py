@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.night import Night, job_folder, read_night, read_results
-from nightjar_ci.outcome import Outcome
-from nightjar_ci.profile import Profile, find_machine, read_profile
-from nightjar_ci.record import RunRecord
+from nightjar_ci.formats.night_folder import Night, job_folder, read_night, read_results
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.profile import Profile, find_machine, read_profile
+from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.store.store import StoredRun
 
 

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 
 from nightjar_ci.errors import StoreError
-from nightjar_ci.series import Series
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.store import tables
-from nightjar_ci.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nightjar_ci.errors import InputError, StoreError
-from nightjar_ci.night import Night
+from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.store import tables
 
 SeriesKey = tuple[str, str, str, str, str]  # cell, name, kind, unit, better

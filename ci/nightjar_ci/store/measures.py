@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nightjar_ci.profile import Profile
-from nightjar_ci.record import Better, RunRecord
+from nightjar_ci.formats.profile import Profile
+from nightjar_ci.formats.run_record import Better, RunRecord
 
 MeasureKind = Literal["curve", "sample", "profile"]
 

@@ -15,14 +15,14 @@ from typing import Any
 from sqlalchemy import Connection, case, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from nightjar_ci.outcome import Outcome
-from nightjar_ci.record import describe_devices
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import describe_devices
+from nightjar_ci.formats.verdict import Status, Verdict
 from nightjar_ci.settings import Settings
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, open_engine
 from nightjar_ci.store.history import read_verdict
 from nightjar_ci.store.store import open_store
-from nightjar_ci.verdict import Status, Verdict
 
 Judged = tuple[str, str]  # series, judge
 

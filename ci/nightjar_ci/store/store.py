@@ -18,18 +18,18 @@ from sqlalchemy import Connection, Engine, Select, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from nightjar_ci.errors import StoreError
-from nightjar_ci.night import Night
-from nightjar_ci.outcome import Outcome
-from nightjar_ci.profile import Profile
-from nightjar_ci.record import Better, Environment, Facts, RunRecord
-from nightjar_ci.series import Series
+from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.profile import Profile
+from nightjar_ci.formats.run_record import Better, Environment, Facts, RunRecord
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.settings import Settings
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
 from nightjar_ci.store.history import read_one, read_regressions, read_series, read_verdict
 from nightjar_ci.store.keys import Keys, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, MeasureKind, summarize, summarize_profile
-from nightjar_ci.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

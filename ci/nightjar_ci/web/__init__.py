@@ -1,1 +1,1 @@
-"""What is asked over the network: pages (http), registries (registry, login), package indexes (package_index)."""
+"""Clients for the network: HTTP, container registries and package indexes."""

@@ -1,1 +1,1 @@
-"""One file per subcommand of `nightjar-models`."""
+"""The subcommands of `nightjar-models`, one per file."""

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from nightjar_models.config import flatten, override
 from nightjar_models.errors import InputError
-from nightjar_models.mesh import MeshShape, parse_mesh
+from nightjar_models.measuring.result import Run, dump, prepare_folder, render_result, write_file, write_result
+from nightjar_models.parallel.mesh import MeshShape, parse_mesh
 from nightjar_models.presets import find_preset
-from nightjar_models.result import Run, dump, prepare_folder, render_result, write_file, write_result
+from nightjar_models.presets.config import flatten, override
 
 SHOWN_BUFFERS = 4
 NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step {of_step:.0%} of that"
@@ -42,7 +42,9 @@ def compile_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
-    """Compile the train step for GPUs that this machine does not have: no GPU and no driver are needed.
+    """Compile the train step for GPUs that this machine lacks.
+
+    No GPU and no driver are needed.
 
     OUT/result.json holds what the compiler emitted (kernels, collectives, memory, an estimate of the step time),
     OUT/program.hlo.pb.xz the optimized program, OUT/instructions.json.xz what each instruction costs, OUT/capture a
@@ -52,8 +54,8 @@ def compile_(
     Example: nightjar-models compile gpt_tiny --target h100x8 --mesh fsdp=8 --out /tmp/gpt-h100
     """
     begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    from nightjar_models.ahead.target import parse_cluster
-    from nightjar_models.ahead.topology import prepare_process
+    from nightjar_models.aot.topology import prepare_process
+    from nightjar_models.hardware.target import parse_cluster
 
     config = override(find_preset(preset)(), settings or [])
     cluster = parse_cluster(target)
@@ -64,11 +66,11 @@ def compile_(
     if not on_device:
         prepare_process()
 
-    from nightjar_models.ahead import capture, instructions, record
-    from nightjar_models.ahead.apart import watched_folder
-    from nightjar_models.ahead.compile import compile_step, parse_options
-    from nightjar_models.ahead.estimate import estimate_step
-    from nightjar_models.environment import read_environment
+    from nightjar_models.aot import capture, instructions, record
+    from nightjar_models.aot.compile import compile_step, parse_options
+    from nightjar_models.aot.compile_subprocess import watched_folder
+    from nightjar_models.aot.estimate import estimate_step
+    from nightjar_models.measuring.environment import read_environment
 
     options = parse_options(xla or [])
     with watched_folder() as folder:
@@ -105,7 +107,7 @@ def compile_(
 
 def summarize(document: dict[str, Any], path: Path) -> str:
     """A table of kernels, messages, memory and time, and the result's path."""
-    from nightjar_models.ahead.plan import MOST_FRACTION, OF_STEP, room_bytes
+    from nightjar_models.aot.plan import MOST_FRACTION, OF_STEP, room_bytes
 
     facts = document["facts"][0]
     ahead, time_of = facts["ahead"], {one["name"]: one["values"][0] for one in document["samples"]}

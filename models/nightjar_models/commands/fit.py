@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from nightjar_models.ahead.fit import TERMS, Candidate, Measured, choose_remats, parse_devices, search
-from nightjar_models.config import override
-from nightjar_models.mesh import parse_mesh
+from nightjar_models.aot.fit import TERMS, Candidate, Measured, choose_remats, parse_devices, search
+from nightjar_models.parallel.mesh import parse_mesh
 from nightjar_models.presets import find_preset
+from nightjar_models.presets.config import override
 
 _WIDTHS = (5, 9, 9, 9, 9, 9, 9, 9)
 _TITLES = ("fits", "step ms", "compute", "HBM", "NVLink", "network", "exposed", "rate")
@@ -44,7 +44,7 @@ def fit(
     most: Annotated[int, typer.Option(min=1, help="Compilations for each number of devices, at most.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document instead of a table.")] = False,
 ) -> None:
-    """Search mesh, microbatches and rematerialization for GPUs that this machine does not have.
+    """Search mesh, microbatches and rematerialization for absent GPUs.
 
     Ends with 1 where nothing fits, with 4 where nothing that was tried fits but not all could be.
 
@@ -69,9 +69,9 @@ def fit(
 
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
-    from nightjar_models.ahead.plan import render_plan, room_bytes
-    from nightjar_models.ahead.target import Cluster, parse_cluster, read_target
-    from nightjar_models.ahead.topology import prepare_process
+    from nightjar_models.aot.plan import render_plan, room_bytes
+    from nightjar_models.aot.topology import prepare_process
+    from nightjar_models.hardware.target import Cluster, parse_cluster, read_target
 
     config = override(find_preset(preset)(), settings or [])
     gpu = read_target(target)
@@ -81,10 +81,10 @@ def fit(
         parse_cluster(f"{target}x{count}")
     prepare_process()
 
-    from nightjar_models.ahead.apart import Apart
-    from nightjar_models.ahead.compile import list_parameters, parse_options
-    from nightjar_models.ahead.measure import measure_candidate
-    from nightjar_models.ahead.meshes import list_meshes, state_bytes
+    from nightjar_models.aot.compile import list_parameters, parse_options
+    from nightjar_models.aot.compile_subprocess import Apart
+    from nightjar_models.aot.measure import measure_candidate
+    from nightjar_models.aot.meshes import list_meshes, state_bytes
 
     parameters, options = list_parameters(config), parse_options(xla or [])
     answers: list[dict[str, Any]] = []

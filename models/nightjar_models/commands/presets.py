@@ -8,15 +8,17 @@ from typing import Annotated
 
 import typer
 
-from nightjar_models.config import flatten
 from nightjar_models.presets import PRESETS, find_preset
+from nightjar_models.presets.config import flatten
 
 
 def presets(
     name: Annotated[str | None, typer.Argument(help="Show one preset in full.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the configurations as JSON.")] = False,
 ) -> None:
-    """List the presets, or show one: command, hardware, time, expected number, trivial baseline.
+    """List the presets, or show one.
+
+    Each has its command, hardware, time, expected number and trivial baseline.
 
     Example: nightjar-models presets gpt_tiny
     """

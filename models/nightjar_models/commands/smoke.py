@@ -12,7 +12,7 @@ import typer
 
 from nightjar_models.ecosystem.table import CELLS, find_cell
 from nightjar_models.errors import InputError
-from nightjar_models.result import dump, prepare_folder, render_result, write_result
+from nightjar_models.measuring.result import dump, prepare_folder, render_result, write_result
 
 
 def smoke(
@@ -21,7 +21,9 @@ def smoke(
     job: Annotated[str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not smoke-NAME.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Run one ecosystem cell and write OUT/result.json (checked numbers, times, versions), or list the cells.
+    """Run one ecosystem cell, or list the cells.
+
+    Writes OUT/result.json with the checked numbers, times and versions.
 
     Exit code 0: every number is true; 1: the library does not import, fails, or a number is wrong, and the message
     names the two versions; 3: it is not installed here; 4: this machine lacks what the cell needs.

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from nightjar_models.config import override
-from nightjar_models.distributed import find_cluster, meet, start_jax
 from nightjar_models.doctor.at_start import warn_before_nccl
 from nightjar_models.errors import DivergedError, InputError
-from nightjar_models.freed_memory import keep_freed_memory
-from nightjar_models.mesh import parse_mesh, render_xla_flags
+from nightjar_models.measuring.result import Run, dump, prepare_folder, render_result, write_result
+from nightjar_models.parallel.distributed import find_cluster, meet, start_jax
+from nightjar_models.parallel.mesh import parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
-from nightjar_models.progress import show_progress
-from nightjar_models.result import Run, dump, prepare_folder, render_result, write_result
+from nightjar_models.presets.config import override
+from nightjar_models.training.freed_memory import keep_freed_memory
+from nightjar_models.training.progress import show_progress
 
 
 def train(
@@ -71,7 +71,9 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
-    """Train one workload on real data and write OUT/result.json (curves, step times, compile facts).
+    """Train one workload on real data and write OUT/result.json.
+
+    The result holds curves, step times and compile facts.
 
     Where the mesh needs more devices than one, the CPU is split into as many virtual ones (XLA_FLAGS). Under srun, or
     with --coordinator, --processes and --process-id, several processes train together; process 0 writes the result.
@@ -97,8 +99,8 @@ def train(
 
     import jax  # reads XLA_FLAGS when it starts
 
-    from nightjar_models import train as trainer
-    from nightjar_models.environment import read_environment
+    from nightjar_models.measuring.environment import read_environment
+    from nightjar_models.training import train as trainer
 
     warn_before_nccl(shape.size, jax.default_backend())
     if jax.default_backend() == "cpu":

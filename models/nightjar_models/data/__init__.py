@@ -1,1 +1,1 @@
-"""Real data that the workload's own packages ship, fed through Grain; nothing is downloaded."""
+"""Training data: real data sets that installed packages ship, fed through Grain; nothing is downloaded."""

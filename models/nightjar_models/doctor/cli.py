@@ -72,6 +72,9 @@ def main() -> None:
     try:
         code = doctor()
     except Exception as error:
-        print(f"error: {type(error).__name__}: {error}\nHint: this is a fault of nightjar-doctor", file=sys.stderr)
+        print(
+            f"error: {type(error).__name__}: {error}\nHint: this is a bug in nightjar-doctor; please report it",
+            file=sys.stderr,
+        )
         code = MACHINE_FAILED
     raise SystemExit(code)

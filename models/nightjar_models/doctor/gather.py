@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nightjar_models.doctor.driver import read_driver
 from nightjar_models.doctor.facts import Facts, Gpu, Library, Version, parse_version
-from nightjar_models.driver import read_driver
 
 PROBE = Path(__file__).with_name("probe.py")
 SHARED_MEMORY = Path("/dev/shm")

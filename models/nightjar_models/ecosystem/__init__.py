@@ -1,1 +1,1 @@
-"""Does what users build on JAX still work tonight? One file a cell, each run in a locked environment of its own."""
+"""Cells for libraries built on JAX, one file each, run in a locked environment of its own."""

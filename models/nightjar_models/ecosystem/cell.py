@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nightjar_models.result import Sample
+from nightjar_models.measuring.result import Sample
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

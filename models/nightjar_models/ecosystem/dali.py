@@ -6,7 +6,7 @@ On the CPU (`device_id=None`): files of two photographs' crops, decoded and resi
 from __future__ import annotations
 
 from nightjar_models.ecosystem.cell import Check, Finding
-from nightjar_models.result import Sample
+from nightjar_models.measuring.result import Sample
 
 FILES, BATCH, SIDE = 128, 16, 128
 

@@ -9,7 +9,7 @@ Source: Efron, Hastie, Johnstone and Tibshirani 2004, "Least Angle Regression" (
 from __future__ import annotations
 
 from nightjar_models.ecosystem.cell import Check, Finding
-from nightjar_models.result import Sample
+from nightjar_models.measuring.result import Sample
 
 WARMUP, DRAWS, CHAINS = 300, 1000, 4
 NOISE = 0.7

@@ -14,7 +14,7 @@ from nightjar_models.ecosystem.blame import describe_versions, find_pair, find_v
 from nightjar_models.ecosystem.cell import CannotTellError, Check, Finding
 from nightjar_models.ecosystem.table import Entry
 from nightjar_models.errors import BrokenError, NightjarError, NotMeasurableError
-from nightjar_models.result import Run
+from nightjar_models.measuring.result import Run
 
 
 def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
@@ -41,7 +41,7 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
         hint = f"`{command} --debug smoke {entry.name} --out OUT` prints the traceback"
         raise BrokenError(f"{pair}: {summarize_error(error)}", hint) from error
     judge(entry, finding)
-    from nightjar_models.environment import read_environment
+    from nightjar_models.measuring.environment import read_environment
 
     environment = read_environment()
     versions = {name: version for name in entry.packages if (version := find_version(name))}

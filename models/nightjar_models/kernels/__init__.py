@@ -1,1 +1,1 @@
-"""Operations of our own: RMSNorm in C++ and CUDA through XLA's FFI, and in Pallas."""
+"""Custom operations: RMSNorm in C++ and CUDA through XLA's FFI, and in Pallas."""

@@ -1,1 +1,1 @@
-"""What the compiler does not do by itself: ring attention, pipelines, matrix products that overlap, a broadcast."""
+"""Parallelism: meshes, sharding, ring attention, pipelines, overlapped matrix products and a broadcast."""

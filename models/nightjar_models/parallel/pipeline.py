@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.broadcast import masked_sum
-from nightjar_models.sharding import BATCH, keep_batch_split
+from nightjar_models.parallel.sharding import BATCH, keep_batch_split
 
 AXIS = "pipeline"
 keep_microbatches_split = partial(keep_batch_split, axis=1)  # [microbatch, example, ...]

@@ -1,4 +1,4 @@
-"""Which configurations ship, and what is expected of each?
+"""Configurations that ship, with what is expected of each.
 
 A preset is a function; its docstring states the command, the hardware, the time, the expected number with its spread
 over seeds, and the trivial baseline that it has to beat. `PRESETS` lists them: `tiny.py` for two CPU cores, `large.py`
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nightjar_models.config import TrainConfig
 from nightjar_models.errors import InputError, did_you_mean
 from nightjar_models.presets import large, tiny
+from nightjar_models.presets.config import TrainConfig
 
 _PRESETS = (
     *(tiny.gpt_tiny, tiny.vit_tiny, tiny.llama_tiny, tiny.moe_tiny, tiny.t5_tiny, tiny.diffusion_tiny, tiny.vae_tiny),

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from nightjar_models.config import Compute, TrainConfig
-from nightjar_models.sizes import (
+from nightjar_models.presets.config import Compute, TrainConfig
+from nightjar_models.presets.sizes import (
     DiffusionConfig,
     GPTConfig,
     LlamaConfig,

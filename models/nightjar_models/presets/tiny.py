@@ -6,8 +6,16 @@ trivial baseline that it has to beat.
 
 from __future__ import annotations
 
-from nightjar_models.config import Source, TrainConfig
-from nightjar_models.sizes import DiffusionConfig, GPTConfig, LlamaConfig, MoEConfig, T5Config, VAEConfig, ViTConfig
+from nightjar_models.presets.config import Source, TrainConfig
+from nightjar_models.presets.sizes import (
+    DiffusionConfig,
+    GPTConfig,
+    LlamaConfig,
+    MoEConfig,
+    T5Config,
+    VAEConfig,
+    ViTConfig,
+)
 
 
 def gpt_tiny() -> TrainConfig:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.analyses.overlap import mark_communication
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.analyses.communication.overlap import mark_communication
+from nightjar_profiling.capture_folder.tables import Tables
 
 PRODUCT_FLOPS_PER_ELEMENT = 64.0  # a reduction or a chain of 60 elementwise operations does less
 PRODUCTS = r"gemm|matmul|\$lt\$|cudnn.*conv|onednn"

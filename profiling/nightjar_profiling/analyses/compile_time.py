@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.capture_folder.tables import Tables
 
 # What tells one compilation from another, and is not part of a phase's name: `#module=M,program_id=N#`.
 PROGRAM_FIELD = r"(?:module|program_id)=[^,#]*"

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.analyses.intervals import merge_intervals
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.capture_folder.tables import Tables
 
 DEVICE = ["rank", "device"]
 BUSY = {"rank": pl.Int64, "device": pl.Int64, "span_ns": pl.Int64, "busy_ns": pl.Int64}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.capture_folder.tables import Tables
 
 INSTRUCTION = ["program_id", "instruction"]
 

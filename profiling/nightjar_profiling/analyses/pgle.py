@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.analyses.overlap import mark_communication
+from nightjar_profiling.analyses.communication.overlap import mark_communication
 from nightjar_profiling.analyses.warmup import keep_steady
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.capture_folder.tables import Tables
 
 RUN = ["rank", "device", "program_id", "execution", "instruction"]
 INSTRUCTION = ["program_id", "instruction"]

@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.capture_folder.tables import Tables
 
 INSTRUCTION = ["program_id", "instruction"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from nightjar_profiling.analyses.warmup import keep_steady
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.capture_folder.tables import Tables
 
 RUN = ["rank", "device", "program_id", "execution"]
 COMMUNICATES = pl.col("hidden_ns").is_not_null()

@@ -1,1 +1,1 @@
-"""Running a program under a profiler, without touching its source."""
+"""Capturing: a program run under a profiler without touching its source."""

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from nightjar_profiling.capture.launch import Notes, find_lost_stacks
 from nightjar_profiling.capture.machine import describe_machine, find_flags
+from nightjar_profiling.capture_folder.manifest import Manifest
 from nightjar_profiling.errors import CaptureError, NotAttributableError, ProfilingError
-from nightjar_profiling.manifest import Manifest
 
 MANY_FAULTS, LARGE_SHARE = 1_000, 0.1  # page faults of a step; of its CPU time
 OF_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")

@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from nightjar_profiling.capture import launch, session
 from nightjar_profiling.capture.hook import tracer as hook
-from nightjar_profiling.capture.ranks import find_rank, rank_folder
+from nightjar_profiling.capture_folder.manifest import finish_folder, prepare_folder, write_manifest
+from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
 from nightjar_profiling.errors import InputError, ProfilingError, explain
-from nightjar_profiling.manifest import finish_folder, prepare_folder, write_manifest
 
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"  # nsys sets it in the programs that it records
 DUMPS = ("--xla_dump_to=", "--xla_dump_hlo_as_proto")
@@ -121,7 +121,7 @@ def finish(
     Raises:
         ProfilingError: nothing was traced, or nothing can be made of it.
     """
-    from nightjar_profiling.ingest import ingest  # heavy: not before the loop is over
+    from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the loop is over
 
     notes = launch.read_notes(folder / "raw")
     traces = session.settle_raw(folder / "raw", notes)

@@ -1,1 +1,1 @@
-"""One file per subcommand."""
+"""The subcommands of `nightjar-profiling`, one per file."""

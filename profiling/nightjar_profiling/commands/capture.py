@@ -56,7 +56,7 @@ def capture(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
-    """Runs a program under the profiler, and maps its device time to Python lines.
+    """Run a program and map its device time to Python lines.
 
     The program's output and exit code are its own (128 + N where signal N ended it, as a shell says it); the last line
     of stdout is the path of the report.
@@ -64,9 +64,9 @@ def capture(
     Example: nightjar-profiling capture --steps 3:5 -- python train.py
     """
     from nightjar_profiling.capture import backends, launch, session
-    from nightjar_profiling.capture.ranks import find_rank, rank_folder
-    from nightjar_profiling.manifest import finish_folder, prepare_folder, write_manifest
-    from nightjar_profiling.nsight import find_nsys
+    from nightjar_profiling.capture_folder.manifest import finish_folder, prepare_folder, write_manifest
+    from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
+    from nightjar_profiling.readers.nsys.nsight import find_nsys
 
     wanted = parse_steps(steps)
     rank = find_rank(os.environ)
@@ -95,13 +95,13 @@ def capture(
         if not traces:
             raise session.explain_nothing(command, wanted, exit_code, notes)
         say("attributing the trace to Python lines")
-        from nightjar_profiling.ingest import ingest  # heavy: not before the program has run
+        from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
 
         profile = ingest(folder, manifest, copy_sources=True)
     except (ProfilingError, OSError) as error:
         if exit_code == 0:
             raise
-        say(explain(error) if isinstance(error, OSError) else str(error))  # the program's own failure is the answer
+        say(str(explain(error) if isinstance(error, OSError) else error))  # the program's own failure is the answer
         raise typer.Exit(session.shell_code(exit_code)) from None
     finish_folder(folder)
     show(profile, folder, as_json=as_json)

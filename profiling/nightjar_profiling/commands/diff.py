@@ -15,7 +15,7 @@ from nightjar_profiling.commands.report import FusionPolicy
 from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
-    from nightjar_profiling.analyses.diff import Change, Diff, Side
+    from nightjar_profiling.analyses.compare.diff import Change, Diff, Side
 
 SCHEMA = "nightjar.diff/1"
 
@@ -40,14 +40,16 @@ def diff(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one line of JSON.")] = False,
 ) -> None:
-    """Ranks what takes more or less device time in B than in A: by program, Python line and instruction.
+    """Rank what takes more or less device time in B than in A.
+
+    Ranked by program, Python line and instruction.
 
     Times are per execution of the main program, in steady state, with a 95 % interval over its executions. The exit
     code is 0 whatever changed, unless --fail-above judges it.
 
     Example: nightjar-profiling diff before/capture after/capture --fail-above 5%
     """
-    from nightjar_profiling.analyses.diff import compare
+    from nightjar_profiling.analyses.compare.diff import compare
 
     limit = None if fail_above is None else parse_percent(fail_above)
     found = compare(read_side(before), read_side(after), fusion.value)
@@ -70,7 +72,7 @@ def write_page(found: Diff, before: Path, after: Path, path: Path) -> None:
     Raises:
         InputError: the path is a folder.
     """
-    from nightjar_profiling.documents import write_text
+    from nightjar_profiling.capture_folder.documents import write_text
     from nightjar_profiling.report.difference import render_difference
 
     if path.is_dir():
@@ -124,11 +126,11 @@ def read_side(folder: Path) -> Side:
     Raises:
         InputError: no capture, or a damaged one.
     """
-    from nightjar_profiling import sources
-    from nightjar_profiling.analyses.diff import Side
-    from nightjar_profiling.manifest import read_manifest
-    from nightjar_profiling.tables import read_tables
-    from nightjar_profiling.usercode import user_code_test
+    from nightjar_profiling.analyses.compare.diff import Side
+    from nightjar_profiling.capture_folder import sources
+    from nightjar_profiling.capture_folder.manifest import read_manifest
+    from nightjar_profiling.capture_folder.tables import read_tables
+    from nightjar_profiling.capture_folder.usercode import user_code_test
 
     manifest = read_manifest(folder)
     return Side(

@@ -44,15 +44,15 @@ def export(
         FusionPolicy, typer.Option(help="Split a fusion's time over its parts by cost, or give it whole to its root.")
     ] = FusionPolicy.SPLIT,
 ) -> None:
-    """Writes a capture as a file for another tool, and prints the file's path.
+    """Write a capture in the format of another tool and print its path.
 
     Device time in the file is that of the capture, to the nanosecond; that of an estimate is marked as one.
 
     Example: nightjar-profiling export capture --to perfetto
     """
-    from nightjar_profiling.documents import write_bytes
-    from nightjar_profiling.manifest import mark_times, read_manifest
-    from nightjar_profiling.tables import read_tables
+    from nightjar_profiling.capture_folder.documents import write_bytes
+    from nightjar_profiling.capture_folder.manifest import mark_times, read_manifest
+    from nightjar_profiling.capture_folder.tables import read_tables
 
     if out is not None and out.is_dir():
         raise InputError(f"--out: {out} is a folder, expected a file.", f"did you mean {out / FILES[to]}?")

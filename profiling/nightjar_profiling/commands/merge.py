@@ -19,17 +19,19 @@ def merge(
     out: Annotated[Path, typer.Option(help="The capture folder to make.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
-    """Makes one capture of many: programs matched, clocks aligned by common collectives, waits of collectives known.
+    """Merge the captures of several ranks into one.
+
+    Programs are matched, clocks aligned by common collectives, and the waits of collectives computed.
 
     Ranks are counted in the order of the numbers in which the folders' names end, else in the order given.
 
     Example: nightjar-profiling merge run/rank* --out run/all
     """
-    from nightjar_profiling import merge as merging
-    from nightjar_profiling.capture.ranks import find_rank_folders
+    from nightjar_profiling.capture_folder.manifest import finish_folder, prepare_folder
+    from nightjar_profiling.capture_folder.ranks import find_rank_folders
     from nightjar_profiling.errors import InputError
-    from nightjar_profiling.ingest import publish_tables
-    from nightjar_profiling.manifest import finish_folder, prepare_folder
+    from nightjar_profiling.pipeline import merge as merging
+    from nightjar_profiling.pipeline.ingest import publish_tables
 
     folders = [rank for folder in folders for rank in find_rank_folders(folder) or [folder]]
     merging.check_folders(folders)

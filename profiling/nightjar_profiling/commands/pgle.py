@@ -22,7 +22,9 @@ def pgle(
         str | None, typer.Option(metavar="NAME", help="Another program, by its HLO module's name.")
     ] = None,
 ) -> None:
-    """Writes the latencies of a program's instructions for --xla_gpu_pgle_profile_file_or_directory_path.
+    """Write the latencies of a program for XLA's scheduler.
+
+    The file is for --xla_gpu_pgle_profile_file_or_directory_path.
 
     A computation counts with its shortest time in the steady state, a communication with its longest.
 
@@ -32,9 +34,9 @@ def pgle(
 
     from nightjar_profiling.analyses.pgle import measure_latencies, render_pgle
     from nightjar_profiling.analyses.steps import summarise_programs
-    from nightjar_profiling.documents import write_text
-    from nightjar_profiling.manifest import NOT_MEASURED, read_manifest
-    from nightjar_profiling.tables import read_tables
+    from nightjar_profiling.capture_folder.documents import write_text
+    from nightjar_profiling.capture_folder.manifest import NOT_MEASURED, read_manifest
+    from nightjar_profiling.capture_folder.tables import read_tables
 
     if read_manifest(capture).backend == "estimate":
         print(f"nightjar-profiling: warning: {capture}: {NOT_MEASURED}: XLA wants measured latencies.", file=sys.stderr)

@@ -15,7 +15,7 @@ import typer
 from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
-    from nightjar_profiling.analyse import Profile
+    from nightjar_profiling.report.analyse import Profile
 
 
 class FusionPolicy(StrEnum):
@@ -39,14 +39,16 @@ def report(
     ] = FusionPolicy.SPLIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as one line of JSON.")] = False,
 ) -> None:
-    """Makes tables, profile and report again from the raw trace of a capture, and prints the report's path.
+    """Rebuild tables, profile and report from a raw trace.
+
+    Prints the path of the report.
 
     A merged capture has no raw traces: profile and report are made from its tables.
 
     Example: nightjar-profiling report capture --user-code my_models
     """
-    from nightjar_profiling.ingest import ingest, publish_tables
-    from nightjar_profiling.manifest import check_writable, finish_folder, read_manifest
+    from nightjar_profiling.capture_folder.manifest import check_writable, finish_folder, read_manifest
+    from nightjar_profiling.pipeline.ingest import ingest, publish_tables
     from nightjar_profiling.readers.detect import has_raw, is_raw
 
     if is_raw(capture):
@@ -95,7 +97,7 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Path:
     Raises:
         InputError: there is no such trace, it is damaged, or the folder holds something else.
     """
-    from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
+    from nightjar_profiling.capture_folder.manifest import Manifest, prepare_folder, write_manifest
     from nightjar_profiling.readers.detect import find_kind
 
     kind = find_kind(trace)

@@ -12,7 +12,7 @@ import typer
 from nightjar_profiling.errors import InputError
 
 if TYPE_CHECKING:
-    from nightjar_profiling.overview import Overview
+    from nightjar_profiling.report.overview import Overview
 
 REPORT_AGAIN = "`nightjar-profiling report` makes it again from the raw trace"
 PIPED_WIDTH = 160
@@ -23,7 +23,9 @@ def summary(
     lines: Annotated[int, typer.Option(min=1, help="How many lines to show.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print profile and overview as one line of JSON.")] = False,
 ) -> None:
-    """Prints where the device time goes: what is explained, idle time, programs, categories, the hottest Python lines.
+    """Print where the device time goes.
+
+    What is explained, idle time, programs, categories and the hottest Python lines.
 
     Example: nightjar-profiling summary capture --lines 5
     """
@@ -32,10 +34,10 @@ def summary(
     from rich.console import Console
     from rich.table import Table
 
-    from nightjar_profiling.analyse import SCHEMA
-    from nightjar_profiling.documents import read_json
-    from nightjar_profiling.manifest import check_finished
-    from nightjar_profiling.terminal import render_summary
+    from nightjar_profiling.capture_folder.documents import read_json
+    from nightjar_profiling.capture_folder.manifest import check_finished
+    from nightjar_profiling.report.analyse import SCHEMA
+    from nightjar_profiling.report.terminal import render_summary
 
     check_finished(capture)
     profile = read_json(capture / "profile.json", SCHEMA)
@@ -60,7 +62,7 @@ def read_overview(capture: Path) -> Overview | None:
     Raises:
         InputError: a table is damaged.
     """
-    from nightjar_profiling.overview import make_overview
-    from nightjar_profiling.tables import read_tables
+    from nightjar_profiling.capture_folder.tables import read_tables
+    from nightjar_profiling.report.overview import make_overview
 
     return make_overview(read_tables(capture / "tables")) if (capture / "tables").is_dir() else None

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import PurePath
 
-from nightjar_profiling.apportion import Fusion
+from nightjar_profiling.attribution.apportion import Fusion
+from nightjar_profiling.attribution.stacks import Site
+from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.export.samples import find_samples
-from nightjar_profiling.stacks import Site
-from nightjar_profiling.tables import Tables
 
 FORBIDDEN = str.maketrans({";": ",", "\n": " ", "\r": " "})
 

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from nightjar_profiling.analyses.clocks import align
-from nightjar_profiling.apportion import INSTRUCTION, Fusion, apportion_time
-from nightjar_profiling.lanes import LANE, split_overlaps
-from nightjar_profiling.stacks import build_stacks
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.analyses.communication.clocks import align
+from nightjar_profiling.attribution.apportion import INSTRUCTION, Fusion, apportion_time
+from nightjar_profiling.attribution.stacks import build_stacks
+from nightjar_profiling.capture_folder.tables import Tables
+from nightjar_profiling.report.lanes import LANE, split_overlaps
 
 EXECUTIONS, OPS = 1, 100_001  # first thread numbers
 GZIP_LEVEL = 3  # a million ops take 4 s at 6 and 2 s at 3, for 6 % more bytes

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import gzip
 
-from nightjar_profiling.apportion import Fusion
+from nightjar_profiling.attribution.apportion import Fusion
+from nightjar_profiling.attribution.stacks import Site
+from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.export.samples import Sample, find_samples
 from nightjar_profiling.protos import pprof_pb2
-from nightjar_profiling.stacks import Site
-from nightjar_profiling.tables import Tables
 
 
 def render_pprof(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nightjar_profiling.apportion import DEVICE, INSTRUCTION, Fusion, apportion_time
-from nightjar_profiling.stacks import Site, StackTree, build_stacks
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.attribution.apportion import DEVICE, INSTRUCTION, Fusion, apportion_time
+from nightjar_profiling.attribution.stacks import Site, StackTree, build_stacks
+from nightjar_profiling.capture_folder.tables import Tables
 
 NO_STACK_SITE: Site = ("", 0, "no Python stack")
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nightjar_profiling.apportion import Fusion
+from nightjar_profiling.attribution.apportion import Fusion
+from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.export.samples import find_samples
-from nightjar_profiling.tables import Tables
 
 
 def render_speedscope(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:

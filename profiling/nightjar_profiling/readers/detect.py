@@ -43,13 +43,13 @@ class Kind:
 
 
 READERS = "nightjar_profiling.readers"
-XPLANE = Kind(name="XPlane", backend="jax", suffix=".xplane.pb", reader=f"{READERS}.xplane:read_raw")
-ARCHIVE = Kind(name="nsys-jax archive", backend="nsys", suffix=".zip", reader=f"{READERS}.nsys_jax:read_raw")
-SQLITE = Kind(name="nsys SQLite", backend="nsys", suffix=".sqlite", reader=f"{READERS}.nsys_export:read_sqlite")
+XPLANE = Kind(name="XPlane", backend="jax", suffix=".xplane.pb", reader=f"{READERS}.xplane.xplane:read_raw")
+ARCHIVE = Kind(name="nsys-jax archive", backend="nsys", suffix=".zip", reader=f"{READERS}.nsys_jax.nsys_jax:read_raw")
+SQLITE = Kind(name="nsys SQLite", backend="nsys", suffix=".sqlite", reader=f"{READERS}.nsys.nsys_export:read_sqlite")
 PARQUET = Kind(
-    name="nsys Parquet", backend="nsys", suffix="_pqtdir", reader=f"{READERS}.nsys_export:read_parquet_folder"
+    name="nsys Parquet", backend="nsys", suffix="_pqtdir", reader=f"{READERS}.nsys.nsys_export:read_parquet_folder"
 )
-REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys_rep:read_raw")
+REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys.nsys_rep:read_raw")
 ESTIMATE = Kind(name="estimate", backend="estimate", suffix=".estimate.zip", reader=f"{READERS}.estimate:read_raw")
 KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}

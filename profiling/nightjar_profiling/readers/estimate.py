@@ -12,10 +12,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from nightjar_profiling.capture_folder.tables import fill_table
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.readers.hlo import read_program
+from nightjar_profiling.hlo.hlo import read_program
 from nightjar_profiling.readers.raw import Raw
-from nightjar_profiling.tables import fill_table
 
 SCHEMA = "nightjar.estimate/1"
 PROGRAM_ID = 1

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from nightjar_profiling.readers.hlo_launches import Kernel, Launcher, Sort
+from nightjar_profiling.hlo.hlo_launches import Kernel, Launcher, Sort
 
 # What a kernel scores as the one that an instruction is for, beside one that prepares it, ends it, or is one more.
 NAMED, OWN, FAMILY, COLLECTIVE, LIBRARY, COPY, CLEAR = 40, 20, 19, 16, 12, 12, 10

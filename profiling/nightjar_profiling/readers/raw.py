@@ -13,7 +13,7 @@ from typing import Literal
 
 import polars as pl
 
-from nightjar_profiling.readers.hlo import Program
+from nightjar_profiling.hlo.hlo import Program
 
 Placing = Literal["numbered", "placed"]
 

@@ -1,4 +1,4 @@
-"""A capture on one page: `contents` gathers plain data, `pack` makes them small, `render` puts them into the page."""
+"""The report of a capture: `contents` gathers plain data, `pack` makes them small, `render` puts them into the page."""
 
 from nightjar_profiling.report.render import render_report
 

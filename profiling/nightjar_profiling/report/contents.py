@@ -16,14 +16,14 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.analyses.categories import GROUPS, summarise_work
-from nightjar_profiling.analyses.clocks import align
+from nightjar_profiling.analyses.communication.clocks import align
 from nightjar_profiling.analyses.roofline import Peak, count_runs
-from nightjar_profiling.apportion import INSTRUCTION, WEIGHTS, Fusion, apportion_time
-from nightjar_profiling.attribute import INFERRED
+from nightjar_profiling.attribution.apportion import INSTRUCTION, WEIGHTS, Fusion, apportion_time
+from nightjar_profiling.attribution.attribute import INFERRED
+from nightjar_profiling.attribution.stacks import NO_STACK, StackTree, build_stacks
+from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.report.sections import find_sections
 from nightjar_profiling.report.timeline import timeline_data
-from nightjar_profiling.stacks import NO_STACK, StackTree, build_stacks
-from nightjar_profiling.tables import Tables
 
 LARGEST_SOURCES = 12 * 1024 * 1024  # characters of source text in one page; they shrink to about a fifth
 

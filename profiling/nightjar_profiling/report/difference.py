@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from nightjar_profiling.analyses.diff import Change, Diff
+from nightjar_profiling.analyses.compare.diff import Change, Diff
 
 MOST_ROWS = 100
 SCALES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))

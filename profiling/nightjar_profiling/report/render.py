@@ -11,13 +11,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from nightjar_profiling.analyse import Profile
 from nightjar_profiling.analyses.roofline import read_peak
-from nightjar_profiling.apportion import Fusion
-from nightjar_profiling.manifest import Manifest, mark_times
+from nightjar_profiling.attribution.apportion import Fusion
+from nightjar_profiling.capture_folder.manifest import Manifest, mark_times
+from nightjar_profiling.capture_folder.tables import Tables
+from nightjar_profiling.report.analyse import Profile
 from nightjar_profiling.report.contents import page_document
 from nightjar_profiling.report.pack import pack
-from nightjar_profiling.tables import Tables
 
 SCRIPTS = ("data", "format", "table", "lines", "flame", "timeline", "timeline_view", "main")
 

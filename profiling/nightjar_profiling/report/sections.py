@@ -14,15 +14,15 @@ from typing import Any, Literal
 import polars as pl
 
 from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.analyses.communication.overlap import summarise_overlap
+from nightjar_profiling.analyses.communication.stragglers import find_stragglers
 from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import summarise_devices
 from nightjar_profiling.analyses.memory import attribute_buffers
-from nightjar_profiling.analyses.overlap import summarise_overlap
 from nightjar_profiling.analyses.roofline import Peak, measure_roofline
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
-from nightjar_profiling.analyses.stragglers import find_stragglers
-from nightjar_profiling.stacks import NO_STACK
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.attribution.stacks import NO_STACK
+from nightjar_profiling.capture_folder.tables import Tables
 
 Kind = Literal["text", "index", "int", "ns", "bytes", "fraction", "rate", "line"]
 Lines = Mapping[tuple[int | None, str | None], int]

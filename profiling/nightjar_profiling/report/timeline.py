@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.analyses.overlap import find_exposed
-from nightjar_profiling.lanes import LANE, split_overlaps
-from nightjar_profiling.tables import Tables
+from nightjar_profiling.analyses.communication.overlap import find_exposed
+from nightjar_profiling.capture_folder.tables import Tables
+from nightjar_profiling.report.lanes import LANE, split_overlaps
 
 MOST_EXPOSED = 50_000  # stretches of exposed communication; beyond, the shortest are left out
 LARGEST_BLOCKS = 200_000  # a page of 5 MB, drawn within a frame

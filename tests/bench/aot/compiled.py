@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightjar_ci.environments import prepare
-from nightjar_ci.record import RunRecord, read_run
+from nightjar_ci.environments.prepare import prepare
+from nightjar_ci.formats.run_record import RunRecord, read_run
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 LOCK = "docker/locks/aot.txt"
 
 

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nightjar_ci.judges.compiler import Taken, judge_compilers, read_taken
-from nightjar_ci.judges.facts import KnownFacts, judge_facts
-from nightjar_ci.policy import FactsPolicy, read_policies
-from nightjar_ci.record import RunRecord
-from nightjar_ci.verdict import Verdict
-from tests.bench.aot.compiled import ROOT, Compiled, compile_one, find_python, run_two_at_a_time
+from nightjar_ci.baselines.compile_cost import read_taken
+from nightjar_ci.formats.policy import FactsPolicy, read_policies
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.facts.compile_cost import Taken, judge_compilers
+from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts
+from tests.bench.aot.compiled import Compiled, compile_one, find_python, run_two_at_a_time
 from tests.bench.table import Row
+from tests.places import ROOT
 
 BASE = ("llama_125m", "--target", "h100x8", "--mesh", "fsdp8", "--set", "model.layers=2")
 FP8 = (*BASE, "--set", "compute.products=fp8")

@@ -10,14 +10,14 @@ from typing import Any
 
 def drop_a_sharding() -> None:
     """The parameters are no longer split over fsdp: every device holds all of them."""
-    from nightjar_models import sharding
+    from nightjar_models.parallel import sharding
 
     sharding.RULES["width"] = None  # type: ignore[assignment,unused-ignore]
 
 
 def drop_a_constraint() -> None:
     """Scanned layers no longer say that the examples of their stream stay split."""
-    stack: Any = import_module("nightjar_models.models.stack")
+    stack: Any = import_module("nightjar_models.architectures.stack")
 
     def forget(x: Any) -> Any:
         return x
@@ -30,7 +30,7 @@ def accumulate_in_f32() -> None:
     import jax
     import jax.numpy as jnp
 
-    from nightjar_models import precision
+    from nightjar_models.architectures import precision
 
     def wide(self: Any, x: Any, w: Any) -> Any:
         product = jnp.matmul(x.astype(w.dtype), w, preferred_element_type=jnp.float32)

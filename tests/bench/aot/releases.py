@@ -16,10 +16,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nightjar_ci.judges.emitted import find_meanings, unexplained
-from nightjar_ci.judges.fact_changes import describe_changes
-from nightjar_models.config import Source
+from nightjar_ci.judges.facts.diff import describe_changes
+from nightjar_ci.judges.facts.explain import find_meanings, unexplained
 from nightjar_models.presets import PRESETS
+from nightjar_models.presets.config import Source
 from tests.bench.aot.compiled import Compiled, compile_several, find_python
 from tests.bench.aot.faults import read_policy
 from tests.bench.table import Row

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.bench.aot.compiled import ROOT, Compiled, compile_one, find_python, run_two_at_a_time
+from tests.bench.aot.compiled import Compiled, compile_one, find_python, run_two_at_a_time
 from tests.bench.aot.faults import BASE
 from tests.bench.table import Row
+from tests.places import ROOT
 
 REPEATS = 5
 FEW = ("--set", "model.layers=2")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from nightjar_ci.bisect.evidence import Conclusion, Observation, SearchSettings
-from nightjar_ci.bisect.search import Search
+from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from tests.bench.bisect.packages import PackageWorld
 from tests.bench.bisect.rivals import run_git_bayesect, run_triage, run_triage_on_packages, run_votes
 from tests.bench.bisect.worlds import Cell, World

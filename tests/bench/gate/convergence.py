@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from nightjar_ci.baselines import ConvergenceBaseline, make_convergence
-from nightjar_ci.judges.convergence import judge_convergence
-from nightjar_ci.policy import ConvergencePolicy
-from nightjar_ci.record import RunRecord
+from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence
+from nightjar_ci.formats.policy import ConvergencePolicy
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.judges.convergence.convergence import judge_convergence
 from tests.bench.gate.plants import DECLARED, FAULTS, HARMLESS, REFERENCE, Plant, permuted, train
 from tests.bench.table import Row
 

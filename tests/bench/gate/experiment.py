@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from nightjar_ci.judges.changes import find_changes
+from nightjar_ci.judges.history.change_points import find_changes
 from tests.bench.gate.noise import NOISES, Array, draw_nights
 from tests.bench.gate.rival_rules import RULES
 from tests.bench.gate.rivals import Rivals, ask_rivals

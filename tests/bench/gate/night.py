@@ -10,13 +10,13 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from nightjar_ci.judges.discovery import adjust_for_night
-from nightjar_ci.judges.history import find_doubt, judge_history
-from nightjar_ci.judges.segment import current_segment
-from nightjar_ci.judges.sequential import decide
-from nightjar_ci.policy import NightPolicy
-from nightjar_ci.series import Series
-from nightjar_ci.verdict import Verdict
+from nightjar_ci.formats.policy import NightPolicy
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.false_discovery import adjust_for_night
+from nightjar_ci.judges.history.history import find_doubt, judge_history
+from nightjar_ci.judges.history.segment import current_segment
+from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import NOISES, Array, draw_nights, draw_pairs
 from tests.bench.gate.two_stages import POLICY
 from tests.bench.table import Row

@@ -19,12 +19,12 @@ import optax
 from flax import nnx
 from numpy.typing import NDArray
 
-from nightjar_models.config import TrainConfig
 from nightjar_models.data.pipeline import train_batches
-from nightjar_models.sharding import Keys
-from nightjar_models.sizes import GPTConfig
-from nightjar_models.step import make_optimizer
-from nightjar_models.tasks import find_task
+from nightjar_models.parallel.sharding import Keys
+from nightjar_models.presets.config import TrainConfig
+from nightjar_models.presets.sizes import GPTConfig
+from nightjar_models.training.step import make_optimizer
+from nightjar_models.training.tasks import find_task
 
 CONFIG = TrainConfig(
     workload="planted",

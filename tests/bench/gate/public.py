@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from nightjar_ci.judges.changes import find_changes
-from nightjar_ci.judges.history import find_doubt
-from nightjar_ci.judges.segment import Segment
-from nightjar_ci.judges.sequential import decide
+from nightjar_ci.judges.history.change_points import find_changes
+from nightjar_ci.judges.history.history import find_doubt
+from nightjar_ci.judges.history.segment import Segment
+from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import Array, Rng
 from tests.bench.gate.public_data import read_all
 from tests.bench.gate.rivals import Rivals, ask_rivals

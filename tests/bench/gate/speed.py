@@ -11,10 +11,10 @@ from statistics import median
 
 import numpy as np
 
-from nightjar_ci.judges.changes import find_changes
-from nightjar_ci.judges.history import judge_history
-from nightjar_ci.policy import HistoryPolicy
-from nightjar_ci.series import Series
+from nightjar_ci.formats.policy import HistoryPolicy
+from nightjar_ci.formats.series import Series
+from nightjar_ci.judges.history.change_points import find_changes
+from nightjar_ci.judges.history.history import judge_history
 from tests.bench.gate.noise import Array
 from tests.bench.gate.rivals import HERE, make_environment
 from tests.bench.table import Row

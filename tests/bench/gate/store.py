@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nightjar_ci.gate import gate_night
-from nightjar_ci.night import read_night, write_night
-from nightjar_ci.policy import Policies
+from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.gate.gate import gate_night
 from nightjar_ci.report.contents import gather
 from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings

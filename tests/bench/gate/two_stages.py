@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nightjar_ci.judges.history import SINCE
-from nightjar_ci.judges.sequential import decide
-from nightjar_ci.judges.suspicion import LONGEST, find_suspicion
-from nightjar_ci.policy import HistoryPolicy
+from nightjar_ci.formats.policy import HistoryPolicy
+from nightjar_ci.judges.history.history import SINCE
+from nightjar_ci.judges.history.screening import LONGEST, find_suspicion
+from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import Array, Rng, draw_pairs
 
 POLICY = HistoryPolicy()

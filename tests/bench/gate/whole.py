@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from nightjar_ci.confirm import find_question
-from nightjar_ci.judges.history import Rerun, judge_history
-from nightjar_ci.judges.performance import Pair
-from nightjar_ci.policy import HistoryPolicy
-from nightjar_ci.record import RunRecord, Sample
-from nightjar_ci.series import Series
-from nightjar_ci.verdict import Verdict
+from nightjar_ci.formats.policy import HistoryPolicy
+from nightjar_ci.formats.run_record import RunRecord, Sample
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.gate.reruns import find_question
+from nightjar_ci.judges.history.history import Rerun, judge_history
+from nightjar_ci.judges.performance.performance import Pair
 from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
 from tests.bench.gate.noise import CLEAN, DIRTY, NOISES, Array, Rng, draw_nights, draw_pairs
 from tests.bench.gate.two_stages import FIRST

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nightjar_ci.images.build import inspect_image
-from nightjar_ci.images.difference import ImageDifference, compare_images, render_difference
-from nightjar_ci.images.layout import unpack
-from nightjar_ci.images.nights.layer_blob import BlobWriter
+from nightjar_ci.images.content.difference import ImageDifference, compare_images, render_difference
+from nightjar_ci.images.content.layout import unpack
+from nightjar_ci.images.publish.layer_blob import BlobWriter
 from nightjar_ci.images.sources import read_registry
 from nightjar_ci.settings import read_settings
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from itertools import pairwise
 
-from nightjar_ci.images.layers import read_layers
-from nightjar_ci.images.past_nights import PastNights, list_days
-from nightjar_ci.images.replay import layer_per_package, one_layer, replay
+from nightjar_ci.images.layering.layers import read_layers
+from nightjar_ci.images.layering.past_nights import PastNights, list_days
+from nightjar_ci.images.layering.replay import layer_per_package, one_layer, replay
 from nightjar_ci.settings import read_settings
 from tests.bench.images.workshop import CHECKOUT, say
 from tests.bench.table import Row

@@ -17,13 +17,13 @@ import numpy as np
 import optax
 from flax import nnx, struct
 
-from nightjar_models.models.layers import EPSILON, brightness
-from nightjar_models.models.vit import patches
+from nightjar_models.architectures.layers import EPSILON, brightness
+from nightjar_models.architectures.vit import patches
+from nightjar_models.parallel.sharding import Keys
 from nightjar_models.presets import find_preset
-from nightjar_models.sharding import Keys
-from nightjar_models.sizes import GPTConfig
-from nightjar_models.step import make_optimizer
-from nightjar_models.tasks import Task, find_task
+from nightjar_models.presets.sizes import GPTConfig
+from nightjar_models.training.step import make_optimizer
+from nightjar_models.training.tasks import Task, find_task
 
 Loss = Callable[[Any, Any], Any]  # of a module and a batch
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 
-from nightjar_models.mesh import MeshShape
+from nightjar_models.parallel.mesh import MeshShape
+from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets import find_preset
-from nightjar_models.sharding import make_mesh
-from nightjar_models.step import make_program
-from nightjar_models.tasks import find_task
-from nightjar_models.train import wait_for
+from nightjar_models.training.step import make_program
+from nightjar_models.training.tasks import find_task
+from nightjar_models.training.train import wait_for
 
 
 class Step:

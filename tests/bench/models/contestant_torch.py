@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from flax import nnx
 
+from nightjar_models.parallel.sharding import Keys
 from nightjar_models.presets import find_preset
-from nightjar_models.sharding import Keys
-from nightjar_models.tasks import find_task
+from nightjar_models.training.tasks import find_task
 
 Parameters = dict[str, torch.nn.Parameter]
 

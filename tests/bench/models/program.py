@@ -17,7 +17,7 @@ from jaxlib._hlo import HloPrintOptions  # type: ignore[import-not-found]  # not
 
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.presets import find_preset
-from nightjar_models.tasks import find_task
+from nightjar_models.training.tasks import find_task
 from tests.bench.models import contestant_flax, contestant_ours
 
 STYLES = ("state", "our-state")  # loops over `jax.jit`, which can say what they compile

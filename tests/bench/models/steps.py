@@ -12,7 +12,7 @@ import numpy as np
 
 from nightjar_models.data.pipeline import train_batches
 from nightjar_models.presets import find_preset
-from nightjar_models.tasks import find_task
+from nightjar_models.training.tasks import find_task
 from tests.bench.models import trainer
 from tests.bench.models.program import find_same
 from tests.bench.models.race import race

@@ -24,13 +24,13 @@ import jax
 import numpy as np
 
 from nightjar_models.data.pipeline import train_batches
-from nightjar_models.freed_memory import keep_freed_memory
-from nightjar_models.mesh import MeshShape
+from nightjar_models.parallel.mesh import MeshShape
+from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets import PRESETS, find_preset
-from nightjar_models.sharding import make_mesh
-from nightjar_models.step import make_program
-from nightjar_models.tasks import find_task
-from nightjar_models.train import train
+from nightjar_models.training.freed_memory import keep_freed_memory
+from nightjar_models.training.step import make_program
+from nightjar_models.training.tasks import find_task
+from nightjar_models.training.train import train
 from tests.bench.table import Row
 
 STARTS, ROUNDS = 3, 100  # rounds of each start

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nightjar_models.freed_memory import keep_freed_memory
+from nightjar_models.training.freed_memory import keep_freed_memory
 
 FIRST_STEPS = 10  # while the learning rate rises
 KEPT = "+kept"  # of contestants whose process keeps the memory that it frees

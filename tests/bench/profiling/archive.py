@@ -21,15 +21,16 @@ from pathlib import Path
 
 import polars as pl
 
-from nightjar_profiling.analyses.collectives import make_collectives
-from nightjar_profiling.analyses.overlap import fill_hidden
-from nightjar_profiling.ingest import make_tables
-from nightjar_profiling.readers.hlo_dump import LazyPrograms
-from nightjar_profiling.readers.nsys_jax import HOST, TRACE, read_raw
+from nightjar_profiling.analyses.communication.collectives import make_collectives
+from nightjar_profiling.analyses.communication.overlap import fill_hidden
+from nightjar_profiling.hlo.hlo_dump import LazyPrograms
+from nightjar_profiling.pipeline.ingest import make_tables
+from nightjar_profiling.readers.nsys_jax.nsys_jax import HOST, TRACE, read_raw
 from tests.bench.profiling.projection import cpu_seconds
 from tests.bench.table import Row
+from tests.places import SHARED_DATA
 
-DATA = Path(os.environ.get("NIGHTJAR_TEST_DATA", str(Path(__file__).parents[4] / "shared" / "data"))) / "nsys-jax"
+DATA = SHARED_DATA / "nsys-jax"
 NAMES = ("pax_fsdp4_4proc_proc0", "pax_fsdp4_4proc_proc1")
 TILES = 50
 TILED_GOAL_S = 3.0

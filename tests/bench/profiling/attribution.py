@@ -18,6 +18,7 @@ from typing import Any
 
 from nightjar_models.presets import PRESETS
 from tests.bench.table import Row
+from tests.places import SHARED_DATA
 
 DIRECT, EXPLAINED, USER = 0.97, 0.999, 0.90  # goals: shares of the device time
 NARROW = ("own", "called")
@@ -50,7 +51,7 @@ WORKLOADS: dict[str, tuple[str, ...]] = {
 OFF = {"JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0": 0.0, "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS=0": None}
 """Settings that keep stacks out of programs, and the most that may then be explained: with the second, JAX still writes
 the one line of each operation."""
-ARCHIVES = Path(os.environ.get("NIGHTJAR_TEST_DATA", Path(__file__).parents[4] / "shared" / "data")) / "nsys-jax"
+ARCHIVES = SHARED_DATA / "nsys-jax"
 
 
 def measure() -> list[Row]:
@@ -113,8 +114,8 @@ def shares(name: str, profile: Mapping[str, Any], *, direct_goal: float | None) 
 
 def measure_narrow(name: str, folder: Path) -> Row:
     """Direct in the narrow sense: a stack of its own, or of what it calls; not of what it was made for."""
-    from nightjar_profiling.apportion import apportion_time
-    from nightjar_profiling.tables import read_tables
+    from nightjar_profiling.attribution.apportion import apportion_time
+    from nightjar_profiling.capture_folder.tables import read_tables
 
     by_how = apportion_time(read_tables(folder / "tables"), by=()).group_by("how").agg(spent_ns="duration_ns")
     spent = {how: sum(ns) for how, ns in by_how.iter_rows()}
@@ -131,12 +132,12 @@ def measure_archives() -> list[Row]:
     import polars as pl
 
     from nightjar_profiling.analyses.warmup import keep_steady
-    from nightjar_profiling.apportion import apportion_time
-    from nightjar_profiling.attribute import DIRECT as DIRECT_HOWS
-    from nightjar_profiling.collective_kinds import KINDS
-    from nightjar_profiling.ingest import make_tables
+    from nightjar_profiling.attribution.apportion import apportion_time
+    from nightjar_profiling.attribution.attribute import DIRECT as DIRECT_HOWS
+    from nightjar_profiling.capture_folder.tables import Tables
+    from nightjar_profiling.hlo.collective_kinds import KINDS
+    from nightjar_profiling.pipeline.ingest import make_tables
     from nightjar_profiling.readers.detect import find_kind
-    from nightjar_profiling.tables import Tables
 
     rows = []
     for path in sorted(ARCHIVES.glob("*.zip")):

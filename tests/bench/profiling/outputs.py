@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nightjar_profiling.capture_folder.manifest import write_manifest
+from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table, write_tables
+from nightjar_profiling.capture_folder.tables import Row as TableRow
 from nightjar_profiling.commands.export import Format, find_renderer
-from nightjar_profiling.ingest import publish
-from nightjar_profiling.manifest import write_manifest
-from nightjar_profiling.tables import SCHEMAS, Tables, make_table, write_tables
-from nightjar_profiling.tables import Row as TableRow
+from nightjar_profiling.pipeline.ingest import publish
 from tests.bench.profiling.attribution import TINY
 from tests.bench.table import Row
+from tests.profiling.capture_folder.test_manifest import MANIFEST
 from tests.profiling.chromium import open_browser
-from tests.profiling.test_manifest import MANIFEST
 
 OPCODES = ("fusion:kLoop", "fusion:kInput", "dot", "custom-call", "all-reduce", "copy", "transpose")
 ON_SCREEN_MS = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.project import Calls, Ops, Projection, Ranges, project
+from nightjar_profiling.readers.projection import Calls, Ops, Projection, Ranges, project
 from tests.bench.profiling.recipe import project_as_recipe
 from tests.bench.table import Row
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.ingest import publish_tables
-from nightjar_profiling.manifest import Manifest, prepare_folder, write_manifest
-from nightjar_profiling.merge import merge_manifests, merge_tables
-from nightjar_profiling.tables import SCHEMAS, Tables, fill_table, make_table, write_tables
+from nightjar_profiling.capture_folder.manifest import Manifest, prepare_folder, write_manifest
+from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, fill_table, make_table, write_tables
+from nightjar_profiling.pipeline.ingest import publish_tables
+from nightjar_profiling.pipeline.merge import merge_manifests, merge_tables
 from tests.bench.table import Row
 
 RANKS, EXECUTIONS, KERNELS, COLLECTIVES = 1024, 22, 600, 40

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nightjar_profiling.project import LATEST, NONE, Calls, Ops, Ranges
+from nightjar_profiling.readers.projection import LATEST, NONE, Calls, Ops, Ranges
 
 
 def project_as_recipe(ranges: Ranges, calls: Calls, ops: Ops) -> tuple[np.ndarray, np.ndarray]:

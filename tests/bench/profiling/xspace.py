@@ -20,7 +20,7 @@ GOAL_S = 1.0
 OURS = """
 import sys, time
 from pathlib import Path
-from nightjar_profiling.readers.xplane import read_raw
+from nightjar_profiling.readers.xplane.xplane import read_raw
 path = Path(sys.argv[1])
 start = time.process_time()
 ops = read_raw(path).tables["ops"]

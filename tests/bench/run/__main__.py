@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nightjar_ci.night import read_night
+from nightjar_ci.formats.night_folder import read_night
 from tests.bench.table import Row, finish, print_rows
 from tests.ci.jobs import RESULT
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.nights.nightly_index import Night, read_index_file
+from nightjar_ci.images.publish.nightly_index import Night, read_index_file
 from nightjar_ci.web.registry import Repository
 
 _DATED = re.compile(r"(?:(?P<name>.+?)[-_.])?(?P<date>\d{4}-\d{2}-\d{2})")

@@ -21,8 +21,8 @@ from packaging.utils import canonicalize_name
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
+from nightjar_ci.environments.uv import FOLLOWS_JAX, run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
-from nightjar_ci.uv_environment import FOLLOWS_JAX, run_uv
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import Release, read_releases
 

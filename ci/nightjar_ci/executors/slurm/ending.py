@@ -15,8 +15,8 @@ from nightjar_ci.executors.ending import judge_end, quote_log, seen_from_shell
 from nightjar_ci.executors.process import STDERR, STDOUT, Ended, read_tail
 from nightjar_ci.executors.slurm.cluster import JobState
 from nightjar_ci.executors.slurm.script import EXIT_FILE
-from nightjar_ci.job import Job
-from nightjar_ci.outcome import Outcome, make_outcome
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.outcome import Outcome, make_outcome
 
 _OUT_OF_TIME = frozenset(("TIMEOUT", "DEADLINE"))
 _OUT_OF_MEMORY = re.compile(r"slurmstepd.*oom[-_]kill")  # what a step says, whose job then counts as failed

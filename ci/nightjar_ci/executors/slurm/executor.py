@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nightjar_ci.environments import PreparedEnvironment
+from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.base import OnLine, Task
 from nightjar_ci.executors.ending import not_started
@@ -30,9 +30,9 @@ from nightjar_ci.executors.slurm.drain import say_drained
 from nightjar_ci.executors.slurm.ending import judge_slurm_end, read_exit
 from nightjar_ci.executors.slurm.script import render_batch
 from nightjar_ci.executors.slurm.watched import STATE_FILE, Watched, prepare, remember, say
-from nightjar_ci.job import Job
-from nightjar_ci.night import now
-from nightjar_ci.outcome import Outcome, make_outcome
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.settings import read_settings
 
 _BROKEN = frozenset(("NODE_FAIL", "BOOT_FAIL"))  # the nodes themselves

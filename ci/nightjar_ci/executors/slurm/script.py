@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nightjar_ci.resources import Resources
+from nightjar_ci.formats.resources import Resources
 
 EXIT_FILE = "slurm.exit"
 NO_FOLDER, NO_NAME, GAVE_UP = 73, 68, 75  # sysexits.h: EX_CANTCREAT, EX_NOHOST, EX_TEMPFAIL

@@ -9,13 +9,13 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from nightjar_ci.documents import write_text
 from nightjar_ci.executors.base import Task
 from nightjar_ci.executors.process import STDERR, Follower
 from nightjar_ci.executors.slurm.cluster import JobState
 from nightjar_ci.executors.slurm.script import OUT, Cell, Place
-from nightjar_ci.job import Job
-from nightjar_ci.night import now
+from nightjar_ci.formats.documents import write_text
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import now
 from nightjar_ci.settings import read_settings
 
 STATE_FILE = "slurm.json"

@@ -1,0 +1,1 @@
+"""What cells are compared with: committed baselines, compiler costs and accepted changes."""

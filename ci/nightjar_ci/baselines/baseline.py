@@ -1,0 +1,255 @@
+"""What did a cell's training and its compiled programs look like when all was well?
+
+In: results of ten seeds. Out: `<cell>/convergence.json` (`nightjar.baseline/1`: curves by seed) and
+`<cell>/facts/<facts key>.json` (`nightjar.facts-baseline/1`), committed files that the judges compare with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from nightjar_ci.baselines.compile_cost import read_taken
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import read_document, write_text
+from nightjar_ci.formats.run_record import Better, Environment, Facts, RunRecord
+
+BASELINE_SCHEMA = "nightjar.baseline/1"
+FACTS_SCHEMA = "nightjar.facts-baseline/1"
+SIGNIFICANT_DIGITS = 7  # float32, in which losses are computed, has 7.2
+LEAST_SEEDS = 10
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", populate_by_name=True)
+
+
+class BaselineCurve(_Strict):
+    """One curve of every seed; all seeds have the same steps.
+
+    Attributes:
+        replicas: the same by seed, trained with its sums in another order; empty where none were made.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    steps: tuple[int, ...]
+    seeds: dict[int, tuple[float, ...]]
+    replicas: dict[int, tuple[float, ...]] = {}
+
+
+class ConvergenceBaseline(_Strict):
+    """The curves of a cell by seed, and what they were made with: `nightjar.baseline/1`."""
+
+    schema_: Annotated[Literal["nightjar.baseline/1"], Field(alias="schema")] = "nightjar.baseline/1"
+    cell: str
+    made_at: str
+    command: tuple[str, ...]
+    config: dict[str, JsonValue]
+    environment: Environment
+    data_digest: str | None
+    curves: tuple[BaselineCurve, ...]
+
+    def curve(self, name: str) -> BaselineCurve | None:
+        """The curve of that name, or None."""
+        return next((curve for curve in self.curves if curve.name == name), None)
+
+
+class FactsBaseline(_Strict):
+    """The compile facts of a cell for one facts key: `nightjar.facts-baseline/1`.
+
+    Attributes:
+        compiler: what compiling took on the processor of `environment`, by measure; empty where results do not say it.
+    """
+
+    schema_: Annotated[Literal["nightjar.facts-baseline/1"], Field(alias="schema")] = "nightjar.facts-baseline/1"
+    cell: str
+    made_at: str
+    environment: Environment
+    facts: tuple[Facts, ...]
+    compiler: dict[str, float] = {}
+
+
+def data_digest(record: RunRecord) -> str | None:
+    """The digest of the training data, which a workload names in its configuration; None where it does not."""
+    digest = record.config.get("data_digest")
+    return None if digest is None else str(digest)
+
+
+def convergence_path(folder: Path, cell: str) -> Path:
+    """Where a cell's curves are committed."""
+    return folder / cell / "convergence.json"
+
+
+def facts_path(folder: Path, cell: str, facts_key: str) -> Path:
+    """Where a cell's compile facts of a facts key are committed."""
+    return folder / cell / "facts" / f"{facts_key}.json"
+
+
+def read_convergence(folder: Path, cell: str) -> ConvergenceBaseline | None:
+    """The committed curves of a cell, or None where there are none.
+
+    Raises:
+        InputError: the file is there but wrong.
+    """
+    path = convergence_path(folder, cell)
+    return read_document(path, ConvergenceBaseline, BASELINE_SCHEMA) if path.exists() else None
+
+
+def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
+    """The committed facts of a cell for a facts key, or None where there are none.
+
+    Raises:
+        InputError: the file is there but wrong.
+    """
+    path = facts_path(folder, cell, facts_key)
+    return read_document(path, FactsBaseline, FACTS_SCHEMA) if path.exists() else None
+
+
+def make_convergence(
+    cell: str, command: Sequence[str], records: Sequence[RunRecord], replicas: Sequence[RunRecord] = ()
+) -> ConvergenceBaseline:
+    """Makes the baseline of a cell's curves from completed runs of different seeds.
+
+    Args:
+        cell: id of the cell.
+        command: of its first job.
+        records: its results, one a seed.
+        replicas: results of seeds that were trained once more, with their sums in another order.
+
+    Raises:
+        InputError: fewer than ten seeds, a run that diverged, or runs of different steps, environments or data.
+    """
+    by_seed = {record.seed: record for record in records}
+    again = {record.seed: record for record in replicas}
+    if len(by_seed) < LEAST_SEEDS:
+        hint = "an envelope needs ten: add --seeds 0:10, or --facts-only for the compile facts alone"
+        raise InputError(f"{cell}: {len(by_seed)} different seeds, expected at least {LEAST_SEEDS}.", hint)
+    first = by_seed[min(by_seed)]
+    for record in (*by_seed.values(), *again.values()):
+        if record.status != "completed":
+            raise InputError(f"{cell}: seed {record.seed} {record.status}: a baseline needs runs that completed.")
+        if record.environment.facts_key != first.environment.facts_key or data_digest(record) != data_digest(first):
+            raise InputError(f"{cell}: seeds {first.seed} and {record.seed} differ in environment or data.")
+    return ConvergenceBaseline(
+        cell=cell,
+        made_at=max(record.started_at for record in by_seed.values()),
+        command=tuple(command),
+        config=first.config,
+        environment=first.environment,
+        data_digest=data_digest(first),
+        curves=tuple(_gather(cell, curve.name, by_seed, again) for curve in first.curves),
+    )
+
+
+def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
+    """Makes the baseline of a cell's compile facts.
+
+    Raises:
+        InputError: no run, or runs that disagree.
+    """
+    if not records:
+        raise InputError(f"{cell}: no run to make a baseline of.")
+    first = records[0]
+    for record in records:
+        if record.facts != first.facts or record.environment.facts_key != first.environment.facts_key:
+            raise InputError(f"{cell}: seeds {first.seed} and {record.seed} were compiled differently.")
+    return FactsBaseline(
+        cell=cell,
+        made_at=first.started_at,
+        environment=first.environment,
+        facts=first.facts,
+        compiler={name: float(f"{value:.4g}") for name, value in read_taken(records).items()},
+    )
+
+
+def replace_program(known: FactsBaseline | None, new: FactsBaseline, program: str) -> FactsBaseline:
+    """The new baseline with the programs of the known one, all but one."""
+    if known is None:
+        return new
+    kept = tuple(facts for facts in known.facts if facts.program != program)
+    return new.model_copy(update={"facts": (*kept, *(facts for facts in new.facts if facts.program == program))})
+
+
+def write_convergence(folder: Path, baseline: ConvergenceBaseline) -> Path:
+    """Writes a cell's curves and returns the path."""
+    path = convergence_path(folder, baseline.cell)
+    write_text(path, render(baseline))
+    return path
+
+
+def write_facts(folder: Path, baseline: FactsBaseline) -> Path:
+    """Writes a cell's compile facts and returns the path."""
+    path = facts_path(folder, baseline.cell, baseline.environment.facts_key)
+    write_text(path, render(baseline))
+    return path
+
+
+def write_baselines(
+    folder: Path,
+    cell: str,
+    command: Sequence[str],
+    records: Sequence[RunRecord],
+    replicas: Sequence[RunRecord] = (),
+    *,
+    facts_only: bool,
+) -> list[Path]:
+    """Makes and writes what can be a baseline of a cell; nothing is written where a part of it is refused.
+
+    Args:
+        folder: the folder of all baselines.
+        cell: id of the cell.
+        command: the command of its first job, with `{out}` for its folder.
+        records: its completed results.
+        replicas: its completed results with their sums in another order.
+        facts_only: leave the curves out.
+
+    Raises:
+        InputError: too few seeds, or runs that disagree.
+    """
+    curves = None if facts_only else make_convergence(cell, command, records, replicas)
+    facts = make_facts(cell, records)
+    paths = [] if curves is None else [write_convergence(folder, curves)]
+    return [*paths, write_facts(folder, facts)] if facts.facts else paths
+
+
+def render(baseline: BaseModel) -> str:
+    """JSON that reads well in a diff: a line for each number of objects, but a list of numbers is one line."""
+    return _lines(baseline.model_dump(mode="json", by_alias=True), "") + "\n"
+
+
+def _lines(value: Any, indent: str) -> str:
+    inner = indent + " "
+    if isinstance(value, dict) and value:
+        items = (f"{inner}{json.dumps(key)}: {_lines(item, inner)}" for key, item in value.items())
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        return "[\n" + ",\n".join(inner + _lines(item, inner) for item in value) + f"\n{indent}]"
+    return json.dumps(value)
+
+
+def _gather(cell: str, name: str, by_seed: dict[int, RunRecord], again: dict[int, RunRecord]) -> BaselineCurve:
+    first = next(curve for record in by_seed.values() if (curve := record.curve(name)) is not None)
+
+    def values(records: dict[int, RunRecord]) -> dict[int, tuple[float, ...]]:
+        found = {}
+        for seed, record in sorted(records.items()):
+            curve = record.curve(name)
+            if curve is None or curve.steps != first.steps:
+                raise InputError(f"{cell}: curve {name!r} of seed {seed} has other steps than that of the first seed.")
+            found[seed] = tuple(float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in curve.values)
+        return found
+
+    return BaselineCurve(
+        name=name,
+        unit=first.unit,
+        better=first.better,
+        steps=first.steps,
+        seeds=values(by_seed),
+        replicas=values(again),
+    )

@@ -1,0 +1,1 @@
+"""Running the test on one rung and classifying the result: pass, fail, or unusable."""

@@ -1,0 +1,210 @@
+"""Is a rung good or bad, what does it measure, or can its test not tell? Reads what a test left; runs nothing.
+
+In: the outcome of the test's process and the folder with its logs and result. Out: a `Reading`. A test that could not
+run says nothing about its rung: what counts as that is listed in docs/bisect.md and decided in `why_not_run`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Literal, Protocol
+
+from nightjar_ci.bisect.search.types import Outcome as Answer
+from nightjar_ci.errors import InputError
+from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
+from nightjar_ci.formats.night_folder import read_result
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Better, RunRecord
+
+SKIP_EXIT_CODE = 125  # git-bisect(1): "the current source code cannot be tested"
+_SHELL = (126, 127)  # POSIX: a command that cannot be run, or is not found
+_MOST_LOG_BYTES = 64 * 2**20
+_NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+
+BadToo = Literal["crash", "timeout", "import"]
+BAD_TOO: tuple[BadToo, ...] = ("crash", "timeout", "import")
+
+_IMPORT = re.compile(r"^(ModuleNotFoundError|ImportError|SyntaxError|IndentationError)\b")
+_MACHINE = ("No space left on device", "Disk quota exceeded", "MemoryError", "std::bad_alloc", "Cannot allocate memory")
+_NO_TESTS = re.compile(r"no tests ran in|Interrupted: \d+ errors? during collection")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one test says.
+
+    Attributes:
+        answer: by exit code or judge; None where a metric is read.
+        value: the metric.
+        why: why it cannot tell, or what the judge found.
+    """
+
+    answer: Answer | None = None
+    value: float | None = None
+    why: str | None = None
+
+
+class Oracle(Protocol):
+    """What makes an answer of what a test left."""
+
+    @property
+    def better(self) -> Better | None:
+        """Which values are better where it reads a metric."""
+
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
+        """The answer of one test.
+
+        Args:
+            outcome: how its process ended.
+            folder: with its logs, and its result where it left one.
+            good_end: a result of the good end, for oracles that compare with it.
+        """
+
+
+def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()) -> str | None:
+    """Why a test could not run, or None where it ran.
+
+    Args:
+        outcome: how its process ended.
+        folder: with its logs.
+        bad_too: what is not a reason, for it is what is looked for.
+    """
+    if outcome.state == "not_started":
+        return outcome.message or "the test could not be started"
+    if outcome.state == "timeout":
+        return None if "timeout" in bad_too else f"still running after {outcome.duration_s:.0f} s"
+    if outcome.signal is not None:
+        return None if "crash" in bad_too else f"killed by {outcome.signal}"
+    code = outcome.exit_code or 0
+    if code == SKIP_EXIT_CODE:
+        return f"the test asked to skip it: exit code {SKIP_EXIT_CODE}"
+    if code in _SHELL:
+        return f"its command cannot be run: exit code {code}"
+    if code > 128:
+        return None if "crash" in bad_too else f"exit code {code}: something in it was killed by signal {code - 128}"
+    return None if code == 0 else _why_in_log(folder, bad_too)
+
+
+def _why_in_log(folder: Path, bad_too: Collection[BadToo]) -> str | None:
+    tail = read_tail(folder / STDERR)
+    if sign := next((sign for sign in _MACHINE if sign in tail), None):
+        return f"the machine failed: {sign}"
+    last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
+    if "import" in bad_too:
+        return None
+    if "Traceback (most recent call last)" in read_tail(folder / STDERR, 400) and _IMPORT.match(last):
+        return f"it could not be imported: {last[:200]}"
+    if found := _NO_TESTS.search(read_tail(folder / STDOUT)):
+        return f"no test ran: {found[0]}"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitCode:
+    """0 is good, anything else bad."""
+
+    bad_too: tuple[BadToo, ...] = ()
+    better: Better | None = None
+
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
+        """Good or bad, by exit code (see `Oracle`)."""
+        why = why_not_run(outcome, folder, self.bad_too)
+        if why is not None:
+            return Reading(answer="cannot_tell", why=why)
+        if outcome.exit_code == 0:
+            return Reading(answer="good")
+        how = outcome.signal or ("time-out" if outcome.state == "timeout" else f"exit code {outcome.exit_code}")
+        return Reading(answer="bad", why=how)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number, of the test's result or its output.
+
+    Attributes:
+        better: which values are better.
+        name: a sample (its steady median) or a curve (its last value) of `result.json`, or `NAME=VALUE` on stdout.
+        pattern: instead, a regular expression with one group that is searched on stdout; its last match counts.
+    """
+
+    better: Better | None
+    name: str | None = None
+    pattern: str | None = None
+
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
+        """The value (see `Oracle`)."""
+        why = why_not_run(outcome, folder)
+        if why is None and outcome.exit_code != 0:
+            why = f"exit code {outcome.exit_code}: its metric is not trusted"
+        if why is not None:
+            return Reading(answer="cannot_tell", why=why)
+        value = self._in_result(folder)
+        if value is None:
+            value = self._in_log(folder)
+        if value is None:
+            printed = _names_in(_read_log(folder)) if self.pattern is None else []
+            instead = f", but {', '.join(printed[:5])}" if printed else ""
+            return Reading(answer="cannot_tell", why=f"it printed no {self._described}{instead}")
+        if not math.isfinite(value):
+            return Reading(answer="cannot_tell", why=f"{self._described} is {value}")
+        return Reading(value=value)
+
+    @property
+    def _described(self) -> str:
+        return f"{self.name}=VALUE" if self.pattern is None else f"text like {self.pattern!r}"
+
+    def _in_result(self, folder: Path) -> float | None:
+        record = read_result(folder) if self.name is not None else None
+        if record is None or self.name is None:
+            return None
+        if (sample := record.sample(self.name)) is not None:
+            return float(median(sample.steady))
+        curve = record.curve(self.name)
+        return curve.values[-1] if curve is not None and curve.values else None
+
+    def _in_log(self, folder: Path) -> float | None:
+        pattern = self.pattern or rf"(?<![\w.]){re.escape(self.name or '')}\s*[=:]\s*({_NUMBER})(?![\w])"
+        found = [match[1] for match in re.finditer(pattern, _read_log(folder), re.MULTILINE | re.IGNORECASE)]
+        try:
+            return float(found[-1].replace(",", "")) if found else None
+        except ValueError:
+            return None
+
+
+def _names_in(text: str) -> list[str]:
+    """The names of all numbers that were printed, each once."""
+    found = re.finditer(rf"(?<![\w.])([A-Za-z_][\w.]*)\s*[=:]\s*{_NUMBER}(?![\w])", text, re.IGNORECASE)
+    return list(dict.fromkeys(match[1] for match in found))
+
+
+def _read_log(folder: Path) -> str:
+    try:
+        with (folder / STDOUT).open("rb") as file:
+            return file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuses a regular expression that names no number.
+
+    Raises:
+        InputError: it is none, or has not exactly one group.
+    """
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise InputError(f"--metric-regex: {pattern!r} is no regular expression: {error}.") from None
+    if groups != 1:
+        raise InputError(f"--metric-regex: {pattern!r} has {groups} groups, expected one around the number.")
+
+
+def turned(reading: Reading) -> Reading:
+    """A reading for the search of a fix: what was bad is the state to leave, and is called good."""
+    swapped: dict[Answer, Answer] = {"good": "bad", "bad": "good"}
+    return replace(reading, answer=swapped.get(reading.answer, reading.answer) if reading.answer else None)

@@ -1,0 +1,104 @@
+"""Is a rung good or bad in the eyes of the gate? Its judges and policies, applied between a rung and the good end.
+
+In: the result of a rung's test, one of the good end, policies, baselines. Out: a `Reading`; a verdict that cannot tell
+is one here too. Where a cell has a committed baseline its curves are judged as on any night. Without, or where a policy
+names a sibling cell, which a bisection does not run, the good end takes that place with the policy's own numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nightjar_ci.baselines.baseline import ConvergenceBaseline
+from nightjar_ci.bisect.probing.classify import Reading, why_not_run
+from nightjar_ci.formats.night_folder import read_result
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.policy import POLICIES_SCHEMA, ConvergencePolicy, PerformancePolicy, Policies
+from nightjar_ci.formats.run_record import Better, RunRecord
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.convergence.convergence import judge_convergence
+from nightjar_ci.judges.convergence.equality import judge_equality
+from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts
+from nightjar_ci.judges.performance.performance import Pair, judge_performance
+
+GOOD_END = "the good end"
+_WORST_FIRST = ("regressed", "cannot_tell")
+
+
+def default_policies(rtol: float) -> Policies:
+    """What counts where there is no policies file: curves equal within `rtol`, programs alike, two per cent of time."""
+    return Policies.model_validate(
+        {
+            "schema": POLICIES_SCHEMA,
+            "convergence": [{"curve": "*", "same_as": GOOD_END, "rtol": rtol}],
+            "facts": [{"tolerance": {"memory.generated_code_bytes": float("inf")}}],  # depends on the processor
+            "performance": [{}],
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateJudge:
+    """A judge of the gate, applied between a rung's `result.json` and that of the good end.
+
+    Attributes:
+        judge: `facts`: any program is compiled otherwise; `convergence`: it does not learn what it learned.
+        policies: by which numbers.
+        cell: whose policies and baseline; those of all cells where empty.
+        baseline: the committed curves of the cell, or None.
+    """
+
+    judge: Literal["facts", "convergence"]
+    policies: Policies
+    cell: str = ""
+    baseline: ConvergenceBaseline | None = None
+    better: Better | None = None
+
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
+        """Good or bad, by the judge's verdicts (see `Oracle`)."""
+        why = why_not_run(outcome, folder)
+        record = None if why else read_result(folder)
+        if record is None:
+            return Reading(answer="cannot_tell", why=why or f"it left no nightjar.run/1 in {folder}")
+        return read_verdicts(self._judge(record, good_end or record), self.judge)
+
+    def _judge(self, record: RunRecord, reference: RunRecord) -> list[Verdict]:
+        if self.judge == "facts":
+            known = KnownFacts(facts=reference.facts, source=GOOD_END, flags=reference.environment.flags)
+            programs = dict.fromkeys(facts.program for facts in (*reference.facts, *record.facts))
+            found = [(name, self.policies.for_facts(self.cell, name)) for name in programs]
+            return [judge_facts(self.cell, name, [record], known, how) for name, how in found if how is not None]
+        names = dict.fromkeys(curve.name for curve in (*reference.curves, *record.curves))
+        curves = [(name, self.policies.for_curve(self.cell, name)) for name in names]
+        return [self._judge_curve(name, record, reference, how) for name, how in curves if how is not None]
+
+    def _judge_curve(self, name: str, record: RunRecord, reference: RunRecord, how: ConvergencePolicy) -> Verdict:
+        if how.same_as is None and self.baseline is not None and self.baseline.curve(name) is not None:
+            return judge_convergence(self.cell, name, [record], self.baseline, how)
+        return judge_equality(self.cell, name, [record], [reference], _against_good_end(how))
+
+
+def _against_good_end(how: ConvergencePolicy) -> ConvergencePolicy:
+    """The policy's same-seed comparison, with the good end in the place of baseline or sibling."""
+    sibling = how.same_as is not None
+    rtol = how.rtol or how.paired_rtol or how.early_rtol
+    window = how.window if sibling or how.paired_rtol is not None else how.early_steps
+    return how.model_copy(update={"same_as": GOOD_END, "rtol": rtol, "window": window})
+
+
+def read_pairs(pairs: Sequence[Pair], reference: str, how: PerformancePolicy) -> Reading:
+    """What interleaved pairs of a rung and the good end say."""
+    return read_verdicts([judge_performance("", pairs, reference, how)], "performance")
+
+
+def read_verdicts(verdicts: Sequence[Verdict], judge: str) -> Reading:
+    """The worst verdict as an answer."""
+    if not verdicts:
+        return Reading(answer="cannot_tell", why=f"there is nothing in its result that a {judge} policy judges")
+    worst = next((one for status in _WORST_FIRST for one in verdicts if one.status == status), None)
+    if worst is None:
+        return Reading(answer="good")
+    return Reading(answer="bad" if worst.status == "regressed" else "cannot_tell", why=worst.explanation)

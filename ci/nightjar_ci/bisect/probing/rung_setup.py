@@ -1,0 +1,177 @@
+"""How is a rung made ready for its test? An environment of packages, an image, a checked-out commit, a user's command.
+
+In: a rung of a ladder. Out: a `PreparedEnvironment` for an executor. What was made is kept and used again; a rung is
+made by one worker at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+
+from packaging.utils import canonicalize_name
+
+from nightjar_ci.bisect.ladders.commits import add_worktree, remove_worktree
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
+from nightjar_ci.bisect.state import Question
+from nightjar_ci.environments.prepare import PreparedEnvironment, prepare
+from nightjar_ci.environments.uv import freeze, is_made, make_pinned
+from nightjar_ci.errors import EnvironmentFailedError, NightjarError
+from nightjar_ci.executors.process import STDERR, read_tail, run_process
+from nightjar_ci.settings import Settings
+
+OnLine = Callable[[str], None]
+PREPARE_TIMEOUT_S = 7200.0  # building jaxlib from source takes longer, and then belongs into an image
+_PREPARED = "prepared"
+
+
+@dataclass(slots=True)
+class Workshop:
+    """Makes the rungs of one bisection.
+
+    Attributes:
+        folder: of the bisection.
+        question: how rungs are prepared.
+        settings: where environments are kept.
+        python: interpreter of environments; this one where None.
+        repository: of commits.
+    """
+
+    folder: Path
+    question: Question
+    settings: Settings
+    python: str | None = None
+    repository: Path | None = None
+    _locks: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock), repr=False)
+
+    def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
+        """Whether making a rung ready would cost nothing."""
+        rung = ladder.rungs[index]
+        if rung.kind == "packages":
+            return is_made(rung.lock, _folders(ladder), self.settings.environments_dir, self.python)
+        return (self.place(rung, index, stage) / _PREPARED).is_file()
+
+    def prefix(self, ladder: Ladder, index: int) -> Path | None:
+        """The environment of a rung of packages that was made."""
+        rung, cache = ladder.rungs[index], self.settings.environments_dir
+        made = rung.kind == "packages" and is_made(rung.lock, _folders(ladder), cache, self.python)
+        return make_pinned(rung.name, rung.lock, _folders(ladder), cache, python=self.python) if made else None
+
+    def place(self, rung: Rung, index: int, stage: int) -> Path:
+        """The folder of what belongs to a rung."""
+        return self.folder / f"stage{stage}" / file_name(index, rung.name)
+
+    def make(self, ladder: Ladder, index: int, stage: int, on_line: OnLine) -> PreparedEnvironment:
+        """A rung, ready for its test.
+
+        Raises:
+            EnvironmentFailedError: it cannot be made.
+        """
+        rung = ladder.rungs[index]
+        place = self.place(rung, index, stage)
+        with self._locks[place]:
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                made = self._make(ladder, rung, place, on_line)
+                (place / _PREPARED).touch()
+            except EnvironmentFailedError:
+                raise
+            except (NightjarError, OSError) as error:
+                raise EnvironmentFailedError(f"{rung.name}: {error}") from None
+        return replace(made, variables={**made.variables, **_variables(rung, place)})
+
+    def clear(self) -> None:
+        """Removes the worktrees of commits, unless environments were installed from them."""
+        if self.repository is None or self.question.install:
+            return
+        for tree in sorted(self.folder.glob("stage*/*/tree")):
+            (tree.parent / _PREPARED).unlink(missing_ok=True)
+            remove_worktree(self.repository, tree)
+
+    def command(self, rung: Rung, place: Path, command: Sequence[str]) -> list[str]:
+        """A command with `{rung}` and `{folder}` filled; other braces are left as they are."""
+        values = {"{rung}": rung.source or rung.name, "{folder}": str(place)}
+        filled = []
+        for part in command:
+            for name, value in values.items():
+                part = part.replace(name, value)
+            filled.append(part)
+        return filled
+
+    def _make(self, ladder: Ladder, rung: Rung, place: Path, on_line: OnLine) -> PreparedEnvironment:
+        if rung.kind == "image":
+            return PreparedEnvironment(name=f"image:{rung.source}", kind="image", image=rung.source, folder=Path.cwd())
+        if rung.kind == "packages":
+            cache = self.settings.environments_dir
+            lines, folders = rung.lock, _folders(ladder)
+            made = make_pinned(rung.name, lines, folders, cache, python=self.python, resolved=True, on_line=on_line)
+            (place / "requirements.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            return _entered(f"uv:{rung.name}", made)
+        environment = prepare(self.question.environment, self.settings, on_line)
+        if rung.kind == "commit":
+            assert self.repository is not None, "a ladder of commits is of a repository"
+            tree = place / "tree"
+            on_line(f"checking out {rung.name}")
+            add_worktree(self.repository, rung.source, tree)
+            if self.question.install:
+                environment = self._install(rung, tree, on_line)
+            environment = replace(environment, folder=tree)
+        if self.question.prepare and not (place / _PREPARED).is_file():
+            self._prepare(rung, place, environment, on_line)
+        return environment
+
+    def _install(self, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
+        """The current environment with the package of a commit instead of the one that is installed."""
+        frozen = freeze()
+        name = _project_name(tree)
+        folders = {**frozen.folders, name: (tree, True)}
+        lines = sorted(line for pinned, line in frozen.pins.items() if pinned != name)
+        cache = self.settings.environments_dir
+        made = make_pinned(rung.name, lines, folders, cache, python=self.python, on_line=on_line)
+        return _entered(f"uv:{rung.name}", made)
+
+    def _prepare(self, rung: Rung, place: Path, environment: PreparedEnvironment, on_line: OnLine) -> None:
+        logs = place / "prepare"
+        logs.mkdir(exist_ok=True)
+        argv = self.command(rung, place, self.question.prepare)
+        environ = {**environment.entered(os.environ), **_variables(rung, place)}
+        on_line(f"preparing {rung.name}")
+        try:
+            ended = run_process(argv, environ, logs, PREPARE_TIMEOUT_S, on_line, cwd=environment.folder)
+        except (OSError, ValueError) as error:
+            raise EnvironmentFailedError(f"{argv[0]!r} cannot be run: {error}.") from None
+        if ended.exit_code != 0:
+            how = ended.signal or f"exit code {ended.exit_code}"
+            raise EnvironmentFailedError(f"preparing it ended with {how}:\n{read_tail(logs / STDERR)}")
+
+
+def _project_name(tree: Path) -> str:
+    """The package that a source tree is, so that it takes the place of the one that is installed.
+
+    Raises:
+        EnvironmentFailedError: its `pyproject.toml` names none.
+    """
+    path = tree / "pyproject.toml"
+    try:
+        return canonicalize_name(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        hint = "--prepare 'uv pip install ...' installs what has none"
+        raise EnvironmentFailedError(f"{path}: it names no package: {error!r}.", hint) from None
+
+
+def _entered(name: str, prefix: Path) -> PreparedEnvironment:
+    variables = {"VIRTUAL_ENV": str(prefix), "PYTHONNOUSERSITE": "1"}
+    return PreparedEnvironment(name=name, kind="uv", bin_dir=prefix / "bin", variables=variables)
+
+
+def _folders(ladder: Ladder) -> Mapping[str, tuple[Path, bool]]:
+    return {name: (Path(folder), editable) for name, (folder, editable) in ladder.folders.items()}
+
+
+def _variables(rung: Rung, place: Path) -> dict[str, str]:
+    return {"NIGHTJAR_RUNG": rung.source or rung.name, "NIGHTJAR_RUNG_FOLDER": str(place)}

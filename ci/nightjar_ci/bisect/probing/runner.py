@@ -1,0 +1,251 @@
+"""How is one bisection run? Probes that the search asks for, on an executor, each recorded before the search sees it.
+
+In: a ladder, a search that may have taken in earlier probes, an oracle, and what makes rungs ready. Out: a conclusion.
+With more than one worker, probes run side by side: the search is told which are running and asked for others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+
+from nightjar_ci.bisect.ladders.rung import Ladder, file_name
+from nightjar_ci.bisect.probing.classify import Oracle, Reading, turned, why_not_run
+from nightjar_ci.bisect.probing.classify_by_gate import GOOD_END, read_pairs
+from nightjar_ci.bisect.probing.rung_setup import OnLine, Workshop
+from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.types import Conclusion
+from nightjar_ci.bisect.state import Find, Probe, append_probe
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.executors import EXECUTORS
+from nightjar_ci.executors.ending import not_started
+from nightjar_ci.executors.process import end_running
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import now, read_result
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.policy import PerformancePolicy
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.night.paired_runs import Comparison, run_pairs
+from nightjar_ci.web.http import hide_passwords
+
+GUESSED_BUILD_S = {"packages": 30.0, "image": 120.0, "commit": 30.0, "listed": 30.0}  # until the first is measured
+GUESSED_TEST_S = 10.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """Runs the probes of one ladder.
+
+    Attributes:
+        folder: of the bisection.
+        stage: which of its ladders.
+        ladder: its rungs.
+        search: what was seen so far.
+        oracle: makes an answer of what a test left.
+        workshop: makes rungs ready.
+        find: whether the old end is good (a regression is looked for) or bad (a fix is).
+        paired: each probe runs the good end as well, and the metric is the ratio.
+        pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
+        compares: the oracle compares with a result of the good end, so that one is needed first.
+        workers: probes that run side by side.
+        on_line: called with one line of progress.
+        on_probe: called with each probe that has ended.
+        probes: those that have ended, earlier ones included.
+    """
+
+    folder: Path
+    stage: int
+    ladder: Ladder
+    search: Search
+    oracle: Oracle
+    workshop: Workshop
+    find: Find
+    on_line: OnLine
+    on_probe: Callable[[Probe], None]
+    paired: bool = False
+    pairs: PerformancePolicy | None = None
+    compares: bool = False
+    workers: int = 1
+    probes: list[Probe] = field(default_factory=list)
+    _started: int = 0
+
+    @property
+    def good_end(self) -> int:
+        """The rung that is known to be good."""
+        return 0 if self.find == "regression" else len(self.ladder.rungs) - 1
+
+    def run(self) -> Conclusion:
+        """Probes until the search concludes.
+
+        Raises:
+            NightjarError: the record cannot be written.
+            KeyboardInterrupt: after running tests were ended; the same command goes on.
+        """
+        for probe in self.probes:
+            self.search.add(probe.observation)
+        self._started = len(self.probes)
+        if self.workers == 1:
+            while (conclusion := self.search.conclusion()) is None:
+                wanted = self._next(1, [])
+                if not wanted:
+                    return self._nothing_left()
+                self._take_in(self._probe(wanted[0], self._number()))
+            return conclusion
+        return self._run_side_by_side()
+
+    def cost_of(self, index: int) -> float:
+        """Expected time of one test of a rung, its build included where it is not there yet."""
+        tests = [probe.test_s for probe in self.probes if probe.test_s > 0]
+        builds = [probe.build_s for probe in self.probes if probe.build_s > 0]
+        test_s = fmean(tests) if tests else GUESSED_TEST_S
+        if self.workshop.is_ready(self.ladder, index, self.stage):
+            return test_s
+        return test_s + (fmean(builds) if builds else GUESSED_BUILD_S[self.ladder.rungs[index].kind])
+
+    def _run_side_by_side(self) -> Conclusion:
+        with ThreadPoolExecutor(self.workers) as pool:
+            running: dict[Future[Probe], int] = {}
+            try:
+                while (conclusion := self.search.conclusion()) is None:
+                    for index in self._next(self.workers - len(running), list(running.values())):
+                        running[pool.submit(self._probe, index, self._number())] = index
+                    if not running:
+                        return self._nothing_left()
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        del running[future]
+                        self._take_in(future.result())
+                return conclusion
+            finally:  # what still runs when the culprit is known, or when we are interrupted, is of no use
+                for future in running:
+                    future.cancel()
+                while any(not future.done() for future in running):
+                    end_running()
+                    wait(running, timeout=0.2)
+
+    def _nothing_left(self) -> Conclusion:
+        message = "No rung is left that could tell more."
+        return Conclusion(kind="budget_out", message=message, tests=self.search.tests, builds=self.search.builds)
+
+    def _next(self, room: int, running: list[int]) -> list[int]:
+        if self.compares and self._reference() is None and not any(p.rung == self.good_end for p in self.probes):
+            return [] if running else [self.good_end]  # what the others are compared with comes first
+        return self.search.next_probes(room, self.cost_of, running)
+
+    def _number(self) -> int:
+        self._started += 1
+        return self._started
+
+    def _take_in(self, probe: Probe) -> None:
+        append_probe(self.folder, probe)
+        self.probes.append(probe)
+        self.search.add(probe.observation)
+        self.on_probe(probe)
+
+    def _probe(self, index: int, number: int) -> Probe:
+        rung = self.ladder.rungs[index]
+        here = Path("probes") / f"s{self.stage}-{number:04d}-{file_name(index, rung.name)}"
+        started_at, start = now(), time.monotonic()
+        was_ready = self.workshop.is_ready(self.ladder, index, self.stage)
+        if self.pairs is not None:
+            outcome, reading = self._test_pairs(index, self.folder / here, self.pairs)
+        else:
+            outcome, reading = self._test(index, self.folder / here)
+        took_s = time.monotonic() - start
+        build_s = 0.0 if was_ready else max(0.0, took_s - outcome.duration_s)
+        if self.paired and reading.value is not None:
+            reading = self._relative_to_good(reading, index, self.folder / here)
+        if self.find == "fix":
+            reading = turned(reading)
+        return Probe(
+            stage=self.stage,
+            rung=index,
+            name=rung.name,
+            outcome=reading.answer,
+            value=reading.value,
+            why=None if reading.why is None else hide_passwords(reading.why)[-2000:],
+            state=outcome.state,
+            exit_code=outcome.exit_code,
+            signal=outcome.signal,
+            started_at=started_at,
+            build_s=round(build_s, 3),
+            test_s=round(outcome.duration_s, 3),
+            folder=str(here),
+        )
+
+    def _test(self, index: int, folder: Path) -> tuple[Outcome, Reading]:
+        """One test of a rung, in a folder of its own."""
+        outcome = self._run(self._job(index, folder.name), index, folder)
+        return outcome, self.oracle.read(outcome, folder, self._reference())
+
+    def _test_pairs(self, index: int, folder: Path, how: PerformancePolicy) -> tuple[Outcome, Reading]:
+        """Pairs of a rung and the good end, side by side in time, until the performance judge can tell."""
+        outcomes: list[tuple[Outcome, Path]] = []
+
+        def run(job: Job, here: Path) -> Outcome:
+            outcomes.append((self._run(job, self.good_end if job.environment == GOOD_END else index, here), here))
+            return outcomes[-1][0]
+
+        comparison = Comparison(job=self._job(index, folder.name), reference=GOOD_END, how=how, numbers=how)
+        pairs = run_pairs(comparison, folder, run=run, read=read_result)
+        last, here = outcomes[-1]
+        outcome = last.model_copy(update={"duration_s": sum(one.duration_s for one, _ in outcomes)})
+        if not last.completed:
+            said = why_not_run(last, here) or f"exit code {last.exit_code}: its times are not trusted"
+            return outcome, Reading(answer="cannot_tell", why=said)
+        return outcome, read_pairs(pairs, self.ladder.rungs[self.good_end].name, how)
+
+    def _job(self, index: int, name: str) -> Job:
+        question, rung = self.workshop.question, self.ladder.rungs[index]
+        place = self.workshop.place(rung, index, self.stage)
+        command = [_escape(part) for part in self.workshop.command(rung, place, question.command)]
+        return Job(
+            id=name,
+            cell=file_name(index, rung.name),
+            replicate=None,
+            kind="train",
+            command=tuple(command),
+            env={},
+            environment="current",
+            executor=question.executor,
+            timeout_s=question.timeout_s,
+        )
+
+    def _run(self, job: Job, index: int, folder: Path) -> Outcome:
+        """Runs a job on a rung."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob("*"):  # of a probe that a kill ended
+            if left.is_file():
+                left.unlink()
+        try:
+            environment = self.workshop.make(self.ladder, index, self.stage, self.on_line)
+        except EnvironmentFailedError as error:
+            return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
+        self.on_line(f"testing {self.ladder.rungs[index].name}")
+        return EXECUTORS[job.executor].run(job, environment, folder, self.on_line)
+
+    def _relative_to_good(self, reading: Reading, index: int, folder: Path) -> Reading:
+        """The metric divided by that of the good end, run right after: what slows the machine slows both."""
+        _, other = self._test(self.good_end, folder / "good")
+        if other.value is None:
+            return Reading(answer="cannot_tell", why=f"the good end beside it: {other.why}")
+        if other.value == 0 or reading.value is None:
+            return Reading(answer="cannot_tell", why="the good end measured 0, and nothing can be divided by it")
+        return replace(reading, value=reading.value / other.value)
+
+    def _reference(self) -> RunRecord | None:
+        if not self.compares:
+            return None
+        for probe in self.probes:
+            if probe.rung == self.good_end and (record := read_result(self.folder / probe.folder)) is not None:
+                return record
+        return None
+
+
+def _escape(text: str) -> str:
+    """Braces of a command are not placeholders, but for `{out}`."""
+    return "{out}".join(part.replace("{", "{{").replace("}", "}}") for part in text.split("{out}"))

@@ -1,0 +1,237 @@
+"""What did a bisection find? The conclusion in words, with what it rests on: `answer.json`, `nightjar.answer/1`.
+
+In: the ladder, the probes, the search's conclusion. Out: an `Answer`: plain data, which `report` renders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nightjar_ci.bisect.ladders.rung import Rung
+from nightjar_ci.bisect.result.difference import Change
+from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
+from nightjar_ci.bisect.state import Find, Probe
+
+ANSWER_SCHEMA = "nightjar.answer/1"
+FOUND: tuple[Kind, ...] = ("culprit", "two_changes")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Side(_Strict):
+    """The last rung before the culprit, or the culprit.
+
+    Attributes:
+        name: of the rung.
+        answers: what tests said there: `good` or `bad`.
+        reproduce: a command line that tests it again.
+    """
+
+    name: str
+    answers: Literal["good", "bad"]
+    reproduce: str
+
+
+class Place(_Strict):
+    """One rung in the answer: what was seen there, and the probability that the change came with it."""
+
+    name: str
+    when: str | None
+    note: str | None
+    probability: float | None
+    good: int
+    bad: int
+    cannot_tell: int
+    values: tuple[float, ...]
+    why: str | None
+
+
+class Answer(_Strict):
+    """The end of a bisection.
+
+    Attributes:
+        kind: what was found.
+        title: it in one line.
+        message: how the search says it.
+        culprits: names of the rungs that the (first) change may have come with; one where it is known.
+        second: the same of the second of two changes.
+        probability: that it came with them.
+        effect: how the metric changed, in words.
+        inside: the merge whose branch was bisected.
+        changes: what is different between the two sides.
+        before, after: the two sides.
+        second_changes, second_before, second_after: the same of the second of two changes.
+        places: all rungs.
+        probes: all tests of the ladder, in order.
+        tests, builds: how many.
+        duration_s: time that tests and builds took, one after the other.
+        notes: what was left out, and what else there is to know.
+        explained: what captures of both sides and the compiler's programs have different.
+        pages: the differences of captures as pages, below the answer's folder.
+    """
+
+    schema_: Annotated[Literal["nightjar.answer/1"], Field(alias="schema")] = "nightjar.answer/1"
+    id: str
+    find: Find
+    kind: Kind
+    title: str
+    message: str
+    culprits: tuple[str, ...]
+    second: tuple[str, ...] = ()
+    probability: float
+    effect: str | None
+    inside: str | None
+    changes: tuple[Change, ...]
+    before: Side | None
+    after: Side | None
+    second_changes: tuple[Change, ...] = ()
+    second_before: Side | None = None
+    second_after: Side | None = None
+    places: tuple[Place, ...]
+    probes: tuple[Probe, ...]
+    command: tuple[str, ...]
+    metric: str | None
+    tests: int
+    builds: int
+    duration_s: float
+    notes: tuple[str, ...]
+    explained: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    @property
+    def steps(self) -> tuple[tuple[Side, Side, tuple[Change, ...]], ...]:
+        """Both sides of each change, and what is different between them."""
+        found = (
+            (self.before, self.after, self.changes),
+            (self.second_before, self.second_after, self.second_changes),
+        )
+        return tuple((old, new, changes) for old, new, changes in found if old is not None and new is not None)
+
+    @property
+    def found(self) -> bool:
+        """Whether it names what changed."""
+        return self.kind in FOUND
+
+    @property
+    def exit_code(self) -> int:
+        """0 where it names what changed, else 4."""
+        return 0 if self.found else 4
+
+
+def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str | None) -> str:
+    """The answer in one line."""
+    verb = "came with" if find == "regression" else "was mended by"
+    names = culprit_names(conclusion, rungs)
+    sure = f"(probability {conclusion.probability:.3f})"
+    where = f", in the branch merged by {inside}" if inside else ""
+    old, new = ("good", "bad") if find == "regression" else ("bad", "good")
+    if conclusion.kind == "culprit":
+        which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"
+        return f"It {verb} {which}{where} {sure}."
+    if conclusion.kind == "two_changes":
+        second = rungs[conclusion.second[0]].name if conclusion.second else "another"
+        return f"Two changes: with {names[0]} and with {second} {sure}."
+    if conclusion.kind == "good_end_is_bad":
+        return f"{rungs[0].name}, said to be {old}, is {new}."
+    if conclusion.kind == "bad_end_is_good":
+        return f"{rungs[-1].name}, said to be {new}, is {old}."
+    if conclusion.kind == "no_change":
+        return f"{rungs[0].name} and {rungs[-1].name} do not differ."
+    if conclusion.kind == "drift":
+        return f"No single rung changed it: it drifts from {rungs[0].name} to {rungs[-1].name}."
+    if conclusion.kind == "unbuildable":
+        return "An end could not be tested, so nothing was learned."
+    best = f"; most probable is {names[0]} {sure}" if names else ""
+    return f"Not found{best}."
+
+
+_SWAPPED = {"good": "bad", "bad": "good", "fails": "passes", "passes": "fails", "fail": "pass", "worse": "better"}
+
+
+def told(conclusion: Conclusion, find: Find) -> str:
+    """What the search says, in the words of people: where a fix is looked for, its good is their bad.
+
+    >>> told(Conclusion(kind="good_end_is_bad", message="The good end fails 100% of 3 tests."), "fix")
+    'The bad end passes 100% of 3 tests.'
+    """
+    if find == "regression":
+        return conclusion.message
+    return re.sub(r"\b(good|bad|fails|passes|fail|worse)\b", lambda word: _SWAPPED[word[0]], conclusion.message)
+
+
+def culprit_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
+    """The rungs that the (first) change may have come with."""
+    return _names(conclusion.culprits, rungs)
+
+
+def second_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
+    """The rungs that the second of two changes may have come with."""
+    return _names(conclusion.second, rungs)
+
+
+def _names(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> list[str]:
+    return [] if places is None else [rung.name for rung in rungs[places[0] : places[1] + 1]]
+
+
+def describe_effect(conclusion: Conclusion) -> str | None:
+    """How the metric, or the rate of failures, changed.
+
+    >>> describe_effect(Conclusion(kind="culprit", message="", good=Level(mean=2, low=2, high=2),
+    ...     bad=Level(mean=8, low=8, high=8), effect=3.0, effect_is_relative=True))
+    '2 -> 8, 4 times as much'
+    """
+    if conclusion.good is None or conclusion.bad is None or conclusion.effect is None:
+        return None
+    steps = (conclusion.good, conclusion.middle, conclusion.bad)
+    least = 1e-6 * max(abs(conclusion.good.mean), abs(conclusion.bad.mean))  # less is nothing: a test that never errs
+    means = [level.mean for level in steps if level is not None]
+    text = " -> ".join(f"{mean if abs(mean) > least else 0.0:.4g}" for mean in means)
+    if not conclusion.effect_is_relative:
+        return text
+    ratio = 1 + conclusion.effect
+    return f"{text}, {ratio:.3g} times as much" if ratio >= 2 else f"{text}, {100 * conclusion.effect:+.3g} %"
+
+
+def make_places(
+    rungs: Sequence[Rung], probes: Sequence[Probe], posterior: Sequence[float], find: Find
+) -> tuple[Place, ...]:
+    """What was seen at each rung.
+
+    Args:
+        rungs: the ladder.
+        probes: all tests of it.
+        posterior: probability of each culprit from the second rung on.
+        find: the search's good is bad where a fix is looked for; here good is what people call good.
+    """
+    good, bad = ("good", "bad") if find == "regression" else ("bad", "good")
+    places = []
+    for index, rung in enumerate(rungs):
+        here = [probe for probe in probes if probe.rung == index]
+        unsure = [probe for probe in here if probe.outcome == "cannot_tell"]
+        places.append(
+            Place(
+                name=rung.name,
+                when=rung.when,
+                note=rung.note,
+                probability=float(posterior[index - 1]) if index else None,
+                good=sum(probe.outcome == good for probe in here),
+                bad=sum(probe.outcome == bad for probe in here),
+                cannot_tell=len(unsure),
+                values=tuple(probe.value for probe in here if probe.value is not None),
+                why=unsure[-1].why if unsure else None,
+            )
+        )
+    return tuple(places)
+
+
+def levels(conclusion: Conclusion) -> tuple[Level, Level] | None:
+    """The good and the bad level, where both are known."""
+    return None if conclusion.good is None or conclusion.bad is None else (conclusion.good, conclusion.bad)

@@ -1,0 +1,170 @@
+"""How does an answer look, on a terminal and as one self-contained page?
+
+In: an `Answer`. Out: text, or HTML with plotly.js inside; nothing is fetched, and everything is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nightjar_ci.bisect.result.answer import Answer, Place, Side
+from nightjar_ci.bisect.result.difference import Change
+from nightjar_ci.bisect.state import Probe
+from nightjar_ci.formats.documents import write_json, write_text
+from nightjar_ci.report.figures import COLOURS, MUTED, Figure
+from nightjar_ci.report.html import show_duration
+
+_BAR = 12  # characters of the longest bar on a terminal
+_MOST_ROWS = 60  # of a table on a terminal; the page has all
+
+
+def write_answer(answer: Answer, folder: Path) -> Path:
+    """Writes `answer.json` and `report.html`; returns the page."""
+    write_json(folder / "answer.json", answer)
+    page = folder / "report.html"
+    write_text(page, render_html(answer))
+    return page
+
+
+def render_html(answer: Answer) -> str:
+    """The answer as one HTML document."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nightjar_ci.bisect.result", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"duration": show_duration, "result": show_result}
+    return environment.get_template("page.html.j2").render(
+        answer=answer,
+        in_short=_in_short(answer),
+        command=shlex.join(answer.command),
+        figures={"values": values_figure(answer), "posterior": posterior_figure(answer)},
+        plotly=get_plotlyjs(),
+    )
+
+
+def values_figure(answer: Answer) -> Figure:
+    """What each test said, by rung: the metric, or good and bad."""
+    names = [place.name for place in answer.places]
+    if answer.metric is not None:
+        points = [(place.name, value) for place in answer.places for value in place.values]
+        marker = {"color": COLOURS[0], "size": 8, "opacity": 0.7}
+        traces: list[dict[str, Any]] = [_dots([x for x, _ in points], [y for _, y in points], answer.metric, marker)]
+        wide = (
+            bool(points)
+            and min(y for _, y in points) > 0
+            and max(p[1] for p in points) > 10 * min(p[1] for p in points)
+        )
+        axis: dict[str, Any] = {"title": {"text": answer.metric}, "type": "log" if wide else "linear"}
+    else:
+        traces = []
+        for what, colour in (("good", COLOURS[2]), ("bad", COLOURS[4]), ("cannot_tell", MUTED)):
+            bar = {"type": "bar", "x": names, "y": [getattr(place, what) for place in answer.places]}
+            traces.append({**bar, "name": what.replace("_", " "), "marker": {"color": colour}})
+        axis = {"title": {"text": "tests"}, "dtick": 1}
+    return {"data": traces, "layout": {"xaxis": _rungs(names), "yaxis": axis, "barmode": "stack"}}
+
+
+def posterior_figure(answer: Answer) -> Figure:
+    """The probability that the change came with each rung."""
+    names = [place.name for place in answer.places]
+    bar: dict[str, Any] = {"type": "bar", "x": names, "y": [place.probability or 0.0 for place in answer.places]}
+    axis = {"title": {"text": "probability"}, "range": [0, 1]}
+    layout = {"xaxis": _rungs(names), "yaxis": axis, "showlegend": False}
+    return {"data": [{**bar, "marker": {"color": COLOURS[3]}}], "layout": layout}
+
+
+def print_answer(answer: Answer, console: Console) -> None:
+    """The answer on a terminal: what, how sure, what changed, how to run it again."""
+    console.print(answer.title, markup=False, style="bold")
+    console.print(_in_short(answer), markup=False)
+    console.print(f"{answer.tests} tests, {answer.builds} builds, {show_duration(answer.duration_s)}", markup=False)
+    console.print(_table(answer))
+    for old, new, changes in answer.steps:
+        _print_step(old, new, changes, console, alone=len(answer.steps) == 1)
+    for text in answer.explained:
+        console.print(text, markup=False, soft_wrap=True)
+    for note in answer.notes:
+        console.print(f"note: {note}", markup=False)
+
+
+def _print_step(old: Side, new: Side, changes: Sequence[Change], console: Console, *, alone: bool) -> None:
+    """What changed at one culprit, and how to run both sides of it again."""
+    if changes:
+        console.print("What changed" if alone else f"What changed with {new.name}", style="bold", markup=False)
+    for change in changes:
+        arrow = f" {change.old or 'absent'} -> {change.new or 'absent'}" if change.old or change.new else ""
+        console.print(f"  {change.name}{arrow}  {' '.join(change.links)}".rstrip(), markup=False)
+        for line in change.details[:8]:
+            console.print(f"    {line}", markup=False)
+    for side in (old, new):
+        answers = f" ({side.answers})" if alone else ""  # between two changes there is a third level
+        console.print(f"Run {side.name}{answers} again", markup=False, style="bold")
+        console.print(f"  {side.reproduce}", markup=False, soft_wrap=True)
+
+
+def _in_short(answer: Answer) -> str:
+    """The effect where the culprit is named; else why it is not, in the words of the search."""
+    if answer.found and answer.effect is not None:
+        return f"{answer.metric or 'rate of failures'}: {answer.effect}"
+    return answer.message
+
+
+def show_result(probe: Probe) -> str:
+    """What a probe said, in a few words."""
+    if probe.outcome == "cannot_tell":
+        return f"cannot tell: {probe.why or probe.state}"
+    if probe.value is not None:
+        return f"{probe.value:.6g}"
+    return f"{probe.outcome}" + (f" ({probe.why})" if probe.why else "")
+
+
+def _table(answer: Answer) -> Table:
+    table = Table("rung", "date", "tests", box=None, pad_edge=False)
+    table.add_column("probability", no_wrap=True)
+    most = max((place.probability or 0.0 for place in answer.places), default=0.0)
+    shown = [place for place in answer.places if _is_telling(place, answer)][:_MOST_ROWS]
+    for place in shown:
+        bar = "█" * round(_BAR * (place.probability or 0.0) / most) if most else ""
+        chance = "" if place.probability is None else f"{place.probability:.4f} {bar}"
+        name = f"{place.name} ({place.note})" if place.note else place.name
+        style = "bold" if place.name in (*answer.culprits, *answer.second) else ""
+        table.add_row(Text(name, style=style), (place.when or "")[:10], Text(_tests(place)), chance)
+    return table
+
+
+def _is_telling(place: Place, answer: Answer) -> bool:
+    tested = place.good + place.bad + place.cannot_tell + len(place.values)
+    return len(answer.places) <= 16 or bool(tested) or (place.probability or 0.0) > 0.01
+
+
+def _tests(place: Place) -> str:
+    if place.values:
+        return " ".join(f"{value:.4g}" for value in place.values)
+    counts = ((place.good, "good"), (place.bad, "bad"), (place.cannot_tell, "cannot tell"))
+    return ", ".join(f"{number} {word}" for number, word in counts if number)
+
+
+def _dots(x: list[str], y: list[float], name: str, marker: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker}
+
+
+def _rungs(names: list[str]) -> dict[str, Any]:
+    return {"type": "category", "categoryorder": "array", "categoryarray": names, "tickangle": 45, "automargin": True}
+
+
+def to_json(answer: Answer) -> str:
+    """The answer as JSON."""
+    return json.dumps(answer.model_dump(mode="json", by_alias=True), indent=1)

@@ -1,0 +1,135 @@
+"""Is the search over, and what is the answer? In: the results so far. Out: a conclusion, or None."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nightjar_ci.bisect.search.results import SHAPE_SURE, Results
+from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
+
+ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
+MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
+DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
+
+
+def conclude(results: Results) -> Conclusion | None:
+    """The answer, where there is one."""
+    for end, name in zip(results.ends, ("good", "bad"), strict=True):
+        if results.skips(end):
+            message = f"The {name} end cannot be tested: {results.misses[end]} tests could not tell."
+            return answer(results, "unbuildable", message)
+    if all(results.count(end) >= results.least for end in results.ends):
+        found = judge_ends(results) or judge_change(results)
+        if found is not None:
+            return found
+    return judge_budget(results)
+
+
+def judge_ends(results: Results) -> Conclusion | None:
+    """An end that is not what it is said to be, or no difference between them."""
+    good, bad = (results.values[end] for end in results.ends)
+    fitted = results.fit()
+    tired = len(good) + len(bad) >= 2 * results.settings.max_end_tests
+    alike = fitted.scale is not None and min(good + bad) == max(good + bad)
+    if fitted.end_doubt < (0.5 if tired else ENDS_WRONG) and not alike:
+        return None
+    doubt = fitted.end_doubt
+    low, high = float(np.mean(good)), float(np.mean(bad))
+    if fitted.scale is not None:
+        told = f"{low:.6g} at the good end, {high:.6g} at the bad one (means of {len(good)} and {len(bad)} tests)"
+        if not alike and is_reversed(fitted.scale.apply(np.array(good)), fitted.scale.apply(np.array(bad))):
+            return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {told}.", doubt)
+        return answer(results, "no_change", f"The ends do not differ: {told}.", doubt)
+    if low > 0.8:
+        extra = ", and the bad end passes: are they swapped?" if high < 0.2 else "."
+        return answer(results, "good_end_is_bad", f"The good end fails {low:.0%} of {len(good)} tests{extra}", doubt)
+    if high < 0.2:
+        return answer(results, "bad_end_is_good", f"The bad end passes {1 - high:.0%} of {len(bad)} tests.", doubt)
+    message = f"Both ends fail alike: {low:.0%} of {len(good)} tests and {high:.0%} of {len(bad)}."
+    return answer(results, "no_change", message, doubt)
+
+
+def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
+    """Whether the good end is clearly worse: by four standard errors."""
+    error = np.sqrt(good.var(ddof=1) / len(good) + bad.var(ddof=1) / len(bad)) if min(len(good), len(bad)) > 1 else 0.0
+    return bool(np.median(good) - np.median(bad) > 4 * error)
+
+
+def judge_change(results: Results) -> Conclusion | None:
+    """A change, two of them, or a drift."""
+    fitted, shape = results.fit(), results.shape()
+    if shape.drift >= SHAPE_SURE and len(fitted.tested) >= DRIFT_RUNGS + 2:
+        message = "There is no one step: the metric drifts from the good level to the bad one, or in many small steps."
+        return answer(results, "drift", message, shape.drift)
+    gaps = results.concluded()
+    if not gaps or results.lacking(gaps) or results.odd_rung() is not None:
+        return None
+    if len(gaps) == 2:
+        assert shape.pair is not None
+        names = " and ".join(name_gap(results, gap) for gap in gaps)
+        probability = float(shape.pair.mass.max()) * shape.two
+        message = f"There are two changes: at {names}, with probability {probability:.4f}."
+        return answer(results, "two_changes", message, probability, gaps)
+    probability = float(fitted.mass[gaps[0]])
+    message = f"The change is at {name_gap(results, gaps[0])}, with probability {probability:.4f}."
+    if shape.two > MENTIONED:
+        message += f" A second change is not ruled out: its probability is {shape.two:.2f}."
+    return answer(results, "culprit", message, probability, gaps)
+
+
+def name_gap(results: Results, gap: int) -> str:
+    """`rung 4`, or `rungs 4 to 6 (which cannot be told apart)`."""
+    first, last = int(results.fit().firsts[gap]), int(results.fit().lasts[gap])
+    return f"rung {first}" if first == last else f"rungs {first} to {last} (what is between cannot be tested)"
+
+
+def judge_budget(results: Results) -> Conclusion | None:
+    """Not found, and nothing left to spend."""
+    settings = results.settings
+    tests = len(results.observations)
+    fitted = results.fit() if results.values else None
+    gap = fitted.best if fitted is not None else 0
+    mass = float(fitted.mass[gap]) if fitted is not None and gap else 0.0
+    if tests >= settings.max_tests:
+        spent = f"{tests} tests"
+    elif results.builds >= settings.max_builds and mass >= settings.sure:
+        spent = f"{results.builds} builds"
+    else:
+        return None
+    return answer(results, "budget_out", f"Not found within {spent}.", mass, (gap,) if gap else ())
+
+
+def answer(
+    results: Results, kind: Kind, message: str, probability: float = 0.0, gaps: tuple[int, ...] = ()
+) -> Conclusion:
+    """A conclusion with the numbers that a report wants."""
+    good: Level | None = None
+    bad: Level | None = None
+    middle: Level | None = None
+    effect: float | None = None
+    relative = False
+    places: list[tuple[int, int]] = []
+    if gaps:
+        fitted = results.fit()
+        places = [(int(fitted.firsts[gap]), int(fitted.lasts[gap])) for gap in gaps]
+        good, bad = fitted.levels(gaps[0])
+        pair = results.shape().pair
+        if len(gaps) == 2 and pair is not None:
+            good, middle, bad = (fitted.level(cells[0]) for cells in (pair.good, pair.middle, pair.bad))
+        relative = fitted.scale is not None and fitted.scale.log
+        effect = bad.mean / good.mean - 1 if relative else bad.mean - good.mean
+    return Conclusion(
+        kind=kind,
+        message=message,
+        culprits=places[0] if places else None,
+        second=places[1] if len(places) > 1 else None,
+        probability=probability,
+        good=good,
+        bad=bad,
+        middle=middle,
+        effect=effect,
+        effect_is_relative=relative,
+        tests=len(results.observations),
+        builds=results.builds,
+        skipped=tuple(rung for rung in sorted(results.misses) if results.skips(rung)),
+    )

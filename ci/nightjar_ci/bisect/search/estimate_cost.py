@@ -1,0 +1,73 @@
+"""How long will a bisection take? The search played against itself, before anything is run.
+
+In: a ladder's length and what is ready, the settings, guessed or measured times. Out: builds, tests and seconds, as the
+mean of culprits all over the ladder, for a test that does not err; noise costs more tests, nobody knows yet how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.types import Observation, SearchSettings
+
+CULPRITS = 5
+SPREAD = 0.01  # relative, of a metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Expected work: means."""
+
+    builds: float
+    tests: float
+    duration_s: float
+
+
+def estimate(
+    n_rungs: int, settings: SearchSettings, build_s: float, test_s: float, is_ready: Callable[[int], bool]
+) -> Estimate:
+    """The expected work of a bisection.
+
+    Args:
+        n_rungs: length of the ladder.
+        settings: of the search.
+        build_s, test_s: time of one of each.
+        is_ready: whether a rung need not be built.
+    """
+    places = sorted({1 + round((n_rungs - 2) * (i + 0.5) / CULPRITS) for i in range(CULPRITS)})
+    runs = [_play(n_rungs, settings, culprit, build_s, test_s, is_ready) for culprit in places]
+    builds, tests = (sum(run[i] for run in runs) / len(runs) for i in (0, 1))
+    return Estimate(builds=builds, tests=tests, duration_s=builds * build_s + tests * test_s)
+
+
+def _play(
+    n_rungs: int,
+    settings: SearchSettings,
+    culprit: int,
+    build_s: float,
+    test_s: float,
+    is_ready: Callable[[int], bool],
+) -> tuple[int, int]:
+    """Builds and tests until a culprit is found."""
+    search, random, built = Search(n_rungs, settings), Random(culprit), set[int]()
+
+    def cost_of(rung: int) -> float:
+        return test_s if rung in built or is_ready(rung) else test_s + build_s
+
+    while search.conclusion() is None:
+        wanted = search.next_probes(1, cost_of)
+        if not wanted:
+            break
+        rung = wanted[0]
+        if not is_ready(rung):
+            built.add(rung)
+        worse = rung >= culprit
+        if settings.metric is None:
+            search.add(Observation(rung=rung, outcome="bad" if worse else "good"))
+        else:
+            level = 2.0 if worse == (settings.metric == "lower") else 1.0
+            search.add(Observation(rung=rung, value=level * (1 + SPREAD * random.gauss(0, 1))))
+    return len(built), search.tests

@@ -1,0 +1,140 @@
+"""What do the results of a ladder say so far? The noise grid laid over them, and the posterior over gaps.
+
+In: values of the tested rungs and the prior over culprits. Out: a `Fit`, from which the search plans and concludes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nightjar_ci.bisect.search.change_shapes import Shape, judge_shape, log_sum
+from nightjar_ci.bisect.search.noise import (
+    Array,
+    Noise,
+    Scale,
+    metric_log_likelihood,
+    metric_noise,
+    rate_log_likelihood,
+    rate_noise,
+)
+from nightjar_ci.bisect.search.posterior import OneChange, one_change
+from nightjar_ci.bisect.search.types import Level, SearchSettings
+
+UNSURPRISING = 0.7  # nats: where each rung fits one of two levels that well, no other shape is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The results so far, seen as one change between two levels.
+
+    Attributes:
+        tested: rungs with results, ascending; shape (rungs,).
+        scale: of the metric; None for exit codes.
+        noise: the grid.
+        log_likelihood: of each rung's results; shape (rungs, scales, levels).
+        change: the posterior given the gap.
+        firsts, lasts: culprits of each gap; shape (rungs + 1,). Culprit 0 is "all are bad", N "all are good".
+        gap_prior: prior probability of each gap; shape (rungs + 1,).
+        mass: probability of each gap; shape (rungs + 1,).
+    """
+
+    tested: NDArray[np.intp]
+    scale: Scale | None
+    noise: Noise
+    log_likelihood: Array
+    change: OneChange
+    firsts: NDArray[np.intp]
+    lasts: NDArray[np.intp]
+    gap_prior: Array
+    mass: Array
+
+    @property
+    def best(self) -> int:
+        """The most probable gap with a rung on either side."""
+        return 1 + int(np.argmax(self.mass[1:-1])) if len(self.mass) > 2 else 0
+
+    @property
+    def end_doubt(self) -> float:
+        """Probability that an end is not what it is said to be."""
+        return float(self.mass[0] + self.mass[-1])
+
+    def at_or_before(self, gaps: NDArray[np.intp], lower: Array) -> Array:
+        """Probability that the culprit is at a rung or before, given its gap and the share of the gap up to it."""
+        return np.asarray((np.cumsum(self.mass) - self.mass)[gaps] + lower * self.mass[gaps])
+
+    def culprits(self, prior: Array) -> Array:
+        """Probability of each culprit 0 to N."""
+        posterior = np.array(prior)
+        for first, last, mass in zip(self.firsts, self.lasts, self.mass, strict=True):
+            inside = posterior[first : last + 1]
+            total = inside.sum()
+            inside *= mass / total if total > 0 else 0.0
+        return posterior
+
+    def shape(self, n_rungs: int) -> Shape:
+        """Whether it is one change, two, or a drift; both ends must have been tested."""
+        if self.surprise().max() < UNSURPRISING:
+            return Shape(1.0, 0.0, 0.0)
+        with np.errstate(divide="ignore"):
+            log = np.log(self.gap_prior[1:-1] / self.gap_prior[1:-1].sum()) + self.change.log_evidence[1:-1]
+        places = self.tested / (n_rungs - 1)
+        one = log_sum(log).item()
+        return judge_shape(self.noise, self.log_likelihood, one, self.gap_prior, places)
+
+    def surprise(self) -> Array:
+        """How much better than the good or the bad level another one explains each rung, in nats; shape (rungs,)."""
+        good, bad = (cells[self.best] for cells in (self.change.good, self.change.bad))
+        scale = int(np.argmax(good.sum(axis=1)))
+        table = self.log_likelihood[:, scale]
+        known = np.maximum(table[:, np.argmax(good[scale])], table[:, np.argmax(bad[scale])])
+        return np.asarray(table.max(axis=1) - known)
+
+    def levels(self, gap: int) -> tuple[Level, Level]:
+        """The good and the bad level in the metric's unit, if the culprit is in that gap."""
+        return self.level(self.change.good[gap]), self.level(self.change.bad[gap])
+
+    def level(self, cells: Array) -> Level:
+        """Mean and 95 % interval of probabilities of grid cells; shape (scales, levels)."""
+        weights = cells.sum(axis=0)
+        levels = self.noise.levels
+        total = np.cumsum(weights)
+        low, high = (float(levels[min(int(np.searchsorted(total, q)), len(levels) - 1)]) for q in (0.025, 0.975))
+        mean = float(weights @ levels)
+        if self.scale is None:
+            return Level(mean=mean, low=low, high=high)
+        low, mean, high = (self.scale.undo(value) for value in (low, mean, high))
+        return Level(mean=mean, low=min(low, high), high=max(low, high))
+
+
+def fit(values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array) -> Fit:
+    """Lays the grid over the results and integrates the levels out.
+
+    Args:
+        values: of each tested rung: 1.0 for bad and 0.0 for good, or the metric.
+        settings: what kind of test it is.
+        below: prior mass of culprits before k; shape (N + 2,).
+    """
+    tested = np.array(sorted(values), dtype=np.intp)
+    flat = np.concatenate([np.asarray(values[rung], dtype=np.float64) for rung in sorted(values)])
+    counts = [len(values[rung]) for rung in sorted(values)]
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    if settings.metric is None:
+        scale = None
+        noise = rate_noise(settings.deterministic)
+        each = rate_log_likelihood(noise, flat)
+    else:
+        scale = Scale(settings.metric, bool(np.all(flat > 0)))
+        turned = scale.apply(flat)
+        noise = metric_noise(np.split(turned, starts[1:]), settings.deterministic)
+        each = metric_log_likelihood(noise, turned)
+    log_likelihood = np.add.reduceat(each, starts, axis=0)
+    change = one_change(noise, log_likelihood)
+    firsts = np.concatenate([[0], tested + 1])
+    lasts = np.concatenate([tested, [len(below) - 2]])
+    gap_prior = below[lasts + 1] - below[firsts]
+    mass = change.mass(gap_prior)
+    return Fit(tested, scale, noise, log_likelihood, change, firsts, lasts, gap_prior, mass)

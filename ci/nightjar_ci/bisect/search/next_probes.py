@@ -1,0 +1,134 @@
+"""Which rungs are tested next? First the ends, then what tells most per cost, then the neighbours of the answer again.
+
+In: the results so far, the cost of each rung, and how many tests can start. Out: rungs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nightjar_ci.bisect.search.information_gain import Places, entropy, information, information_of_two, rate
+from nightjar_ci.bisect.search.noise import Array
+from nightjar_ci.bisect.search.results import Results
+
+ENDS_SEEN = 0.1  # the search leaves the ends when the doubt about them is below
+PLACES = 15  # places tried within a gap, the middle one of them
+
+
+def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], running: Sequence[int]) -> list[int]:
+    """The rungs to test next, best first.
+
+    Args:
+        results: not concluded yet.
+        room: how many tests can start now.
+        cost_of: of one test of a rung, its build included where it is not there yet.
+        running: rungs that are being tested right now.
+    """
+    room = min(room, results.settings.max_tests - len(results.observations) - len(running))
+    wanted = wanted_ends(results, running)
+    if wanted or room <= 0:
+        return wanted[: max(room, 0)]
+    taken = list(running)
+    chosen = [rung for rung in urgent(results) if rung not in taken][:room]
+    while len(chosen) < room:
+        rung = best_rung(results, cost_of, [*taken, *chosen])
+        if rung is None:
+            break
+        chosen.append(rung)
+    return chosen
+
+
+def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
+    """Tests of the ends that come before any other: as often as must be, then while there is doubt about them."""
+    counts = {end: results.count(end) + list(running).count(end) for end in reversed(results.ends)}
+    wanted = []
+    while min(counts.values()) < results.least:
+        end = min(counts, key=counts.__getitem__)
+        counts[end] += 1
+        wanted.append(end)
+    if wanted or sum(counts.values()) >= 2 * results.settings.max_end_tests or results.fit().end_doubt <= ENDS_SEEN:
+        return wanted
+    gain = dict(zip(counts, gains(results, places_of(results, np.array(list(counts))))[0], strict=True))
+    return sorted(counts, key=lambda end: -gain[end])
+
+
+def urgent(results: Results) -> list[int]:
+    """What must be run again whatever it tells: neighbours of a sure answer, or a rung that fits neither level."""
+    gaps = results.concluded()
+    lacking = results.lacking(gaps)
+    odd = results.odd_rung() if gaps else None
+    return lacking or ([] if odd is None else [odd])
+
+
+def best_rung(results: Results, cost_of: Callable[[int], float], taken: list[int]) -> int | None:
+    """The rung that tells most per cost; None where there is none left."""
+    places = all_places(results)
+    free = ~np.isin(places.rungs, taken)
+    if not free.any():
+        return None
+    places = Places(places.rungs[free], places.gaps[free], places.lower[free])
+    gain, most = gains(results, places)
+    if taken:
+        fresh = unasked(results, places, taken)
+        gain, most = gain * fresh, most * fresh
+    cost = np.array([max(cost_of(int(rung)), 1e-9) for rung in places.rungs])
+    seen = np.isin(places.rungs, results.fit().tested)
+    test = np.minimum(cost, cost[seen].min() if seen.any() else cost.min())
+    return int(places.rungs[np.argmax(rate(gain, most, cost - test, test))])
+
+
+def gains(results: Results, places: Places) -> tuple[Array, Array]:
+    """What a test at each place tells, and what any number of tests there could, under the most probable shape."""
+    fitted, shape = results.fit(), results.shape()
+    if shape.pair is not None and shape.one < 0.5:
+        gain, most = information_of_two(fitted.noise, shape.pair, places, len(fitted.mass))
+    else:
+        gain, most = information(fitted.noise, fitted.change, fitted.mass, places)
+    seen = np.isin(places.rungs, fitted.tested)
+    also = np.where(seen, results.shape_gains()[np.minimum(places.gaps, len(fitted.tested) - 1)], 0.0)
+    return gain + also, most + also
+
+
+def unasked(results: Results, places: Places, taken: list[int]) -> Array:
+    """Share of each place's information that tests under way do not give too, as if no test erred; shape (places,)."""
+    below = results.fit().at_or_before(places.gaps, places.lower)
+    under_way = places_of(results, np.unique(taken))
+    knots = np.concatenate([[0.0], np.sort(results.fit().at_or_before(under_way.gaps, under_way.lower)), [1.0]])
+    after = np.clip(np.searchsorted(knots, below, side="right"), 1, len(knots) - 1)
+    low, high = knots[after - 1], knots[after]
+    inner = np.stack([below - low, high - below], axis=1) / np.maximum(high - low, 1e-12)[:, None]
+    whole = np.stack([below, 1 - below], axis=1)
+    return np.asarray(np.clip((high - low) * entropy(inner) / np.maximum(entropy(whole), 1e-12), 0.0, 1.0))
+
+
+def all_places(results: Results) -> Places:
+    """Rungs that may be tested: those that were, and some in each gap, spread by prior mass."""
+    fitted, shape, below = results.fit(), results.shape(), results.below
+    mass = fitted.mass
+    if shape.pair is not None and shape.one < 0.5:
+        mass = np.add(*shape.pair.marginals(len(mass)))
+    rungs = [fitted.tested]
+    for gap in np.flatnonzero(mass[1:-1] > 1e-7) + 1:
+        first, last = int(fitted.firsts[gap]), int(fitted.lasts[gap])
+        inside = np.arange(first, last)
+        if len(inside) > PLACES:
+            shares = np.linspace(below[first], below[last + 1], PLACES + 2)[1:-1]
+            at = np.searchsorted(below, shares)  # the first rung above each share, or the one before it
+            inside = np.unique(np.clip(np.concatenate([at - 1, at - 2]), first, last - 1))
+        rungs.append(inside)
+    allowed = np.array([rung for rung in np.concatenate(rungs) if not results.skips(int(rung))], dtype=np.intp)
+    if results.builds >= results.settings.max_builds:
+        allowed = np.intersect1d(allowed, fitted.tested)
+    return places_of(results, allowed)
+
+
+def places_of(results: Results, rungs: NDArray[np.intp]) -> Places:
+    """Where rungs lie in the gaps."""
+    fitted, below = results.fit(), results.below
+    gaps = np.searchsorted(fitted.tested, rungs)
+    inner = below[rungs + 1] - below[fitted.firsts[gaps]]
+    whole = below[fitted.lasts[gaps] + 1] - below[fitted.firsts[gaps]]
+    return Places(rungs, gaps, np.divide(inner, whole, out=np.ones_like(inner), where=whole > 0))

@@ -1,0 +1,95 @@
+"""What to test next, and is the culprit found? One bisection: observations in, probes and an answer out.
+
+Pure: the same observations in the same order give the same search, so an interrupted bisection resumes by replaying
+them. docs/statistics.md explains the model and what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.next_probes import next_rungs
+from nightjar_ci.bisect.search.noise import Array
+from nightjar_ci.bisect.search.results import Results
+from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
+from nightjar_ci.errors import InputError
+
+END_DOUBT = 0.1  # prior probability that an end is not what it is said to be
+
+
+class Search:
+    """A bisection of a ladder.
+
+    Args:
+        n_rungs: length of the ladder; rung 0 is the known good end, the last the known bad one.
+        settings: how sure to be and how much to spend.
+        prior: weight of each culprit 1 to N - 1; equal where not given.
+
+    >>> search = Search(8, SearchSettings(deterministic=True))
+    >>> while search.conclusion() is None:
+    ...     rung = search.next_probes(1, lambda rung: 1.0)[0]
+    ...     search.add(Observation(rung=rung, outcome="bad" if rung >= 5 else "good"))
+    >>> search.conclusion().culprit, search.tests
+    (5, 5)
+    """
+
+    def __init__(self, n_rungs: int, settings: SearchSettings, prior: Sequence[float] | None = None) -> None:
+        if n_rungs < 2:
+            raise InputError(f"a ladder of {n_rungs} rungs cannot be bisected.", "give a good end and a bad one")
+        weights = np.ones(n_rungs - 1) if prior is None else np.asarray(prior, dtype=np.float64)
+        if weights.shape != (n_rungs - 1,) or not np.all(weights >= 0) or not 0 < weights.sum() < math.inf:
+            raise InputError(f"prior: expected {n_rungs - 1} weights, none negative, not all zero.")
+        ends = [END_DOUBT / 2]
+        self._results = Results(
+            n_rungs, settings, np.concatenate([ends, weights / weights.sum() * (1 - END_DOUBT), ends])
+        )
+        self._concluded: tuple[int, Conclusion | None] | None = None
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """All that were added, in their order."""
+        return tuple(self._results.observations)
+
+    @property
+    def tests(self) -> int:
+        """Tests so far, those that could not tell included."""
+        return len(self._results.observations)
+
+    @property
+    def builds(self) -> int:
+        """Rungs touched so far."""
+        return self._results.builds
+
+    def add(self, observation: Observation) -> None:
+        """Takes in the result of a test of any rung."""
+        self._results.add(observation)
+
+    def skipped(self, rung: int) -> bool:
+        """Whether a rung is given up: it could not be tested too often, for the times that it could."""
+        return self._results.skips(rung)
+
+    def posterior(self) -> Array:
+        """Probability of each culprit 1 to N - 1, given that there is one change; element i is culprit i + 1."""
+        results = self._results
+        inner = (results.fit().culprits(results.prior) if results.values else results.prior)[1:-1]
+        return np.asarray(inner / max(inner.sum(), 1e-300))
+
+    def next_probes(self, room: int, cost_of: Callable[[int], float], running: Sequence[int] = ()) -> list[int]:
+        """The rungs to test next, best first; none where the search has concluded, or should wait for `running`.
+
+        Args:
+            room: how many tests can start now.
+            cost_of: of one test of a rung, its build included where it is not there yet.
+            running: rungs that are being tested right now.
+        """
+        return [] if self.conclusion() is not None else next_rungs(self._results, room, cost_of, running)
+
+    def conclusion(self) -> Conclusion | None:
+        """The answer, where there is one."""
+        if self._concluded is None or self._concluded[0] != self.tests:
+            self._concluded = (self.tests, conclude(self._results))
+        return self._concluded[1]

@@ -1,0 +1,155 @@
+"""What happens in a night, in order? Run every job, compare with the reference environment, run again
+what looks slower than it was, gate, report.
+
+In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from nightjar_ci.baselines.baseline import read_convergence
+from nightjar_ci.environments.prepare import Environments, parse_environment
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import new_night_id, read_night, read_result
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.policy import Policies, read_policies
+from nightjar_ci.gate.advice import render_confirm
+from nightjar_ci.gate.gate import find_exit_code, gate_night
+from nightjar_ci.gate.history import remember
+from nightjar_ci.gate.reruns import find_suspicions, plan_confirmations
+from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
+from nightjar_ci.night.paired_runs import Comparison, jobs_to_compare, run_pairs
+from nightjar_ci.night.progress import NightProgress
+from nightjar_ci.night.run import run_night
+from nightjar_ci.night.run_job import run_job
+from nightjar_ci.report.contents import gather
+from nightjar_ci.report.terminal import print_checked, print_verdicts
+from nightjar_ci.report.write import write_reports
+from nightjar_ci.settings import read_settings
+from nightjar_ci.store import Store, open_store
+from nightjar_ci.store.folder import import_night
+
+
+def run_nightly(
+    matrix_path: Path,
+    *,
+    reference: str | None,
+    confirm: bool,
+    folder: Path | None,
+    policies_path: Path,
+    baselines: Path,
+    pattern: str | None,
+    executor: str | None,
+    environment: str | None,
+    requirements: str | None = None,
+) -> tuple[Path, int]:
+    """Runs, gates and reports a night; whatever people wrote is read first, so that a typo costs no training.
+
+    Raises:
+        InputError: matrix, policies, baselines or an option cannot be read.
+        StoreError: the store cannot be opened.
+    """
+    matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
+    chosen = select_jobs(expand(matrix), pattern=pattern)
+    jobs = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
+    for cell in dict.fromkeys(job.cell for job in jobs):
+        read_convergence(baselines, cell)
+    if reference is not None:
+        _check_reference(reference)
+    folder = folder or settings.nights_dir / new_night_id()
+    store, environments = open_store(settings), Environments(settings=settings)
+    run_night(matrix, folder, jobs=jobs, store=store, environments=environments)
+    if reference is not None:
+        compared = jobs_to_compare(jobs, policies)
+        _compare([Comparison(job=j, reference=reference, how=p, numbers=p) for j, p in compared], folder, environments)
+    if confirm:
+        _confirm(folder, jobs, policies, baselines, store, environments)
+    return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
+
+
+def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
+    """Runs what is suspicious in a night that is there again, then gates and reports it.
+
+    Args:
+        folder: the night folder.
+        matrix_path: the matrix that its jobs are of.
+        policies_path: the numbers to judge by.
+        baselines: folder of committed baselines.
+
+    Returns: the path of `report.html` and the night's exit code.
+
+    Raises:
+        InputError: a file cannot be read, or the night is of another matrix.
+        StoreError: the store cannot be opened.
+    """
+    matrix, policies, settings = read_matrix(matrix_path), read_policies(policies_path), read_settings()
+    store, environments = open_store(settings), Environments(settings=settings)
+    night = import_night(store, folder)
+    if night.matrix != matrix.name:
+        raise InputError(f"{folder} is a night of the matrix {night.matrix!r}, expected {matrix.name!r}.")
+    ran = {outcome.job: outcome for outcome in night.jobs}
+    jobs = [
+        move_job(job, executor=ran[job.id].executor, environment=ran[job.id].environment)
+        for job in expand(matrix)
+        if job.id in ran
+    ]
+    _confirm(folder, jobs, policies, baselines, store, environments)
+    return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
+
+
+def _confirm(
+    folder: Path,
+    jobs: Sequence[Job],
+    policies: Policies,
+    baselines: Path,
+    store: Store,
+    environments: Environments,
+) -> None:
+    """Runs the pairs that settle the suspicions of a night; pairs of an earlier time go."""
+    memory = remember(store, read_night(folder).id, baselines)
+    suspicions = find_suspicions(
+        memory.series, policies, jobs, memory.environment_of, accepted=memory.accepted, earlier=memory.earlier
+    )
+    planned = plan_confirmations(suspicions, policies, jobs)
+    for one in planned:
+        shutil.rmtree(folder / one.place / one.job.cell, ignore_errors=True)
+    _compare(planned, folder, environments)
+
+
+def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, command: str) -> tuple[Path, int]:
+    """Gates and reports a night."""
+    verdicts = gate_night(folder, policies, baselines, store, command)
+    contents, console = gather(folder, verdicts, policies, baselines, store), Console(stderr=True)
+    print_checked(contents.checked, console)
+    print_verdicts(verdicts, console)
+    path = write_reports(folder, contents)
+    return path, find_exit_code(folder, verdicts)
+
+
+def _check_reference(reference: str) -> None:
+    try:
+        parse_environment(reference)
+    except ValueError as error:
+        raise InputError(f"--reference: {error}.") from None
+
+
+def _compare(comparisons: Sequence[Comparison], folder: Path, environments: Environments) -> None:
+    """Runs the pairs of every comparison, with progress on stderr."""
+    if not comparisons:
+        return
+    with NightProgress(sum(2 * one.numbers.looks[-1] for one in comparisons)) as progress:
+
+        def run(job: Job, here: Path) -> Outcome:
+            progress.start(f"{job.id} in {job.environment}")
+            outcome = run_job(job, here, environments, progress.on_line)
+            progress.end(outcome)
+            return outcome
+
+        for comparison in comparisons:
+            run_pairs(comparison, folder, run=run, read=read_result)

@@ -1,0 +1,204 @@
+"""How is an environment made from a lock with tonight's JAX? `uv:docker/locks/ecosystem/diffrax.txt[,jax==0.10.1]`.
+
+In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file beside it, and requirements that win over
+it. Out: a virtual environment with exactly what the lock says, and this checkout's `nightjar-models`. JAX is tonight's:
+where the current environment has another version than the lock, the rest is resolved around it. The packages that the
+`.in` file names then keep their locked version, for an older one that happens to fit would prove nothing, but for those
+that are asked for by name: what cannot be resolved ends as an error that names who wants what.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from nightjar_ci.environments.uv import Frozen as Frozen
+from nightjar_ci.environments.uv import freeze, make_pinned, parse_requirements, run_uv
+from nightjar_ci.errors import EnvironmentFailedError
+
+WORKLOADS = "nightjar-models"  # the package whose commands run in there; its own dependencies are in the lock
+_PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$", re.MULTILINE)
+
+
+def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
+    """The lock file and the requirements that win over it; None where the text names no lock file.
+
+    Raises:
+        ValueError: a requirement is not valid.
+
+    >>> parse_lock("locks/a.txt,jax==0.10.1")
+    (PosixPath('locks/a.txt'), (<Requirement('jax==0.10.1')>,))
+    >>> parse_lock("jax==0.10.1")
+    """
+    first, comma, rest = text.partition(",")
+    if not first.endswith(".txt"):
+        return None
+    return Path(first), parse_requirements(rest) if comma else ()
+
+
+def read_pins(lock: str) -> dict[str, str]:
+    """The versions that a lock gives this Python on this machine, by canonical name.
+
+    >>> read_pins('jax==1 ; python_version < "3" \\\\\\njax==2 ; python_version >= "3" \\\\\\n    --hash=sha256:0\\n')
+    {'jax': '2'}
+    """
+    return {
+        canonicalize_name(name): pinned
+        for name, pinned, marker in _PIN.findall(lock)
+        if not marker or Marker(marker).evaluate()
+    }
+
+
+def find_changes(
+    pins: Mapping[str, str], requirements: Sequence[Requirement], tonight: Mapping[str, str]
+) -> dict[str, str]:
+    """The requirements that the lock does not meet: those asked for, and tonight's JAX.
+
+    Args:
+        pins: versions of the lock.
+        requirements: asked for by name; they win.
+        tonight: versions of the current environment that every cell takes.
+
+    >>> find_changes({"jax": "1", "numpy": "2"}, parse_requirements("numpy==3"), {"jax": "1"})
+    {'numpy': 'numpy==3'}
+    """
+    wanted = {name: Requirement(f"{name}=={found}") for name, found in tonight.items() if name in pins}
+    for requirement in requirements:
+        name = canonicalize_name(requirement.name)
+        if name == "jax":
+            wanted.pop("jaxlib", None)  # jax itself asks for the jaxlib that it goes with
+        wanted[name] = requirement
+    return {
+        name: str(requirement)
+        for name, requirement in wanted.items()
+        if name not in pins or requirement.url or not requirement.specifier.contains(pins[name], prereleases=True)
+    }
+
+
+def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
+    """The environment of a lock, made unless it is there already.
+
+    Args:
+        text: the lock file, then requirements, separated by commas.
+        cache: the folder of all environments.
+        on_line: called with one line of progress for every step.
+
+    Returns:
+        The environment's folder.
+
+    Raises:
+        EnvironmentFailedError: the lock cannot be read, resolved with what is asked for, or installed.
+    """
+    parsed = parse_lock(text)
+    if parsed is None:
+        raise EnvironmentFailedError(f"uv:{text}: expected a lock file that ends with .txt.")
+    path, requirements = parsed
+    try:
+        lock = path.read_text(encoding="utf-8")
+    except OSError as error:
+        hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
+        raise EnvironmentFailedError(f"uv:{text}: {path} cannot be read: {error.strerror}.", hint) from None
+    changes = find_changes(read_pins(lock), requirements, read_tonight())
+    folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
+    made_with = [folder for name, (folder, _) in folders.items() if f"{name} (" in lock]
+    lines = lock.splitlines() if not changes else resolve_around(path, lock, changes, made_with)
+    return make_pinned(text, lines, folders, cache, resolved=True, on_line=on_line)
+
+
+def read_tonight() -> dict[str, str]:
+    """The versions of JAX in the current environment; none where it has no JAX."""
+    try:
+        return {name: version(name) for name in ("jax", "jaxlib")}
+    except PackageNotFoundError:
+        return {}
+
+
+def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: Sequence[Path] = ()) -> list[str]:
+    """The lock's packages, resolved once more around other versions of a few.
+
+    Args:
+        path: the lock; the `.in` file beside it names what is wanted.
+        lock: its text.
+        changes: requirements that win, by name.
+        projects: folders of projects whose dependencies are in the lock.
+
+    Raises:
+        EnvironmentFailedError: nothing fits; the message says which package wants what.
+    """
+    pins = read_pins(lock)
+    source = path.with_suffix(".in")
+    try:
+        wanted = [*read_wanted(source, changes), *(f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects)]
+    except OSError as error:
+        asked = ", ".join(changes.values())
+        why = f"{path} holds other versions than {asked}, and {source}, which names what is to be kept, cannot be read"
+        raise EnvironmentFailedError(f"{why}: {error.strerror}.") from None
+    kept = [f"{name}=={pins[name]}" for name in read_names(source) if name in pins and name not in changes]
+    with tempfile.TemporaryDirectory() as folder:
+        asked_for, constraints, found = (Path(folder) / name for name in ("wanted.in", "constraints.txt", "found.txt"))
+        asked_for.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+        constraints.write_text("\n".join([*kept, *changes.values()]) + "\n", encoding="utf-8")
+        found.write_text(
+            "".join(f"{name}=={one}\n" for name, one in pins.items()), encoding="utf-8"
+        )  # uv keeps what fits
+        try:
+            run_uv(
+                str(path),
+                *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
+                *("--no-emit-package", WORKLOADS),
+                *(str(asked_for), "--constraints", str(constraints), "--output-file", str(found)),
+            )
+        except EnvironmentFailedError as error:
+            if "No solution found" not in error.message:
+                raise
+            raise EnvironmentFailedError(f"cannot resolve: {render_conflict(error.message, path, changes)}") from None
+        return found.read_text(encoding="utf-8").splitlines()
+
+
+def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
+    """The requirements of an `.in` file, with the changes in place of its versions: what is asked for wins."""
+    wanted = []
+    for line in _read_lines(source):
+        if line.startswith("-r "):
+            wanted.append(f"-r {(source.parent / line.removeprefix('-r ').strip()).resolve()}")
+            continue
+        requirement = Requirement(line)
+        if (change := changes.get(canonicalize_name(requirement.name))) is not None:
+            extras, requirement = requirement.extras, Requirement(change)
+            requirement.extras |= extras
+        wanted.append(str(requirement))
+    return wanted
+
+
+def read_names(source: Path) -> list[str]:
+    """The packages that an `.in` file itself names."""
+    return [canonicalize_name(Requirement(line).name) for line in _read_lines(source) if not line.startswith("-r ")]
+
+
+def _read_lines(source: Path) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line]
+
+
+def render_conflict(said: str, path: Path, changes: Mapping[str, str]) -> str:
+    """What uv said about a conflict, its reason first: `xlb==0.3.1 wants jax<0.10`.
+
+    >>> said = "hint Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
+    >>> render_conflict(said, Path("a.txt"), {"jax": "jax==2"}).partition(chr(10))[0]
+    'a==1 wants jax<2 (a.txt with jax==2).'
+    """
+    joined = " ".join(line.strip(" │├╰─▶") for line in said.splitlines())
+    wants = [
+        f"{who} wants {what}"
+        for who, what in re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
+    ]
+    absent = [f"there is no {what}" for what in re.findall(r"there (?:is|are) no versions? of (\S+)", joined)]
+    asked = f"({path} with {', '.join(changes.values())})"
+    return f"{'; '.join(dict.fromkeys([*wants, *absent])) or 'no versions fit together'} {asked}.\n{said}"

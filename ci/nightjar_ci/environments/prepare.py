@@ -1,0 +1,147 @@
+"""What does a job run in? `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named) or
+`image:<reference>`.
+
+In: the text of a matrix. Out: what an executor needs to run a command there: the folder that comes first on `PATH` and
+the variables to set, or the image. A uv environment is made on first use and kept (see `uv_environment`).
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Literal
+
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.settings import Settings, read_settings
+
+EnvironmentKind = Literal["current", "uv", "image"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEnvironment:
+    """An environment that is ready to run commands.
+
+    Attributes:
+        name: as the matrix spells it.
+        kind: how it is entered.
+        bin_dir: folder of its commands, first on `PATH` of a job; None in an image.
+        variables: environment variables to set.
+        image: reference of the image, else None.
+        folder: working directory of its commands; the caller's where None. An image sees it, read-only, as `/work`.
+    """
+
+    name: str
+    kind: EnvironmentKind
+    bin_dir: Path | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None
+    folder: Path | None = None
+
+    def entered(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment variables of a process in this environment, started from one with `environ`."""
+        variables = {**environ, **self.variables}
+        if self.bin_dir is not None:
+            variables["PATH"] = f"{self.bin_dir}:{environ['PATH']}" if environ.get("PATH") else str(self.bin_dir)
+        return variables
+
+
+def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
+    """The kind of an environment and what follows its colon.
+
+    Raises:
+        ValueError: it is of no known kind, or a requirement is not valid.
+    """
+    kind, colon, rest = name.partition(":")
+    if name == "current":
+        return "current", ""
+    if colon and kind == "uv" and rest.strip():
+        from nightjar_ci.environments.lock import parse_lock
+        from nightjar_ci.environments.uv import parse_requirements
+
+        if parse_lock(rest) is None:
+            parse_requirements(rest)
+        return "uv", rest
+    if colon and kind == "image" and rest.strip():
+        return "image", rest
+    raise ValueError(f"unknown environment {name!r}: expected current, uv:<requirement>[,...] or image:<reference>")
+
+
+def with_requirements(environment: str, requirements: str) -> str:
+    """The environment with other versions of some packages.
+
+    Raises:
+        ValueError: it is an image, or a requirement is not valid.
+
+    >>> with_requirements("current", "jax==0.10.1"), with_requirements("uv:locks/a.txt", "jax==0.10.1")
+    ('uv:jax==0.10.1', 'uv:locks/a.txt,jax==0.10.1')
+    """
+    kind, rest = parse_environment(environment)
+    if kind == "image":
+        raise ValueError(f"packages of the image {environment!r} are not replaced: expected current or uv:...")
+    changed = f"uv:{rest},{requirements}" if rest else f"uv:{requirements}"
+    parse_environment(changed)
+    return changed
+
+
+def prepare(
+    environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
+) -> PreparedEnvironment:
+    """Makes an environment ready to run jobs in.
+
+    Args:
+        environment: as the matrix spells it.
+        settings: where uv environments are kept; read from the process where None.
+        on_line: called with one line of progress where this takes a while.
+
+    Raises:
+        EnvironmentFailedError: it cannot be made; the message says which package blocks.
+    """
+    try:
+        kind, rest = parse_environment(environment)
+    except ValueError as error:
+        raise EnvironmentFailedError(f"{error}.") from None
+    if kind == "image":
+        return PreparedEnvironment(name=environment, kind=kind, image=rest)
+    if kind == "uv":
+        from nightjar_ci.environments.lock import make_locked, parse_lock
+        from nightjar_ci.environments.uv import make_environment
+
+        make = make_environment if parse_lock(rest) is None else make_locked
+        prefix = make(rest, (settings or read_settings()).environments_dir, on_line)
+        return PreparedEnvironment(
+            name=environment, kind=kind, bin_dir=prefix / "bin", variables={"VIRTUAL_ENV": str(prefix)}
+        )
+    inside = {"VIRTUAL_ENV": sys.prefix} if sys.prefix != sys.base_prefix else {}
+    return PreparedEnvironment(
+        name=environment, kind=kind, bin_dir=Path(sysconfig.get_path("scripts")), variables=inside
+    )
+
+
+@dataclass(slots=True)
+class Environments:
+    """The environments of one night: each is prepared once, and one that failed is not tried again."""
+
+    settings: Settings = field(default_factory=read_settings)
+    _prepared: dict[str, PreparedEnvironment | EnvironmentFailedError] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def get(self, name: str, on_line: Callable[[str], None] | None = None) -> PreparedEnvironment:
+        """The environment of that name.
+
+        Raises:
+            EnvironmentFailedError: it could not be made, now or earlier.
+        """
+        with self._lock:
+            if name not in self._prepared:
+                try:
+                    self._prepared[name] = prepare(name, self.settings, on_line)
+                except EnvironmentFailedError as error:
+                    self._prepared[name] = error
+        found = self._prepared[name]
+        if isinstance(found, EnvironmentFailedError):
+            raise EnvironmentFailedError(found.message, found.hint)
+        return found

@@ -1,0 +1,71 @@
+"""What is one job of a night, and which command line does it become where it runs?
+
+In: a job of an expanded matrix and the output folder as the job will see it. Out: its argument list and the environment
+variables that are added to those of the executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Literal
+
+from nightjar_ci.formats.adapter import Adapter
+from nightjar_ci.formats.placeholders import fill_placeholders
+from nightjar_ci.formats.resources import Resources
+
+SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
+
+Kind = Literal["train", "profile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One command to run, once.
+
+    Attributes:
+        id: readable, stable, unique in its matrix, and safe as a file name.
+        cell: the id without its replicate; the jobs of a cell differ only in their seed.
+        replicate: the seed, where the matrix names seeds.
+        kind: what the job leaves: a result (`train`) or a capture (`profile`).
+        command: argument list; `{out}` is still a placeholder, and braces are escaped.
+        env: environment variables, templates like the command.
+        environment: `current`, `uv:<requirements>` or `image:<reference>`.
+        executor: a name of `nightjar_ci.executors.EXECUTORS`.
+        timeout_s: wall time after which the job is ended.
+        adapter: how its result is read from what it wrote; None where it writes one itself.
+        resources: what it needs of the machines that it runs on.
+    """
+
+    id: str
+    cell: str
+    replicate: int | None
+    kind: Kind
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    environment: str
+    executor: str
+    timeout_s: float
+    adapter: Adapter | None = None
+    resources: Resources = field(default_factory=Resources)
+
+    @property
+    def seed(self) -> int:
+        """The replicate, or 0 where the matrix names none."""
+        return self.replicate or 0
+
+    def rendered(self, out: PurePath) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The argument list and the environment variables of the job.
+
+        Args:
+            out: the output folder as the job sees it (in a container, the folder there).
+        """
+        values = {"out": str(out)}
+        variables = {
+            **{name: fill_placeholders(text, values) for name, text in self.env.items()},
+            "NIGHTJAR_JOB": self.id,
+            "NIGHTJAR_SEED": str(self.seed),
+            "NIGHTJAR_OUT": str(out),
+        }
+        return tuple(fill_placeholders(text, values) for text in self.command), variables

@@ -1,0 +1,132 @@
+"""What is in a night folder? Its layout, `night.json` and the results of its jobs (docs/reference/night-folder.md)."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import read_document, write_json
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.profile import read_profile
+from nightjar_ci.formats.run_record import Git, RunRecord, read_run
+
+SCHEMA = "nightjar.night/1"
+
+
+class Night(BaseModel):
+    """One run of a matrix: `night.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_: Annotated[Literal["nightjar.night/1"], Field(alias="schema")] = "nightjar.night/1"
+    id: str
+    matrix: str
+    started_at: str
+    finished_at: str | None
+    git: Git | None
+    planned: tuple[str, ...] = ()
+    jobs: tuple[Outcome, ...]
+
+    def outcome_of(self, job_id: str) -> Outcome | None:
+        """The outcome of a job, or None where it has not ended yet."""
+        return next((outcome for outcome in self.jobs if outcome.job == job_id), None)
+
+    def with_outcome(self, outcome: Outcome) -> Night:
+        """The night with one more outcome, which replaces an earlier one of the same job."""
+        others = tuple(one for one in self.jobs if one.job != outcome.job)
+        return self.model_copy(update={"jobs": (*others, outcome)})
+
+
+def now() -> str:
+    """The time now: ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def new_night_id() -> str:
+    """A night id that sorts by time: `2026-11-21T0300-1a2b` (UTC)."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H%M}-{secrets.token_hex(2)}"
+
+
+def is_night_id(name: str) -> bool:
+    """Whether a name is a night id, and not a folder's."""
+    return re.fullmatch(r"\d{4}-\d\d-\d\dT\d{4}-[0-9a-f]{4}", name) is not None
+
+
+def job_folder(night_folder: Path, job_id: str) -> Path:
+    """Where a job of the night leaves its outcome, result, logs and capture."""
+    return night_folder / "jobs" / job_id
+
+
+def read_night(folder: Path) -> Night:
+    """Reads `night.json` of a night folder.
+
+    Raises:
+        InputError: it is missing, truncated, newer, or has a wrong key or type.
+    """
+    return read_document(folder / "night.json", Night, SCHEMA)
+
+
+def write_night(folder: Path, night: Night) -> None:
+    """Writes `night.json`, whole or not at all."""
+    write_json(folder / "night.json", night)
+
+
+def read_results(folder: Path) -> Iterator[tuple[Outcome, RunRecord | None]]:
+    """The outcome of every job of a night, with its result.
+
+    The result is None where the job is a profile, or left no result that can be read; a job that failed may have left
+    one (a training that diverged says at which step).
+
+    Raises:
+        InputError: `night.json` cannot be read.
+    """
+    for outcome in read_outcomes(folder):
+        yield outcome, read_result(job_folder(folder, outcome.job))
+
+
+def read_outcomes(folder: Path) -> tuple[Outcome, ...]:
+    """The outcome of every job of a night, `invalid` where its result cannot be read any more.
+
+    Raises:
+        InputError: `night.json` cannot be read.
+    """
+    return tuple(check_result(outcome, job_folder(folder, outcome.job)) for outcome in read_night(folder).jobs)
+
+
+def check_result(outcome: Outcome, folder: Path) -> Outcome:
+    """What became of a job that ended well: it completed only if it left a result that can be read and is its own."""
+    if not outcome.completed:
+        return outcome
+    try:
+        if outcome.kind == "profile":
+            read_profile(folder / "capture")
+            return outcome
+        record = read_run(folder / "result.json")
+        if outcome.replicate is not None and record.seed != outcome.replicate:
+            raise InputError(
+                f"{folder / 'result.json'}: seed is {record.seed}, expected {outcome.replicate}.",
+                "pass {seed} to the command: jobs of one seed are no replicates",
+            )
+    except InputError as error:
+        hint = error.hint or "docs/reference/run-result.md says what a job leaves in {out}"
+        message = f"{outcome.job}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
+        return outcome.model_copy(update={"state": "invalid", "message": message})
+    if record.status == "diverged":
+        message = f"{outcome.job}: exit code 0, but its training diverged. Hint: the loss is in its result.json"
+        return outcome.model_copy(update={"state": "failed", "message": message})
+    return outcome
+
+
+def read_result(folder: Path) -> RunRecord | None:
+    """The result in a job's folder, or None where there is none that can be read."""
+    try:
+        return read_run(folder / "result.json")
+    except InputError:
+        return None

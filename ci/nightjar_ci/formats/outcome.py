@@ -1,0 +1,73 @@
+"""What became of a job? The form of `outcome.json` and of the entries of `night.json`.
+
+Source: docs/reference/night-folder.md.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nightjar_ci.formats.job import SAFE_ID, Job, Kind
+
+State = Literal["completed", "failed", "killed", "timeout", "invalid", "not_started"]
+
+SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$")]
+
+
+class Outcome(BaseModel):
+    """How a job ended, whichever executor ran it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: SafeId
+    cell: SafeId
+    replicate: int | None
+    kind: Kind
+    command: tuple[str, ...]
+    environment: str
+    executor: str
+    state: State
+    exit_code: int | None
+    signal: str | None
+    started_at: str
+    duration_s: float
+    peak_rss_bytes: int | None
+    message: str | None
+
+    @property
+    def completed(self) -> bool:
+        """Whether the job ended well and left a valid result."""
+        return self.state == "completed"
+
+
+def make_outcome(
+    job: Job,
+    *,
+    state: State,
+    started_at: str,
+    command: tuple[str, ...] | None = None,
+    exit_code: int | None = None,
+    signal: str | None = None,
+    duration_s: float = 0.0,
+    peak_rss_bytes: int | None = None,
+    message: str | None = None,
+) -> Outcome:
+    """The outcome of a job; what the job itself says is copied from it."""
+    return Outcome(
+        job=job.id,
+        cell=job.cell,
+        replicate=job.replicate,
+        kind=job.kind,
+        command=job.command if command is None else command,
+        environment=job.environment,
+        executor=job.executor,
+        state=state,
+        exit_code=exit_code,
+        signal=signal,
+        started_at=started_at,
+        duration_s=duration_s,
+        peak_rss_bytes=peak_rss_bytes,
+        message=message,
+    )

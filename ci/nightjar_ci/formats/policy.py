@@ -1,0 +1,232 @@
+"""By which numbers does each judge decide? Reads `nightjar.policies/1` (docs/reference/policies.md).
+
+In: `ci/policies.toml`. Out: for a cell and a measure, the first table of a judge's list whose globs match both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from nightjar_ci.formats.documents import read_document
+
+POLICIES_SCHEMA = "nightjar.policies/1"
+
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class _Entry(BaseModel):
+    """What every policy table has: the cells that it is for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    jobs: str = "*"
+
+    def numbers(self) -> dict[str, JsonValue]:
+        """The policy as a verdict quotes it."""
+        quoted: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
+        return quoted
+
+
+class ConvergencePolicy(_Entry):
+    """How a curve is judged; docs/statistics.md derives the numbers.
+
+    Attributes:
+        curve: glob of curve names.
+        scale: `log` compares ratios (losses); `linear` compares differences (accuracies).
+        same_as: another cell of the same night whose same-seed curve this one must equal within `rtol`; that
+            cell itself is not judged.
+        window: with `same_as`, how many leading steps must be equal; all where absent.
+        replica_args: what is appended to the job's command to train the same with its sums in another order; where
+            given, a baseline has such replicas, and they say what rounding does to the curve.
+        paired_rtol: largest difference from the baseline's same seed at any step, where numerics are declared to
+            change (bfloat16 for float32); takes the place of what the replicas say.
+        early_steps, early_rtol: the same-seed comparison without replicas, of the steps before `early_steps`.
+        target: a value of the curve; the time until its running mean reaches it is judged too.
+        slower: how much longer that may take, as a fraction.
+        alpha: rate of false regressions of one verdict; the same for false improvements.
+        blocks: how many block means the envelope has.
+        margin: how much worse the final value may be.
+        too_good: how much better than the best baseline seed the final value may be before it is suspicious.
+        final_fraction: share of the curve whose mean is the final value.
+        min_seeds: how many baseline seeds the envelope needs.
+    """
+
+    curve: str = "loss"
+    scale: Literal["log", "linear"] = "log"
+    same_as: str | None = None
+    rtol: Annotated[float, Field(gt=0)] | None = None
+    window: Annotated[int, Field(ge=1)] | None = None
+    replica_args: tuple[str, ...] = ()
+    paired_rtol: Annotated[float, Field(gt=0)] | None = None
+    early_steps: Annotated[int, Field(ge=1)] = 25
+    early_rtol: Annotated[float, Field(gt=0)] = 1e-4
+    alpha: Fraction = 0.01
+    blocks: Annotated[int, Field(ge=1)] = 12
+    margin: Annotated[float, Field(gt=0)] = 0.03
+    too_good: Annotated[float, Field(gt=0)] = 0.10
+    final_fraction: Fraction = 0.1
+    target: float | None = None
+    slower: Annotated[float, Field(gt=0)] = 0.15
+    min_seeds: Annotated[int, Field(ge=3)] = 10
+
+    @model_validator(mode="after")
+    def _same_as_has_a_tolerance(self) -> ConvergencePolicy:
+        if (self.same_as is None) != (self.rtol is None):
+            raise ValueError("same_as and rtol belong together")
+        if self.window is not None and self.same_as is None:
+            raise ValueError("window belongs to same_as")
+        return self
+
+
+class FactsPolicy(_Entry):
+    """How compile facts are judged.
+
+    Attributes:
+        program: glob of program names.
+        tolerance: glob of fact names (`memory.temp_bytes`, `opcodes.*.bytes`) to the relative change allowed;
+            the first glob that matches counts, `inf` leaves a fact out. What no glob matches must be equal.
+        growth: what compiling takes (`compile_cpu_time`, `compiler_memory`) to how much more of it is allowed, as a
+            fraction, on the same processor; what is not named is not judged.
+    """
+
+    program: str = "*"
+    tolerance: dict[str, Annotated[float, Field(ge=0)]] = {}
+    growth: dict[Literal["compile_cpu_time", "compiler_memory"], Annotated[float, Field(gt=0)]] = {}
+
+
+class _PairedPolicy(_Entry):
+    """When interleaved pairs are enough; docs/statistics.md derives the numbers.
+
+    Attributes:
+        looks: after how many pairs it is decided; the last is the budget.
+        alphas: for each look, the rate of false regressions (and of false improvements) that it may spend.
+        floor: smallest relative change that counts as one.
+    """
+
+    looks: tuple[int, ...] = (4, 8, 12)
+    alphas: tuple[Fraction, ...] = (2e-4, 3e-4, 5e-4)
+    floor: Annotated[float, Field(ge=0)] = 0.003
+
+    def _per_look(self) -> tuple[tuple[float, ...], ...]:
+        return (self.alphas,)
+
+    @model_validator(mode="after")
+    def _one_number_per_look(self) -> _PairedPolicy:
+        for numbers in self._per_look():
+            if not len(self.looks) == len(numbers) > 0:
+                raise ValueError(f"looks and the numbers for each look need one length, found {self.looks}, {numbers}")
+        if self.looks[0] < 3 or any(b <= a for a, b in pairwise(self.looks)):
+            raise ValueError(f"looks must start at 3 or more and increase, found {list(self.looks)}")
+        return self
+
+
+class PerformancePolicy(_PairedPolicy):
+    """How a paired comparison of two environments is judged, and how a cell is run for one.
+
+    Attributes:
+        sample: name of the sample that is compared.
+        ab_args: what is appended to the job's command to make a short run of it.
+        ok_alphas: for each look, the rate at which a slow-down of `delta` may be passed as ok.
+        delta: largest relative slow-down that may be called ok.
+    """
+
+    sample: str = "step_time"
+    ab_args: tuple[str, ...] = ()
+    ok_alphas: tuple[Fraction, ...] = (5e-3, 5e-3, 1e-2)
+    delta: Annotated[float, Field(gt=0)] = 0.02
+
+    def _per_look(self) -> tuple[tuple[float, ...], ...]:
+        return self.alphas, self.ok_alphas
+
+
+class HistoryPolicy(_PairedPolicy):
+    """How the history of a measure is judged, night after night.
+
+    Attributes:
+        measure: glob of measures; with a `floor` of `inf` they are not judged.
+        scale: `log` compares ratios; `linear` compares differences, for values that may be zero or negative.
+        trigger: a series whose last nights stand out with a smaller p is suspicious: at most this share of the nights
+            of an unchanged series.
+        window: how many nights before the last ones it is compared with, at most.
+        min_nights: how many of them there must be.
+        doubts: for each look of the pairs that a suspicion asks for, the p above which it is dropped.
+    """
+
+    measure: str = "step_time"
+    scale: Literal["log", "linear"] = "log"
+    trigger: Fraction = 0.08
+    window: Annotated[int, Field(ge=10)] = 60
+    min_nights: Annotated[int, Field(ge=10)] = 12
+    looks: tuple[int, ...] = (4, 8, 16, 32)
+    alphas: tuple[Fraction, ...] = (5e-5, 1e-4, 1.5e-4, 2e-4)
+    doubts: tuple[Fraction, ...] = (0.4, 0.2, 0.08, 0.01)
+
+    def _per_look(self) -> tuple[tuple[float, ...], ...]:
+        return self.alphas, self.doubts
+
+
+class NightPolicy(BaseModel):
+    """How the verdicts of one night are judged together.
+
+    Attributes:
+        q: rate of false discoveries; where nothing changed, the share of nights with any.
+        method: `bh` where series err independently or together (Benjamini and Hochberg), `by` for any dependence
+            (Benjamini and Yekutieli).
+        most_confirmations: how many suspicious series are re-run in a night, the most surprising first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    q: Fraction = 0.03
+    method: Literal["bh", "by"] = "bh"
+    most_confirmations: Annotated[int, Field(ge=0)] = 50
+
+
+Entry = TypeVar("Entry", bound=_Entry)
+
+
+class Policies(BaseModel):
+    """All policies: `nightjar.policies/1`. In each list the first table that matches a series is the one used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    schema_: Annotated[Literal["nightjar.policies/1"], Field(alias="schema")]
+    convergence: tuple[ConvergencePolicy, ...] = ()
+    facts: tuple[FactsPolicy, ...] = ()
+    performance: tuple[PerformancePolicy, ...] = ()
+    history: tuple[HistoryPolicy, ...] = ()
+    night: NightPolicy = NightPolicy()
+
+    def for_curve(self, cell: str, curve: str) -> ConvergencePolicy | None:
+        """The policy of a curve, or None where it is not judged."""
+        return _first(self.convergence, cell, lambda entry: fnmatchcase(curve, entry.curve))
+
+    def for_facts(self, cell: str, program: str) -> FactsPolicy | None:
+        """The policy of a program's facts, or None where they are not judged."""
+        return _first(self.facts, cell, lambda entry: fnmatchcase(program, entry.program))
+
+    def for_performance(self, cell: str) -> PerformancePolicy | None:
+        """The policy of a cell's paired comparison, or None where it has none."""
+        return _first(self.performance, cell, lambda _: True)
+
+    def for_history(self, cell: str, measure: str) -> HistoryPolicy | None:
+        """The policy of a measure's history, or None where it is not judged."""
+        policy = _first(self.history, cell, lambda entry: fnmatchcase(measure, entry.measure))
+        return None if policy is None or policy.floor == inf else policy
+
+
+def _first(entries: tuple[Entry, ...], cell: str, fits: Callable[[Entry], bool]) -> Entry | None:
+    return next((entry for entry in entries if fnmatchcase(cell, entry.jobs) and fits(entry)), None)
+
+
+def read_policies(path: Path) -> Policies:
+    """Reads a policies file.
+
+    Raises:
+        InputError: the file is missing, not TOML, of a foreign or newer schema, or has a wrong key or value.
+    """
+    return read_document(path, Policies, POLICIES_SCHEMA)

@@ -1,0 +1,234 @@
+"""Which measures did a run leave? Reads `nightjar.run/1` (docs/reference/run-result.md).
+
+In: a `result.json` written by any workload. Out: a validated, frozen `RunRecord`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from nightjar_ci.formats.documents import read_document
+
+Better = Literal["lower", "higher"]
+
+
+class _Strict(BaseModel):
+    """Frozen; unknown keys are errors; non-finite numbers travel as strings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+def _increasing(steps: tuple[int, ...]) -> tuple[int, ...]:
+    if any(b <= a for a, b in pairwise(steps)):
+        raise ValueError("steps must increase")
+    return steps
+
+
+class Curve(_Strict):
+    """Values by step, such as a loss; `steps` and `values` have one length."""
+
+    name: str
+    unit: str
+    better: Better
+    steps: Annotated[tuple[int, ...], AfterValidator(_increasing)]
+    values: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _same_length(self) -> Curve:
+        if len(self.steps) != len(self.values):
+            raise ValueError(f"{len(self.steps)} steps but {len(self.values)} values")
+        return self
+
+
+class Sample(_Strict):
+    """Repeated measurements of one quantity; the first `warmup` values do not count."""
+
+    name: str
+    unit: str
+    better: Better
+    values: Annotated[tuple[float, ...], Field(min_length=1)]
+    warmup: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def steady(self) -> tuple[float, ...]:
+        """The values after warm-up; all of them where nothing would be left."""
+        return self.values[self.warmup :] or self.values
+
+
+class Tally(_Strict):
+    """How many instructions of a kind, and the bytes of their outputs."""
+
+    count: int
+    bytes: int
+
+
+class Memory(_Strict):
+    """What the compiler reserved for a program, in bytes."""
+
+    argument_bytes: int | None
+    output_bytes: int | None
+    alias_bytes: int | None
+    temp_bytes: int | None
+    generated_code_bytes: int | None
+    peak_bytes: int | None
+
+
+class Work(_Strict):
+    """Some instructions of a step: how many, how often they run, the bytes that they move, their operations."""
+
+    count: int
+    runs: int
+    bytes: int
+    flops: float
+
+
+class Buffer(_Strict):
+    """A value in memory at the peak, and the Python line that it is from."""
+
+    instruction: str
+    kind: str
+    bytes: int
+    line: str
+    op_name: str
+
+
+class Ahead(_Strict):
+    """What is read from a program that was compiled for devices that are not there.
+
+    Attributes:
+        target: such as `h100x8`.
+        fingerprint: of instructions, shapes, configurations and schedule, without names.
+        kernels: work of a step by kind of kernel, loops counted.
+        messages: the same by collective and size of its groups, such as `all-gather/8`.
+        buffers: the largest values at the peak of memory.
+        reserved_bytes: what a step takes of the `device_bytes` of a device.
+        code_bytes: of PTX.
+        spill_bytes: None where no ptxas ran.
+        estimate: seconds of a step by a model of the device, and its parts.
+        lints: what a person should read, such as fused attention that did not come out.
+    """
+
+    target: str
+    fingerprint: str
+    kernels: dict[str, Work]
+    messages: dict[str, Work]
+    buffers: tuple[Buffer, ...]
+    reserved_bytes: int
+    device_bytes: int
+    code_bytes: int
+    spill_bytes: int | None
+    estimate: dict[str, float]
+    lints: tuple[str, ...]
+
+
+class Facts(_Strict):
+    """What the compiler emitted for one program; deterministic."""
+
+    program: str
+    opcodes: dict[str, Tally]
+    fusions: dict[str, Tally]
+    custom_calls: dict[str, Tally]
+    collectives: dict[str, Tally]
+    flops: float | None
+    memory: Memory
+    ahead: Ahead | None = None
+
+
+class Cpu(_Strict):
+    """The processor of the machine that ran the job."""
+
+    model: str
+    cores: int
+    memory_bytes: int
+
+
+class Git(_Strict):
+    """The commit that the workload was run from."""
+
+    sha: str
+    dirty: bool
+
+
+def describe_devices(kinds: Sequence[str]) -> str:
+    """Devices for people and for keys.
+
+    >>> describe_devices(["NVIDIA H100", "NVIDIA H100"])
+    '2 x NVIDIA H100'
+    """
+    return f"{len(kinds)} x {','.join(sorted(set(kinds))) or 'none'}"
+
+
+class Environment(_Strict):
+    """Everything outside the workload's own configuration that can change a measure."""
+
+    python: str
+    platform: str
+    cpu: Cpu
+    backend: str
+    devices: tuple[str, ...]
+    packages: dict[str, str]
+    flags: dict[str, str]
+    git: Git | None
+    image: str | None
+    driver: str | None = None
+
+    @property
+    def measured_on(self) -> str:
+        """What a time depends on though no change of software explains it: devices, driver, processor.
+
+        Where it changes from one night to the next, the two are not compared.
+        """
+        driver = f"; driver {self.driver}" if self.driver else ""
+        return f"{describe_devices(self.devices)}{driver}; {self.cpu.model}, {self.cpu.cores} cores"
+
+    @property
+    def facts_key(self) -> str:
+        """What compile facts depend on: `jaxlib-0.10.2-cpu-x1`, or with the device kind of an accelerator.
+
+        Programs compiled ahead of time are compared across releases: their key holds the devices alone.
+        """
+        kinds = sorted({kind.lower() for kind in self.devices}) or ["none"]
+        if all(kind.endswith("(ahead of time)") for kind in kinds):  # what another release emits is what is asked
+            return re.sub(r"[^a-z0-9._+-]+", "-", f"{'+'.join(kinds)}-x{len(self.devices)}")
+        key = f"jaxlib-{self.packages.get('jaxlib', 'unknown')}-{'+'.join(kinds)}-x{len(self.devices)}"
+        return re.sub(r"[^A-Za-z0-9._+-]+", "-", key)  # it is a file name as well
+
+
+class RunRecord(_Strict):
+    """One run of a workload: `nightjar.run/1`."""
+
+    schema_: Annotated[Literal["nightjar.run/1"], Field(alias="schema")]
+    job: str
+    workload: str
+    status: Literal["completed", "diverged"]
+    seed: int
+    started_at: str
+    duration_s: float
+    config: dict[str, JsonValue]
+    environment: Environment
+    curves: tuple[Curve, ...]
+    samples: tuple[Sample, ...]
+    facts: tuple[Facts, ...]
+
+    def curve(self, name: str) -> Curve | None:
+        """The curve of that name, or None."""
+        return next((curve for curve in self.curves if curve.name == name), None)
+
+    def sample(self, name: str) -> Sample | None:
+        """The sample of that name, or None."""
+        return next((sample for sample in self.samples if sample.name == name), None)
+
+
+def read_run(path: Path) -> RunRecord:
+    """Reads a `result.json`.
+
+    Raises:
+        InputError: the file is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
+    """
+    return read_document(path, RunRecord, "nightjar.run/1")

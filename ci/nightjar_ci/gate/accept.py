@@ -1,0 +1,211 @@
+"""What does accepting a change come to? Finds the night, the level and the person, and makes new baselines of results.
+
+In: a series that the store knows, and a reason. Out: the file to commit, with one entry more; and the baselines that it
+is judged against, of the results that are at hand. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import math
+import subprocess
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nightjar_ci.baselines.accepted import Entry, add_entry, read_accepted
+from nightjar_ci.baselines.baseline import (
+    ConvergenceBaseline,
+    FactsBaseline,
+    make_convergence,
+    make_facts,
+    read_facts,
+    replace_program,
+)
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.gate.baseline_runs import gather_cells
+from nightjar_ci.judges.history.history import find_doubt
+from nightjar_ci.judges.history.segment import current_segment
+
+
+class Memory(Protocol):
+    """What accepting asks of the store."""
+
+    def judged(self) -> Mapping[str, Sequence[str]]:
+        """The judges of every series that ever had a verdict."""
+
+    def one_series(self, name: str) -> Series | None:
+        """The whole history of a series."""
+
+    def history_verdict(self, name: str) -> Verdict | None:
+        """The latest verdict on the history of a series."""
+
+    def series(self) -> Sequence[tuple[str, str]]:
+        """Every cell with every name of its measures."""
+
+    def night_ids(self) -> Sequence[str]:
+        """The ids of all nights, oldest first."""
+
+
+Remade = ConvergenceBaseline | FactsBaseline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """What accepting a change writes.
+
+    Attributes:
+        path: the file of the series.
+        text: its text, with the new entry.
+        entry: the new entry.
+        judges: who judges the series; `convergence` and `facts` compare with a committed baseline.
+    """
+
+    path: Path
+    text: str
+    entry: Entry
+    judges: tuple[str, ...]
+
+
+def accept(
+    store: Memory,
+    baselines: Path,
+    policies: Policies,
+    name: str,
+    *,
+    reason: str,
+    night: str | None,
+    by: str | None,
+    latest: str | None = None,
+) -> Acceptance:
+    """Accepts a change of a series.
+
+    Args:
+        store: knows the series and its nights.
+        baselines: folder of committed baselines.
+        policies: how its history is judged.
+        name: the series.
+        reason: why the change is wanted.
+        night: first night of the new level; where None that of the regression which the gate found, else of the last
+            change that the history shows, else the latest night.
+        by: who accepts; git's user where None.
+        latest: taken for the latest night; that of the store where None.
+
+    Raises:
+        InputError: an unknown series or night, an empty reason, or a night that is accepted already.
+    """
+    if not reason.strip():
+        raise InputError("--reason is empty: say why the change is wanted.")
+    judges = store.judged()
+    _check_known(name, {*judges, *(f"{cell}/{measure}" for cell, measure in store.series())})
+    series = store.one_series(name)
+    nights = series.nights if series is not None else store.night_ids()
+    if night is None:
+        known = [entry.night for entry in read_accepted(baselines).get(name, ())]
+        night = (
+            _find_regression(store.history_verdict(name), known)
+            or _find_change(series, policies, known)
+            or latest
+            or nights[-1]
+        )
+    elif night not in nights:
+        raise InputError(f"{name} was not measured in night {night!r}.", f"the latest are {', '.join(nights[-3:])}")
+    level = None if series is None else float(series.values[series.nights.index(night)])
+    entry = Entry(
+        night=night,
+        level=level if level is not None and math.isfinite(level) else None,
+        unit=None if series is None else series.unit,
+        reason=reason.strip(),
+        by=by or find_person(),
+        at=now(),
+    )
+    path, text = add_entry(baselines, name, entry)
+    return Acceptance(path=path, text=text, entry=entry, judges=tuple(judges.get(name, ())))
+
+
+def find_person() -> str:
+    """Git's user, as `Name <address>`; else the name of the account."""
+    found = []
+    for key in ("user.name", "user.email"):
+        try:
+            asked = subprocess.run(["git", "config", key], capture_output=True, text=True, check=False, timeout=30)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        found.append(asked.stdout.strip())
+    name, address = (*found, "", "")[:2]
+    if name or address:
+        return f"{name} <{address}>" if name and address else name or address
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # an account without a name, as in some containers
+        return "unknown"
+
+
+def _check_known(name: str, known: Collection[str]) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    shown = f"did you mean {near[0]!r}?" if near else None if known else "the store is empty: gate a night first"
+    raise InputError(f"the store knows no series {name!r}: expected CELL/MEASURE, one of {len(known)}.", shown)
+
+
+def _find_regression(verdict: Verdict | None, known: Collection[str]) -> str | None:
+    """The first night of a regression that the gate has found, unless it is accepted already."""
+    since = verdict.policy.get("since") if verdict is not None and verdict.status == "regressed" else None
+    return since if isinstance(since, str) and since not in known else None
+
+
+def _find_change(series: Series | None, policies: Policies, known: Collection[str]) -> str | None:
+    """The first night after the last change that the history of a series shows, or None where it shows none."""
+    if series is None:
+        return None
+    cell, _, measure = series.name.partition("/")
+    if (policy := policies.for_history(cell, measure)) is None:
+        return None
+    segment = current_segment(series, policy.scale, known)
+    doubt = find_doubt(segment, policy)
+    return segment.nights[doubt.change.index] if doubt is not None and doubt.change is not None else None
+
+
+def remake_baselines(
+    name: str, judges: Collection[str], results: Iterable[tuple[Outcome, RunRecord | None]], baselines: Path
+) -> tuple[tuple[Remade, ...], tuple[str, ...]]:
+    """The baselines that a series is judged against, made of results that are there.
+
+    Args:
+        name: the series.
+        judges: of the series.
+        results: of the night with the new level.
+        baselines: folder of committed baselines.
+
+    Returns: the baselines; and for each that could not be made the reason.
+    """
+    cell, _, measure = name.partition("/")
+    runs = next(iter(gather_cells(results, cell)), None)
+    made: list[Remade] = []
+    refused: list[str] = []
+    if not {"convergence", "facts"} & set(judges):
+        return (), ()
+    if runs is None or runs.failed:
+        why = (
+            f"{cell}: {', '.join(runs.failed)} did not complete." if runs else f"{cell} left no results in that night."
+        )
+        return (), (why,)
+    try:
+        if "facts" in judges:
+            facts = make_facts(cell, runs.records)
+            known = read_facts(baselines, cell, facts.environment.facts_key)
+            made.append(replace_program(known, facts, measure))
+        if "convergence" in judges:
+            made.append(make_convergence(cell, runs.command, runs.records, runs.replicas))
+    except InputError as error:
+        refused.append(error.message)
+    return tuple(made), tuple(refused)

@@ -1,0 +1,53 @@
+"""What does a person paste to go on? Commands with every path filled in.
+
+In: a night folder or a cell, and where policies and baselines are. Out: a command line. The matrix of a cell is looked
+for beside the policies.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.night.matrix import expand, read_matrix
+
+
+def find_matrix(folder: Path, cell: str) -> Path | None:
+    """The first matrix file of a folder, or of the folders in it, with a job of that cell; None where there is none."""
+    for path in sorted([*folder.glob("*.toml"), *folder.glob("*/*.toml")]):
+        try:
+            if any(job.cell == cell for job in expand(read_matrix(path))):
+                return path
+        except InputError:
+            continue  # some other TOML file
+    return None
+
+
+def render_baseline(cell: str, policies: Path, baselines: Path, *, facts_only: bool) -> str | None:
+    """What makes the baseline of a cell anew; None where no matrix beside the policies has the cell."""
+    matrix = find_matrix(policies.parent, cell)
+    if matrix is None:
+        return None
+    options = ["--policies", policies, "--baselines", baselines, *(["--facts-only"] * facts_only)]
+    return shlex.join(map(str, ["nightjar-ci", "baseline", matrix, "--jobs", cell, *options]))
+
+
+def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path | None = None) -> str:
+    """What settles the suspicions of a night.
+
+    Args:
+        folder: the night folder.
+        policies: the file of policies.
+        baselines: folder of committed baselines.
+        matrix: of the night; looked for where None.
+
+    Raises:
+        InputError: `night.json` cannot be read.
+    """
+    if matrix is None:
+        cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)
+        matrix = next((found for cell in cells if (found := find_matrix(policies.parent, cell)) is not None), None)
+    options = ["--policies", policies, "--baselines", baselines]
+    return shlex.join(map(str, ["nightjar-ci", "confirm", folder, matrix or "MATRIX", *options]))

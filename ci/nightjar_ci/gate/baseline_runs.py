@@ -1,0 +1,136 @@
+"""Which runs make the baselines of a matrix, and what did they leave?
+
+In: a matrix, policies, seeds. Out: the jobs to run; and, from the night folder that they left, the results by cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+
+from nightjar_ci.baselines.baseline import LEAST_SEEDS
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import read_results
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.night.matrix import Matrix, expand, with_seeds
+
+_REPLICA = "-reordered"  # ends the id of a job that runs with `replica_args`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRuns:
+    """The training runs of one cell.
+
+    Attributes:
+        command: of its first job, with `{out}` for its folder.
+        records: results of the jobs that completed.
+        replicas: the same of the jobs that ran once more with their sums in another order.
+        failed: ids of the others.
+    """
+
+    cell: str
+    command: tuple[str, ...]
+    records: tuple[RunRecord, ...]
+    replicas: tuple[RunRecord, ...]
+    failed: tuple[str, ...]
+
+
+def parse_seeds(text: str) -> range:
+    """Seeds as `first:end`, without the end.
+
+    >>> parse_seeds("0:10")
+    range(0, 10)
+    """
+    found = re.fullmatch(r"(\d+):(\d+)", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise InputError(f"--seeds {text}: expected two increasing numbers such as 0:10.")
+    return range(int(found[1]), int(found[2]))
+
+
+def plan_runs(
+    matrix: Matrix, policies: Policies, pattern: str | None, seeds: str, *, facts_only: bool
+) -> tuple[Job, ...]:
+    """The jobs to run: each training cell with all seeds, or with the first where only its facts are wanted.
+
+    Where a convergence policy has `replica_args`, each seed runs once more with them.
+
+    Raises:
+        InputError: no job matches, or too few seeds for an envelope.
+    """
+    wanted = parse_seeds(seeds)
+    jobs = [job for job in expand(with_seeds(matrix, wanted)) if job.kind == "train"]
+    jobs = [job for job in jobs if pattern is None or fnmatchcase(job.id, pattern) or fnmatchcase(job.cell, pattern)]
+    if not jobs:
+        raise InputError(f"{matrix.name}: no training job matches {pattern!r}.")
+    curves = [job for job in jobs if not facts_only and not _is_equal_to_another(job.cell, policies)]
+    if curves and len(wanted) < LEAST_SEEDS:
+        hint = "an envelope needs ten: --seeds 0:10, or --facts-only for the compile facts alone"
+        raise InputError(f"--seeds {seeds}: {len(wanted)} seeds, expected at least {LEAST_SEEDS}.", hint)
+    firsts: dict[str, Job] = {}
+    for job in jobs:
+        firsts.setdefault(job.cell, job)
+    chosen = [job for job in jobs if job in curves or firsts[job.cell] is job]
+    return tuple(one for job in chosen for one in (job, *(_replica(job, policies) if job in curves else ())))
+
+
+def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
+    """The job once more with its sums in another order, where a policy says how."""
+    entries = (entry for entry in policies.convergence if fnmatchcase(job.cell, entry.jobs) and entry.replica_args)
+    return tuple(
+        replace(job, id=job.id + _REPLICA, command=(*job.command, *entry.replica_args)) for entry in islice(entries, 1)
+    )
+
+
+def needs_curves(cell: CellRuns, policies: Policies) -> bool:
+    """Whether a cell's curves are judged against a baseline."""
+    return bool(cell.records and cell.records[0].curves) and not _is_equal_to_another(cell.cell, policies)
+
+
+def read_cells(folder: Path, pattern: str | None = None) -> list[CellRuns]:
+    """The training runs of a night folder by cell.
+
+    Raises:
+        InputError: `night.json` cannot be read.
+    """
+    return gather_cells(read_results(folder), pattern)
+
+
+def gather_cells(results: Iterable[tuple[Outcome, RunRecord | None]], pattern: str | None = None) -> list[CellRuns]:
+    """The training runs among outcomes with their results, by cell."""
+    cells: dict[str, list[tuple[str, tuple[str, ...], RunRecord | None]]] = {}  # job, command, result
+    for outcome, record in results:
+        matches = pattern is None or fnmatchcase(outcome.job, pattern) or fnmatchcase(outcome.cell, pattern)
+        if outcome.kind == "train" and matches:
+            command = _without_folder(outcome.command, outcome.job)
+            cells.setdefault(outcome.cell, []).append((outcome.job, command, record if outcome.completed else None))
+    return [
+        CellRuns(
+            cell=cell,
+            command=next((command for job, command, _ in runs if not job.endswith(_REPLICA)), runs[0][1]),
+            records=tuple(r for job, _, r in runs if r is not None and not job.endswith(_REPLICA)),
+            replicas=tuple(r for job, _, r in runs if r is not None and job.endswith(_REPLICA)),
+            failed=tuple(job for job, _, record in runs if record is None),
+        )
+        for cell, runs in cells.items()
+    ]
+
+
+def _is_equal_to_another(cell: str, policies: Policies) -> bool:
+    return any(fnmatchcase(cell, entry.jobs) and entry.same_as is not None for entry in policies.convergence)
+
+
+def _without_folder(command: Sequence[str], job: str) -> tuple[str, ...]:
+    """The command without the machine's path to the job's folder.
+
+    >>> _without_folder(("train", "--out=/home/me/nights/1/jobs/gpt-s0/train"), "gpt-s0")
+    ('train', '--out={out}/train')
+    """
+    folder = re.compile(rf"[^=]*/jobs/{re.escape(job)}(?=/|$)")
+    return tuple(folder.sub("{out}", part) for part in command)

@@ -1,0 +1,76 @@
+"""What did compiling each cell of a night take, and what does it usually take on such a machine?
+
+In: results, committed baselines, histories. Out: a verdict for each cell that a policy wants judged and that has
+numbers of the same processor to compare with: those of its committed baseline, else the median of its latest nights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from nightjar_ci.baselines.baseline import read_facts
+from nightjar_ci.baselines.compile_cost import MEASURES, read_taken
+from nightjar_ci.formats.policy import FactsPolicy, Policies
+from nightjar_ci.formats.run_record import Environment, RunRecord
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.facts.compile_cost import Taken, judge_compilers
+
+NIGHTS = 5  # whose median is what is usual
+
+
+def judge_night_compilers(
+    cells: Mapping[str, Sequence[RunRecord]], policies: Policies, baselines: Path, series: Sequence[Series]
+) -> list[Verdict]:
+    """Judges what the compiler took in a night.
+
+    Args:
+        cells: tonight's results by cell.
+        policies: `growth` of the facts policies says which cells, and how much.
+        baselines: folder of committed baselines.
+        series: tonight's measures with their history.
+
+    Raises:
+        InputError: a baseline cannot be read.
+    """
+    histories = {one.name: one for one in series}
+    night: list[Taken] = []
+    chosen: dict[str, FactsPolicy] = {}
+    for cell, runs in cells.items():
+        policy = _find_policy(cell, runs[0], policies)
+        if policy is None or not (now := read_taken(runs)):
+            continue
+        environment = runs[0].environment
+        source, before = "the committed baseline", _committed(cell, baselines, environment)
+        if not before:
+            source = f"its latest nights (median of at most {NIGHTS})"
+            earlier = {measure: _recent(histories.get(f"{cell}/{measure}"), environment) for measure in MEASURES}
+            before = {measure: value for measure, value in earlier.items() if value is not None}
+        if before:
+            chosen[cell] = policy
+            jobs = tuple(run.job for run in runs)
+            night.append(Taken(cell=cell, runs=jobs, now=now, before=before, source=source))
+    return judge_compilers(night, chosen)
+
+
+def _find_policy(cell: str, run: RunRecord, policies: Policies) -> FactsPolicy | None:
+    found = (policies.for_facts(cell, facts.program) for facts in run.facts)
+    return next((policy for policy in found if policy is not None and policy.growth), None)
+
+
+def _committed(cell: str, baselines: Path, environment: Environment) -> dict[str, float]:
+    known = read_facts(baselines, cell, environment.facts_key)
+    same = known is not None and known.environment.measured_on == environment.measured_on
+    return dict(known.compiler) if known is not None and same else {}
+
+
+def _recent(series: Series | None, environment: Environment) -> float | None:
+    """The usual value on this machine, from the nights before the last one, which is tonight's."""
+    if series is None:
+        return None
+    earlier = zip(series.values[:-1], series.environments[:-1], strict=True)
+    values = [float(value) for value, place in earlier if place == environment.measured_on and not math.isnan(value)]
+    return median(values[-NIGHTS:]) if values else None

@@ -1,0 +1,241 @@
+"""Is a night good? Hands each series to its judge and gathers the verdicts.
+
+In: a night folder, policies, a folder of baselines, the store. Out: `NightVerdicts`, worst first, with a line for
+whatever was not judged. Judges err, so the verdicts of a night are weighed together. Nothing is run here: the pairs of
+a paired comparison are read from `ab/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from nightjar_ci.baselines.baseline import read_convergence, read_facts
+from nightjar_ci.formats.night_folder import Night, read_night, read_outcomes, read_result, read_results
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.run_record import Facts, RunRecord
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict, decide_exit_code, sort_worst_first, write_verdicts
+from nightjar_ci.gate.compile_cost import judge_night_compilers
+from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember
+from nightjar_ci.judges.convergence.convergence import judge_convergence
+from nightjar_ci.judges.convergence.equality import judge_equality
+from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, tell_since
+from nightjar_ci.judges.false_discovery import adjust_for_night
+from nightjar_ci.judges.performance.performance import Pair, judge_performance
+from nightjar_ci.store import StoredRun
+from nightjar_ci.store.folder import import_night
+
+Cells = Mapping[str, Sequence[RunRecord]]
+_RUN_FOLDER = re.compile(r"(\d+)-([ab])")
+
+
+class FactsHistory(Protocol):
+    """What judging asks of the store."""
+
+    def latest_facts(self, cell: str, facts_key: str, before_night: str) -> tuple[Facts, ...] | None:
+        """The facts of the latest completed run of a cell before a night."""
+
+
+class GateStore(FactsHistory, Remembering, Protocol):
+    """What gating asks of the store."""
+
+    def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
+        """Remembers a night with all of its runs: all of it, or nothing."""
+
+    def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
+        """Remembers the verdicts of a night, instead of earlier ones."""
+
+
+def gate_night(
+    folder: Path, policies: Policies, baselines: Path, store: GateStore | None = None, command: str = COMMAND
+) -> NightVerdicts:
+    """Judges a night, writes `verdicts.json` into its folder and remembers the verdicts in the store.
+
+    Args:
+        folder: the night folder.
+        policies: the numbers to judge by.
+        baselines: folder of committed baselines.
+        store: earlier nights.
+        command: what runs the suspicious series of this night again, for people.
+
+    Raises:
+        InputError: `night.json` or a baseline cannot be read.
+        StoreError: the store cannot be written.
+    """
+    memory = Memory()
+    if store is not None:
+        night = import_night(store, folder)  # it may come from another machine
+        memory = remember(store, night.id, baselines, command)
+    verdicts = judge_night(folder, policies, baselines, store, memory)
+    write_verdicts(folder / "verdicts.json", verdicts)
+    if store is not None:
+        store.add_verdicts(verdicts.night, [verdict.model_dump(mode="json") for verdict in verdicts.verdicts])
+    return verdicts
+
+
+def judge_night(
+    folder: Path,
+    policies: Policies,
+    baselines: Path,
+    store: FactsHistory | None = None,
+    memory: Memory = Memory(),  # noqa: B008  (frozen)
+) -> NightVerdicts:
+    """Judges everything that a night left.
+
+    Args:
+        folder: the night folder.
+        policies: the numbers to judge by.
+        baselines: folder of committed baselines.
+        store: earlier nights, asked for facts where no baseline is committed.
+        memory: histories, and what was decided about them.
+
+    Raises:
+        InputError: `night.json` or a baseline cannot be read.
+    """
+    night = read_night(folder)
+    cells = group_by_cell(folder)
+    notes: list[str] = []
+    verdicts = [
+        *_judge_curves(cells, policies, baselines, notes),
+        *_judge_facts(cells, policies, baselines, store, night.id, notes),
+        *judge_night_compilers(cells, policies, baselines, memory.series),
+        *_judge_pairs(folder, cells, policies, notes),
+        *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes),
+    ]
+    verdicts = adjust_for_night(verdicts, policies.night)
+    if watched := sum(verdict.watch for verdict in verdicts):
+        notes.append(f"{watched} series to watch: suspicious, and no more so than chance makes some of so many.")
+    if night.finished_at is None:
+        notes.append("The night is not finished: `nightjar-ci run --resume` continues it.")
+    for outcome in read_outcomes(folder):
+        if not outcome.completed:
+            notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")
+    for place, outcome in read_pair_outcomes(folder).items():
+        if not outcome.completed:
+            why = (outcome.message or "no message").strip().partition("\n")[0]
+            notes.append(f"{place} in {outcome.environment} {outcome.state}, and its comparison ended: {why}")
+    return NightVerdicts(night=night.id, verdicts=sort_worst_first(verdicts), notes=tuple(notes))
+
+
+def find_exit_code(folder: Path, verdicts: NightVerdicts) -> int:
+    """The exit code of a judged night: its jobs, the runs of its paired comparisons, and its verdicts."""
+    ended = [*read_outcomes(folder), *read_pair_outcomes(folder).values()]
+    unfinished = ["not_started"] if read_night(folder).finished_at is None else []
+    return decide_exit_code(verdicts.verdicts, [*unfinished, *(outcome.state for outcome in ended)])
+
+
+def group_by_cell(folder: Path) -> Cells:
+    """The results of a night by cell; `job` is the job's id, whatever the workload called itself."""
+    cells: dict[str, list[RunRecord]] = defaultdict(list)
+    for outcome, record in read_results(folder):
+        if record is not None and outcome.kind == "train":
+            cells[outcome.cell].append(record.model_copy(update={"job": outcome.job}))
+    return cells
+
+
+def read_pairs(folder: Path, place: str = "ab") -> dict[str, tuple[str, list[Pair]]]:
+    """The paired comparisons of a night: cell to the reference environment and the pairs in order.
+
+    Args:
+        folder: the night folder.
+        place: `ab` with a reference environment, `confirm` where a suspicious history asked.
+    """
+    compared: dict[str, tuple[str, list[Pair]]] = {}
+    for cell in sorted(path for path in (folder / place).glob("*") if path.is_dir()):
+        runs: dict[int, dict[str, Path]] = defaultdict(dict)
+        for path in cell.iterdir():
+            if found := _RUN_FOLDER.fullmatch(path.name):
+                runs[int(found[1])][found[2]] = path
+        reference = next(
+            (o.environment for r in runs.values() if "b" in r and (o := read_outcome(r["b"]))), "reference"
+        )
+        pairs = [
+            Pair(number=number, candidate=_record(sides.get("a")), reference=_record(sides.get("b")))
+            for number, sides in sorted(runs.items())
+        ]
+        compared[cell.name] = (reference, pairs)
+    return compared
+
+
+def read_pair_outcomes(folder: Path) -> dict[str, Outcome]:
+    """What became of each run of the paired comparisons, by its folder in the night."""
+    runs = (path.parent for place in ("ab", "confirm") for path in sorted((folder / place).glob("*/*/outcome.json")))
+    found = ((run.relative_to(folder).as_posix(), read_outcome(run)) for run in runs)
+    return {place: outcome for place, outcome in found if outcome is not None}
+
+
+def read_outcome(folder: Path) -> Outcome | None:
+    """The outcome in a run's folder, or None where there is none that can be read."""
+    try:
+        return Outcome.model_validate_json((folder / "outcome.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _judge_curves(cells: Cells, policies: Policies, baselines: Path, notes: list[str]) -> Iterator[Verdict]:
+    for cell, runs in cells.items():
+        baseline = read_convergence(baselines, cell)
+        names = dict.fromkeys(curve.name for run in runs for curve in run.curves)
+        names |= dict.fromkeys(curve.name for curve in baseline.curves) if baseline is not None else {}
+        for name in names:
+            policy = policies.for_curve(cell, name)
+            if policy is None:
+                notes.append(f"{cell}/{name} is not judged: no convergence policy matches it.")
+            elif policy.same_as == cell:
+                continue  # equal to itself
+            elif policy.same_as is not None:
+                yield judge_equality(cell, name, runs, cells.get(policy.same_as, ()), policy)
+            else:
+                yield judge_convergence(cell, name, runs, baseline, policy)
+
+
+def _judge_facts(
+    cells: Cells, policies: Policies, baselines: Path, store: FactsHistory | None, night: str, notes: list[str]
+) -> Iterator[Verdict]:
+    for cell, runs in cells.items():
+        for key in dict.fromkeys(run.environment.facts_key for run in runs):
+            alike = [run for run in runs if run.environment.facts_key == key]
+            known = _known_facts(cell, key, baselines, store, night)
+            programs = dict.fromkeys(facts.program for run in alike for facts in run.facts)
+            programs |= dict.fromkeys(facts.program for facts in known.facts) if known is not None else {}
+            for program in programs:
+                policy = policies.for_facts(cell, program)
+                if policy is None:
+                    notes.append(f"{cell}/{program} is not judged: no facts policy matches it.")
+                else:
+                    verdict = judge_facts(cell, program, alike, known, policy)
+                    latest = None if store is None else store.latest_facts(cell, key, night)
+                    yield verdict if latest is None else tell_since(verdict, alike[0].facts, latest, policy)
+
+
+def _known_facts(cell: str, key: str, baselines: Path, store: FactsHistory | None, night: str) -> KnownFacts | None:
+    committed = read_facts(baselines, cell, key)
+    if committed is not None:
+        flags = committed.environment.flags
+        return KnownFacts(facts=committed.facts, source="the committed baseline", flags=flags)
+    earlier = None if store is None else store.latest_facts(cell, key, night)
+    return None if not earlier else KnownFacts(facts=earlier, source="the latest earlier night")
+
+
+def _judge_pairs(folder: Path, cells: Cells, policies: Policies, notes: list[str]) -> Iterator[Verdict]:
+    compared = read_pairs(folder)
+    if not compared and any(policies.for_performance(cell) for cell in cells):
+        notes.append("The performance judge is off: no reference environment was named (`--reference`).")
+    for cell, (reference, pairs) in compared.items():
+        policy = policies.for_performance(cell)
+        if policy is None:
+            notes.append(f"{cell}: its pairs are not judged, no performance policy matches it.")
+        else:
+            yield judge_performance(cell, pairs, reference, policy)
+
+
+def _record(folder: Path | None) -> RunRecord | None:
+    """The result of a run of a pair, named after its folder; None where the run did not complete."""
+    if folder is None or (outcome := read_outcome(folder)) is None or not outcome.completed:
+        return None
+    record = read_result(folder)
+    return None if record is None else record.model_copy(update={"job": "/".join(folder.parts[-3:])})

@@ -1,0 +1,41 @@
+"""Help pages in groups: commands of a program, options of a command by their `rich_help_panel`; plain text, no rich."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+OTHER_OPTIONS = "Options"
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose options are listed by panel, in the order in which the panels first appear."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes one section per panel."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            panel = getattr(parameter, "rich_help_panel", None) or OTHER_OPTIONS
+            if parameter.param_type_name == "argument":
+                panel = "Arguments"
+            sections.setdefault(panel, []).append(record)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def grouped(groups: Mapping[str, Mapping[str, str]]) -> type[TyperGroup]:
+    """A class of command group whose help lists its commands, with their whole summaries, under these titles."""
+
+    class Grouped(TyperGroup):
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            for title, commands in groups.items():
+                with formatter.section(title):
+                    formatter.write_dl(list(commands.items()))
+
+    return Grouped

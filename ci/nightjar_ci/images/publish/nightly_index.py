@@ -1,0 +1,117 @@
+"""Which nightly images are there, and which versions of everything are in each? `nightjar.images/1`.
+
+In: a file, an address, or a repository whose registry keeps the document under the tag `nightly-index`. Out: nights:
+date, image, digest, packages, platforms, layers with their sizes. docs/reference/nightly-index.md describes the
+format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.formats.documents import read_document
+from nightjar_ci.web.http import HttpError, get, hide_passwords
+
+IMAGES_SCHEMA = "nightjar.images/1"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Layer(_Strict):
+    """One layer: `size_bytes` is what is pulled."""
+
+    digest: str
+    size_bytes: int
+
+
+class PlatformImage(_Strict):
+    """The image of one platform.
+
+    Attributes:
+        digest: of its manifest.
+        size_bytes: of its configuration and layers: what is pulled where nothing is there yet.
+        layers: the lowest first.
+        packages: those whose version differs from that of the night; an empty version: the package is absent.
+    """
+
+    digest: str
+    size_bytes: int
+    layers: tuple[Layer, ...]
+    packages: dict[str, str] = {}
+
+
+class Night(_Strict):
+    """The image of one night.
+
+    Attributes:
+        name: such as `jax-cuda12`.
+        date: of UTC.
+        reference: by digest, as `docker pull` takes it.
+        packages: Python packages of the first platform, name to version.
+        system_packages: Debian packages of the first platform, name to version.
+        platforms: such as `linux/amd64` to its image.
+        revision: the git commit that it was built from; empty where unknown.
+    """
+
+    name: str
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    reference: str
+    packages: dict[str, str] = {}
+    system_packages: dict[str, str] = {}
+    platforms: dict[str, PlatformImage] = {}
+    revision: str = ""
+
+
+class NightlyIndex(_Strict):
+    """All nightly images: `nightjar.images/1`."""
+
+    schema_: Literal["nightjar.images/1"] = Field(alias="schema")
+    images: tuple[Night, ...]
+
+
+def make_index(nights: Iterable[Night]) -> NightlyIndex:
+    """An index in its order: by name, the newest night first; the last of two nights of one name and date counts."""
+    by_key = {(night.name, night.date): night for night in nights}
+    ordered = sorted(sorted(by_key.values(), key=lambda night: night.date, reverse=True), key=lambda night: night.name)
+    return NightlyIndex(schema=IMAGES_SCHEMA, images=tuple(ordered))
+
+
+def parse_index(text: bytes, where: str) -> NightlyIndex:
+    """An index, read.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return NightlyIndex.model_validate(json.loads(text))
+    except (ValidationError, ValueError) as error:
+        raise InputError(f"{where}: no {IMAGES_SCHEMA}: {str(error).splitlines()[0]}.") from None
+
+
+def render_index(index: NightlyIndex) -> str:
+    """An index as JSON."""
+    return index.model_dump_json(by_alias=True, exclude_defaults=False, indent=1) + "\n"
+
+
+def read_index_file(source: str) -> NightlyIndex:
+    """The index in a file or at an http or https address.
+
+    Raises:
+        InputError: there is none.
+        NightjarError: the address is not reached.
+    """
+    if not source.startswith(("http://", "https://")):
+        return read_document(Path(source), NightlyIndex, IMAGES_SCHEMA)
+    try:
+        body, _ = get(source, accept="application/json")
+    except HttpError as error:
+        raise NightjarError(f"{error}.") from None
+    return parse_index(body, hide_passwords(source))

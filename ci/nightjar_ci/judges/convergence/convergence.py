@@ -1,0 +1,238 @@
+"""Does the training still learn what it learned? Judges a curve of a cell's seeds against committed baseline curves.
+
+In: tonight's results of a cell, the baseline, a policy. Out: one verdict: broken curves first, then the same-seed
+comparison (sharp: sees in one run whatever is larger than rounding), then the envelope of ten seeds, the final value
+and the time to a target (for what may legitimately change numerics, such as another compiler version).
+docs/statistics.md derives each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from nightjar_ci.baselines.baseline import BaselineCurve, ConvergenceBaseline, data_digest
+from nightjar_ci.formats.policy import ConvergencePolicy
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.verdict import Effect, Status, Verdict
+from nightjar_ci.judges.convergence.curve_faults import expected_steps, find_faults
+from nightjar_ci.judges.convergence.envelope import Array, block_means, find_change, find_envelope
+from nightjar_ci.judges.convergence.same_seed import compare_same_seed, find_limits
+from nightjar_ci.judges.convergence.scale import as_relative, on_scale
+from nightjar_ci.judges.convergence.target import find_times, judge_target
+from nightjar_ci.judges.finding import Finding, count, listed, percent, worst_of
+
+
+def judge_convergence(
+    cell: str,
+    name: str,
+    runs: Sequence[RunRecord],
+    baseline: ConvergenceBaseline | None,
+    policy: ConvergencePolicy,
+) -> Verdict:
+    """Judges one curve of a cell.
+
+    Args:
+        cell: id of the cell.
+        name: name of the curve.
+        runs: tonight's results of the cell, at least one; `job` is the job's id.
+        baseline: the committed baseline of the cell, or None.
+        policy: a policy without `same_as`.
+    """
+    known = None if baseline is None else baseline.curve(name)
+    steps = expected_steps(runs, name) if known is None else known.steps
+    findings = [finding for run in runs for finding in find_faults(run, name, steps)]
+    whole = [run for run in runs if not any(find_faults(run, name, steps))]
+    if whole:
+        if baseline is None or known is None:
+            findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, name)))
+        else:
+            findings += _compare(name, whole, baseline, known, policy)
+    worst = worst_of(findings)
+    details = [finding.explanation for finding in findings if finding is not worst]
+    details += _differences(runs[0], baseline) if baseline is not None and worst.status != "ok" else []
+    return Verdict(
+        series=f"{cell}/{name}",
+        judge="convergence",
+        status=worst.status,
+        effect=worst.effect,
+        interval=worst.interval,
+        p=worst.p,
+        n=len(runs),
+        policy=policy.numbers(),
+        runs=tuple(run.job for run in runs),
+        explanation=worst.explanation,
+        details=tuple(details),
+    )
+
+
+def _no_baseline(cell: str, name: str) -> str:
+    return f"There is no baseline of {name}: make one with `nightjar-ci baseline MATRIX --jobs '{cell}*' --seeds 0:10`."
+
+
+def _compare(
+    name: str,
+    runs: Sequence[RunRecord],
+    baseline: ConvergenceBaseline,
+    known: BaselineCurve,
+    policy: ConvergencePolicy,
+) -> Iterator[Finding]:
+    """The findings on whole curves that have a baseline."""
+    digest = data_digest(runs[0])
+    if digest != baseline.data_digest:
+        text = f"The training data is not the baseline's (digest {digest} instead of {baseline.data_digest})."
+        yield Finding(status="cannot_tell", explanation=f"{text} Make the baseline anew if that is wanted.")
+        return
+    new = on_scale([curve.values for run in runs if (curve := run.curve(name))], policy.scale)
+    old = on_scale(list(known.seeds.values()), policy.scale)
+    if new is None or old is None:
+        text = f"{name} has values that are not positive: use scale = 'linear' in its policy."
+        yield Finding(status="cannot_tell", explanation=text)
+        return
+    row = {seed: index for index, seed in enumerate(known.seeds)}
+    pairs = [(index, row[run.seed]) for index, run in enumerate(runs) if run.seed in row]
+    shifts = np.array([new[i] - old[j] for i, j in pairs]).reshape(len(pairs), new.shape[1])
+    limits = find_limits(known, policy)
+    all_paired = len(pairs) == len(runs)
+    if all_paired and (np.abs(shifts) <= np.where(np.isfinite(limits), limits, policy.early_rtol)).all():
+        worst = float(shifts.flat[np.abs(shifts).argmax()])
+        verb = "reproduces" if len(runs) == 1 else "reproduce"
+        text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g}."
+        yield Finding(status="ok", explanation=text, effect=Effect(value=as_relative(worst, policy.scale), unit=name))
+        return
+    early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, limits, baseline, known, policy))
+    yield from (finding for finding in early if finding.status != "ok")
+    if len(old) < policy.min_seeds:
+        text = f"The baseline has {count(len(old), 'seed')}, an envelope needs {policy.min_seeds}."
+        yield Finding(status="cannot_tell", explanation=text)
+        return
+    tail = policy.alpha / (2 if policy.target is None else 3)  # envelope, final value and time share alpha
+    yield from _envelope(name, runs, new, old, known, policy, tail)
+    final = _final(name, new, old, pairs, known, policy, tail)
+    if final.status == "cannot_tell" and not early and all_paired and np.isfinite(limits[0]):
+        verb = "equals" if len(runs) == 1 else "equal"
+        text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed before step {policy.early_steps}: "
+        text += "the program computes the same numbers, and what rounding grew to later decides nothing."
+        yield Finding(status="ok", explanation=text, effect=final.effect, interval=final.interval, p=final.p)
+    else:
+        yield final
+    if policy.target is not None:
+        yield _target(name, runs, pairs, known, policy, policy.target, tail)
+    yield from (finding for finding in early if finding.status == "ok")
+
+
+def _envelope(
+    name: str,
+    runs: Sequence[RunRecord],
+    new: Array,
+    old: Array,
+    known: BaselineCurve,
+    policy: ConvergencePolicy,
+    tail: float,
+) -> Iterator[Finding]:
+    """Curves that leave what the baseline's seeds allow, on either side."""
+    bounds = find_envelope(old, blocks=policy.blocks, runs=len(runs), tail=tail, least=policy.early_rtol)
+    _, means = block_means(new, policy.blocks)
+    sign = 1 if known.better == "lower" else -1
+    above, below = means - bounds.high, bounds.low - means
+    sides: tuple[tuple[Array, Status, str], ...] = (
+        (above if sign > 0 else below, "regressed", "worse"),
+        (below if sign > 0 else above, "improved", "better"),
+    )
+    for beyond, status, word in sides:
+        if (beyond <= 0).all():
+            continue
+        who, block = np.unravel_index(int(beyond.argmax()), beyond.shape)
+        since = known.steps[bounds.firsts[int((beyond > 0).any(axis=0).argmax())]]
+        change = as_relative(float(means[who, block] - bounds.centre[block]), policy.scale)
+        left = listed([run.seed for run, out in zip(runs, beyond.max(axis=1) > 0, strict=True) if out], "seed")
+        at = known.steps[bounds.firsts[int(block)]]
+        text = f"From step {since} on the {name} is {word} than {len(old)} baseline seeds allow ({left}; "
+        text += f"{percent(change)} against their mean around step {at})."
+        effect = Effect(value=change, unit=f"{name} around step {at}")
+        yield Finding(status=status, explanation=text, effect=effect)
+
+
+def _final(
+    name: str,
+    new: Array,
+    old: Array,
+    pairs: Sequence[tuple[int, int]],
+    known: BaselineCurve,
+    policy: ConvergencePolicy,
+    tail: float,
+) -> Finding:
+    """Non-inferiority of the mean of the last steps, and whether they are too good to be true."""
+    last = _window(known, policy)
+    sign = 1 if known.better == "lower" else -1
+    ends, base = sign * new[:, -last:].mean(axis=1), sign * old[:, -last:].mean(axis=1)  # now lower is better
+    change = find_change(ends, base, np.array([ends[i] - base[j] for i, j in pairs]), tail=tail)
+
+    def shown(difference: float) -> float:
+        return as_relative(sign * difference, policy.scale)
+
+    ordered = sorted((shown(change.low), shown(change.high)))
+    interval = (ordered[0], ordered[1])
+    effect = Effect(value=shown(change.estimate), unit=f"final {name}")
+    margin = math.log1p(policy.margin) if policy.scale == "log" else policy.margin
+    too_good = math.log1p(policy.too_good) if policy.scale == "log" else policy.too_good
+    measured = f"Final {name} {percent(effect.value)} ({percent(interval[0])} to {percent(interval[1])})"
+    allowed = f"{100 * policy.margin:.3g} %" if policy.scale == "log" else f"{policy.margin:g}"
+    status: Status = "ok"
+    rest = f"not worse by more than the allowed {allowed}."
+    if float(ends.min() - base.min()) < -too_good:
+        best = abs(shown(float(ends.min() - base.min())))
+        by = f"{100 * best:.3g} %" if policy.scale == "log" else f"{best:.3g}"
+        status, rest = "regressed", f"{by} better than the best of {len(old)} baseline seeds: too good to be true, "
+        rest += "does a label leak into the input?"
+    elif change.high < margin:
+        if change.high < 0 and change.estimate < -policy.early_rtol:
+            status, rest = "improved", "better than the baseline's seeds."
+    elif change.low > 0:
+        status, rest = "regressed", f"worse than the baseline's seeds and beyond the allowed {allowed} or near it."
+    else:
+        status = "cannot_tell"
+        rest = f"neither surely within the allowed {allowed} nor surely worse: run more seeds, or allow more."
+    return Finding(status=status, explanation=f"{measured}: {rest}", effect=effect, interval=interval, p=change.p)
+
+
+def _target(
+    name: str,
+    runs: Sequence[RunRecord],
+    pairs: Sequence[tuple[int, int]],
+    known: BaselineCurve,
+    policy: ConvergencePolicy,
+    target: float,
+    tail: float,
+) -> Finding:
+    """The time to the policy's target, against that of the baseline's seeds."""
+    lower, window = known.better == "lower", _window(known, policy)
+    tonight = [curve.values for run in runs if (curve := run.curve(name))]
+    old, new = (
+        find_times(np.array(values, dtype=np.float64), known.steps, target, lower=lower, window=window)
+        for values in (list(known.seeds.values()), tonight)
+    )
+    seeds = [run.seed for run in runs]
+    return judge_target(name, new, old, seeds, pairs, target=target, slower=policy.slower, tail=tail)
+
+
+def _window(known: BaselineCurve, policy: ConvergencePolicy) -> int:
+    """How many of the last values are averaged."""
+    return max(1, round(policy.final_fraction * len(known.steps)))
+
+
+def _differences(run: RunRecord, baseline: ConvergenceBaseline) -> list[str]:
+    """What the run was made with that the baseline was not: configuration, packages, flags."""
+    groups = (
+        ("config", run.config, baseline.config),
+        ("package", run.environment.packages, baseline.environment.packages),
+        ("flag", run.environment.flags, baseline.environment.flags),
+    )
+    return [
+        f"{group} {key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}"
+        for group, new, old in groups
+        for key in sorted({*new, *old} - {"seed", "out", "data_digest"})
+        if new.get(key) != old.get(key)
+    ]

@@ -1,0 +1,39 @@
+"""How far may two trainings of one program with one seed drift apart by rounding alone?
+
+In: for several seeds, the difference between a training and a replica of it whose sums run in another order. Out: for
+each step, the largest difference that still counts as rounding. docs/statistics.md, "The same seed", derives it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nightjar_ci.judges.convergence.envelope import Array, t_quantile
+
+LEAST_REPLICAS = 5
+LEAST = 1e-6  # eight units in the last place of float32, in which losses are computed
+FACTOR = 10.0  # a change of cores, meshes or fusions reorders more sums than the replicas do
+TAIL = 1e-3
+
+
+def find_rounding(shifts: Array) -> Array:
+    """The largest difference by step that rounding explains; it never falls, as rounding grows with the steps.
+
+    The larger of two: ten times the largest difference of any replica, and the upper prediction limit (0.1 %) of one
+    more replica, its largest difference so far taken as log-normal.
+
+    Args:
+        shifts: differences of each replica from its own seed on the judge's scale, shape (replicas, steps), at least
+            `LEAST_REPLICAS` of them.
+
+    Returns: shape (steps,).
+    """
+    count = len(shifts)
+    sizes = np.maximum(np.maximum.accumulate(np.abs(shifts), axis=1), LEAST / FACTOR)
+    logs = np.log(sizes)
+    width = t_quantile(TAIL, count - 1) * math.sqrt(1 + 1 / count)
+    predicted = np.exp(logs.mean(axis=0) + width * logs.std(axis=0, ddof=1))
+    limits: Array = np.maximum.accumulate(np.maximum(FACTOR * sizes.max(axis=0), predicted))
+    return limits

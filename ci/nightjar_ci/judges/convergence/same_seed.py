@@ -1,0 +1,76 @@
+"""Does a training compute the numbers that it computed? Compares each run with the baseline's run of the same seed.
+
+In: differences of the curves by step, and the baseline, with replicas or without. Out: by how much each step may
+differ, and a finding where a run differs by more. docs/statistics.md, "The same seed", derives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from nightjar_ci.baselines.baseline import BaselineCurve, ConvergenceBaseline
+from nightjar_ci.formats.policy import ConvergencePolicy
+from nightjar_ci.formats.run_record import Environment, RunRecord
+from nightjar_ci.formats.verdict import Effect
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.convergence.rounding import LEAST_REPLICAS, find_rounding
+from nightjar_ci.judges.convergence.scale import as_relative, on_scale
+from nightjar_ci.judges.finding import Finding, listed, percent
+
+
+def same_numerics(run: Environment, baseline: Environment) -> bool:
+    """Whether two environments should compute the same numbers: same jaxlib, backend, device kinds and count."""
+    return (run.facts_key, run.backend) == (baseline.facts_key, baseline.backend)
+
+
+def find_limits(known: BaselineCurve, policy: ConvergencePolicy) -> Array:
+    """By how much each step may differ from the baseline's same seed; infinite where that comparison is not made.
+
+    Args:
+        known: the baseline's curve, with replicas or without.
+        policy: `paired_rtol` decides where it is given; else the replicas; else `early_rtol` before `early_steps`.
+
+    Returns: shape (steps,).
+    """
+    if policy.paired_rtol is not None:
+        return np.full(len(known.steps), policy.paired_rtol)
+    shared = [seed for seed in known.replicas if seed in known.seeds]
+    if len(shared) >= LEAST_REPLICAS and policy.scale == "log":
+        replicas = on_scale([known.replicas[seed] for seed in shared], policy.scale)
+        seeds = on_scale([known.seeds[seed] for seed in shared], policy.scale)
+        if replicas is not None and seeds is not None:
+            return find_rounding(replicas - seeds)
+    return np.where(np.array(known.steps) < policy.early_steps, policy.early_rtol, np.inf)
+
+
+def compare_same_seed(
+    name: str,
+    runs: Sequence[RunRecord],
+    shifts: Array,
+    limits: Array,
+    baseline: ConvergenceBaseline,
+    known: BaselineCurve,
+    policy: ConvergencePolicy,
+) -> Iterator[Finding]:
+    """The comparison with the same seed: a departure means that the program computes other numbers."""
+    over = np.abs(shifts) > limits
+    left = [index for index in range(len(runs)) if over[index].any()]
+    if not left:
+        return
+    where = min(left, key=lambda index: int(over[index].argmax()))
+    first = int(over[where].argmax())
+    compared = np.where(np.isfinite(limits), np.abs(shifts[where]), 0.0)
+    size = float(shifts[where, compared.argmax()])
+    seeds = listed([runs[index].seed for index in left], "seed")
+    change = as_relative(size, policy.scale)
+    text = f"The {name} leaves the baseline's same-seed curve at step {known.steps[first]} ({seeds}, "
+    text += f"up to {percent(change)}; rounding explains {limits[first]:.1g})"
+    effect = Effect(value=change, unit=f"{name} of the same seed")
+    if same_numerics(runs[where].environment, baseline.environment):
+        text += ", though jaxlib, devices and data are the same: the program computes other numbers."
+        yield Finding(status="regressed", explanation=text, effect=effect)
+    else:
+        other = f"{baseline.environment.facts_key} to {runs[where].environment.facts_key}"
+        yield Finding(status="ok", explanation=f"{text}, as may happen from {other}; the envelope decides.")

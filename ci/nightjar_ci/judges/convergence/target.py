@@ -1,0 +1,86 @@
+"""How long does a training take to reach a target, and is that longer than it took the baseline's seeds?
+
+In: curves as they were measured, a target, the direction that is good. Out: for each curve the step at which its
+running mean reaches the target; and a finding on the change of that time. docs/statistics.md derives it.
+
+Source: the measure (samples to a target quality) is that of MLPerf Training's rules; their checker tests only whether a
+run is too fast, this one tests both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nightjar_ci.formats.verdict import Effect
+from nightjar_ci.judges.convergence.envelope import Array, find_change
+from nightjar_ci.judges.finding import Finding, count, listed, percent
+
+
+def find_times(curves: Array, steps: Sequence[int], target: float, *, lower: bool, window: int) -> Array:
+    """The step from which on the mean of the last `window` values has reached the target.
+
+    Args:
+        curves: shape (runs, steps), in the unit of the target.
+        steps: number of each step.
+        target: reached where the mean is at it or beyond.
+        lower: whether lower values are better.
+        window: values in the running mean; fewer at the start.
+
+    Returns: shape (runs,), counted from one so that it has a logarithm; nan where the target is never reached.
+    """
+    sums = np.cumsum(curves, axis=1)
+    sums[:, window:] = sums[:, window:] - sums[:, :-window]
+    means = sums / np.minimum(np.arange(1, curves.shape[1] + 1), window)
+    reached = means <= target if lower else means >= target
+    first = reached.argmax(axis=1)
+    times: Array = np.where(reached.any(axis=1), np.asarray(steps)[first] + 1.0, np.nan)
+    return times
+
+
+def judge_target(
+    name: str,
+    new: Array,
+    old: Array,
+    seeds: Sequence[int],
+    pairs: Sequence[tuple[int, int]],
+    *,
+    target: float,
+    slower: float,
+    tail: float,
+) -> Finding:
+    """Compares times to a target.
+
+    Args:
+        name: of the curve.
+        new: times of tonight's runs, shape (m,); nan where it was not reached.
+        old: times of the baseline's seeds, shape (n,).
+        seeds: seeds of tonight's runs.
+        pairs: indices into `new` and `old` of the same seed.
+        target: for the explanation.
+        slower: how much longer it may take, as a fraction.
+        tail: rate at which an unchanged program is called slower.
+    """
+    if np.isnan(old).any():
+        text = f"Only {int(np.isfinite(old).sum())} of {len(old)} baseline seeds reach a {name} of {target:g}: "
+        return Finding(status="cannot_tell", explanation=text + "choose a target that all reach.")
+    missed = [seed for seed, time in zip(seeds, new, strict=True) if math.isnan(time)]
+    if missed:
+        text = f"The {name} never reaches {target:g} ({listed(missed, 'seed')}); "
+        text += f"{count(len(old), 'baseline seed')} reach it at step {old.max() - 1:.0f} at the latest."
+        return Finding(status="regressed", explanation=text)
+    log_new, log_old = np.log(new), np.log(old)
+    change = find_change(log_new, log_old, np.array([log_new[i] - log_old[j] for i, j in pairs]), tail=tail)
+    interval = (math.expm1(change.low), math.expm1(change.high))
+    effect = Effect(value=math.expm1(change.estimate), unit=f"time to a {name} of {target:g}")
+    text = f"Time to a {name} of {target:g}: {percent(effect.value)} ({percent(interval[0])} to {percent(interval[1])})"
+    margin = math.log1p(slower)
+    if change.high < margin:
+        status, rest = ("improved", "faster") if change.high < 0 else ("ok", f"not slower by {100 * slower:.3g} %")
+    elif change.low > 0:
+        status, rest = "regressed", f"slower, and beyond the allowed {100 * slower:.3g} % or near it"
+    else:
+        status, rest = "cannot_tell", f"neither surely slower nor surely within {100 * slower:.3g} %: run more seeds"
+    return Finding(status=status, explanation=f"{text}: {rest}.", effect=effect, interval=interval, p=change.p)  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""How do the facts of two compiled programs differ? Fact by fact, as numbers and in words.
+
+In: the facts of a program before and after, and a policy. Out: which facts differ by more than it allows, by name
+(`fusions.kLoop.count`), and a line for each.
+"""
+
+from __future__ import annotations
+
+import math
+from fnmatch import fnmatchcase
+
+from nightjar_ci.formats.policy import FactsPolicy
+from nightjar_ci.formats.run_record import Ahead, Facts
+from nightjar_ci.judges.finding import percent
+
+_WORDS = {"opcodes": "", "fusions": "fusion ", "custom_calls": "custom call ", "collectives": "collective "}
+_WORK = {"kernels": "kernel ", "messages": "message "}  # of a program compiled ahead of time
+_SPILLS = "ahead.spill_bytes"
+
+
+def flatten(facts: Facts | None) -> dict[str, float | None]:
+    """Facts by name (`fusions.kLoop.count`, `flops`); none for a program that is not there."""
+    if facts is None:
+        return {}
+    flat: dict[str, float | None] = {"flops": facts.flops}
+    flat |= {f"memory.{name}": value for name, value in facts.memory.model_dump().items()}
+    for group in _WORDS:
+        for kind, tally in sorted(getattr(facts, group).items()):
+            flat |= {f"{group}.{kind}.count": tally.count, f"{group}.{kind}.bytes": tally.bytes}
+    return flat | (_flatten_ahead(facts.ahead) if facts.ahead is not None else {})
+
+
+def _flatten_ahead(ahead: Ahead) -> dict[str, float | None]:
+    flat: dict[str, float | None] = {
+        "ahead.reserved_bytes": ahead.reserved_bytes,
+        "ahead.code_bytes": ahead.code_bytes,
+        "ahead.spill_bytes": ahead.spill_bytes,
+        "ahead.lints": len(ahead.lints),
+    }
+    flat |= {f"estimate.{name}": value for name, value in sorted(ahead.estimate.items())}
+    for group in ("kernels", "messages"):
+        for kind, work in sorted(getattr(ahead, group).items()):
+            flat |= {f"{group}.{kind}.{name}": value for name, value in work.model_dump().items()}
+    return flat
+
+
+def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, float]:
+    """The facts that differ by more than the policy allows, with their relative change (infinite from nothing)."""
+    old, new = flatten(before), flatten(after)
+    changes = {}
+    for name in sorted({**old, **new}, key=_telling):
+        default = None if name == "flops" or name.startswith(("memory.", "ahead.", "estimate.")) else 0.0
+        was, now = old.get(name, default), new.get(name, default)
+        if was == now or (name == _SPILLS and None in (was, now)):  # unknown where a machine has no ptxas
+            continue
+        relative = math.inf if not was or now is None else (now - was) / was
+        allowed = next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)
+        if not abs(relative) <= allowed:  # so that NaN is a change as well
+            changes[name] = relative
+    return changes
+
+
+def describe_changes(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, str]:
+    """A line for each change, by the name of its fact, counts first: what a person reads to know what happened."""
+    old, new = flatten(before), flatten(after)
+    changes = changed(before, after, policy)
+    lines = {}
+    for name, relative in changes.items():
+        group, _, rest = name.partition(".")
+        was, now = old.get(name), new.get(name)
+        if group in _WORK:
+            kind, _, measure = rest.rpartition(".")
+            lines[name] = f"{_WORK[group]}{kind} {measure} {_amount(was, now, relative)}"
+        elif rest.endswith(".count"):
+            kind = f"{_WORDS[group]}{rest.removesuffix('.count')}"
+            lines[name] = f"{kind} {was or 0:g} -> {now or 0:g} ({(now or 0) - (was or 0):+g})"
+        elif rest.endswith(".bytes"):
+            kind = f"{_WORDS[group]}{rest.removesuffix('.bytes')}"
+            counted = f"{group}.{rest.removesuffix('.bytes')}.count" in changes  # and says it, but of messages
+            if group == "collectives" or not counted:
+                lines[name] = f"{kind} output bytes {_amount(was or 0, now or 0, relative)}"
+        else:
+            lines[name] = f"{(rest or group).replace('_', ' ')} {_amount(was, now, relative)}"
+    return lines
+
+
+def diff_lines(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> list[str]:
+    """The lines of `describe_changes`."""
+    return list(describe_changes(before, after, policy).values())
+
+
+def _telling(name: str) -> int:
+    """The order of groups in a difference: what the compiler chose first, plain instructions last."""
+    groups = (
+        *("kernels", "messages", "collectives", "fusions", "custom_calls", "flops", "ahead", "estimate", "memory"),
+        "opcodes",
+    )
+    return groups.index(name.partition(".")[0])
+
+
+def _amount(was: float | None, now: float | None, relative: float) -> str:
+    change = f" ({percent(relative)})" if math.isfinite(relative) else ""
+    return f"{_shown(was)} -> {_shown(now)}{change}"
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:.4g}"

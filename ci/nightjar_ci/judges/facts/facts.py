@@ -1,0 +1,138 @@
+"""Did the compiler emit the same program? Judges compile facts: exactly, or within a tolerance that a policy declares.
+
+In: tonight's facts of a program (all replicates), those of the baseline, a policy. Out: one verdict with the difference
+in words (`fusion kLoop 76 -> 177 (+101)`). Facts are deterministic, so one run decides and there is no error rate; any
+difference beyond its tolerance is a regression, also one that looks like an improvement: it was not there yesterday.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nightjar_ci.formats.policy import FactsPolicy
+from nightjar_ci.formats.run_record import Facts, RunRecord
+from nightjar_ci.formats.verdict import Effect, Verdict
+from nightjar_ci.judges.facts.diff import changed, diff_lines, flatten
+from nightjar_ci.judges.facts.explain import find_meanings
+from nightjar_ci.judges.finding import Finding, count, worst_of
+
+_TELLING = ("dot", "convolution", "fusion", "custom-call")  # said to be unchanged where they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFacts:
+    """Facts to compare with.
+
+    Attributes:
+        source: where they come from: `the committed baseline`, `an earlier night`.
+        flags: compiler flags that they were made with, where known.
+    """
+
+    facts: tuple[Facts, ...]
+    source: str
+    flags: Mapping[str, str] | None = None
+
+
+def judge_facts(
+    cell: str, program: str, runs: Sequence[RunRecord], known: KnownFacts | None, policy: FactsPolicy
+) -> Verdict:
+    """Judges the facts of one program of a cell.
+
+    Args:
+        cell: id of the cell.
+        program: name of the compiled program.
+        runs: tonight's results of the cell, at least one, of one facts key.
+        known: facts of the same facts key to compare with, or None.
+        policy: the tolerances.
+    """
+    found = {run.job: _program(run.facts, program) for run in runs}
+    first_job, first = next(iter(found.items()))
+    findings = [
+        _describe(first, facts, policy, f"{job} and {first_job} were compiled differently, though they are replicates")
+        for job, facts in found.items()
+        if facts != first
+    ]
+    details: list[str] = []
+    if known is None:
+        findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, runs[0])))
+    else:
+        before = _program(known.facts, program)
+        findings.append(_describe(before, first, policy, f"{program} is not compiled as in {known.source}"))
+        details = [*diff_lines(before, first, policy), *_unchanged(before, first)]
+        if before is not None and first is not None:
+            details = [*(meaning.text for meaning in find_meanings(before, first, policy)), *details]
+        if known.flags is not None and details:
+            details += _differing_flags(runs[0].environment.flags, known.flags)
+    worst = worst_of(findings)
+    return Verdict(
+        series=f"{cell}/{program}",
+        judge="facts",
+        status=worst.status,
+        effect=worst.effect,
+        n=len(runs),
+        policy=policy.numbers(),
+        runs=tuple(run.job for run in runs),
+        explanation=worst.explanation,
+        details=tuple([finding.explanation for finding in findings if finding is not worst] + details),
+    )
+
+
+def tell_since(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], policy: FactsPolicy) -> Verdict:
+    """The verdict with a line that says whether a regression is new tonight.
+
+    Args:
+        verdict: on a program.
+        now: facts of tonight.
+        latest: facts of the latest earlier night.
+        policy: the tolerances.
+    """
+    if verdict.status != "regressed":
+        return verdict
+    program = verdict.series.partition("/")[2]
+    new = changed(_program(latest, program), _program(now, program), policy)
+    line = "new tonight: the latest earlier night was compiled differently" if new else "as in the latest earlier night"
+    return verdict.model_copy(update={"details": (*verdict.details, line)})
+
+
+def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, text: str) -> Finding:
+    if before is None or after is None:
+        if before is after:
+            return Finding(status="ok", explanation="The program is there neither before nor now.")
+        return Finding(status="regressed", explanation=f"{text}: it {'appeared' if before is None else 'vanished'}.")
+    changes = changed(before, after, policy)
+    if not changes:
+        total = sum(tally.count for tally in after.opcodes.values())
+        text = f"All facts are equal or within their tolerance ({count(total, 'instruction')})."
+        return Finding(status="ok", explanation=text, effect=Effect(value=0.0, unit="compile facts"))
+    sentences = [meaning.text for meaning in find_meanings(before, after, policy)]
+    lines = [*sentences, *diff_lines(before, after, policy)]
+    worst = max(changes, key=lambda name: (name.endswith(".count"), math.isfinite(changes[name]), abs(changes[name])))
+    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+    effect = Effect(value=changes[worst], unit=worst)
+    return Finding(status="regressed", explanation=f"{text}: {', '.join(lines[:3])}{more}.", effect=effect)
+
+
+def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:
+    old, new = flatten(before), flatten(after)
+    names = [name for name in _TELLING if old.get(f"opcodes.{name}.count") is not None]
+    same = [f"{name} {old[key]:g}" for name in names if old[key := f"opcodes.{name}.count"] == new.get(key)]
+    return [f"unchanged: {', '.join(same)}"] if same and old != new else []
+
+
+def _program(facts: Sequence[Facts], program: str) -> Facts | None:
+    return next((one for one in facts if one.program == program), None)
+
+
+def _no_baseline(cell: str, run: RunRecord) -> str:
+    command = f"nightjar-ci baseline MATRIX --jobs '{cell}*' --facts-only"
+    return f"There is no baseline for {run.environment.facts_key}: make one with `{command}`."
+
+
+def _differing_flags(run: Mapping[str, str], baseline: Mapping[str, str]) -> list[str]:
+    return [
+        f"flag {name}: {baseline.get(name, 'absent')} -> {run.get(name, 'absent')}"
+        for name in sorted({*run, *baseline})
+        if run.get(name) != baseline.get(name)
+    ]

@@ -1,0 +1,81 @@
+"""How many verdicts of a night are false? Judges all of them together, so that many series raise no more false alarms
+than few.
+
+In: the verdicts of all judges. Out: the same, each p adjusted for the night's number of series; what does not hold then
+is no regression any more. A verdict without a p (a fact, a NaN, a departure from the same seed) is exact: it stays.
+
+Source: Benjamini and Hochberg, Controlling the false discovery rate (1995); Benjamini and Yekutieli (2001) for any
+dependence. Its own few lines, because SciPy's module of statistics takes longer to import than a night to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from nightjar_ci.formats.policy import NightPolicy
+from nightjar_ci.formats.verdict import Status, Verdict
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.finding import count
+
+
+def adjust_for_night(verdicts: Sequence[Verdict], policy: NightPolicy) -> list[Verdict]:
+    """The verdicts with their p adjusted, those that do not hold among so many series changed to what does.
+
+    Args:
+        verdicts: of one night, in any order.
+        policy: the rate of false discoveries.
+    """
+    tested = [verdict for verdict in verdicts if verdict.p is not None]
+    if not tested:
+        return list(verdicts)
+    p = np.clip([verdict.p for verdict in tested if verdict.p is not None], 0.0, 1.0)
+    adjusted = iter(control_discoveries(p, policy.method))
+    return [
+        verdict if verdict.p is None else _weigh(verdict, float(next(adjusted)), len(tested), policy)
+        for verdict in verdicts
+    ]
+
+
+def control_discoveries(p: Array, method: Literal["bh", "by"] = "bh") -> Array:
+    """The smallest rate of false discoveries at which each p would count.
+
+    Args:
+        p: shape (N,), from 0 to 1.
+        method: `bh` for p-values that are independent or positively dependent, `by` for any.
+
+    >>> control_discoveries(np.array([0.01, 0.5, 0.02])).tolist()
+    [0.03, 0.5, 0.03]
+    """
+    count_all = len(p)
+    ranks = np.arange(1, count_all + 1)
+    order = np.argsort(p)
+    scaled = p[order] * count_all / ranks * (1.0 if method == "bh" else float((1 / ranks).sum()))
+    adjusted = np.empty(count_all)
+    adjusted[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return adjusted
+
+
+def _weigh(verdict: Verdict, p_adjusted: float, tests: int, policy: NightPolicy) -> Verdict:
+    weighed = verdict.model_copy(update={"p_adjusted": p_adjusted})
+    becomes = _without_discovery(verdict)
+    if p_adjusted <= policy.q or becomes == verdict.status:
+        return weighed
+    why = (
+        f"Among {count(tests, 'test')} of the night chance does this: adjusted p {p_adjusted:.2g}, needed {policy.q:g}."
+    )
+    watch = becomes == "ok" and verdict.status != "improved"
+    explanation = f"{verdict.explanation} {why}"
+    return weighed.model_copy(update={"status": becomes, "explanation": explanation, "watch": watch})
+
+
+def _without_discovery(verdict: Verdict) -> Status:
+    """What a verdict becomes where the night's other series explain it.
+
+    What history alone sees is then nothing; what pairs of runs showed, and the doubts of other judges, stays a doubt.
+    """
+    if verdict.status == "improved" or (verdict.judge == "history" and "reference" not in verdict.policy):
+        return "ok"
+    return "cannot_tell" if verdict.status == "regressed" else verdict.status

@@ -1,0 +1,128 @@
+"""On which nights did a series change for good, and by how much? From history alone, without running anything.
+
+In: the values of one segment (one environment), oldest first. Out: the change points with p, size and interval.
+Within overlapping stretches of 24 to 192 nights, each split is tested by ranks, so that an outlier or a second mode of
+the machine weighs no more than any other night; the shortest stretch that shows a change beyond doubt places it. A
+straight line that fits better than a step is drift, not a change; nights that resemble their neighbours count less.
+
+Source: Pettitt, A non-parametric approach to the change-point problem (1979), for the rank scan; Kovacs et al., Seeded
+binary segmentation (2023), for the stretches; Baranowski, Chen and Fryzlewicz, Narrowest-over-threshold detection
+(2019), for the choice among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.rank_test import find_shift
+
+LEAST = 8  # nights on either side of a change
+STRETCHES = (24, 34, 48, 68, 96, 136, 192)  # nights; each 2 ** 0.5 times the one before
+NEIGHBOURS = 60  # nights on either side that say how large a change is
+Z = 4.4  # chosen with `LINE` on seeded series of all noise models: false alarms against delay (docs/statistics.md)
+LINE = 1.13  # how much more variance a straight line must leave than the step, or it is drift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The series is different from `index` on.
+
+    Attributes:
+        index: of the first value of the new level.
+        p: two-sided, of the split in its stretch, for a split chosen in advance.
+        shift, low, high: the new level minus the old one, with its 95 % interval.
+    """
+
+    index: int
+    p: float
+    shift: float
+    low: float
+    high: float
+
+
+def find_changes(values: Array, z: float = Z) -> list[Change]:
+    """The change points of a segment, oldest first.
+
+    Args:
+        values: shape (N,), finite.
+        z: how many standard deviations a rank sum must be off.
+    """
+    found: dict[int, float] = {}
+    for first, last, index, score in sorted(_splits(values, z), key=lambda split: (split[1] - split[0], -split[3])):
+        if not any(first <= known - 1 and known + 1 <= last for known in found):
+            found[index] = score
+    edges = [0, *sorted(found), len(values)]
+    changes = []
+    for before, index, after in zip(edges, edges[1:], edges[2:], strict=False):
+        left, right = values[max(before, index - NEIGHBOURS) : index], values[index : min(after, index + NEIGHBOURS)]
+        shift, low, high = find_shift(right, left)
+        changes.append(Change(index=index, p=float(2 * special.ndtr(-found[index])), shift=shift, low=low, high=high))
+    return changes
+
+
+def _splits(values: Array, z: float) -> Iterator[tuple[int, int, int, float]]:
+    """First and last + 1 of every stretch that shows a change, the index of its best split, and its z."""
+    count = len(values)
+    for length in STRETCHES:
+        if length > count and (count < 2 * LEAST or length != STRETCHES[0]):
+            break
+        length = min(length, count)
+        starts = np.unique([*range(0, count - length + 1, length // 4), count - length])
+        scores, splits = scan(np.lib.stride_tricks.sliding_window_view(values, length)[starts])
+        for row in np.flatnonzero(scores >= z):
+            start = int(starts[row])
+            yield start, start + length, start + int(splits[row]), float(scores[row])
+
+
+def scan(stretches: Array) -> tuple[Array, Array]:
+    """The best split of each stretch.
+
+    Args:
+        stretches: shape (S, L), L >= 2 x `LEAST`.
+
+    Returns: its z (0 where a straight line fits nearly as well as a step) and its index, both of shape (S,).
+    """
+    rows, length = stretches.shape
+    ranks = average_ranks(stretches)
+    ranks -= (length - 1) / 2
+    variance = (ranks**2).mean(axis=1, keepdims=True)
+    left = np.arange(LEAST, length - LEAST + 1)
+    sums = np.cumsum(ranks, axis=1)[:, left - 1]
+    off = np.abs(sums) / np.sqrt(np.maximum(variance * left * (length - left) / (length - 1), 1e-12))
+    best = off.argmax(axis=1)
+    split, peak, sums = left[best], off[np.arange(rows), best], sums[np.arange(rows), best]
+    after = np.arange(length) >= split[:, None]
+    rest = ranks - np.where(after, (-sums / (length - split))[:, None], (sums / split)[:, None])
+    time = np.arange(length) - (length - 1) / 2
+    squares = (rest**2).sum(axis=1)
+    line = (ranks**2).sum(axis=1) - (ranks @ time) ** 2 / (time**2).sum() < LINE * squares
+    alike = (rest[:, 1:] * rest[:, :-1]).sum(axis=1) / np.maximum(squares, 1e-12)
+    alike += (1 + 3 * alike) / length + 0.5 / math.sqrt(length)  # its bias (Kendall, 1954), and half its error on top
+    alike = np.clip(alike, 0.0, 0.9)
+    return np.where(line, 0.0, peak * np.sqrt((1 - alike) / (1 + alike))), split
+
+
+def average_ranks(values: Array) -> Array:
+    """Ranks from 0 along the last axis; equal values share the mean of theirs.
+
+    >>> average_ranks(np.array([[3.0, 1.0, 3.0, 2.0]])).tolist()
+    [[2.5, 0.0, 2.5, 1.0]]
+    """
+    order = values.argsort(axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    places = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    starts = np.ones(values.shape, dtype=bool)
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    ends = np.ones(values.shape, dtype=bool)
+    ends[:, :-1] = starts[:, 1:]
+    lowest = np.maximum.accumulate(np.where(starts, places, 0), axis=1)
+    highest = np.minimum.accumulate(np.where(ends, places, values.shape[1])[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (lowest + highest) / 2, axis=1)
+    return ranks

@@ -1,0 +1,77 @@
+"""Does the regression of an earlier night still stand? Compares the nights since with those before it.
+
+In: tonight's segment, and the verdict of the latest night that was judged. Out: how much of the regression is left. It
+stands until its level has surely returned: while it stands, no luck of single nights makes it ok. docs/statistics.md
+derives the error rate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.history.rank_test import find_shift
+from nightjar_ci.judges.history.segment import Segment
+
+LOOKS = (2, 5, 10, 20)  # last nights; a large regression is seen to be gone after two, a small one after twenty
+MISS = 0.002  # of each look's interval: half of it is the rate of taking a regression back while half of it stays
+LEFT = 0.5  # of the regression; less than that is no regression of that size any more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A regression that was found on an earlier night.
+
+    Attributes:
+        since: the night from which on the measure is worse.
+        good_night: the last night known to be good.
+        size: how much worse it was found to be, on the segment's scale.
+        shift: how much worse the last nights are than those up to the good one.
+        gone: the last nights leave less than half of it, beyond doubt.
+        perhaps_gone: the last two nights look like it: pairs would tell.
+    """
+
+    since: str
+    good_night: str
+    size: float
+    shift: float
+    gone: bool
+    perhaps_gone: bool
+
+
+def find_standing(segment: Segment, earlier: Verdict | None, window: int) -> Standing | None:
+    """How an earlier regression does tonight.
+
+    Args:
+        segment: tonight's.
+        earlier: the verdict on this history of the latest night before.
+        window: how many nights before the regression are compared with, at most.
+
+    Returns: None where there was no regression, or it was accepted, or the machine is another now.
+    """
+    if earlier is None or earlier.status != "regressed" or earlier.effect is None:
+        return None
+    since, good_night = earlier.policy.get("since"), earlier.policy.get("good_night")
+    if not isinstance(since, str) or not isinstance(good_night, str) or good_night not in segment.nights:
+        return None
+    place = segment.nights.index(good_night) + 1
+    before = segment.values[max(0, place - window) : place]
+    after = segment.values[[number for number, night in enumerate(segment.nights) if night >= since]]
+    size = abs(_as_shift(segment, earlier.effect.value, float(np.median(before))))
+    if len(after) < LOOKS[0] or size == 0:
+        return None
+    gone = any(
+        find_shift(after[-nights:], before, miss=MISS)[2] < LEFT * size for nights in LOOKS if nights <= len(after)
+    )
+    shift, last = (find_shift(after[-nights:], before)[0] for nights in (LOOKS[1], LOOKS[0]))
+    return Standing(
+        since=since, good_night=good_night, size=size, shift=shift, gone=gone, perhaps_gone=last < LEFT * size
+    )
+
+
+def _as_shift(segment: Segment, effect: float, level: float) -> float:
+    """A relative change on the segment's scale."""
+    return math.log1p(effect) if segment.scale == "log" else effect * level

@@ -1,0 +1,105 @@
+"""Is tonight's environment slower than the reference? Judges interleaved pairs of short runs of one job.
+
+In: pairs of results (candidate, reference), each of a fresh process. Out: one verdict; the effect is the relative
+change of the median steady value, positive is more. Steps are nested in runs: a run counts once, however
+many steps it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nightjar_ci.formats.policy import PerformancePolicy
+from nightjar_ci.formats.run_record import RunRecord, Sample
+from nightjar_ci.formats.verdict import Effect, Status, Verdict
+from nightjar_ci.judges.finding import count, percent
+from nightjar_ci.judges.performance.sequential import Decision, decide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two runs next to each other in time: tonight's environment and the reference; None where one left no result."""
+
+    number: int
+    candidate: RunRecord | None
+    reference: RunRecord | None
+
+
+def log_ratio(pair: Pair, sample: str) -> float | None:
+    """log(candidate / reference) of the median steady values, turned so that positive is worse; None where unknown."""
+    ours, theirs = _median(pair.candidate, sample), _median(pair.reference, sample)
+    if ours is None or theirs is None:
+        return None
+    ratio = math.log(ours[0] / theirs[0])
+    return ratio if ours[1].better == "lower" else -ratio
+
+
+def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: PerformancePolicy) -> Verdict:
+    """Judges the pairs of a cell in the order in which they were measured.
+
+    Args:
+        cell: id of the cell.
+        pairs: the pairs; none that failed counts, and it is said.
+        reference: name of the reference environment.
+        policy: looks, error rates, floor and delta.
+    """
+    ratios = {pair.number: log_ratio(pair, policy.sample) for pair in pairs}
+    good = [ratio for ratio in ratios.values() if ratio is not None]
+    failed = [number for number, ratio in ratios.items() if ratio is None]
+    decision = decide(good, policy)
+    unit = f"median {policy.sample} against {reference}"
+    higher = any(s.better == "higher" for p in pairs if p.candidate and (s := p.candidate.sample(policy.sample)))
+    details = [f"pair {number}: no {policy.sample} on one side" for number in failed]
+    if good:
+        details.append(f"slower by pair: {', '.join(percent(math.expm1(ratio)) for ratio in good)}")
+    status: Status = "cannot_tell"
+    effect = interval = p = None
+    if decision is None:
+        needed = policy.looks[0]
+        text = f"Only {count(len(good), 'pair')} of {len(pairs)} have a {policy.sample}, the first look needs {needed}."
+    else:
+        status, p = decision.status, decision.p
+        low, mean, high = (math.expm1(-x if higher else x) for x in (decision.low, decision.mean, decision.high))
+        effect, interval = Effect(value=mean, unit=unit), (min(low, high), max(low, high))
+        text = _explain(decision, effect, interval, policy, reference)
+    return Verdict(
+        series=f"{cell}/{policy.sample}",
+        judge="performance",
+        status=status,
+        effect=effect,
+        interval=interval,
+        p=p,
+        n=len(good) if decision is None else decision.pairs,
+        policy={**policy.numbers(), "reference": reference},
+        runs=tuple(run.job for pair in pairs for run in (pair.candidate, pair.reference) if run is not None),
+        explanation=text,
+        details=tuple(details),
+    )
+
+
+def _explain(
+    decision: Decision, effect: Effect, interval: tuple[float, float], policy: PerformancePolicy, reference: str
+) -> str:
+    found = f"{policy.sample} {percent(effect.value)} ({percent(interval[0])} to {percent(interval[1])}) against "
+    found += f"{reference} after {count(decision.pairs, 'interleaved pair')}"
+    delta = f"{100 * policy.delta:.3g} %"
+    if decision.status == "regressed":
+        return f"Slower: {found}."
+    if decision.status == "improved":
+        return f"Faster: {found}."
+    if decision.status == "ok":
+        return f"Not worse by {delta} or more (at most {percent(math.expm1(decision.upper))}): {found}."
+    budget = policy.looks[-1]
+    why = "too noisy for the budget" if decision.pairs == budget else f"the budget of {budget} pairs was not used"
+    return f"Neither surely worse nor surely within {delta}: {found}; {why}."
+
+
+def _median(run: RunRecord | None, name: str) -> tuple[float, Sample] | None:
+    sample = None if run is None else run.sample(name)
+    if sample is None:
+        return None
+    middle = median(sample.steady)
+    return (middle, sample) if math.isfinite(middle) and middle > 0 else None

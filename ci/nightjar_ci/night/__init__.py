@@ -1,0 +1,1 @@
+"""A run of a matrix: its jobs, the scheduler that runs them, paired runs, progress, and pruning of old nights."""

@@ -1,0 +1,270 @@
+"""Which jobs does a matrix stand for? Reads `nightjar.matrix/1` and expands it (docs/reference/matrix.md).
+
+In: a TOML file. Out: jobs with readable, stable, unique ids. Expansion is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
+
+from nightjar_ci.environments.prepare import parse_environment, with_requirements
+from nightjar_ci.errors import InputError
+from nightjar_ci.executors import EXECUTORS
+from nightjar_ci.formats.adapter import Adapter
+from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.job import SAFE_ID, Job, Kind
+from nightjar_ci.formats.placeholders import fill_placeholders
+from nightjar_ci.formats.resources import Resources, merge_resources
+
+SCHEMA = "nightjar.matrix/1"
+RESERVED = ("seed", "out", "job")
+_LONGEST_ID = 120  # leaves room for suffixes: a file name has at most 255 bytes
+
+
+def _known_executor(name: str) -> str:
+    if name not in EXECUTORS:
+        raise ValueError(f"unknown executor: expected one of {', '.join(EXECUTORS)}")
+    return name
+
+
+def _known_environment(name: str) -> str:
+    parse_environment(name)
+    return name
+
+
+AxisValue = Annotated[int, Strict()] | str
+Combination = dict[str, AxisValue]
+ExecutorName = Annotated[str, AfterValidator(_known_executor)]
+EnvironmentName = Annotated[str, AfterValidator(_known_environment)]
+Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+Seed = Annotated[int, Strict(), Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Defaults(_Strict):
+    """What a job is where it does not say otherwise."""
+
+    executor: ExecutorName = "local"
+    environment: EnvironmentName = "current"
+    timeout_s: Seconds = 300
+    kind: Kind = "train"
+    env: dict[str, str] = {}
+    resources: Resources = Resources()
+
+
+class JobEntry(_Strict):
+    """One `[[job]]` of a matrix: a cell for every combination of its axes, a job for every seed."""
+
+    name: str
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
+    axes: dict[str, Annotated[tuple[AxisValue, ...], Field(min_length=1)]] = {}
+    exclude: tuple[Combination, ...] = ()
+    include: tuple[Combination, ...] = ()
+    executor: ExecutorName | None = None
+    environment: EnvironmentName | None = None
+    timeout_s: Seconds | None = None
+    kind: Kind | None = None
+    env: dict[str, str] = {}
+    resources: Resources | None = None
+    adapter: Adapter | None = None
+
+    @model_validator(mode="after")
+    def _adapts_a_training(self) -> JobEntry:
+        if self.adapter is not None and self.kind == "profile":
+            raise ValueError("adapter makes a result: expected kind = 'train', which is the default")
+        return self
+
+
+class Matrix(_Strict):
+    """A matrix as it is written: `nightjar.matrix/1`."""
+
+    schema_: Annotated[Literal["nightjar.matrix/1"], Field(alias="schema")]
+    name: str
+    defaults: Defaults = Defaults()
+    job: Annotated[tuple[JobEntry, ...], Field(min_length=1)]
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Reads a matrix; one that is read can be expanded.
+
+    Raises:
+        InputError: the file is missing or has a mistake; the message says where.
+    """
+    matrix = read_document(path, Matrix, SCHEMA)
+    try:
+        expand(matrix)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}", error.hint) from None
+    return matrix
+
+
+def expand(matrix: Matrix) -> tuple[Job, ...]:
+    """The jobs of a matrix, in its order: entries, then combinations of axes, then seeds.
+
+    Raises:
+        InputError: an unknown axis or placeholder, an id that is no safe file name, an id or seed twice, or an
+            executor that cannot enter the environment.
+    """
+    jobs: list[Job] = []
+    for number, entry in enumerate(matrix.job, start=1):
+        try:
+            jobs += _expand_entry(matrix.defaults, entry)
+        except ValueError as error:
+            raise InputError(f"[[job]] {number} ({entry.name}): {error}.") from None
+    twice = [job_id for job_id, count in Counter(job.id for job in jobs).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"the job id {twice[0]!r} stands for {sum(job.id == twice[0] for job in jobs)} jobs, expected one.",
+            "put every {axis} into 'name', and give each [[job]] a name of its own",
+        )
+    return tuple(jobs)
+
+
+def select_jobs(jobs: Sequence[Job], *, pattern: str | None = None, seeds: Collection[int] | None = None) -> list[Job]:
+    """The jobs whose id matches a glob and whose replicate is one of `seeds`.
+
+    Raises:
+        InputError: nothing is left.
+    """
+    chosen = [
+        job
+        for job in jobs
+        if (pattern is None or fnmatchcase(job.id, pattern)) and (seeds is None or job.seed in seeds)
+    ]
+    if not chosen:
+        asked = " and ".join(
+            [f"id like {pattern!r}"] * (pattern is not None)
+            + [f"seed in {','.join(map(str, sorted(seeds or ())))}"] * (seeds is not None)
+        )
+        raise InputError(f"no job has an {asked}: expected one of {', '.join(job.id for job in jobs)}.")
+    return chosen
+
+
+def with_seeds(matrix: Matrix, seeds: Sequence[int]) -> Matrix:
+    """The matrix with other seeds wherever an entry names seeds."""
+    entries = tuple(
+        entry if entry.seeds is None else entry.model_copy(update={"seeds": tuple(seeds)}) for entry in matrix.job
+    )
+    return matrix.model_copy(update={"job": entries})
+
+
+def move_job(
+    job: Job, *, executor: str | None = None, environment: str | None = None, requirements: str | None = None
+) -> Job:
+    """The job in another place.
+
+    Args:
+        job: as the matrix has it.
+        executor: another one.
+        environment: another one.
+        requirements: of its uv environment, besides those it has; `current` becomes a uv environment with them.
+
+    Raises:
+        InputError: the executor or environment is unknown, or the one cannot enter the other.
+    """
+    place = environment or job.environment
+    try:
+        place = with_requirements(place, requirements) if requirements else place
+        moved = replace(job, executor=executor or job.executor, environment=place)
+        _check_place(moved.executor, moved.environment, moved.resources)
+    except ValueError as error:
+        raise InputError(f"{job.id}: {error}.") from None
+    return moved
+
+
+def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
+    reserved = [axis for axis in entry.axes if axis in RESERVED]
+    if reserved:
+        raise ValueError(f"the axis {reserved[0]!r} has the name of a placeholder: expected another")
+    twice = [seed for seed, count in Counter(entry.seeds).items() if count > 1]
+    if twice:
+        raise ValueError(f"the seed {twice[0]} stands twice in 'seeds'")
+    executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
+    resources = merge_resources(defaults.resources, entry.resources)
+    _check_place(executor, environment, resources)
+    for combination in _combinations(entry):
+        cell = fill_placeholders(entry.name, combination)
+        for seed in (None,) if entry.seeds is None else entry.seeds:
+            job_id = cell if seed is None else f"{cell}-s{seed}"
+            _check_id(job_id)
+            values = {**combination, "seed": str(seed or 0), "job": job_id}
+            yield Job(
+                id=job_id,
+                cell=cell,
+                replicate=seed,
+                kind=entry.kind or defaults.kind,
+                command=tuple(fill_placeholders(text, values, keep={"out"}) for text in entry.command),
+                env={
+                    name: fill_placeholders(text, values, keep={"out"})
+                    for name, text in {**defaults.env, **entry.env}.items()
+                },
+                environment=fill_placeholders(environment, values),
+                executor=executor,
+                timeout_s=defaults.timeout_s if entry.timeout_s is None else entry.timeout_s,
+                adapter=entry.adapter,
+                resources=resources,
+            )
+
+
+def _combinations(entry: JobEntry) -> Iterator[Mapping[str, str]]:
+    """Every combination of the axes but the excluded ones, then the included ones."""
+    for combination in (*entry.exclude, *entry.include):
+        unknown = [axis for axis in combination if axis not in entry.axes]
+        if unknown:
+            known = ", ".join(entry.axes) or "none, for there are no axes"
+            raise ValueError(f"unknown axis {unknown[0]!r} in 'exclude' or 'include': expected one of {known}")
+    for combination in entry.include:
+        missing = [axis for axis in entry.axes if axis not in combination]
+        if missing:
+            raise ValueError(f"the combination {combination} in 'include' lacks the axis {missing[0]!r}")
+    for values in product(*entry.axes.values()):
+        combination = dict(zip(entry.axes, values, strict=True))
+        if not any(excluded.items() <= combination.items() for excluded in entry.exclude):
+            yield _as_text(combination)
+    yield from map(_as_text, entry.include)
+
+
+def _as_text(combination: Combination) -> Mapping[str, str]:
+    return {axis: str(value) for axis, value in combination.items()}
+
+
+def _check_id(job_id: str) -> None:
+    if not re.fullmatch(SAFE_ID, job_id) or len(job_id) > _LONGEST_ID:
+        raise ValueError(
+            f"the id {job_id!r} is no safe file name: expected at most {_LONGEST_ID} letters, digits, '.', '_' and "
+            "'-', the first a letter or digit"
+        )
+
+
+def _check_place(executor: str, environment: str, resources: Resources) -> None:
+    _known_executor(executor)
+    kind, _ = parse_environment(environment)
+    if kind not in EXECUTORS[executor].kinds:
+        able = [name for name, one in EXECUTORS.items() if kind in one.kinds]
+        raise ValueError(
+            f"the executor {executor!r} cannot run in the environment {environment!r}: expected {' or '.join(able)}"
+        )
+    if resources.tasks > 1 and not EXECUTORS[executor].runs_several_tasks:
+        able = [name for name, one in EXECUTORS.items() if one.runs_several_tasks]
+        raise ValueError(
+            f"the executor {executor!r} runs a job as one process, and resources ask for {resources.nodes} nodes of "
+            f"{resources.tasks_per_node} tasks: expected {' or '.join(able)}"
+        )
+    if resources.pinned_cpus and not EXECUTORS[executor].pins_cpus:
+        raise ValueError(
+            f"the executor {executor!r} chooses processors itself: expected no pinned_cpus = {resources.pinned_cpus!r} "
+            "but cpus_per_task, and for timings an option such as --exclusive"
+        )

@@ -1,0 +1,181 @@
+"""How does a night run? Its jobs by the crew, the outcome of each kept as soon as it is there.
+
+In: a matrix (or some of its jobs) and a folder. Out: a night folder, and a `Night` that says what became of each job.
+Whatever befalls one job, the others go on, and what is already stored stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.errors import InputError, NightjarError, StoreError
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import (
+    Night,
+    is_night_id,
+    job_folder,
+    new_night_id,
+    now,
+    read_night,
+    read_result,
+    write_night,
+)
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.night.matrix import Matrix, expand
+from nightjar_ci.night.progress import NightProgress
+from nightjar_ci.night.run_job import DISK_HINT, find_git
+from nightjar_ci.night.scheduler import run_jobs
+from nightjar_ci.store import Store
+from nightjar_ci.store.folder import import_night, read_stored
+
+
+def run_night(
+    matrix: Matrix,
+    folder: Path,
+    *,
+    jobs: Sequence[Job] | None = None,
+    store: Store | None = None,
+    environments: Environments | None = None,
+    resume: bool = False,
+    failed_again: bool = False,
+    workers: int = 1,
+) -> Night:
+    """Runs jobs, and keeps what is known after each: in `night.json`, and in the store.
+
+    Args:
+        matrix: where the jobs are from.
+        folder: the night folder; its name becomes the night's id where it is one.
+        jobs: the jobs to run; all of the matrix where None.
+        store: remembers the night, its runs and their measures.
+        environments: prepared so far; fresh where None.
+        resume: continue the unfinished night of this folder, its completed jobs left as they are.
+        failed_again: with `resume`, continue a finished night too: its jobs that did not complete run again.
+        workers: how many jobs run on this machine at the same time; timings want one.
+
+    Raises:
+        InputError: the folder holds a night already, or none that can be resumed.
+        NightjarError: at the end, where the night or the store could not be written.
+        KeyboardInterrupt: after the running job has been ended; the night stays unfinished.
+    """
+    todo = list(expand(matrix) if jobs is None else jobs)
+    night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
+    planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
+    night = night.model_copy(update={"planned": tuple(planned)})
+    todo, done = _left(night, todo), sum(outcome.completed for outcome in night.jobs)
+    environments = Environments() if environments is None else environments
+    with NightProgress(len(todo)) as progress:
+        progress.say(f"night {night.id}: {len(todo)} jobs of {matrix.name}" + (f", {done} done" * bool(done)))
+        keeper = _Keeper(folder, store, progress.say)
+        keeper.keep(night)
+        ends = run_jobs(
+            todo, folder, environments, workers=workers, on_start=progress.start, on_line=progress.on_line_of
+        )
+        with contextlib.closing(ends):
+            for outcome in ends:
+                night = night.with_outcome(outcome)
+                keeper.keep(night, outcome)
+                progress.end(outcome)
+        if all(night.outcome_of(job_id) for job_id in night.planned):
+            night = night.model_copy(update={"finished_at": now()})
+        keeper.finish(night)
+    return night
+
+
+def left_to_run(matrix: Matrix, folder: Path, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that `run_night` would run to resume the night of a folder, finished or not.
+
+    Raises:
+        InputError: the folder holds no night of the matrix.
+    """
+    return _left(_resumed(folder, matrix, finished_too=True), jobs)
+
+
+def _left(night: Night, jobs: Sequence[Job]) -> list[Job]:
+    done = {outcome.job for outcome in night.jobs if outcome.completed}
+    return [job for job in jobs if job.id not in done]
+
+
+class _Keeper:
+    """Keeps a night as it goes: what cannot be kept now is said, and tried again at the end."""
+
+    def __init__(self, folder: Path, store: Store | None, say: Callable[[str], None]) -> None:
+        self._folder, self._store, self._say = folder, store, say
+
+    def keep(self, night: Night, outcome: Outcome | None = None) -> bool:
+        """Writes `night.json`, and remembers the night or one more of its runs; says what could not be kept."""
+        try:
+            write_night(self._folder, night)
+            if self._store is not None:
+                self._store.add_night(night)
+                if outcome is not None:
+                    self._remember(self._store, night, outcome)
+        except (OSError, StoreError) as error:
+            self._say(f"warning: {self._describe(error)}")
+            return False
+        return True
+
+    def finish(self, night: Night) -> None:
+        """Keeps the finished night with all of its runs: those that are kept already stay the same."""
+        try:
+            write_night(self._folder, night)
+            if self._store is not None:
+                import_night(self._store, self._folder)
+        except OSError as error:
+            raise NightjarError(self._describe(error), DISK_HINT) from error
+
+    def _remember(self, store: Store, night: Night, outcome: Outcome) -> None:
+        stored = read_stored(self._folder, outcome, read_result(job_folder(self._folder, outcome.job)))
+        store.add_run(night.id, outcome, stored.record, stored.profile, stored.machine)
+
+    def _describe(self, error: OSError | StoreError) -> str:
+        if isinstance(error, StoreError):
+            return str(error)
+        return f"{self._folder / 'night.json'} cannot be written: {error}."
+
+
+def _started(folder: Path, matrix: Matrix) -> Night:
+    if (folder / "night.json").exists():
+        raise InputError(f"{folder} holds a night already.", "--resume continues it; --out names another folder")
+    night = Night(
+        id=folder.name if is_night_id(folder.name) else new_night_id(),
+        matrix=matrix.name,
+        started_at=now(),
+        finished_at=None,
+        git=find_git(),
+        planned=(),
+        jobs=(),
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_night(folder, night)
+    except OSError as error:
+        raise NightjarError(
+            f"{folder} cannot be written: {error}.", "is the disk full, or the folder another's?"
+        ) from None
+    return night
+
+
+def _resumed(folder: Path, matrix: Matrix, *, finished_too: bool) -> Night:
+    night = read_night(folder)
+    if night.matrix != matrix.name:
+        raise InputError(f"{folder} is a night of the matrix {night.matrix!r}, expected {matrix.name!r}.")
+    if night.finished_at is not None and not finished_too:
+        raise InputError(f"{folder} finished at {night.finished_at}.", "start a new night, without --resume")
+    return night.model_copy(update={"finished_at": None})
+
+
+def find_unfinished(nights: Path, matrix: Matrix) -> Path:
+    """The latest night of a matrix that was interrupted.
+
+    Raises:
+        InputError: there is none.
+    """
+    for folder in sorted((path.parent for path in nights.glob("*/night.json")), reverse=True):
+        with contextlib.suppress(InputError):  # another night's damage is not this one's
+            night = read_night(folder)
+            if night.matrix == matrix.name and night.finished_at is None:
+                return folder
+    raise InputError(f"{nights} holds no unfinished night of the matrix {matrix.name!r}.", "run it without --resume")

@@ -1,0 +1,105 @@
+"""How does one job run? Its folder and environment made ready, its executor called, its result read.
+
+In: a job and a folder. Out: an outcome, also written to `outcome.json`; whatever goes wrong with the job is in it.
+`prepare` and `finish` are the two halves around an executor, for those who give it many jobs at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from nightjar_ci.adapters.job import adapt_job
+from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.errors import EnvironmentFailedError, InputError
+from nightjar_ci.executors import EXECUTORS, BatchExecutor, OnLine, Task
+from nightjar_ci.executors.ending import not_started
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import check_result, now
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Git
+
+DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
+
+
+def run_job(job: Job, folder: Path, environments: Environments | None = None, on_line: OnLine | None = None) -> Outcome:
+    """Runs one job and reads what it leaves; whatever goes wrong with the job is in the outcome.
+
+    Args:
+        job: what to run.
+        folder: the job's `{out}`; what an earlier run left there is removed.
+        environments: environments prepared so far; fresh where None.
+        on_line: called with the last line that the job has written.
+
+    Returns:
+        The outcome, also written to `outcome.json`.
+    """
+    task = prepare(job, folder, Environments() if environments is None else environments, on_line)
+    return task if isinstance(task, Outcome) else run_task(task)
+
+
+def run_task(task: Task) -> Outcome:
+    """Runs what is prepared, and finishes it."""
+    started_at = now()
+    try:
+        outcome = EXECUTORS[task.job.executor].run(task.job, task.environment, task.folder, task.on_line)
+    except OSError as error:
+        outcome = _unwritable(task.job, task.folder, error, started_at)
+    return finish(task.job, task.folder, outcome)
+
+
+def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine | None = None) -> Task | Outcome:
+    """Makes ready what a job needs; the outcome where that cannot be.
+
+    A folder whose job is under way in an executor's queue, from a night that was interrupted, stays as it is.
+    """
+    started_at = now()
+    executor = EXECUTORS[job.executor]
+    try:
+        if not (isinstance(executor, BatchExecutor) and executor.under_way(folder)):
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+        return Task(job, environments.get(job.environment, on_line), folder, on_line)
+    except EnvironmentFailedError as error:
+        outcome = not_started(job, error.message, error.hint, started_at)
+    except OSError as error:
+        outcome = _unwritable(job, folder, error, started_at)
+    return finish(job, folder, outcome)
+
+
+def finish(job: Job, folder: Path, outcome: Outcome) -> Outcome:
+    """Reads what a job left, and writes `outcome.json`."""
+    if job.adapter is not None and outcome.completed:
+        try:
+            adapt_job(outcome, job.adapter, folder, find_git())
+        except InputError as error:
+            message = f"{job.id}: exit code 0, but its adapter cannot read what it left: {error}"
+            outcome = outcome.model_copy(update={"state": "invalid", "message": message})
+        except OSError as error:
+            outcome = _unwritable(job, folder, error, outcome.started_at)
+    outcome = check_result(outcome, folder)
+    try:
+        write_json(folder / "outcome.json", outcome)
+    except OSError as error:
+        lost = f"{job.id}: outcome.json cannot be written: {error}. Hint: {DISK_HINT}"
+        return outcome.model_copy(update={"message": f"{outcome.message}\n{lost}" if outcome.message else lost})
+    return outcome
+
+
+def _unwritable(job: Job, folder: Path, error: OSError, started_at: str) -> Outcome:
+    return not_started(job, f"{folder} cannot be written: {error}.", DISK_HINT, started_at)
+
+
+def find_git() -> Git | None:
+    """The commit of the working directory, or None where there is none."""
+    try:
+        sha, status = (
+            subprocess.run(["git", *asked], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+            for asked in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return Git(sha=sha, dirty=bool(status))

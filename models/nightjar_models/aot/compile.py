@@ -1,0 +1,230 @@
+"""What does the compiler make of a training step for devices that are not there?
+
+In: a config, a mesh, a cluster and compiler options. Out: a `Compilation`: the optimized module with its buffer
+assignment, what the compiler says about memory, its time and peak memory, the size of its PTX, and what in its log is
+worth a line. State and batch are shapes alone: an 8B model costs no memory.
+
+The module is the one that the compiler dumps, since only the dump holds the buffer assignment. Kernels that are chosen
+by timing them on the device are left to the compiler's defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from nightjar_models.aot.compile_errors import refuse
+from nightjar_models.aot.compile_subprocess import LOG
+from nightjar_models.aot.lints import find_lints
+from nightjar_models.aot.meshes import Parameter
+from nightjar_models.aot.program import ptx
+from nightjar_models.aot.program.module import Module, read_module
+from nightjar_models.aot.topology import find_devices
+from nightjar_models.errors import CompilerError, InputError
+from nightjar_models.hardware.target import Cluster
+from nightjar_models.kernels.fused_attention import note_choices
+from nightjar_models.measuring.facts import read_memory
+from nightjar_models.measuring.hlo import parse_hlo
+from nightjar_models.parallel.mesh import MeshShape
+from nightjar_models.parallel.sharding import Keys, make_mesh
+from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.training.step import Program, make_program
+from nightjar_models.training.tasks import WITHOUT, Task, find_task
+
+OPTIMIZED = "*after_optimizations.hlo.pb"
+_RAISED = re.compile(r"^\w+(?:Error|Exception): .*$", re.MULTILINE)
+_SAID = 600  # characters of a refusal that are shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """A compiled training step.
+
+    Attributes:
+        hlo: the serialized `xla.HloProto`.
+        module: the same, indexed.
+        memory: as `facts.read_memory` reads it.
+        code_bytes: of PTX text.
+        spill_bytes: None where there is no ptxas or no PTX, or they are not counted.
+        parameter_names: in the order of the state that the step takes.
+        lower_s, compile_s: wall time; compile_cpu_s: of all threads.
+        compiler_bytes: peak resident set of this process so far.
+        lints: what a person should read (`find_lints`).
+    """
+
+    hlo: bytes
+    module: Module
+    memory: Mapping[str, int | None]
+    code_bytes: int
+    spill_bytes: int | None
+    parameter_count: int
+    parameter_names: tuple[str, ...]
+    lower_s: float
+    compile_s: float
+    compile_cpu_s: float
+    compiler_bytes: int
+    lints: tuple[str, ...]
+
+
+def compile_step(
+    config: TrainConfig,
+    shape: MeshShape,
+    cluster: Cluster,
+    options: Mapping[str, Any],
+    folder: Path,
+    *,
+    on_device: bool = False,
+    spills: bool = True,
+) -> Compilation:
+    """Compiles the train step of a config.
+
+    Args:
+        config: what to train.
+        shape: how many devices along each axis.
+        cluster: the devices.
+        options: of the compiler.
+        folder: an empty one, for what the compiler dumps and says (`apart.LOG`).
+        on_device: for this machine's own GPUs, on which kernels are then chosen by timing.
+        spills: counts spilled registers, for which ptxas compiles all kernels once more.
+
+    Raises:
+        InputError: mesh, batch and devices do not fit together, or an option is unknown.
+        CompilerError: the compiler refuses the program.
+    """
+    if shape.size != cluster.devices:
+        raise InputError(
+            f"--mesh {shape}: {shape.size} devices, expected the {cluster.devices} of --target {cluster}.",
+            f"name {cluster.target.short}x{shape.size}, or another mesh",
+        )
+    mesh = make_mesh(shape, None if on_device else find_devices(cluster))
+    task = find_task(config)
+    program = make_program(config, task, mesh)
+    begin = time.perf_counter()
+    with note_choices() as choices, naming_device(mesh):
+        lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
+    lower_s = time.perf_counter() - begin
+    dumped = {
+        "xla_dump_to": str(folder),
+        "xla_dump_hlo_as_proto": True,
+        "xla_dump_hlo_module_re": ".*train_step.*",
+        "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none unasked, 0.10 all the same
+    }
+    begin, cpu = time.perf_counter(), time.process_time()
+    with (folder / LOG).open("w+b") as log:
+        try:
+            with captured_stderr(log.fileno()):
+                compiled = lowered.compile(compiler_options={**options, **dumped})
+        except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
+            raise _refused(error) from None
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    compile_s, compile_cpu_s = time.perf_counter() - begin, time.process_time() - cpu
+    hlo = _read_dump(folder)
+    texts = sorted(folder.glob("*.ptx"))
+    ptxas = ptx.find_ptxas() if spills and texts else None
+    module = read_module(parse_hlo(hlo, "the compiler's dump"))
+    return Compilation(
+        hlo=hlo,
+        module=module,
+        memory=read_memory(compiled),
+        code_bytes=sum(path.stat().st_size for path in texts),
+        spill_bytes=None if ptxas is None else ptx.count_spills(texts, cluster.target.compute_capability, ptxas),
+        parameter_count=program.parameter_count,
+        parameter_names=program.names,
+        lower_s=lower_s,
+        compile_s=compile_s,
+        compile_cpu_s=compile_cpu_s,
+        compiler_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        lints=find_lints(said, module, config.compute.attention, choices),
+    )
+
+
+def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of a batch, with where it lies."""
+    example = task.read().train[0]
+    return {
+        name: jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+            (config.batch_size, *np.shape(value)), np.asarray(value).dtype, sharding=program.batch
+        )
+        for name, value in example.items()
+    }
+
+
+def list_parameters(config: TrainConfig) -> list[Parameter]:
+    """What a model learns, layers stacked where a pipeline can split them."""
+    if "pipeline" not in WITHOUT.get(type(config.model), ()):
+        config = override(config, ["compute.scan_layers=true"])
+    task = find_task(config)
+    _, state = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
+    return [Parameter(shape=one.shape, axes=one.get_metadata("axes")) for _, one in nnx.to_flat_state(state)]
+
+
+def parse_options(settings: Sequence[str]) -> dict[str, Any]:
+    """Compiler options from `FLAG=VALUE` texts; the two dashes of XLA_FLAGS may stay.
+
+    Raises:
+        InputError: no `=`.
+
+    >>> parse_options(["--xla_gpu_enable_triton_gemm=false", "xla_gpu_autotune_level=0"])
+    {'xla_gpu_enable_triton_gemm': False, 'xla_gpu_autotune_level': '0'}
+    """
+    options: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip("-"):
+            raise InputError(f"--xla {setting}: expected FLAG=VALUE, such as xla_gpu_enable_triton_gemm=false.")
+        options[name.lstrip("-")] = {"true": True, "false": False}.get(value.lower(), value)
+    return options
+
+
+@contextmanager
+def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
+    """Says which device is lowered for; the kernels of Pallas ask, and no device of that kind need be there."""
+    device = getattr(mesh.abstract_mesh, "abstract_device", None)
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device)):
+        yield
+
+
+@contextmanager
+def captured_stderr(descriptor: int) -> Iterator[None]:
+    """Sends what this process, C++ included, writes to stderr to a file instead."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _read_dump(folder: Path) -> bytes:
+    found = sorted(folder.glob(OPTIMIZED))
+    if len(found) != 1:
+        raise CompilerError(
+            f"the compiler dumped {len(found)} optimized modules, expected one.",
+            "is XLA_FLAGS set, or the disk of TMPDIR full?",
+        )
+    return found[0].read_bytes()
+
+
+def _refused(error: Exception) -> CompilerError | InputError:
+    text = str(error).strip()
+    if "No such compile option" in text:
+        return InputError(f"--xla: {text.splitlines()[0]}.", "names are those of XLA_FLAGS, without the dashes")
+    raised = _RAISED.findall(text)  # by Python that the compiler called, in the middle of two tracebacks
+    words = " ".join((raised[-1] if raised else text).split())[:_SAID]
+    return refuse(f"the compiler refuses the program: {words}")

@@ -1,0 +1,1 @@
+"""A compiled program as data: its instructions, memory, kernels, source lines and replica groups."""

@@ -1,0 +1,210 @@
+"""What fills the device's memory when a step needs most, and which Python lines are the largest values from?
+
+In: a `Module` with the compiler's buffer assignment. Out: what a step reserves, and the values that lie in memory at
+its peak, largest first. Temporary values share one allocation; the compiler's trace of it says when each comes and
+goes, and those of its fullest moment are named. An argument has no line; it has the name that the step gives it.
+
+Source: openxla/xla, xla/service/hlo.proto (BufferAssignmentProto, HeapSimulatorTrace)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from nightjar_models.aot.program.kernels import ATTENTION, kernel_kind
+from nightjar_models.aot.program.lines import Lines
+from nightjar_models.aot.program.module import Module
+from nightjar_models.measuring.hlo import count_elements
+
+TEMP = "temp"
+INFERRED = ", inferred"
+_LEARNED = re.compile(r"(?P<owner>state\..*\b(?:parameters|mu|nu))\[(?P<number>\d+)\]")
+_FREED, _SHARED = 1, 2  # HeapSimulatorTrace.Event.Kind; 0 allocates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """A value in memory at the peak.
+
+    Attributes:
+        instruction: that makes it.
+        kind: argument, constant, output or temp.
+        line: the Python line; where the compiler noted none, that of a value next to it, followed by `INFERRED`.
+        op_name: JAX's name of the operation with its scopes; of an argument its own, such as
+            `state.optimizer[1][0].nu[layers.mlp.up]`.
+    """
+
+    instruction: str
+    kind: str
+    bytes: int
+    line: str
+    op_name: str
+
+
+def reserved_bytes(module: Module) -> int:
+    """What a step reserves on each device: arguments, results that take no argument's place, temporary values.
+
+    With what a device would add for cuDNN's attention (`missing_workspace`).
+    """
+    known: int = sum(one.size for one in module.proto.buffer_assignment.buffer_allocations if not one.is_thread_local)
+    return known + missing_workspace(module)
+
+
+def missing_workspace(module: Module) -> int:
+    """By how much the fullest moment is fuller on a device, where cuDNN says which workspace its attention wants.
+
+    Ahead of time that is 0 bytes. It counts as far as it makes the moment of an attention fuller than any other is.
+    """
+    wanted = {one.id: size for one, _ in module.executed() if (size := attention_workspace(one))}
+    if not wanted:
+        return 0
+    assignment = module.proto.buffer_assignment
+    sizes = {one.id: one.size for one in assignment.logical_buffers}
+    maker = {one.id: one.defined_at.instruction_id for one in assignment.logical_buffers}
+    more = 0
+    for traces in find_traces(assignment).values():
+        for trace in traces:
+            total = peak = raised = 0
+            for event, (_, change) in zip(trace.events, _replay(trace.events, sizes), strict=True):
+                total += change
+                peak = max(peak, total)
+                if event.kind != _FREED:
+                    raised = max(raised, total + wanted.get(maker.get(event.buffer_id, -1), 0))
+            more = max(more, raised - peak)
+    return more
+
+
+def attention_workspace(instruction: Any) -> int:
+    """Bytes of workspace that the backward pass of cuDNN's attention wants and that its shape does not say, else 0.
+
+    It adds up the queries' gradient in float32, and holds one number for each row of scores: on an H100 (cuDNN 9.19)
+    that was all, and 256 bytes.
+    """
+    parts = list(instruction.shape.tuple_shapes)
+    if kernel_kind(instruction) != f"{ATTENTION} backward" or not parts or count_elements(parts[-1]):
+        return 0
+    rows: int = math.prod(parts[0].dimensions[:-1])
+    return 4 * (count_elements(parts[0]) + rows) + 256
+
+
+def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> list[Buffer]:
+    """The largest values that are in memory at the peak, largest first.
+
+    Args:
+        module: with a buffer assignment.
+        count: of those that stay for the whole step, and again of the temporary ones: neither hides the other.
+        parameters: names of the model's parameters, in the order of the state that the step takes.
+    """
+    assignment = module.proto.buffer_assignment
+    buffers = {one.id: one for one in assignment.logical_buffers}
+    traces = find_traces(assignment)
+    live: list[tuple[int, int, str]] = []
+    for one in assignment.buffer_allocations:
+        if one.is_thread_local:
+            continue
+        kind = _kind(one)
+        if kind == TEMP and one.index in traces:
+            live += [(size, number, kind) for number, size in _live(traces[one.index], buffers).items()]
+        elif one.assigned:  # one value fills it, or several one after the other
+            largest = max(one.assigned, key=lambda part: (part.size, -part.logical_buffer_id))
+            live.append((min(largest.size, one.size), largest.logical_buffer_id, kind))
+    live.sort(key=lambda row: (-row[0], row[1]))
+    groups = ([row for row in live if (row[2] == TEMP) is temp][:count] for temp in (False, True))
+    named, lines = {one.name: one for one in module.instructions.values()}, Lines(module)
+    found = []
+    for size, number, kind in sorted((row for group in groups for row in group), key=lambda row: (-row[0], row[1])):
+        place = buffers[number].defined_at
+        instruction = module.instructions.get(place.instruction_id) or named.get(place.instruction_name)
+        line, inferred = (None, False) if instruction is None else lines.find(instruction)
+        found.append(
+            Buffer(
+                instruction=instruction.name if instruction is not None else "",
+                kind=kind,
+                bytes=size,
+                line="" if line is None else f"{line}{INFERRED if inferred else ''}",
+                op_name="" if instruction is None else name_parameter(instruction.metadata.op_name, parameters),
+            )
+        )
+    return found
+
+
+def name_parameter(op_name: str, parameters: Sequence[str]) -> str:
+    """An argument with its parameter's name in place of its number.
+
+    >>> name_parameter("state.optimizer[1][0].nu[1]", ["embedding", "layers.mlp.up"])
+    'state.optimizer[1][0].nu[layers.mlp.up]'
+    """
+    found = _LEARNED.fullmatch(op_name)
+    if found is None or int(found["number"]) >= len(parameters):
+        return op_name
+    return f"{found['owner']}[{parameters[int(found['number'])]}]"
+
+
+def find_traces(assignment: Any) -> dict[int, list[Any]]:
+    """The traces of each allocation, by its index.
+
+    A trace names the allocation by the index that it had when the trace was made; the compiler merges and renumbers
+    allocations afterwards. The values of a trace tell: they are assigned to the allocation that it is of.
+    """
+    holders = {part.logical_buffer_id: one.index for one in assignment.buffer_allocations for part in one.assigned}
+    found: dict[int, list[Any]] = {}
+    for trace in assignment.heap_simulator_traces:
+        holder = next((holders[event.buffer_id] for event in trace.events if event.buffer_id in holders), None)
+        if holder is not None:
+            found.setdefault(holder, []).append(trace)
+    return found
+
+
+def _live(traces: Sequence[Any], buffers: Mapping[int, Any]) -> dict[int, int]:
+    """Of each trace, which has its own part of the allocation, the values at its fullest moment."""
+    sizes = {number: one.size for number, one in buffers.items()}
+    return {number: size for trace in traces for number, size in live_at_peak(trace.events, sizes).items()}
+
+
+def live_at_peak(events: Sequence[Any], sizes: Mapping[int, int]) -> dict[int, int]:
+    """Values and their bytes at the first moment of the highest total of a trace, which is replayed twice."""
+    peak, best, total = 0, 0, 0
+    for moment, (_, change) in enumerate(_replay(events, sizes), start=1):
+        total += change
+        if total > best:
+            peak, best = moment, total
+    live: dict[int, int] = {}
+    for number, change in islice(_replay(events, sizes), peak):
+        if change > 0:
+            live[number] = change
+        elif change < 0:
+            live.pop(number, None)
+    return live
+
+
+def _replay(events: Sequence[Any], sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """After each event the value whose memory came or went, and by how many bytes."""
+    owner: dict[int, int] = {}  # value to the value whose memory it has
+    users: dict[int, int] = {}
+    for event in events:
+        number, change = event.buffer_id, 0
+        if event.kind == _FREED:
+            if number in owner:
+                number = owner.pop(number)
+                users[number] -= 1
+                change = 0 if users[number] else -sizes.get(number, 0)
+        else:
+            if event.kind == _SHARED:
+                number = owner.get(event.share_with_canonical_id, event.share_with_canonical_id)
+            owner[event.buffer_id] = number
+            users[number] = users.get(number, 0) + 1
+            change = sizes.get(number, 0) if users[number] == 1 else 0
+        yield number, change
+
+
+def _kind(allocation: Any) -> str:
+    if allocation.is_entry_computation_parameter:
+        return "argument"
+    if allocation.is_constant:
+        return "constant"
+    return "output" if allocation.maybe_live_out else TEMP

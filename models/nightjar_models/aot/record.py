@@ -1,0 +1,89 @@
+"""What does an ahead-of-time compilation leave? Facts, samples and an environment for a `nightjar.run/1` document.
+
+In: a `Compilation`, its cluster and estimate. Out: plain data. The devices are named as compiled for ahead of time, so
+that these facts are never compared with those of a program compiled on the device, whose kernels are chosen by timing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from nightjar_models.aot.compile import Compilation
+from nightjar_models.aot.estimate import Estimate
+from nightjar_models.aot.program.kernels import tally_kernels, tally_messages
+from nightjar_models.aot.program.memory import reserved_bytes, top_buffers
+from nightjar_models.aot.program.module import Module
+from nightjar_models.hardware.target import Cluster
+from nightjar_models.measuring.facts import tally_module
+from nightjar_models.measuring.result import Sample
+
+TOP_BUFFERS = 12  # that stay for the whole step, and as many temporary ones
+PROGRAM = "train_step"
+
+
+def render_facts(compilation: Compilation, estimate: Estimate, cluster: Cluster) -> dict[str, Any]:
+    """The facts of a compiled step."""
+    module = compilation.module
+    kernels = tally_kernels(module)
+    return {
+        "program": PROGRAM,
+        **tally_module([module.proto.hlo_module]),
+        "flops": sum(work.flops for work in kernels.values()),
+        "memory": dict(compilation.memory),
+        "ahead": {
+            "target": str(cluster),
+            "fingerprint": fingerprint(module),
+            "kernels": {kind: dataclasses.asdict(work) for kind, work in kernels.items()},
+            "messages": {
+                kind: dataclasses.asdict(work) for kind, work in tally_messages(module, cluster.devices).items()
+            },
+            "buffers": [
+                dataclasses.asdict(buffer) for buffer in top_buffers(module, TOP_BUFFERS, compilation.parameter_names)
+            ],
+            "reserved_bytes": reserved_bytes(module),
+            "device_bytes": cluster.target.memory_bytes,
+            "code_bytes": compilation.code_bytes,
+            "spill_bytes": compilation.spill_bytes,
+            "estimate": {
+                name: getattr(estimate, name)
+                for name in ("step_s", "compute_s", "memory_s", "latency_s", "communication_s", "exposed_s")
+            },
+            "lints": list(compilation.lints),
+        },
+    }
+
+
+def render_samples(compilation: Compilation) -> list[Sample]:
+    """What compiling took."""
+    found = {
+        "lower_time": ("s", compilation.lower_s),
+        "compile_time": ("s", compilation.compile_s),
+        "compile_cpu_time": ("s", compilation.compile_cpu_s),
+        "compiler_memory": ("bytes", float(compilation.compiler_bytes)),
+    }
+    return [Sample(name=name, unit=unit, better="lower", values=[value]) for name, (unit, value) in found.items()]
+
+
+def render_environment(environment: Mapping[str, Any], cluster: Cluster, *, on_device: bool) -> dict[str, Any]:
+    """The environment of this process, with the devices that were compiled for."""
+    if on_device:
+        return dict(environment)
+    kind = f"{cluster.target.name} (ahead of time)"
+    return {**environment, "backend": "gpu", "devices": [kind] * cluster.devices}
+
+
+def fingerprint(module: Module) -> str:
+    """A digest of what is computed and in which order: opcodes, shapes, edges, configurations, schedule; no names."""
+    digest = hashlib.sha256()
+    places = {number: place for place, number in enumerate(module.instructions)}
+    for computation in module.computations.values():
+        for one in computation.instructions:
+            edges = [places[number] for number in one.operand_ids]
+            digest.update(f"{one.opcode} {one.fusion_kind} {one.custom_call_target} {edges}".encode())
+            digest.update(one.shape.SerializeToString(deterministic=True) + one.backend_config)
+    for order in module.order.values():
+        digest.update(repr([places[number] for number in order]).encode())
+    return digest.hexdigest()[:32]

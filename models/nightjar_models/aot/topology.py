@@ -1,0 +1,67 @@
+"""Which devices does JAX compile for where there are none? Those of a topology that the CUDA plugin makes from a text.
+
+In: a cluster such as 8 H100. Out: devices for a mesh; nothing can be put on them or run, only compiled for.
+JAX_PLATFORMS must be `cpu` before JAX starts, else the plugin looks for a driver and gives up.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from nightjar_models.aot.program.ptx import find_ptxas
+from nightjar_models.errors import CompilerError
+from nightjar_models.hardware.target import Cluster
+
+PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+INSTALL = (
+    "pip install --no-deps jax-cuda12-plugin jax-cuda12-pjrt (of jax's version) nvidia-cuda-nvcc-cu12 nvidia-cudnn-cu12"
+)
+
+
+def find_plugin() -> str | None:
+    """The CUDA plugin that is installed, as a module's name, or None."""
+    return next((name for name in PLUGINS if importlib.util.find_spec(name) is not None), None)
+
+
+def prepare_process() -> None:
+    """Settles what JAX reads when it starts: no driver is looked for, and the C++ side keeps quiet.
+
+    Raises:
+        CompilerError: no CUDA plugin is installed, or no ptxas, without which XLA compiles nothing for a GPU.
+    """
+    if find_plugin() is None:
+        raise CompilerError(
+            "the CUDA plugin of JAX is not installed: expected one of " + ", ".join(PLUGINS) + ".",
+            f"no GPU and no driver are needed, only: {INSTALL}; docker/locks/aot.txt has them with their hashes",
+        )
+    if find_ptxas() is None:
+        raise CompilerError(
+            "there is no ptxas: expected one in the package nvidia-cuda-nvcc-cu12 or on PATH.",
+            "pip install --no-deps nvidia-cuda-nvcc-cu12",
+        )
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors stay
+
+
+def find_devices(cluster: Cluster) -> Sequence[Any]:
+    """The devices of a cluster, host by host.
+
+    Raises:
+        CompilerError: the plugin refuses the description.
+    """
+    import jax
+    from jax.experimental import topologies
+
+    try:
+        found = topologies.get_topology_desc(
+            platform="cuda", target_config=cluster.target.text, topology=cluster.topology
+        )
+    except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
+        raise CompilerError(
+            f"--target {cluster}: the CUDA plugin makes no topology of it: {str(error).splitlines()[0]}",
+            f"is the plugin of the same version as jax {jax.__version__}?",
+        ) from None
+    return list(found.devices)

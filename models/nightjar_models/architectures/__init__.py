@@ -1,0 +1,1 @@
+"""Model architectures, one readable Flax NNX file each."""

@@ -1,0 +1,1 @@
+"""Facts of GPUs and clusters, each with its source."""

@@ -1,0 +1,1 @@
+"""What a run measures and records: environment, compile facts, and the result file."""

@@ -1,0 +1,81 @@
+"""What outside the configuration can change a measure? Versions, processor, devices, flags, commit, image.
+
+In: this process and machine. Out: the `environment` of a `nightjar.run/1` document.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from nightjar_models.doctor.driver import read_driver
+
+IMAGE_VARIABLE = "NIGHTJAR_IMAGE"
+_FLAGS = re.compile(r"XLA_FLAGS|LIBTPU_INIT_ARGS|JAX_\w+|NCCL_\w+|MALLOC_\w+|GLIBC_TUNABLES")
+_PACKAGES = re.compile(
+    r"jax|jaxlib|jax-cuda\d+-p\w+|libtpu|flax|optax|orbax-checkpoint|grain|numpy|scipy|scikit-learn|ml-dtypes"
+    r"|nvidia-\w[\w-]*|transformer-engine[\w-]*|nightjar-models"
+)
+
+
+def read_environment() -> dict[str, Any]:
+    """The environment of this process; the devices are those of JAX's default backend."""
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system().lower()}-{platform.machine()}",
+        "cpu": read_cpu(),
+        "backend": jax.default_backend(),
+        "devices": [device.device_kind for device in jax.local_devices()],
+        "packages": read_packages(),
+        "flags": select_flags(os.environ),
+        "git": read_git(Path.cwd()),
+        "image": os.environ.get(IMAGE_VARIABLE) or None,
+        "driver": read_driver(),
+    }
+
+
+def read_cpu() -> dict[str, Any]:
+    """The processor's model, the cores that this process may use, and the machine's memory."""
+    info = Path("/proc/cpuinfo")
+    match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text() if info.exists() else "", re.MULTILINE)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"model": match[1].strip() if match else platform.processor(), "cores": cores, "memory_bytes": memory}
+
+
+def read_packages() -> dict[str, str]:
+    """The installed distributions that decide what is computed, by name."""
+    names = {(found.metadata["Name"] or "").lower().replace("_", "-") for found in importlib.metadata.distributions()}
+    return {name: importlib.metadata.version(name) for name in sorted(names) if _PACKAGES.fullmatch(name)}
+
+
+def select_flags(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that change numerics or speed.
+
+    >>> select_flags({"JAX_PLATFORMS": "cpu", "HOME": "/root"})
+    {'JAX_PLATFORMS': 'cpu'}
+    """
+    return {name: value for name, value in sorted(environ.items()) if _FLAGS.fullmatch(name)}
+
+
+def read_git(folder: Path) -> dict[str, Any] | None:
+    """The commit checked out in a folder's repository, and whether files differ from it; None outside of one."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+
+    def ask(*words: str) -> str | None:
+        answer = subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True, check=False)
+        return answer.stdout.strip() if answer.returncode == 0 else None
+
+    sha = ask("rev-parse", "HEAD")
+    return None if sha is None else {"sha": sha, "dirty": bool(ask("status", "--porcelain"))}

@@ -1,1 +1,0 @@
-"""One readable Flax NNX file per model."""

@@ -1,0 +1,248 @@
+"""What is trained, and how is it computed? Frozen configurations, and how `--set key=value` changes one.
+
+In: a preset's config and the user's overrides. Out: a new config, or an `InputError` that names the key, the value and
+what was expected. Nothing here imports JAX, so that a wrong option is answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from nightjar_models.errors import InputError, did_you_mean
+from nightjar_models.presets.sizes import DiffusionConfig, ModelConfig, VAEConfig, ViTConfig, check_sizes
+
+Scalar = str | int | float | bool
+Config = TypeVar("Config")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """How a step is computed; the mathematics stays the same, up to rounding.
+
+    Attributes:
+        dtype: of activations and matrix products, `f32` or `bf16`; parameters and optimizer stay float32.
+        remat: what of a layer is kept for the backward pass: `none` recomputes nothing, `full` all of it, `dots` keeps
+            the results of matrix products, `dots_no_batch` those without batch dimensions (weights times activations).
+        scan_layers: one traced layer in a `jax.lax.scan` over stacked parameters, in place of one per layer.
+        attention: `einsum`; `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; where that is not
+            possible the log says why, and `einsum` computes it); or `ring`, over the mesh's sequence.
+        norm: RMSNorm in plain `jnp`, in C++ or CUDA (`ffi`), or in `pallas`.
+        products: of the feed-forward layers' matrices: `plain`, in `dtype`; `fp8` (`precision.py`); or by a recipe of
+            TransformerEngine (`te_layers.py`).
+        layers: `plain`; or TransformerEngine's own (`models/te_block.py`), which compute in bf16, with the products'
+            recipe if it has one: `te_feed_forward`, a norm and the feed-forward layer behind it; `te_block`, all of it.
+        microbatches: into how many parts a pipeline cuts the batch.
+        accumulate: microbatches whose gradients are added up before the optimizer steps.
+    """
+
+    dtype: str = "f32"
+    remat: str = "none"
+    scan_layers: bool = False
+    attention: str = "einsum"
+    norm: str = "jnp"
+    products: str = "plain"
+    layers: str = "plain"
+    microbatches: int = 4
+    accumulate: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where images come from.
+
+    Attributes:
+        digits: handwritten ones: those of `sklearn`, which every machine has, or of `mnist` (`data/mnist.py`).
+        images: a vision transformer's instead: a folder of `CLASS/*.jpg`; empty for digits.
+        decoder: of those files, `pillow` or `dali`.
+    """
+
+    digits: str = "sklearn"
+    images: str = ""
+    decoder: str = "pillow"
+
+
+CHOICES = {
+    "compute.dtype": ("f32", "bf16"),
+    "compute.remat": ("none", "full", "dots", "dots_no_batch"),
+    "compute.attention": ("einsum", "xla", "cudnn", "ring"),
+    "compute.norm": ("jnp", "ffi", "pallas"),
+    "compute.products": ("plain", "fp8", "te_delayed", "te_mxfp8", "te_nvfp4"),
+    "compute.layers": ("plain", "te_feed_forward", "te_block"),
+    "data.digits": ("sklearn", "mnist"),
+    "data.decoder": ("pillow", "dali"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One training run; every number that changes its curve, except seed and mesh.
+
+    Attributes:
+        workload: name of the preset.
+        model: sizes; its type chooses model and data (`tasks.py`).
+        compute: how a step is computed.
+        data: where images come from.
+        steps: how many optimizer steps to run.
+        schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a
+            prefix of a long one.
+        warmup_steps: steps over which the learning rate rises from zero.
+        batch_size: sequences or images per step, over all devices.
+        learning_rate: the peak.
+        final_fraction: the learning rate at the end of the schedule, as a fraction of the peak.
+        weight_decay: AdamW's, on matrices only.
+        beta2: Adam's decay of the second moment.
+        clip_norm: the largest global norm of a gradient.
+    """
+
+    workload: str
+    model: ModelConfig
+    compute: Compute = Compute()
+    data: Source = Source()
+    steps: int
+    schedule_steps: int
+    warmup_steps: int
+    batch_size: int
+    learning_rate: float
+    final_fraction: float = 0.1
+    weight_decay: float = 0.1
+    beta2: float = 0.99
+    clip_norm: float = 1.0
+
+
+def flatten(config: TrainConfig) -> dict[str, Scalar]:
+    """The config as names to scalars; the model's under `model.`, ways of computing under `compute.`, and `data.`."""
+    flat: dict[str, Scalar] = {}
+    for name, value in dataclasses.asdict(config).items():
+        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def describe_config(config: TrainConfig) -> dict[str, Scalar]:
+    """`flatten`, less what was not chosen of `compute` and `data`: a new choice leaves old results comparable."""
+    chosen = {"compute": dataclasses.asdict(Compute()), "data": dataclasses.asdict(Source())}
+    usual = {f"{of}.{name}": value for of, one in chosen.items() for name, value in one.items()}
+    return {name: value for name, value in flatten(config).items() if name not in usual or value != usual[name]}
+
+
+def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
+    """Applies `key=value` settings.
+
+    Args:
+        config: the preset's.
+        settings: such as `["learning_rate=0.01", "model.layers=4", "compute.dtype=bf16"]`.
+
+    Raises:
+        InputError: no `=`, an unknown key, a value of the wrong type, or a size that is not positive.
+    """
+    known = {key: value for key, value in flatten(config).items() if key != "workload"}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set {setting}: expected key=value.", f"keys are {', '.join(known)}")
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise InputError(f"--set {setting}: unknown key {key!r}: expected one of {', '.join(known)}.", hint)
+        config = _replace(config, key, _parse(setting, text, type(known[key])))
+    _check(config)
+    return config
+
+
+def _replace(config: TrainConfig, key: str, value: Scalar) -> TrainConfig:
+    owner, dot, name = key.partition(".")
+    if not dot:
+        return _with(config, key, value)
+    return _with(config, owner, _with(getattr(config, owner), name, value))
+
+
+def _with(config: Config, field: str, value: Any) -> Config:
+    changed: Config = dataclasses.replace(config, **{field: value})  # type: ignore[type-var]
+    return changed
+
+
+def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise InputError(f"--set {setting}: expected true or false.")
+        return text == "true"
+    try:
+        value = kind(text)
+    except ValueError:
+        raise InputError(f"--set {setting}: expected {'a number' if kind is float else 'an integer'}.") from None
+    return value
+
+
+_FROM_ZERO = {
+    *("warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"),
+    *("model.balance", "model.unconditional"),
+}
+
+
+def _check_layers(compute: Compute) -> None:
+    if compute.layers != "plain" and compute.products == "fp8":
+        raise InputError(
+            f"compute.layers={compute.layers}: expected compute.products plain or a recipe of TransformerEngine, "
+            "found fp8.",
+            "fp8 is Flax's; compute.products=te_delayed scales as it does",
+        )
+    if compute.layers == "te_block" and compute.attention not in ("einsum", "cudnn"):
+        raise InputError(
+            f"compute.layers=te_block: expected compute.attention einsum or cudnn, found {compute.attention}.",
+            "its attention is TransformerEngine's own; compute.layers=te_feed_forward leaves attention as it is",
+        )
+
+
+def _check(config: TrainConfig) -> None:
+    for key, value in flatten(config).items():
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, str):
+            if value not in (choices := CHOICES.get(key, (value,))):
+                hint = did_you_mean(value, choices)
+                raise InputError(f"{key}: expected one of {', '.join(choices)}, found {value!r}.", hint)
+        elif not (value >= 0 if key in _FROM_ZERO else value > 0):
+            expected = "zero or more" if key in _FROM_ZERO else "more than zero"
+            raise InputError(f"{key}: expected {expected}, found {value}.")
+    if config.beta2 >= 1:
+        raise InputError(f"beta2: expected less than one, found {config.beta2}.")
+    if config.warmup_steps >= config.schedule_steps:
+        raise InputError(
+            f"warmup_steps: expected fewer than schedule_steps ({config.schedule_steps}), found {config.warmup_steps}."
+        )
+    if (products := config.compute.products) != "plain" and config.compute.accumulate > 1:
+        raise InputError(
+            f"compute.products={products}: expected compute.accumulate 1, found {config.compute.accumulate}.",
+            "the largest value of a step is that of the whole batch",
+        )
+    _check_layers(config.compute)
+    if config.batch_size % config.compute.accumulate:
+        raise InputError(
+            f"batch_size: expected a multiple of compute.accumulate ({config.compute.accumulate}), "
+            f"found {config.batch_size}."
+        )
+    _check_source(config)
+    check_sizes(config.model)
+
+
+def _check_source(config: TrainConfig) -> None:
+    if config.data.digits != Source().digits:
+        asked = f"data.digits={config.data.digits}"
+        if not isinstance(config.model, DiffusionConfig | VAEConfig | ViTConfig):
+            raise InputError(
+                f"{asked}: {config.workload} has no use for digits.", "train a vit_ or vae_ preset on them"
+            )
+        if config.data.images:
+            raise InputError(f"{asked}: data.images has photographs.", "leave out one of the two")
+    if config.data.images:
+        if not isinstance(config.model, ViTConfig):
+            raise InputError(
+                f"data.images: {config.workload} has no use for photographs.", "train a vit_ preset on them"
+            )
+        if config.model.channels != 3:
+            found = config.model.channels
+            raise InputError(f"model.channels: expected 3 for photographs, found {found}.", "--set model.channels=3")
+    elif config.data.decoder != Source().decoder:
+        raise InputError(
+            f"data.decoder={config.data.decoder}: the digits are not decoded.", "--set data.images=FOLDER has JPEGs"
+        )

@@ -1,0 +1,136 @@
+"""Where does an interrupted run continue? Saves and restores state, data position and history with Orbax.
+
+In: a folder. Out: after a restart, the next step computes bit for bit what it would have computed. A folder that holds
+the checkpoint of another run (other config, seed or data) is refused, and one that is damaged or was written by a newer
+Nightjar; the number of steps and the mesh may differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orbax.checkpoint as ocp
+
+from nightjar_models.errors import InputError, OutputError
+from nightjar_models.presets.config import Scalar
+from nightjar_models.training.step import State
+
+FORMAT = 1  # of what is saved; raised whenever an older Nightjar would read it wrongly
+
+
+@dataclasses.dataclass(slots=True)
+class History:
+    """What the steps so far measured; grows by one value each per step."""
+
+    losses: list[float] = dataclasses.field(default_factory=list)
+    step_times: list[float] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restored:
+    """A checkpoint's content; `position` is the data iterator's state."""
+
+    state: State
+    position: dict[str, Any]
+    history: History
+
+
+class Checkpoints:
+    """The newest checkpoint of a run; written in the background while the next steps run.
+
+    Args:
+        folder: made at the first save.
+        every: steps between two checkpoints; 0 writes none.
+        identity: what has to be equal for a run to continue.
+    """
+
+    def __init__(self, folder: Path, every: int, identity: Mapping[str, Scalar]) -> None:
+        self._folder, self._every = folder, every
+        self._identity = {name: value for name, value in identity.items() if name != "steps"}
+        self._manager: ocp.CheckpointManager | None = None
+
+    def __enter__(self) -> Checkpoints:
+        if self._every or self._folder.is_dir():
+            options = ocp.CheckpointManagerOptions(max_to_keep=1)
+            self._manager = self._guard(lambda: ocp.CheckpointManager(self._folder.resolve(), options=options))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._manager is None:
+            return
+        if error is None:
+            self._guard(self._manager.close)
+        else:
+            with contextlib.suppress(Exception):  # finish the write that is under way; the error at hand matters more
+                self._manager.close()
+
+    def restore(self, abstract: State) -> Restored | None:
+        """The newest checkpoint, laid out as `abstract` says; None where there is none.
+
+        Raises:
+            InputError: it belongs to another run, is damaged, or was written by a newer Nightjar.
+        """
+        if self._manager is None or (step := self._manager.latest_step()) is None:
+            return None
+        about = self._read(step, about=ocp.args.JsonRestore())
+        if (found := about.get("format", 1)) > FORMAT:
+            raise InputError(
+                f"{self._folder / str(step)}: holds a checkpoint of format {found}, expected {FORMAT} or older.",
+                "continue it with the newer Nightjar that wrote it, or choose another --out",
+            )
+        differing = [name for name, value in self._identity.items() if about["identity"].get(name) != value]
+        if differing:
+            name = differing[0]
+            raise InputError(
+                f"{self._folder}: holds a checkpoint with {name} {about['identity'].get(name)!r}, "
+                f"expected {self._identity[name]!r}.",
+                "choose another --out, or remove the folder",
+            )
+        state = self._read(step, state=ocp.args.StandardRestore(abstract))
+        return Restored(state, about["position"], History(**about["history"]))
+
+    def is_due(self, step: int, last: bool) -> bool:
+        """Whether it is time to save: every so many steps, and after the last."""
+        return self._manager is not None and bool(self._every) and (step % self._every == 0 or last)
+
+    def save(self, step: int, state: State, position: Mapping[str, Any], history: History) -> None:
+        """Saves the state after so many steps; the one before is removed once this one is whole.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        assert self._manager is not None, "is_due says no where nothing is saved"
+        about = {
+            "format": FORMAT,
+            "identity": self._identity,
+            "position": position,
+            "history": dataclasses.asdict(history),
+        }
+        args = ocp.args.Composite(state=ocp.args.StandardSave(state), about=ocp.args.JsonSave(about))
+        manager = self._manager
+        self._guard(lambda: manager.save(step, args=args))
+
+    def _read(self, step: int, **item: Any) -> Any:
+        """One item of a checkpoint."""
+        assert self._manager is not None, "restore looked for a checkpoint"
+        try:
+            return self._manager.restore(step, args=ocp.args.Composite(**item))[next(iter(item))]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise InputError(
+                f"{self._folder / str(step)}: the checkpoint cannot be read: {reason}.",
+                "it is damaged: remove the folder to train from the start, or choose another --out",
+            ) from error
+
+    def _guard(self, action: Any) -> Any:
+        try:
+            return action()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise OutputError(f"{self._folder}: the checkpoint cannot be written: {error}.") from error

@@ -1,0 +1,159 @@
+"""What does a model need to be trained: which module, which data, which measures? One table, by type of config.
+
+In: a config. Out: a `Task`, which the trainer uses without knowing the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flax import nnx
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from nightjar_models.architectures import diffusion, gpt, llama, moe, t5, vae, vit
+from nightjar_models.data.pipeline import Data
+from nightjar_models.data.text import read_text
+from nightjar_models.data.vowels import read_vowels
+from nightjar_models.errors import InputError
+from nightjar_models.parallel.mesh import AXES
+from nightjar_models.parallel.sharding import Keys
+from nightjar_models.presets.config import Source, TrainConfig
+from nightjar_models.presets.sizes import (
+    DiffusionConfig,
+    GPTConfig,
+    LlamaConfig,
+    ModelConfig,
+    MoEConfig,
+    T5Config,
+    VAEConfig,
+    ViTConfig,
+)
+
+Scores = dict[str, Float[Array, ""]]
+
+# Axes of a mesh along which devices would only repeat each other: these models have neither positions nor equal layers.
+WITHOUT: dict[type[ModelConfig], tuple[str, ...]] = {
+    DiffusionConfig: ("sequence", "pipeline"),
+    VAEConfig: ("sequence", "pipeline"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """A model joined to its data.
+
+    Attributes:
+        build: makes the module from random numbers.
+        measure: the model's scores on a batch; `loss` is what training lowers.
+        read: reads the data.
+        units: unit of each score, and whether lower or higher is better.
+        item: what throughput counts.
+        items_per_example: how many of them one example holds.
+    """
+
+    build: Callable[[Keys], nnx.Module]
+    measure: Callable[[Any, Any], Scores]
+    read: Callable[[], Data]
+    units: dict[str, tuple[str, str]]
+    item: str
+    items_per_example: int
+
+
+def check_axes(config: TrainConfig, mesh: Mesh) -> None:
+    """Refuses a mesh with an axis that the model has no use for.
+
+    Raises:
+        InputError: the mesh is one of those.
+    """
+    for axis in WITHOUT.get(type(config.model), ()):
+        if (count := mesh.shape[axis]) > 1:
+            short = next(name for name, long in AXES.items() if long == axis)
+            usable = [name for name, long in AXES.items() if long not in WITHOUT[type(config.model)]]
+            raise InputError(
+                f"--mesh: {short}{count}: {config.workload} has nothing to split over {axis}; expected axes of "
+                f"{', '.join(usable)}.",
+                f"give those devices to another axis, such as dp{count}",
+            )
+
+
+def find_task(config: TrainConfig) -> Task:
+    """The task of a config, by the type of its model."""
+    model, compute, data = config.model, config.compute, config.data
+    match model:
+        case GPTConfig():
+            return _text(lambda rngs: gpt.GPT(model, compute, rngs), gpt.measure, model.length)
+        case LlamaConfig():
+            return _text(lambda rngs: llama.Llama(model, compute, rngs), llama.measure, model.length)
+        case MoEConfig():
+            return _text(lambda rngs: moe.MoE(model, compute, rngs), moe.measure, model.length)
+        case T5Config():
+            return Task(
+                build=lambda rngs: t5.T5(model, compute, rngs),
+                measure=t5.measure,
+                read=lambda: read_vowels(model.length, model.target_length, model.vocabulary),
+                units={"loss": ("nats/token", "lower"), "accuracy": ("fraction", "higher")},
+                item="sequences",
+                items_per_example=1,
+            )
+        case ViTConfig():
+            return _images(
+                lambda rngs: vit.ViT(model, compute, rngs),
+                vit.measure,
+                lambda: _read_images(model, data),
+                {"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
+            )
+        case DiffusionConfig():
+            from nightjar_models.data import digits, noised
+
+            return _images(
+                lambda rngs: diffusion.UNet(model, compute, rngs),
+                diffusion.measure,
+                lambda: noised.add_names(digits.load(data.digits), model.image, model.channels, model.text_length),
+                {"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
+            )
+        case VAEConfig():
+            from nightjar_models.data import digits, noised
+
+            return _images(
+                lambda rngs: vae.VAE(model, compute, rngs),
+                vae.measure,
+                lambda: noised.add_keys(digits.load(data.digits), model.image),
+                {"loss": ("nats/image", "lower"), "reconstruction": ("nats/image", "lower")},
+            )
+
+
+def _text(build: Callable[[Keys], nnx.Module], measure: Callable[[Any, Any], Scores], length: int) -> Task:
+    """A causal decoder on bytes of English text."""
+    return Task(
+        build=build,
+        measure=measure,
+        read=lambda: read_text(length),
+        units={"loss": ("nats/token", "lower")},
+        item="tokens",
+        items_per_example=length,
+    )
+
+
+def _images(
+    build: Callable[[Keys], nnx.Module],
+    measure: Callable[[Any, Any], Scores],
+    read: Callable[[], Data],
+    units: dict[str, tuple[str, str]],
+) -> Task:
+    """A model of images, of which each example holds one."""
+    return Task(build=build, measure=measure, read=read, units=units, item="images", items_per_example=1)
+
+
+def _read_images(model: ViTConfig, source: Source) -> Data:
+    """The user's photographs, or digits."""
+    if source.images:
+        from nightjar_models.data.photographs import read_photographs
+
+        return read_photographs(Path(source.images), model.image, model.classes, source.decoder)
+    from nightjar_models.data import digits  # scikit-learn takes two seconds to import
+
+    return digits.split(digits.load(source.digits), model.image, model.channels)

@@ -1,0 +1,1 @@
+"""Analyses of several devices: clocks, collectives and their bandwidth, overlap, and stragglers."""

@@ -1,0 +1,1 @@
+"""Comparison of two captures: which programs match, and what became slower."""

@@ -1,0 +1,58 @@
+"""How many whole nanoseconds of the device time belong to which Python stack, when an op's time may be shared?
+
+In: the tables of a capture. Out: one row per device, instruction and stack. Weights are fractions and times are
+integers: the shares of an instruction are cut at the rounded running sum of its weights, the last one at its end, so
+that they always add up to its time. An op of no known instruction is a row without a stack.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import polars as pl
+
+from nightjar_profiling.capture_folder.tables import Tables
+
+DEVICE = ("rank", "device")
+INSTRUCTION = ("program_id", "instruction")
+Fusion = Literal["split", "root"]
+"""Whether the time of a fusion is split over what was fused, or given whole to its root."""
+WEIGHTS: dict[Fusion, str] = {"split": "weight", "root": "root_weight"}
+
+
+def apportion_time(tables: Tables, by: tuple[str, ...] = DEVICE, fusion: Fusion = "split") -> pl.DataFrame:
+    """Device time by instruction and stack.
+
+    Args:
+        tables: of a capture.
+        by: columns of `ops` to keep apart besides the instruction; `()` sums over all devices.
+        fusion: what happens to the time of a fusion.
+
+    Returns:
+        Columns: those of `by`, `program_id`, `instruction`, `frame_id` (null: no stack), `how`, `count` (runs of the
+        instruction; its shares repeat it) and `duration_ns`, whose sum is that of the ops.
+    """
+    keys = [*by, *INSTRUCTION]
+    spent = tables.ops.group_by(keys).agg(pl.col("duration_ns").sum().alias("total_ns"), pl.len().alias("count"))
+    weights = tables.attribution.with_columns(weight=WEIGHTS[fusion]).filter(pl.col("weight") > 0)
+    shares = spent.sort(keys).join(
+        weights.sort(*INSTRUCTION, "frame_id"),
+        on=INSTRUCTION,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left_right",
+    )
+    ends = (
+        (pl.col("total_ns") * pl.col("weight").fill_null(1.0).cum_sum().over(keys).clip(0.0, 1.0))
+        .round()
+        .cast(pl.Int64)
+    )
+    last = pl.int_range(pl.len()).over(keys) == pl.len().over(keys) - 1
+    ends = pl.when(last).then("total_ns").otherwise(ends)
+    return shares.with_columns(end=ends).select(
+        *keys,
+        "frame_id",
+        pl.col("how").fill_null("none"),
+        pl.col("count").cast(pl.Int64),
+        (pl.col("end") - pl.col("end").shift(1, fill_value=0).over(keys)).alias("duration_ns"),
+    )

@@ -1,0 +1,227 @@
+"""Which Python stacks does an instruction's time belong to?
+
+Pure: in a program and the instructions that ran, out their `Attribution`s. The rules, in this order:
+
+1. `own`: the instruction carries a stack frame in its metadata.
+2. `called`: it calls computations (a fusion, a call, an async start), and those inside carry frames.
+3. `layout`, `carried`: the compiler made it for an operation that carries a stack, and the program says for which
+   (`made_for`): a convolution or a product in another layout, with what moves its operands; a copy of what a
+   loop carries.
+4. `operand`, `user`: it has none (a copy or a broadcast that XLA put in); the frame is that of the nearest instruction,
+   by data flow, that has one by rule 1 or 2. Of operands and users at one distance the operand wins. The walk goes
+   through tuples and bitcasts and across the border of a computation: a parameter leads to the operands of what calls
+   its computation, a root to its users. A collective that XLA combined out of many is shared by its operands, by their
+   bytes. This is an inference, and is counted apart.
+5. `numbered`, `placed`: in place of `own`, `called`, `layout` and `carried` where the trace itself does not name the
+   instruction with its kernels (nodes of CUDA graphs), and the reader found it: by the number of the node in its graph,
+   which then agrees with the names and the order of all kernels of the graph; or by the place of the kernel among
+   others alone, which is an inference.
+6. `none`: there is no such instruction. Nothing is ever guessed from names.
+
+What is fused has two answers, and both are kept: `root_weight` gives the whole time to the fusion's own frame, or
+where it has none to that of the instruction nearest to its root, which is what the kernel hands out; `weight` splits
+it over the instructions inside that carry frames, by `fusion_cost`. A while, a conditional or a custom call is never
+split: it keeps its line. The cost is linear in the size of the program: every frame flows outward once, from all
+instructions that have one at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from nightjar_profiling.attribution.data_flow import Flow
+from nightjar_profiling.attribution.fusion_cost import split_costs
+from nightjar_profiling.attribution.origin import find_made_for
+from nightjar_profiling.hlo.collective_kinds import KINDS
+from nightjar_profiling.hlo.hlo import Program
+
+How = Literal["own", "called", "layout", "carried", "numbered", "operand", "user", "placed", "none"]
+DIRECT: tuple[How, ...] = ("own", "called", "layout", "carried", "numbered")
+INFERRED: tuple[How, ...] = ("operand", "user", "placed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """A share of an instruction's time that belongs to a frame.
+
+    Attributes:
+        weight: with fusions split over what was fused; those of an instruction sum to 1.
+        root_weight: with fusions given whole to their root; those of an instruction sum to 1.
+    """
+
+    program_id: int
+    instruction: str
+    frame_id: int | None
+    weight: float
+    root_weight: float
+    how: How
+
+
+def attribute(
+    program: Program, names: Iterable[str], placed: Mapping[str, Literal["numbered", "placed"]] | None = None
+) -> list[Attribution]:
+    """Attributes the instructions of a program that ran.
+
+    Args:
+        program: with all its instructions.
+        names: of the instructions that ran; one that the program lacks is attributed to nothing.
+        placed: how an instruction was found that the trace does not name with its kernels.
+
+    Returns:
+        For each name, in the order given, one attribution or more.
+    """
+    names = list(names)
+    frames, costs = _Frames(program), split_costs(program, names)
+    found = [one for name in names for one in _attribute_one(program, frames, costs, name)]
+    placed = placed or {}
+    return [
+        replace(one, how=placed[one.instruction]) if one.instruction in placed and one.how in DIRECT else one
+        for one in found
+    ]
+
+
+def _attribute_one(
+    program: Program, frames: _Frames, costs: Mapping[str, Mapping[int, float]], name: str
+) -> list[Attribution]:
+    frame_id, how = frames.find(name)
+    shares: dict[tuple[int | None, How], tuple[float, float]] = {(frame_id, how): (1.0, 1.0)}
+    if how in DIRECT:
+        parts = _weigh(costs.get(name, {}))
+        if parts:
+            shares[frame_id, how] = (0.0, 1.0)
+            for inner, weight in parts.items():
+                _, whole = shares.get((inner, "called"), (0.0, 0.0))
+                shares[inner, "called"] = (weight, whole)
+    elif how == "operand":
+        shares = _share_combined(program, frames, name) or shares
+    return [
+        Attribution(
+            program_id=program.program_id,
+            instruction=name,
+            frame_id=frame,
+            weight=weight,
+            root_weight=root_weight,
+            how=kind,
+        )
+        for (frame, kind), (weight, root_weight) in shares.items()
+    ]
+
+
+def _share_combined(
+    program: Program, frames: _Frames, name: str
+) -> dict[tuple[int | None, How], tuple[float, float]] | None:
+    """Shares of a collective without a frame, which XLA combined out of many: those of its operands, by their bytes."""
+    one = program.instructions[name]
+    if one.opcode.removesuffix("-start") not in KINDS or len(one.operands) < 2:
+        return None
+    sizes: dict[int, int] = defaultdict(int)
+    for operand in one.operands:
+        frame_id, _ = frames.find(operand)
+        if frame_id is not None:
+            sizes[frame_id] += program.instructions[operand].bytes
+    total = sum(sizes.values())
+    return {(frame_id, "operand"): (size / total, size / total) for frame_id, size in sizes.items()} if total else None
+
+
+def _weigh(costs: Mapping[int, float]) -> dict[int, float]:
+    """Shares of the frames inside a fusion, or what wraps one; empty where nothing inside carries a frame."""
+    total = sum(costs.values())
+    return {frame_id: cost / total for frame_id, cost in costs.items()} if total > 0 else {}
+
+
+class _Frames:
+    """The frame of every instruction of a program, by the rules above, a fusion's whole."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.inside: dict[str, int | None] = {}  # by computation: the frame nearest to its root
+        self.flow: Flow | None = None
+        self.inferred: Mapping[How, dict[str, tuple[int, int]]] | None = None
+
+    def find(self, name: str) -> tuple[int | None, How]:
+        """The frame of an instruction, and how it was found."""
+        if name not in self.program.instructions:
+            return None, "none"
+        own = self.program.instructions[name].frame_id
+        if own is not None:
+            return own, "own"
+        called = self._called(name)
+        if called is not None:
+            return called, "called"
+        if self.flow is None:
+            self.flow = Flow(self.program)
+        made = find_made_for(self.program, self.flow, name)
+        if made is not None:
+            return made
+        if self.inferred is None:
+            self.inferred = {"operand": self._spread(self.flow.after), "user": self._spread(self.flow.before)}
+        reached = [(self.inferred[how][name], how) for how in self.inferred if name in self.inferred[how]]
+        if not reached:
+            return None, "none"
+        (_, frame_id), how = min(reached, key=lambda found: found[0][0])
+        return frame_id, how
+
+    def _spread(self, onward: Callable[[str], list[str]]) -> dict[str, tuple[int, int]]:
+        """Distance to, and frame of, the nearest instruction with a frame, breadth first from all of them at once."""
+        found: dict[str, tuple[int, int]] = {}
+        ring: list[tuple[str, int]] = []
+        for name, one in self.program.instructions.items():
+            frame_id = one.frame_id if one.frame_id is not None else self._called(name)
+            if frame_id is not None:
+                found[name] = (0, frame_id)
+                ring.append((name, frame_id))
+        distance = 0
+        while ring:
+            distance += 1
+            following: list[tuple[str, int]] = []
+            for name, frame_id in ring:
+                for other in onward(name):
+                    if other not in found:
+                        found[other] = (distance, frame_id)
+                        following.append((other, frame_id))
+            ring = following
+        return found
+
+    def _called(self, name: str) -> int | None:
+        """The frame nearest to the roots of what an instruction calls."""
+        for computation in self.program.instructions[name].called:
+            if computation not in self.inside:
+                self._look_inside(computation)
+            frame_id = self.inside[computation]
+            if frame_id is not None:
+                return frame_id
+        return None
+
+    def _look_inside(self, computation: str) -> None:
+        """Finds the frame of a computation, those that it calls first; no recursion, which a deep program breaks."""
+        instructions = self.program.instructions
+        waiting = [computation]
+        while waiting:
+            current = waiting[-1]
+            self.inside.setdefault(current, None)  # a circle, as a damaged file may hold, ends here
+            members = (instructions[name] for name in self.program.computations[current])
+            deeper = [c for one in members for c in one.called if c not in self.inside]
+            if deeper:
+                waiting += dict.fromkeys(deeper)
+                continue
+            self.inside[current] = self._nearest_to_root(waiting.pop())
+
+    def _nearest_to_root(self, computation: str) -> int | None:
+        instructions = self.program.instructions
+        ring, seen = [self.program.roots[computation]], {self.program.roots[computation]}
+        while ring:
+            following: list[str] = []
+            for name in ring:
+                one = instructions[name]
+                inner = (self.inside.get(c) for c in one.called)
+                frame_id = one.frame_id if one.frame_id is not None else next((f for f in inner if f is not None), None)
+                if frame_id is not None:
+                    return frame_id
+                fresh = [operand for operand in one.operands if operand not in seen]
+                seen.update(fresh)
+                following += dict.fromkeys(fresh)
+            ring = following
+        return None

@@ -1,0 +1,52 @@
+"""Where does a value of a program come from, and where does it go to? Across the borders of its computations, too."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from nightjar_profiling.hlo.hlo import Instruction, Program
+
+
+class Flow:
+    """The data flow of a program across the borders of its computations."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.users: Mapping[str, list[str]] = defaultdict(list)
+        self.entries: Mapping[str, list[str]] = defaultdict(list)  # from an operand to the parameters that receive it
+        self.givers: Mapping[str, list[str]] = defaultdict(list)  # and back
+        self.callers: Mapping[str, list[str]] = defaultdict(list)
+        parameters: Mapping[str, list[Instruction]] = defaultdict(list)
+        for one in program.instructions.values():
+            if one.opcode == "parameter":
+                parameters[one.computation].append(one)
+        for one in program.instructions.values():
+            for operand in one.operands:
+                self.users[operand].append(one.name)
+            for computation in one.called:
+                self.callers[computation].append(one.name)
+                for operand, parameter in _passed(one.operands, parameters[computation]):
+                    self.entries[operand].append(parameter)
+                    self.givers[parameter].append(operand)
+
+    def before(self, name: str) -> list[str]:
+        """Where the value comes from."""
+        one = self.program.instructions[name]
+        return [*one.operands, *self.givers[name], *(self.program.roots[computation] for computation in one.called)]
+
+    def after(self, name: str) -> list[str]:
+        """Where the value goes to."""
+        computation = self.program.instructions[name].computation
+        leaves = name == self.program.roots.get(computation)
+        return [*self.users[name], *self.entries[name], *(self.callers[computation] if leaves else [])]
+
+
+def _passed(operands: tuple[str, ...], parameters: list[Instruction]) -> list[tuple[str, str]]:
+    """Which operand of a caller becomes which parameter: by number; where there are not as many, each may be any."""
+    if len(operands) == len(parameters):
+        return [
+            (operands[one.parameter_number], one.name) for one in parameters if one.parameter_number < len(operands)
+        ]
+    few = min(len(operands), len(parameters)) <= 2  # a conditional's; else the square of both could be large
+    return [(operand, one.name) for operand in operands for one in parameters] if few else []

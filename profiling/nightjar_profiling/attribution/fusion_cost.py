@@ -1,0 +1,168 @@
+"""How is the time of a fusion split over the instructions that were fused?
+
+In: a program and instructions that call computations. Out: the cost of what is in them by Python frame, to be used as
+a weight. A fusion is one kernel; no clock runs inside. The estimate is a roofline's: an instruction costs
+
+    bytes it moves between memory and the kernel + (flops + 8 * transcendentals) / 10,
+
+where the bytes of a parameter belong to those that use it, in equal parts, and those of the result to the root (of a
+root that is a tuple, to each of its operands). What stays inside the kernel moves no bytes. An integer or copying
+operation counts a flop for each element, so that nothing that works is free; parameters, constants, tuples and
+bitcasts are.
+
+`FLOPS_PER_BYTE` is the balance of a data centre GPU outside its matrix units: 19.5 TFLOP/s of float32 by 1.56 TB/s on
+an A100-40GB is 12.5, 67 by 3.35 on an H100 is 20, and a CPU core has less than 10; the weights of instructions in one
+kernel hardly depend on it, because most kernels are bound by their memory traffic. A matrix product in a fusion
+outweighs the rest by its flops.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeGuard
+
+from nightjar_profiling.hlo.hlo import Instruction, Program
+from nightjar_profiling.hlo.hlo_cost import FREE, PARTIAL_READS
+
+FLOPS_PER_BYTE = 10.0
+FLOPS_PER_TRANSCENDENTAL = 8.0  # a polynomial or table step and its corrections; vendors' libraries need 5 to 20
+WRAPPERS = frozenset(("fusion", "call", "async-start"))
+
+
+def split_costs(program: Program, names: Iterable[str]) -> dict[str, dict[int, float]]:
+    """Costs by frame of what lies below instructions, at any depth; none where nothing there works or has a frame.
+
+    Every computation is looked at once, however deep calls are nested. Only below what calls a computation that another
+    one calls too, all is walked through for each instruction.
+    """
+    asked = {name for name in names if name in program.instructions and _calls(program.instructions[name])}
+    sites = Counter(called for one in program.instructions.values() if _calls(one) for called in one.called)
+    costs: dict[str, dict[int, float]] = {}
+    totals: dict[str, dict[int, float] | None] = {}  # by computation; None: something below it is called twice
+
+    def take(one: Instruction) -> dict[int, float] | None:
+        """What lies below an instruction, out of `totals`, as nobody else asks for it."""
+        once = all(sites[called] == 1 and totals.get(called) is not None for called in one.called)
+        total = _add_up(totals.pop(called) or {} for called in one.called) if once else None
+        if one.name in asked:
+            costs[one.name] = _by_frame(program, split_cost(program, one.name)) if total is None else dict(total)
+        return total
+
+    for computation in _inner_first(program, asked):
+        parts = [take(one) for one in map(program.instructions.get, program.computations[computation]) if _calls(one)]
+        own = _by_frame(program, _computation_cost(program, computation))
+        known = [part for part in parts if part is not None]
+        totals[computation] = _add_up([own, *known]) if len(known) == len(parts) else None
+    for name in asked - costs.keys():
+        take(program.instructions[name])
+    return costs
+
+
+def _calls(one: Instruction | None) -> TypeGuard[Instruction]:
+    return one is not None and one.opcode in WRAPPERS and bool(one.called)
+
+
+def _inner_first(program: Program, names: Iterable[str]) -> Iterator[str]:
+    """The computations below instructions, each once, those that it calls before it; a circle is cut somewhere."""
+    begun: set[str] = set()
+    waiting = [(called, False) for name in names for called in program.instructions[name].called]
+    while waiting:
+        computation, done = waiting.pop()
+        if done:
+            yield computation
+        elif computation not in begun:
+            begun.add(computation)
+            waiting.append((computation, True))
+            members = map(program.instructions.get, program.computations[computation])
+            waiting += [(called, False) for one in members if _calls(one) for called in one.called]
+
+
+def _add_up(parts: Iterable[dict[int, float]]) -> dict[int, float]:
+    """The sum of costs; the largest part becomes it."""
+    ordered = sorted(parts, key=len)
+    total = ordered.pop() if ordered else {}
+    for part in ordered:
+        for frame_id, cost in part.items():
+            total[frame_id] = total.get(frame_id, 0.0) + cost
+    return total
+
+
+def _by_frame(program: Program, costs: Mapping[str, float]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for name, cost in costs.items():
+        one = program.instructions[name]
+        if one.frame_id is not None and cost > 0 and not _calls(one):
+            found[one.frame_id] = found.get(one.frame_id, 0.0) + cost
+    return found
+
+
+def split_cost(program: Program, name: str) -> dict[str, float]:
+    """Costs of the instructions below one that calls computations, at any depth; empty where nothing in it works."""
+    costs: dict[str, float] = {}
+    waiting, seen = [*program.instructions[name].called], set[str]()
+    while waiting:
+        computation = waiting.pop()
+        if computation in seen:
+            continue
+        seen.add(computation)
+        for inner, cost in _computation_cost(program, computation).items():
+            one = program.instructions[inner]
+            if one.opcode in WRAPPERS and one.called:
+                waiting += one.called
+            elif cost > 0:
+                costs[inner] = cost
+    return costs
+
+
+def _computation_cost(program: Program, computation: str) -> dict[str, float]:
+    members = [program.instructions[name] for name in program.computations[computation]]
+    users: dict[str, list[Instruction]] = {}
+    for one in members:
+        for operand in dict.fromkeys(one.operands):
+            users.setdefault(operand, []).append(one)
+    costs = {one.name: _work(one) / FLOPS_PER_BYTE for one in members}
+    for one in members:
+        if one.opcode == "parameter":
+            readers = [user for user in _readers(one, users) if user.opcode not in FREE]
+            for user in readers:
+                whole = user.opcode not in PARTIAL_READS and user.opcode != "dynamic-update-slice"
+                costs[user.name] += (one.bytes if whole else min(one.bytes, user.bytes)) / len(readers)
+    for root in _written(program, program.roots[computation]):
+        costs[root.name] += root.bytes
+    return costs
+
+
+def _work(one: Instruction) -> float:
+    if one.opcode in FREE:
+        return 0.0
+    return max(one.flops or 0.0, float(one.elements)) + FLOPS_PER_TRANSCENDENTAL * one.transcendentals
+
+
+def _readers(parameter: Instruction, users: dict[str, list[Instruction]]) -> list[Instruction]:
+    """Who uses a parameter, seen through bitcasts and tuple elements."""
+    found, waiting, seen = [], [parameter.name], {parameter.name}
+    while waiting:
+        for user in users.get(waiting.pop(), ()):
+            if user.name in seen:
+                continue
+            seen.add(user.name)
+            if user.opcode in ("bitcast", "get-tuple-element"):
+                waiting.append(user.name)
+            else:
+                found.append(user)
+    return found
+
+
+def _written(program: Program, root: str) -> list[Instruction]:
+    """What computes a computation's results, seen through tuples and bitcasts."""
+    found, waiting, seen = [], [root], {root}
+    while waiting:
+        one = program.instructions[waiting.pop()]
+        if one.opcode in ("tuple", "bitcast", "get-tuple-element"):
+            fresh = [operand for operand in dict.fromkeys(one.operands) if operand not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        elif one.opcode not in FREE:
+            found.append(one)
+    return found

@@ -1,0 +1,119 @@
+"""For which operation did the compiler make an instruction that carries no stack, where the program itself says so?
+
+Two answers, from structure and metadata alone:
+
+- `layout`: XLA writes a convolution or a product anew, with its dimensions in another order, and leaves the operation's
+  metadata on the transpositions that put the result back. So a convolution without a stack whose result is read through
+  transpositions that carry the metadata of a convolution is that convolution. The transpositions may be fused into what
+  reads it; they must all carry one stack. What moves an operand into that order, without a stack and for no other
+  reader, is the convolution's too.
+- `carried`: what a loop carries is copied before it, in it and from one round to the next, so that a round does not
+  overwrite what it reads. Such a copy, which keeps the layout of what it copies, is the loop's.
+
+In: a program, its data flow, the name of an instruction. Out: the frame, and which of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from nightjar_profiling.attribution.data_flow import Flow
+from nightjar_profiling.hlo.hlo import Instruction, Program
+
+PRIMITIVES = {"convolution": "conv_general_dilated", "dot": "dot_general"}  # what JAX calls what becomes the opcode
+_MOVES = ("transpose", "copy", "bitcast", "reshape")
+_REACH = 6  # steps of a search: XLA puts one or two transpositions or copies in a row; so the cost stays linear
+
+
+def find_made_for(program: Program, flow: Flow, name: str) -> tuple[int, Literal["layout", "carried"]] | None:
+    """The frame of the operation that an instruction without a stack was made for; None where nothing says so."""
+    moves = _moves(program, name)
+    frame_id = _find_reader(program, flow, name) if moves else _find_layout(program, flow, name)
+    if frame_id is not None:
+        return frame_id, "layout"
+    frame_id = _find_carried(program, flow, name)
+    return None if frame_id is None else (frame_id, "carried")
+
+
+def _kernel(program: Program, name: str) -> list[Instruction]:
+    """What one kernel computes: the instruction, or what is fused in it."""
+    one = program.instructions[name]
+    return [program.instructions[part] for part in program.below(name)] if one.opcode == "fusion" else [one]
+
+
+def _moves(program: Program, name: str) -> bool:
+    """Whether an instruction puts values into another order, and does nothing else."""
+    opcodes = {one.opcode for one in _kernel(program, name)} - {"parameter"}
+    return bool(opcodes) and opcodes <= {*_MOVES}
+
+
+def _find_reader(program: Program, flow: Flow, name: str) -> int | None:
+    """The frame of the convolution or product in another layout that alone reads what was moved."""
+    frames = {_find_layout(program, flow, user) for user in flow.users[name]}
+    return frames.pop() if len(frames) == 1 else None
+
+
+def _find_layout(program: Program, flow: Flow, name: str) -> int | None:
+    instructions, kernel = program.instructions, _kernel(program, name)
+    opcodes = {one.opcode for one in kernel} & PRIMITIVES.keys()
+    if len(opcodes) != 1 or any(one.frame_id is not None for one in (instructions[name], *kernel)):
+        return None
+    primitive = PRIMITIVES[opcodes.pop()]
+    found: set[int] = set()
+    ring, seen = [name], {name}
+    for _ in range(_REACH):
+        readers = dict.fromkeys(other for one in ring for other in _readers(program, flow, one) if other not in seen)
+        moved = [one for one in readers if instructions[one].opcode in (*_MOVES, "parameter")]
+        seen.update(moved)
+        found |= {
+            frame_id
+            for one in moved
+            if (frame_id := instructions[one].frame_id) is not None
+            and instructions[one].op_name.rpartition("/")[2] == primitive
+        }
+        ring = [one for one in moved if instructions[one].frame_id is None]
+    return found.pop() if len(found) == 1 else None
+
+
+def _readers(program: Program, flow: Flow, name: str) -> Iterator[str]:
+    """What reads a value: its users and, of those that are fusions, the parameters inside."""
+    yield from flow.users[name]
+    for parameter in flow.entries[name]:
+        callers = flow.callers[program.instructions[parameter].computation]
+        if all(program.instructions[caller].opcode == "fusion" for caller in callers):
+            yield parameter
+
+
+def _find_carried(program: Program, flow: Flow, name: str) -> int | None:
+    one = program.instructions[name]
+    if one.opcode != "copy" or any(program.instructions[operand].layout != one.layout for operand in one.operands):
+        return None
+    loops = {loop for user in flow.users[name] for loop in _loops_of_tuple(program, flow, user)}
+    if _comes_from_loop(program, name):
+        loops |= {loop for loop in flow.callers[one.computation] if program.instructions[loop].opcode == "while"}
+    frames = {program.instructions[loop].frame_id for loop in loops}
+    return frames.pop() if len(frames) == 1 else None
+
+
+def _loops_of_tuple(program: Program, flow: Flow, name: str) -> Iterator[str]:
+    """The loops that a tuple is handed to, before the first round or by each for the next."""
+    one = program.instructions[name]
+    if one.opcode == "tuple":
+        readers = [
+            *flow.users[name],
+            *(flow.callers[one.computation] if name == program.roots[one.computation] else ()),
+        ]
+        yield from (reader for reader in readers if program.instructions[reader].opcode == "while")
+
+
+def _comes_from_loop(program: Program, name: str) -> bool:
+    """Whether a copy is one, or a copy of one, of what the parameter of its computation holds."""
+    for _ in range(_REACH):
+        one = program.instructions[name]
+        if one.opcode == "parameter":
+            return True
+        if one.opcode not in ("copy", "get-tuple-element") or len(one.operands) != 1:
+            return False
+        name = one.operands[0]
+    return False

@@ -1,0 +1,77 @@
+"""Which Python stacks are there, each once, and how much device time has each?
+
+In: the tables of a capture. Out: a `StackTree`: every distinct call path is one node with the number of its caller's
+node, however many programs and frame ids share it. A node's own time is that of the instructions whose stack ends
+there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nightjar_profiling.capture_folder.tables import Tables
+
+Site = tuple[str, int, str]
+"""File, line and function of a frame."""
+
+NO_STACK = -1
+
+
+@dataclass(slots=True)
+class StackTree:
+    """Nodes in an order in which a caller comes before what it calls.
+
+    Attributes:
+        parents: node of the caller; NO_STACK at the outermost frame.
+        sites: number of the node's site.
+        places: the sites, each once.
+        nodes: node of a program's frame id.
+    """
+
+    parents: list[int] = field(default_factory=list)
+    sites: list[int] = field(default_factory=list)
+    places: list[Site] = field(default_factory=list)
+    nodes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def node_of(self, program_id: int | None, frame_id: int | None) -> int:
+        """The node of a stack; NO_STACK where there is none."""
+        if program_id is None or frame_id is None:
+            return NO_STACK
+        return self.nodes.get((program_id, frame_id), NO_STACK)
+
+    def path(self, node: int) -> list[int]:
+        """Sites from the outermost frame to the node's own."""
+        found = []
+        while node != NO_STACK:
+            found.append(self.sites[node])
+            node = self.parents[node]
+        return found[::-1]
+
+
+def build_stacks(tables: Tables) -> StackTree:
+    """The tree of all stacks in the frame table; a circle of parents, as a damaged file may hold, is cut."""
+    tree = StackTree()
+    rows = {
+        (row["program_id"], row["frame_id"]): (row["parent_id"], (row["file"], row["line"], row["function"]))
+        for row in tables.frames.iter_rows(named=True)
+    }
+    numbers: dict[Site, int] = {}
+    known: dict[tuple[int, int], int] = {}
+    for key in rows:
+        chain, place = [], key
+        while place in rows and place not in tree.nodes and place not in chain:
+            chain.append(place)
+            place = (key[0], rows[place][0])
+        node = tree.nodes.get(place, NO_STACK)
+        for one in reversed(chain):
+            site = rows[one][1]
+            if site not in numbers:
+                numbers[site] = len(tree.places)
+                tree.places.append(site)
+            step = (node, numbers[site])
+            if step not in known:
+                known[step] = len(tree.parents)
+                tree.parents.append(node)
+                tree.sites.append(numbers[site])
+            node = tree.nodes[one] = known[step]
+    return tree

@@ -1,0 +1,1 @@
+"""Byte formats: the protobuf wire format, xz and archives."""

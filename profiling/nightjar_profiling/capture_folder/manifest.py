@@ -1,0 +1,169 @@
+"""What was captured, and with what? `manifest.json` of a capture folder (docs/reference/capture-folder.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from nightjar_profiling.capture_folder.documents import expect, read_json, write_json
+from nightjar_profiling.capture_folder.ranks import find_rank_folders
+from nightjar_profiling.errors import InputError
+
+SCHEMA = "nightjar.capture/1"
+NOT_MEASURED = "estimate, nothing ran"
+OWN = ("manifest.json", "raw", "sources", "tables", "profile.json", "flamegraph.json", "report.html", "exports")
+
+MARK = ".nightjar-unfinished"  # lies in a capture folder while it is being made: what a kill leaves can be made anew
+_LOCKS: dict[Path, int] = {}  # open marks of this process, which the system unlocks when it ends, however it does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One capture.
+
+    Attributes:
+        backend: which profiler wrote the raw files; `estimate` where none did and nothing ran.
+        command: the program and its arguments; empty where only a raw trace was given.
+        exit_code: of the program; minus the signal's number where one ended it; None where unknown.
+        steps: first and last traced step, or None for the whole run.
+        environment: of the traced program: working folder, versions, devices, variables that matter.
+        raw: raw files, relative to the folder.
+        sources: files of `sources/`, under the names that the metadata gives them.
+        user_code: patterns of further user code (see `usercode.py`).
+        warnings: what is missing or doubtful.
+    """
+
+    backend: Literal["jax", "nsys", "estimate"]
+    command: tuple[str, ...]
+    exit_code: int | None
+    steps: tuple[int, int] | None
+    environment: dict[str, Any]
+    raw: tuple[str, ...]
+    sources: tuple[str, ...]
+    user_code: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def mark_times(backend: str) -> str:
+    """What is said beside a time: that it is an estimate; empty where it was measured."""
+    return NOT_MEASURED if backend == "estimate" else ""
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads the manifest of a capture folder.
+
+    Raises:
+        InputError: no manifest, or one that is truncated, of a newer schema, or lacks a key.
+    """
+    check_finished(folder)
+    path = folder / "manifest.json"
+    data = read_json(path, SCHEMA)
+    known = {field.name for field in dataclasses.fields(Manifest)}
+    for key in sorted(known ^ (data.keys() - {"schema"})):
+        raise InputError(f"{path}: {'this key is missing' if key in known else 'unknown key'}: {key!r}.")
+    for key in (lists := ("command", "raw", "sources", "user_code", "warnings")):
+        expect(path, key, data[key], list)
+    expect(path, "environment", data["environment"], dict)
+    steps = data["steps"]
+    if steps is not None and (len(expect(path, "steps", steps, list)) != 2 or not all(type(n) is int for n in steps)):
+        raise InputError(f"{path}: 'steps' is {steps!r}, expected two integers or null.")
+    return Manifest(
+        backend=data["backend"],
+        exit_code=data["exit_code"],
+        environment=data["environment"],
+        steps=None if steps is None else (steps[0], steps[1]),
+        **{key: tuple(data[key]) for key in lists},
+    )
+
+
+def check_finished(folder: Path) -> None:
+    """Refuses what a kill left of a capture, and a folder with one capture per rank.
+
+    Raises:
+        InputError: the capture was ended before its program was, or there are several.
+    """
+    ranks = find_rank_folders(folder)
+    if ranks:
+        raise InputError(
+            f"{folder}: holds a capture for each of {len(ranks)} ranks.",
+            f"name one, such as {ranks[0]}, or make one of all: nightjar-profiling merge {folder} --out all",
+        )
+    if (folder / MARK).is_file() and not (folder / "manifest.json").is_file():
+        raise InputError(f"{folder}: this capture was ended before its program was.", "capture again")
+
+
+def check_writable(folder: Path) -> None:
+    """Refuses a folder into which nothing can be written, before any work is done for it.
+
+    Raises:
+        InputError: it is read-only.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        hint = "copy the capture to a folder that you may write to"
+        raise InputError(f"{folder}: cannot be written to: {error.strerror}.", hint) from None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Writes `manifest.json`, whole or not at all."""
+    write_json(folder / "manifest.json", {"schema": SCHEMA, **dataclasses.asdict(manifest)})
+
+
+def prepare_folder(folder: Path) -> None:
+    """Makes a folder ready for a capture: an earlier capture in it goes, anything else stays and is refused.
+
+    Raises:
+        InputError: the folder holds something that is not a capture, or another process is making one in it.
+    """
+    if (
+        folder.is_dir()
+        and any(folder.iterdir())
+        and not any(map(Path.is_file, (folder / "manifest.json", folder / MARK)))
+    ):
+        raise InputError(f"{folder}: not empty, and not a capture.", "name another folder with --out")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: not a folder.", "name another folder with --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    _lock(folder)
+    for name in OWN:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    (folder / "raw").mkdir()
+
+
+def finish_folder(folder: Path) -> None:
+    """Takes the mark of an unfinished capture away."""
+    (folder / MARK).unlink(missing_ok=True)
+    held = _LOCKS.pop(folder.resolve(), None)
+    if held is not None:
+        os.close(held)
+
+
+def _lock(folder: Path) -> None:
+    """Marks a folder as being written by this process, until `finish_folder` or the end of the process."""
+    earlier = _LOCKS.pop(folder.resolve(), None)
+    if earlier is not None:
+        os.close(earlier)
+    mark = os.open(folder / MARK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(mark)
+        raise InputError(
+            f"{folder}: another process is writing a capture there.",
+            "give each process a folder of its own with --out, and make one of them with `nightjar-profiling merge`",
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    _LOCKS[folder.resolve()] = mark

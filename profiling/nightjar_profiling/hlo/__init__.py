@@ -1,0 +1,1 @@
+"""HLO modules as data: instructions, shapes, cost, memory, communication and launches."""

@@ -1,0 +1,108 @@
+"""Which HLO did XLA dump of each program?
+
+In: names of files and their bytes, as `XLA_FLAGS=--xla_dump_to=... --xla_dump_hlo_as_proto` leaves them
+(`module_0040.jit_step.sm_9.0_gpu_after_optimizations.hlo.pb`), plain or compressed by xz. Out: the serialized programs
+by id, decoded only when they are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from nightjar_profiling.bytes.xz import MAGIC, decompress
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.hlo.hlo import Program, read_program
+from nightjar_profiling.hlo.hlo_communication import read_communication
+from nightjar_profiling.protos import hlo_pb2
+
+OPTIMIZED = re.compile(r"module_(\d+)\.(.+)after_optimizations\.hlo\.pb(?:\.xz)?")
+CUT = "was the program killed as it wrote? Dump it again, or take this file away: the rest is read without it"
+LARGEST_BYTES = 1 << 30  # of one decompressed module: 100k instructions take 20 MB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dumped:
+    """A serialized HloProto."""
+
+    data: bytes
+    name: str
+    fingerprint: str
+    where: str
+
+
+def dumped_id(name: str) -> int | None:
+    """The program id in the name of a file that holds optimized HLO, else None.
+
+    >>> dumped_id("module_0040.jit_step.sm_9.0_gpu_after_optimizations.hlo.pb.xz")
+    40
+    >>> dumped_id("module_0040.jit_step.before_optimizations.hlo.pb.xz")
+    """
+    found = OPTIMIZED.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def read_dumped(data: bytes, where: str) -> Dumped:
+    """Reads the name and the fingerprint of a module.
+
+    Raises:
+        InputError: not xz, or not an HloProto.
+    """
+    if data.startswith(MAGIC):
+        data = decompress(data, where, LARGEST_BYTES)
+    proto = hlo_pb2.HloProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise InputError(f"{where}: not an HLO protobuf ({len(data)} bytes): {error}.", CUT) from None
+    module = proto.hlo_module
+    if not module.name:
+        raise InputError(f"{where}: holds no HLO module ({len(data)} bytes).", CUT)
+    fingerprint = module.frontend_attributes.map.get("fingerprint_before_lhs", "")
+    return Dumped(data=data, name=module.name, fingerprint=fingerprint, where=where)
+
+
+class LazyPrograms(Mapping[int, Program]):
+    """Programs by id, each decoded when it is first asked for."""
+
+    def __init__(self, dumped: Mapping[int, Dumped]) -> None:
+        self._dumped = dict(dumped)
+        self._read: dict[int, Program] = {}
+
+    def __getitem__(self, number: int) -> Program:
+        if number not in self._read:
+            found = self._dumped[number]
+            self._read[number] = read_program(found.data, number, found.where)
+        return self._read[number]
+
+    def communication(self) -> dict[int, Program]:
+        """The communicating parts of all programs, in a fraction of the time that the whole takes."""
+        parts = {number: read_communication(one.data, number, one.fingerprint) for number, one in self._dumped.items()}
+        return {number: self._read.get(number, part) for number, part in parts.items()}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._dumped)
+
+    def __len__(self) -> int:
+        return len(self._dumped)
+
+
+def read_dump_folder(folder: Path) -> dict[int, Dumped]:
+    """The programs of a dump folder; none where there is no such folder."""
+    if not folder.is_dir():
+        return {}
+    return read_dump((path.name, path.read_bytes) for path in sorted(folder.iterdir()) if path.is_file())
+
+
+def read_dump(files: Iterable[tuple[str, Callable[[], bytes]]]) -> dict[int, Dumped]:
+    """The programs among named files.
+
+    Raises:
+        InputError: a file with such a name is damaged.
+    """
+    numbered = ((dumped_id(name), name, data) for name, data in files)
+    return {number: read_dumped(data(), name) for number, name, data in numbered if number is not None}

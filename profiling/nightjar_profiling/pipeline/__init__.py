@@ -1,0 +1,1 @@
+"""From a trace to a capture folder: reading, merging ranks, and opening a capture for programs."""

@@ -1,0 +1,180 @@
+"""How does a folder with a raw trace become a whole capture?
+
+In: a capture folder with raw traces and a manifest. Out: everything else of it: tables, sources, profile, flame
+graph, report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+import polars as pl
+
+from nightjar_profiling import report
+from nightjar_profiling.analyses.communication.clocks import estimate_clocks
+from nightjar_profiling.analyses.communication.collectives import make_collectives, make_groups
+from nightjar_profiling.analyses.communication.overlap import fill_hidden
+from nightjar_profiling.analyses.overhead import find_overhead
+from nightjar_profiling.attribution.apportion import Fusion
+from nightjar_profiling.attribution.attribute import attribute
+from nightjar_profiling.capture_folder import sources
+from nightjar_profiling.capture_folder.documents import write_json, write_text
+from nightjar_profiling.capture_folder.manifest import Manifest, mark_times, write_manifest
+from nightjar_profiling.capture_folder.tables import (
+    EVENTS,
+    SCHEMAS,
+    Tables,
+    collect,
+    fill_table,
+    make_table,
+    read_table,
+    scan_table,
+    write_tables,
+)
+from nightjar_profiling.capture_folder.usercode import user_code_test
+from nightjar_profiling.errors import NotAttributableError
+from nightjar_profiling.hlo.hlo import program_rows
+from nightjar_profiling.readers.detect import find_kind, find_raw
+from nightjar_profiling.readers.raw import Raw, merge_raw
+from nightjar_profiling.report import analyse, flamegraph
+
+LARGEST_PAGE_OPS = 2_000_000  # a page of them is made within a minute
+
+
+def make_tables(raw: Raw) -> Tables:
+    """All tables of a trace, with what follows from them: attribution, collectives, hidden time, clocks."""
+    tables = {name: raw.tables.get(name, make_table(name, ())) for name in SCHEMAS}
+    rows = [program_rows(program) for program in raw.programs.values()]
+    for name in ("programs", "instructions", "frames", "buffers"):
+        if name not in raw.tables:
+            tables[name] = make_table(name, (row for one in rows for row in one[name]))
+    if "groups" not in raw.tables:
+        tables["groups"] = make_groups(raw.programs)
+    if "collectives" not in raw.tables:
+        tables["collectives"] = make_collectives(tables["ops"], raw.programs, tables["groups"])
+    if "clocks" not in raw.tables:
+        tables["clocks"] = estimate_clocks(tables["collectives"])
+    tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])
+    ran = tables["ops"].select("program_id", "instruction").drop_nulls().unique(maintain_order=True)
+    attributions = [
+        one
+        for (number,), names in ran.group_by("program_id", maintain_order=True)
+        if number in raw.programs
+        for one in attribute(raw.programs[number], names["instruction"], raw.placed.get(number))
+    ]
+    rows_of_attribution = ({s: getattr(one, s) for s in one.__slots__} for one in attributions)
+    return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
+
+
+def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusion = "split") -> analyse.Profile:
+    """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank.
+
+    Args:
+        folder: with the raw traces.
+        manifest: as far as it is known; it is written with raw files and sources filled in.
+        copy_sources: collect the sources from this machine; else those in the folder are used.
+        fusion: what happens to the time of a fusion.
+
+    Raises:
+        InputError: a raw trace is damaged.
+        NotAttributableError: the traces hold no op.
+    """
+    raw = find_raw(folder)
+    manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
+    found = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
+    if "ops" not in found.tables or found.tables["ops"].is_empty():
+        raise _explain_no_op(raw, found.warnings)
+    if found.devices and not manifest.environment.get("devices"):  # who traced the program himself has told them
+        manifest = replace(manifest, environment={**manifest.environment, "devices": list(found.devices)})
+    tables = make_tables(found)
+    if copy_sources:
+        files = tables.frames["file"].unique().to_list()
+        copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources")
+        manifest = replace(manifest, sources=tuple(copied))
+    write_tables(folder / "tables", tables)
+    warnings = (*manifest.warnings, *found.warnings, *find_overhead(tables, manifest.backend))
+    profile = publish(folder, replace(manifest, warnings=warnings), tables, fusion=fusion)
+    write_manifest(folder, manifest)
+    return profile
+
+
+def _explain_no_op(raw: Sequence[Path], warnings: Sequence[str]) -> NotAttributableError:
+    files = ", ".join(map(str, raw[:3]))
+    what = f"{files}: the trace holds no kernel and no thunk: nothing ran on a device while it was on."
+    what = " ".join([what, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
+    hint = "choose steps in which the program computes, with --steps FIRST:LAST"
+    if any(path.name.endswith(".xplane.pb") for path in raw):
+        hint += "; on CPUs, jaxlib before 0.4.32 runs a program as one function and records nothing in it"
+    else:
+        hint += "; Nsight Systems sees GPUs alone (--trace=cuda,nvtx): of a CPU, capture with --backend jax"
+    return NotAttributableError(what, hint)
+
+
+def publish(
+    folder: Path, manifest: Manifest, tables: Tables, *, shown: Tables | None = None, fusion: Fusion = "split"
+) -> analyse.Profile:
+    """Writes profile, flame graph and report of a capture whose tables are there.
+
+    Args:
+        folder: of the capture, with its sources.
+        manifest: its warnings are shown.
+        tables: all that ran; the ops may be summed by instruction.
+        shown: what the page shows, where that is not all.
+        fusion: what happens to the time of a fusion.
+    """
+    working_folder = manifest.environment.get("cwd")
+    time = analyse.sum_device_time(tables, fusion)
+    is_user_code = user_code_test(manifest.user_code)
+    stack_of = analyse.read_stacks(tables, is_user_code)
+    profile = analyse.make_profile(
+        time,
+        stack_of,
+        analyse.find_hot_lines(time, stack_of, sources.reader(folder / "sources", working_folder)),
+        backend=manifest.backend,
+        command=manifest.command,
+        steps=manifest.steps,
+        flamegraph="flamegraph.json",
+        warnings=manifest.warnings,
+    )
+    write_json(folder / "profile.json", profile.document())
+    tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))
+    write_json(folder / "flamegraph.json", flamegraph.render_figure(tree))
+    text_of = sources.text_reader(folder / "sources", working_folder)
+    page = report.render_report(profile, manifest, shown or tables, is_user_code, text_of, fusion)
+    write_text(folder / "report.html", page)
+    return profile
+
+
+def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -> analyse.Profile:
+    """The same from the tables on disk: those of many ranks may be more than fit into memory.
+
+    The profile counts every op. The page shows the first ranks, as many as have LARGEST_PAGE_OPS ops together.
+
+    Raises:
+        InputError: a table is damaged.
+        NotAttributableError: no rank ran anything.
+    """
+    ops = scan_table(folder / "tables", "ops")
+    counts = collect(ops.group_by("rank").len().sort("rank"), folder / "tables", "ops").rows()
+    if not counts:
+        raise NotAttributableError(f"{folder}: no rank ran a kernel or thunk while its trace was on.")
+    totals = accumulate(count for _, count in counts)
+    last = max([counts[0][0], *(rank for (rank, _), n in zip(counts, totals, strict=True) if n <= LARGEST_PAGE_OPS)])
+    small = {name: read_table(folder / "tables", name) for name in SCHEMAS if name not in EVENTS}
+    firsts = {name: scan_table(folder / "tables", name).filter(pl.col("rank") <= last) for name in EVENTS}
+    events = {name: collect(found, folder / "tables", name) for name, found in firsts.items()}
+    small["collectives"] = small["collectives"].filter(pl.col("rank") <= last)
+    shown = Tables(**small, **events)
+    sums = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "hidden_ns").sum())
+    by_instruction = collect(sums, folder / "tables", "ops")
+    summed = fill_table("ops", by_instruction.height, **by_instruction.to_dict())
+    seen = manifest
+    if last < counts[-1][0]:
+        text = f"The page shows ranks 0 to {last} of {len(counts)}; the shares and the hot lines are of all."
+        seen = replace(manifest, warnings=(*manifest.warnings, text))
+    profile = publish(folder, seen, replace(shown, ops=summed), shown=shown, fusion=fusion)
+    write_manifest(folder, manifest)
+    return profile

@@ -1,0 +1,1 @@
+"""Readers of Nsight Systems' reports and exports."""

@@ -1,0 +1,80 @@
+"""Which ranges did the host mark, in which domain and on which thread?
+
+In: the tables of an nsys export. Out: a frame of NVTX ranges by start, each with its name resolved (plain text or a
+registered string), its domain, its payload, and its end, which is that of the trace where the range was still open.
+
+Source: NVIDIA Nsight Systems User Guide, SQLite schema reference (NVTX_EVENTS, ENUM_NSYS_EVENT_TYPE)
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nightjar_profiling.readers.nsys.nsys_payloads import COLUMNS as PAYLOADS
+from nightjar_profiling.readers.nsys.nsys_payloads import read_payloads
+from nightjar_profiling.readers.nsys.nsys_tables import NsysTables
+
+STRINGS = "StringIds"
+RANGES = (59, 60, 70, 71)  # push/pop, start/end; the same two from nvtxt
+DOMAIN_CREATED = (75,)
+PROCESS = ~0xFFFFFF  # of a globalTid: vm << 48 | pid << 24 | tid
+PID = 0xFFFFFF
+COLUMNS: dict[str, type[pl.DataType]] = {
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "eventType": pl.Int64,
+    "text": pl.String,
+    "textId": pl.Int64,
+    "globalTid": pl.Int64,
+    "endGlobalTid": pl.Int64,
+    "domainId": pl.Int64,
+}
+
+
+def read_strings(tables: NsysTables) -> pl.DataFrame:
+    """`StringIds`: `id`, `value`."""
+    return tables.read(STRINGS, {"id": pl.Int64, "value": pl.String})
+
+
+def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.DataFrame:
+    """The ranges by start, the longest first.
+
+    Args:
+        tables: of the export.
+        strings: registered strings.
+        latest_ns: end of a range that was still open when the trace ended, unless it began later.
+
+    Returns:
+        Columns: `start_ns`, `end_ns`, `global_tid`, `nested` (whether it began and ended on one thread), `domain` (null
+        for the default one), `name`, `closed`, `payload` (JSON, mostly null).
+    """
+    payloads = tables.keep_filled("NVTX_EVENTS", PAYLOADS, RANGES)
+    events = tables.read("NVTX_EVENTS", COLUMNS | payloads, RANGES)
+    domains = tables.read("NVTX_EVENTS", COLUMNS, DOMAIN_CREATED)
+    process = pl.col("globalTid").and_(pl.lit(PROCESS)).alias("process")
+    named = _with_name(domains, strings).select(process, "domainId", domain="name").unique(["process", "domainId"])
+    events = _with_name(events, strings).with_columns(process)
+    if not named.is_empty():
+        events = events.join(named, on=["process", "domainId"], how="left", maintain_order="left")
+    else:
+        events = events.with_columns(domain=pl.lit(None, pl.String))
+    payload = read_payloads(tables, events, strings)
+    end = pl.coalesce("end", pl.max_horizontal(pl.lit(latest_ns), "start"))
+    return events.select(
+        start_ns="start",
+        end_ns=end,
+        global_tid="globalTid",
+        nested=pl.col("endGlobalTid").is_null() | (pl.col("endGlobalTid") == pl.col("globalTid")),
+        domain="domain",
+        name=pl.col("name").fill_null(""),
+        closed=pl.col("end").is_not_null(),
+        payload=payload,
+    ).sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+
+
+def _with_name(events: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
+    if events["textId"].null_count() == events.height:
+        return events.with_columns(name="text")
+    registered = strings.rename({"id": "textId", "value": "registered"})
+    joined = events.join(registered, on="textId", how="left", maintain_order="left")
+    return joined.with_columns(name=pl.coalesce("text", "registered"))

@@ -1,0 +1,1 @@
+"""Readers of the archives that nsys-jax writes."""

@@ -1,0 +1,1 @@
+"""Readers of XSpace traces, which JAX's own profiler writes."""

@@ -1,0 +1,172 @@
+"""Which kernels and thunks ran, when, for how long, and which compiled programs did they belong to?
+
+In: an XSpace protobuf, as `jax.profiler` writes it (`*.xplane.pb`). Out: a `Raw`: the tables `ops`, `executions`,
+`ranges`, `steps` and `compile` (from our capture's notes, else from XLA's annotations), and the programs whose HLO the
+trace embeds, or that XLA dumped beside it: for `host.xplane.pb` into `host.dump`
+(`XLA_FLAGS="--xla_dump_to=host.dump --xla_dump_hlo_as_proto"`).
+
+On a GPU an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; the launches on the host plane are not
+counted. On a TPU it is an event of a line of XLA ops. Where no device has any, it is a thunk of `/host:CPU`. An op that
+contains others (while, call, conditional) is left out, so that no time counts twice.
+
+Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/profiler/utils/xplane_schema.cc
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from nightjar_profiling.bytes.wire import Positions, WireError
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.hlo.hlo import Program, read_program
+from nightjar_profiling.hlo.hlo_dump import read_dump_folder
+from nightjar_profiling.readers.annotations.compile_events import read_compile_events
+from nightjar_profiling.readers.raw import Placing, Raw, merge_placings
+from nightjar_profiling.readers.xplane.xplane_compile import POOL, make_compile
+from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_gpu, read_tpu
+from nightjar_profiling.readers.xplane.xplane_graphs import place_nodes
+from nightjar_profiling.readers.xplane.xplane_host import (
+    STATS,
+    Launches,
+    decode,
+    read_launches,
+    read_thunks,
+    tabulate_ranges,
+)
+from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
+from nightjar_profiling.readers.xplane.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
+from nightjar_profiling.readers.xplane.xplane_projection import project_ranges
+from nightjar_profiling.readers.xplane.xplane_values import as_int64
+
+PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)
+
+
+def read_raw(path: Path, rank: int = 0) -> Raw:
+    """Reads a `*.xplane.pb` file.
+
+    Raises:
+        InputError: missing, empty, truncated, or not an XSpace.
+    """
+    space = read_space(path)
+    programs = {program.program_id: program for program in _read_programs(space, path)}
+    programs = {**_read_dumped(path, programs), **programs}
+    try:
+        hosts = [decode(plane, STATS) for plane in space.planes if plane.name.startswith("/host:")]
+        launches = read_launches(hosts)
+        parts = [_make_part(ops, programs, rank) for ops in _read_devices(space, launches)]
+        if all(part.tables["ops"].is_empty() for part in parts):
+            thunks = [read_thunks(host) for host in hosts if host.plane.name == "/host:CPU"]
+            parts = [_make_part(ops.take(~find_containers(ops, programs)), programs, rank) for ops in thunks]
+        tables = tabulate_ranges(hosts, rank)
+    except WireError as error:
+        raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
+    tables |= {name: pl.concat([part.tables[name] for part in parts]) for name in ("ops", "executions") if parts}
+    if parts:
+        tables["ranges"] = project_ranges(tables["ranges"], hosts, tables["ops"])
+    compiled = read_compile_events(path.parent / f"{path.name.removesuffix('.xplane.pb')}.compile.jsonl", rank)
+    if compiled.is_empty():
+        lines = [line for host in hosts for line in host.lines]
+        compiled = make_compile(tables["ranges"], {line.line_id for line in lines if POOL.match(line.name)})
+    if not compiled.is_empty():
+        tables["compile"] = compiled
+    warnings = [f"{path.name}: the profiler says: {text}" for text in space.notes]
+    warnings += dict.fromkeys(f"{path.name}: {text}" for part in parts for text in part.warnings)
+    warnings += [*_open_nodes(path, parts)]
+    warnings += [*(_doubts(path, pl.concat(part.ran for part in parts), programs) if parts else ())]
+    placings = merge_placings((number, names) for part in parts for number, names in part.placings.items())
+    return Raw(tables=tables, programs=programs, warnings=tuple(warnings), placed=placings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What the ops of a device make; the ops themselves are let go, so that the next device's take their memory.
+
+    Attributes:
+        ran: device time by instruction, without that of nodes whose instruction was not found.
+        open_ns: the durations of these.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+    ran: pl.DataFrame
+    open_ns: Positions
+    placings: Mapping[int, Mapping[str, Placing]]
+    warnings: tuple[str, ...]
+
+
+def _make_part(ops: Ops, programs: Mapping[int, Program], rank: int) -> _Part:
+    placed = place_nodes(ops, programs)
+    return _Part(
+        tables=tabulate(placed.ops, rank),
+        ran=sum_by_instruction(placed.ops, ~placed.open),
+        open_ns=placed.ops.duration_ns[placed.open & (placed.ops.kind.codes != GRAPH)],
+        placings=placed.placed,
+        warnings=placed.warnings,
+    )
+
+
+def _read_devices(space: Space, launches: Launches) -> Iterator[Ops]:
+    """The ops of each device, in order of its number."""
+    found: list[tuple[int, str, Plane]] = []
+    for plane in space.planes:
+        if (name := DEVICE.fullmatch(plane.name)) is not None:
+            found.append((int(name[2]), name[1], plane))
+    for device, kind, plane in sorted(found, key=lambda one: one[:2]):
+        yield read_gpu(plane, device, launches) if kind == "GPU" else read_tpu(plane, device)
+
+
+def _read_programs(space: Space, path: Path) -> Iterator[Program]:
+    for plane in space.planes:
+        if plane.name != "/host:metadata":
+            continue
+        for event in plane.meta.event_metadata.values():
+            name = text_of(event.name)
+            found = PROGRAM_EVENT.fullmatch(name)
+            proto = next(
+                (s.bytes_value for s in event.stats if plane.stat_names.get(s.metadata_id) == "Hlo Proto"), b""
+            )
+            if found is not None and proto:
+                yield read_program(proto, as_int64(int(found[1])), f"{path}: HLO of {name}")
+
+
+def _read_dumped(path: Path, embedded: Mapping[int, Program]) -> dict[int, Program]:
+    """The programs that the trace does not embed, from what XLA dumped beside it."""
+    found = read_dump_folder(path.parent / f"{path.name.removesuffix('.xplane.pb')}.dump")
+    return {n: read_program(one.data, n, one.where) for n, one in found.items() if n not in embedded}
+
+
+def _open_nodes(path: Path, parts: Sequence[_Part]) -> Iterator[str]:
+    """What of the time in CUDA graphs belongs to no known instruction."""
+    if count := sum(len(part.open_ns) for part in parts):
+        ms = sum(int(part.open_ns.sum()) for part in parts) / 1e6
+        yield (
+            f"{path.name}: {count} kernels of CUDA graphs ({ms:.3f} ms) fit no "
+            "place in the schedule of their program for certain: they are not attributed to Python."
+        )
+
+
+def _doubts(path: Path, ran: pl.DataFrame, programs: Mapping[int, Program]) -> list[str]:
+    """What of the device time that ran cannot be found in the programs' HLO, or has none."""
+    doubts = []
+    unknown = ran.filter(pl.col("program_id").is_not_null() & ~pl.col("program_id").is_in(list(programs)))
+    if not unknown.is_empty():
+        doubts.append(
+            f"{path.name}: no HLO for {unknown['program_id'].n_unique()} of the programs that ran "
+            f"({int(unknown['duration_ns'].sum()) / 1e6:.3f} ms): their ops cannot be attributed to Python."
+        )
+    known = ran.drop_nulls().group_by("program_id", "instruction").agg(pl.col("duration_ns").sum())
+    lost = [
+        (number, name, ns)
+        for number, name, ns in known.sort("duration_ns", descending=True).iter_rows()
+        if number in programs and name not in programs[number].instructions
+    ]
+    if lost:  # the HLO is of another build
+        doubts.append(
+            f"{path.name}: {len(lost)} instructions that ran ({sum(ns for *_, ns in lost) / 1e6:.3f} ms) are not in "
+            f"the HLO of their program, such as {lost[0][1]!r} of {programs[lost[0][0]].name!r}: is it of another run?"
+        )
+    return doubts

@@ -1,0 +1,155 @@
+"""What ran on an accelerator?
+
+In: a device plane of a trace. Out: its `Ops`. A GPU has a line for each stream; a copy is told by its details, or by
+the call that launched it. A TPU has a line of XLA ops, in which containers enclose what they contain, and a line of
+modules, which tells the program and the run of what lies below it.
+
+Source: openxla/xla:xla/backends/profiler/gpu/cupti_collector.cc, tsl/profiler/utils/xplane_schema.cc
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nightjar_profiling.bytes.wire import Positions
+from nightjar_profiling.readers.xplane.xplane_host import COPIED_BYTES, Decoded, Launches, decode
+from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops, encloses
+from nightjar_profiling.readers.xplane.xplane_planes import Plane, text_of
+from nightjar_profiling.readers.xplane.xplane_values import (
+    Integers,
+    Texts,
+    as_int64,
+    constant,
+    look_up,
+    numbers_in,
+    unknown,
+)
+
+DEVICE = re.compile(r"/device:(GPU|TPU):(\d{1,9})")
+GPU_STATS = (
+    *("hlo_op", "program_id", "run_id", "correlation_id", "cuda_graph_id", "cuda_graph_node_id"),
+    *("memcpy_details", "Memset_details"),
+)
+KIND_OF_NAME = [(re.compile("memcpy", re.I), MEMCPY), (re.compile("memset", re.I), MEMSET)]
+GRAPH_NAME = re.compile("CudaGraph")
+MODULE_NAME = re.compile(r"(.*)\((\d{1,20})\)", re.DOTALL)
+OP_TEXT = re.compile(r"%?([\w.\-]+)")  # a TPU names an op by its HLO text: `%fusion.1 = f32[8]{0} fusion(...)`
+
+
+def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
+    """The kernels and copies of a GPU."""
+    found = decode(plane, GPU_STATS, [line for line in plane.lines if line.name.startswith("Stream #")])
+    count = len(found.line)
+    program, instruction = found.integers("program_id"), found.texts("hlo_op")
+    known = program.known & (instruction.codes >= 0)
+    if not known.all():
+        program = Integers(values=np.where(known, program.values, 0), known=known)
+        instruction = Texts(codes=np.where(known, instruction.codes, -1), names=instruction.names)
+    correlation = found.integers("correlation_id")
+    at, launched = launches.find(correlation)
+    memcpy, memset = found.texts("memcpy_details"), found.texts("Memset_details")
+    kind = np.array([*map(_kind_of, found.names.names), KERNEL])[found.names.codes]
+    kind[(memcpy.codes >= 0) | (launched & launches.is_copy[at] if launched.any() else False)] = MEMCPY
+    kind[memset.codes >= 0] = MEMSET
+    size = numbers_in(memcpy if (memcpy.codes >= 0).any() else memset, COPIED_BYTES)
+    if (memset.codes >= 0).any():
+        other = numbers_in(memset, COPIED_BYTES)
+        size = Integers(values=np.where(other.known, other.values, size.values), known=size.known | other.known)
+    if launched.any():
+        from_launch = launched & launches.bytes.known[at] & ~size.known
+        size = Integers(
+            values=np.where(from_launch, launches.bytes.values[at], size.values), known=size.known | from_launch
+        )
+    return Ops(
+        device=constant(device, count),
+        program=program,
+        run=_find_runs(found, program, launches.run.take(at), launched) if launched.any() else found.integers("run_id"),
+        instruction=instruction,
+        stream=found.line_names,
+        kernel=found.names,
+        kind=Texts(codes=kind, names=KINDS),
+        start_ns=found.start_ns,
+        duration_ns=found.duration_ns,
+        correlation=correlation,
+        graph=found.integers("cuda_graph_id"),
+        graph_node=found.integers("cuda_graph_node_id"),
+        bytes=size,
+        launch_ns=Integers(values=launches.start_ns[at], known=launched) if launched.any() else unknown(count),
+    )
+
+
+def _find_runs(found: Decoded, program: Integers, called: Integers, launched: NDArray[np.bool_]) -> Integers:
+    """The run of a program that each op belongs to: as the trace says, else that which called for it."""
+    told = found.integers("run_id")
+    known = called.known & launched & program.known & ~told.known
+    return Integers(values=np.where(known, called.values, told.values), known=known | told.known)
+
+
+def read_tpu(plane: Plane, device: int) -> Ops:
+    """The ops of a TPU core, without those that contain others."""
+    found = decode(
+        plane, ("run_id", "program_id"), [line for line in plane.lines if line.name in ("XLA Ops", "Async XLA Ops")]
+    )
+    modules = decode(plane, ("run_id",), [line for line in plane.lines if line.name == "XLA Modules"])
+    count = len(found.line)
+    module = _module_of(found, modules)
+    program_ids = {
+        number: as_int64(int(name[2]))
+        for number, text in plane.event_names.items()
+        if (name := MODULE_NAME.fullmatch(text))
+    }
+    own = found.integers("program_id")
+    above = modules.events.metadata_id[module] if len(modules.line) else np.zeros(count, np.int64)
+    ids = np.array([program_ids.get(number, 0) for number in above.tolist()], np.int64)
+    known = np.array([number in program_ids for number in above.tolist()], np.bool_) & (module >= 0)
+    run = modules.integers("run_id")
+    instruction = look_up(found.events.metadata_id, _instructions(plane))
+    program = Integers(values=np.where(own.known, own.values, ids), known=own.known | known)
+    has = program.known & (instruction.codes >= 0)
+    ops = Ops(
+        device=constant(device, count),
+        program=Integers(values=np.where(has, program.values, 0), known=has),
+        run=run.take(module) if len(modules.line) else unknown(count),
+        instruction=Texts(codes=np.where(has, instruction.codes, -1), names=instruction.names),
+        stream=found.line_names,
+        kernel=found.names,
+        kind=Texts(codes=constant(KERNEL, count), names=KINDS),
+        start_ns=found.start_ns,
+        duration_ns=found.duration_ns,
+        correlation=unknown(count),
+        graph=unknown(count),
+        graph_node=unknown(count),
+        bytes=unknown(count),
+        launch_ns=unknown(count),
+    )
+    return ops.take(~encloses(ops, np.arange(count)))
+
+
+def _kind_of(name: str) -> int:
+    if GRAPH_NAME.match(name):
+        return GRAPH
+    return next((kind for pattern, kind in KIND_OF_NAME if pattern.match(name)), KERNEL)
+
+
+def _instructions(plane: Plane) -> dict[int, str]:
+    found = {}
+    for number, one in plane.meta.event_metadata.items():
+        text = text_of(one.display_name) or text_of(one.name)
+        if (name := OP_TEXT.match(text)) is not None:
+            found[number] = name[1]
+    return found
+
+
+def _module_of(found: Decoded, modules: Decoded) -> Positions:
+    """Of each op the module event that was running when it began; -1 where there is none."""
+    order = np.argsort(modules.start_ns, kind="stable")
+    at = np.searchsorted(modules.start_ns[order], found.start_ns, side="right") - 1
+    inside = at >= 0
+    if len(order):
+        row = order[at]
+        inside &= found.start_ns < modules.start_ns[row] + np.maximum(modules.duration_ns[row], 1)
+        return np.where(inside, row, -1)
+    return np.full(len(at), -1)

@@ -1,0 +1,247 @@
+"""What do the host's threads tell: CPU thunks, launches of kernels, annotations, steps?
+
+In: the host planes of a trace, decoded once. Out: ops of XLA:CPU, the launches by correlation id, and the tables
+`ranges` and `steps`. A CPU op is a thunk event, on whichever thread. A thunk that runs on after its event has ended
+(asynchronous) ends where the event `end: <op>` begins whose `_c` is the thunk's `_p`.
+
+Source: openxla/xla:xla/backends/cpu/runtime/thunk_executor.cc, third_party/tsl/tsl/profiler/utils/xplane_schema.cc
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from nightjar_profiling.bytes.wire import Positions
+from nightjar_profiling.capture_folder.tables import fill_table
+from nightjar_profiling.readers.annotations.nesting import find_parents
+from nightjar_profiling.readers.xplane.xplane_events import Events
+from nightjar_profiling.readers.xplane.xplane_ops import KINDS, THUNK, Ops
+from nightjar_profiling.readers.xplane.xplane_planes import Line, Plane
+from nightjar_profiling.readers.xplane.xplane_values import (
+    Integers,
+    Texts,
+    constant,
+    integers_of,
+    look_up,
+    numbers_in,
+    texts_of,
+    unknown,
+)
+
+STATS = (
+    *("hlo_op", "program_id", "run_id", "device_ordinal", "_p", "_c"),
+    *("correlation_id", "memcpy_details", "Memset_details", "step_num"),
+)
+COPIED_BYTES = re.compile(r"\b(?:size|num_bytes):(\d+)")
+# Events of the profiler and the runtime about themselves: where Python was, where a task was queued, where one ended.
+RUN = re.compile(r"(?:\[\d+\] )?GpuExecutable::ExecuteThunks$")
+NO_ANNOTATION = re.compile(r"\$|end: |ThreadpoolListener::|ThunkExecutor::")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """A plane with the events of some of its lines, decoded."""
+
+    plane: Plane
+    lines: tuple[Line, ...]
+    events: Events
+    line: Positions  # of each event, as a position in lines
+
+    @cached_property
+    def start_ns(self) -> Positions:
+        """When each event began."""
+        zero_ns = np.array([line.timestamp_ns for line in self.lines] or [0], np.int64)
+        start_ns: Positions = self.events.offset_ps // 1000
+        start_ns += zero_ns[0] if len(zero_ns) == 1 else zero_ns[self.line]
+        return start_ns
+
+    @cached_property
+    def duration_ns(self) -> Positions:
+        """How long each took."""
+        return self.events.duration_ps // 1000
+
+    @cached_property
+    def names(self) -> Texts:
+        """The name of each event."""
+        return look_up(self.events.metadata_id, self.plane.event_names, "")
+
+    @cached_property
+    def line_names(self) -> Texts:
+        """The name of the line of each."""
+        return Texts(codes=self.line, names=[line.name for line in self.lines])
+
+    def has(self, stat: str) -> NDArray[np.bool_]:
+        """Which events carry a stat."""
+        found = self.events.stats.get(stat)
+        return np.zeros(len(self.line), np.bool_) if found is None else found.kind > 0
+
+    def integers(self, stat: str) -> Integers:
+        """A stat as integers."""
+        return integers_of(self.plane, self.events, stat)
+
+    def texts(self, stat: str) -> Texts:
+        """A stat as text."""
+        return texts_of(self.plane, self.events, stat)
+
+
+def decode(plane: Plane, stats: Iterable[str], lines: Iterable[Line] | None = None) -> Decoded:
+    """Decodes some lines of a plane, or all."""
+    chosen = plane.lines if lines is None else tuple(lines)
+    events, line = plane.decode(stats, chosen)
+    return Decoded(plane=plane, lines=chosen, events=events, line=line)
+
+
+def read_thunks(host: Decoded) -> Ops:
+    """The thunks of XLA:CPU; those that contain others are among them."""
+    rows = np.flatnonzero(host.has("hlo_op"))
+    start, duration = host.start_ns[rows], host.duration_ns[rows]
+    ends = np.flatnonzero(host.has("_c") & ~host.has("hlo_op") & _matches(host.names, re.compile("end: ")))
+    if len(ends):
+        consumed, produced = host.integers("_c").values[ends], host.integers("_p").take(rows)
+        order = np.argsort(consumed, kind="stable")
+        at = np.searchsorted(consumed[order], produced.values, side="right") - 1  # of equal ones the last
+        met = produced.known & (at >= 0) & (consumed[order][at] == produced.values)
+        duration = np.maximum(duration, np.where(met, host.start_ns[ends][order][at] - start, 0))
+    program, count = host.integers("program_id").take(rows), len(rows)
+    instruction = host.texts("hlo_op").take(rows)
+    device = host.integers("device_ordinal").take(rows)
+    return Ops(
+        device=np.where(device.known, device.values, 0),
+        program=program,
+        run=host.integers("run_id").take(rows),
+        instruction=Texts(codes=np.where(program.known, instruction.codes, -1), names=instruction.names),
+        stream=host.line_names.take(rows),
+        kernel=host.names.take(rows),
+        kind=Texts(codes=constant(THUNK, count), names=KINDS),
+        start_ns=start,
+        duration_ns=duration,
+        correlation=unknown(count),
+        graph=unknown(count),
+        graph_node=unknown(count),
+        bytes=unknown(count),
+        launch_ns=unknown(count),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """The calls that launched something, by correlation id, ascending."""
+
+    correlation: Positions
+    start_ns: Positions
+    bytes: Integers
+    is_copy: NDArray[np.bool_]
+    run: Integers  # number of the run of a program that called
+
+    def find(self, correlation: Integers) -> tuple[Positions, NDArray[np.bool_]]:
+        """Of each op the row of its launch, and whether there is one."""
+        if not len(self.correlation):
+            none = unknown(len(correlation.values))
+            return none.values, none.known
+        at = np.minimum(np.searchsorted(self.correlation, correlation.values), len(self.correlation) - 1)
+        return at, correlation.known & (self.correlation[at] == correlation.values)
+
+
+def read_launches(hosts: Iterable[Decoded]) -> Launches:
+    """The launches of all host planes; of several calls with one id the first."""
+    parts: list[tuple[Positions, Positions, Positions, NDArray[np.bool_], NDArray[np.bool_], Positions]] = []
+    first = 0
+    for host in hosts:
+        rows = np.flatnonzero(host.has("correlation_id"))
+        if not len(rows):
+            continue
+        details = host.texts("memcpy_details").take(rows)
+        sizes = numbers_in(details, COPIED_BYTES)
+        ids = host.integers("correlation_id").values[rows]
+        runs, count = _find_runs(host, rows)
+        runs = np.where(runs >= 0, runs + first, -1)
+        first += count
+        parts.append((ids, host.start_ns[rows], sizes.values, sizes.known, details.codes >= 0, runs))
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return Launches(
+            correlation=none, start_ns=none, bytes=unknown(0), is_copy=none.astype(np.bool_), run=unknown(0)
+        )
+    ids, begin, size, known, copies, run = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((begin, ids))
+    order = order[np.append(True, np.diff(ids[order]) != 0)]
+    of_each = Integers(values=size[order], known=known[order])
+    return Launches(
+        correlation=ids[order],
+        start_ns=begin[order],
+        bytes=of_each,
+        is_copy=copies[order],
+        run=Integers(values=run[order], known=run[order] >= 0),
+    )
+
+
+def _find_runs(host: Decoded, rows: Positions) -> tuple[Positions, int]:
+    """Of each call the run of a program around it, on its thread (-1: none), and how many runs the plane holds.
+
+    A GPU's events do not say in which run of their program they ran; its host runs the thunks of each within one event.
+    """
+    around = np.flatnonzero(_matches(host.names, RUN))
+    found = np.full(len(rows), -1)
+    for line in np.unique(host.line[around]).tolist():
+        runs = around[host.line[around] == line]
+        runs = runs[np.argsort(host.start_ns[runs], kind="stable")]
+        mine = np.flatnonzero(host.line[rows] == line)
+        called = host.start_ns[rows[mine]]
+        at = np.searchsorted(host.start_ns[runs], called, side="right") - 1
+        inside = (at >= 0) & (called <= (host.start_ns + host.duration_ns)[runs[at]])
+        found[mine] = np.where(inside, runs[at], -1)
+    return found, len(host.line)
+
+
+def tabulate_ranges(hosts: Iterable[Decoded], rank: int) -> dict[str, pl.DataFrame]:
+    """The tables `ranges` and `steps`; a parent is the innermost range around on the same thread."""
+    ranges, steps, first = [fill_table("ranges", 0)], [fill_table("steps", 0)], 0
+    for host in hosts:
+        step = host.integers("step_num")
+        rows = np.flatnonzero(step.known)
+        steps.append(
+            fill_table(
+                "steps",
+                len(rows),
+                rank=rank,
+                step=step.values[rows],
+                start_ns=host.start_ns[rows],
+                duration_ns=host.duration_ns[rows],
+            )
+        )
+        other = host.has("hlo_op") | host.has("correlation_id") | _matches(host.names, NO_ANNOTATION)
+        rows = np.flatnonzero(~other & (host.events.duration_ps > 0))
+        thread = np.array([line.line_id for line in host.lines] or [0], np.int64)[host.line[rows]]
+        start, duration = host.start_ns[rows], host.duration_ns[rows]
+        order = np.lexsort((-duration, start, thread))
+        rows, thread, start, duration = rows[order], thread[order], start[order], duration[order]
+        parent = find_parents(thread, start, start + duration)
+        ranges.append(
+            fill_table(
+                "ranges",
+                len(rows),
+                rank=rank,
+                thread=thread,
+                domain="TraceMe",
+                range_id=np.arange(first, first + len(rows)),
+                parent_id=Integers(values=parent + first, known=parent >= 0).column(),
+                name=host.names.take(rows).column(),
+                start_ns=start,
+                duration_ns=duration,
+            )
+        )
+        first += len(rows)
+    return {"ranges": pl.concat(ranges), "steps": pl.concat(steps).sort("start_ns")}
+
+
+def _matches(texts: Texts, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Whose text a pattern matches from its beginning."""
+    found = np.array([*(pattern.match(text) is not None for text in texts.names), False])
+    return found[texts.codes]

@@ -1,0 +1,185 @@
+"""Where does the device time go? From the tables of a capture to `profile.json`.
+
+In: tables, the test for user code and a way to read a source line. Out: a `Profile`. The time of an op goes to the
+frame that `attribution` names; the *user line* of a stack is its innermost frame of the user's own code, or its
+innermost frame where there is none. Sums are in integer nanoseconds, and no op is lost or counted twice on the way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+from nightjar_profiling.analyses.categories import summarise_categories
+from nightjar_profiling.attribution.apportion import Fusion, apportion_time
+from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
+from nightjar_profiling.capture_folder.tables import Tables
+
+SCHEMA = "nightjar.profile/1"
+HOT_LINES = 50  # as many as a page can show; what is left out is the difference to the attributed time
+
+FrameKey = tuple[int, int]
+"""Program id and frame id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackFrame:
+    """A frame of a stack, with what a reader wants to know of it."""
+
+    file: str
+    line: int
+    function: str
+    user: bool
+
+
+Stack = tuple[StackFrame, ...]
+"""Outermost frame first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotLine:
+    """A Python line and the device time that belongs to it."""
+
+    file: str
+    line: int
+    function: str
+    source: str | None
+    self_ns: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """`nightjar.profile/1` (docs/reference/capture-folder.md)."""
+
+    backend: str
+    command: tuple[str, ...]
+    steps: tuple[int, int] | None
+    device_time_ns: int
+    direct_fraction: float
+    inferred_fraction: float
+    unattributed_fraction: float
+    user_fraction: float
+    library_fraction: float
+    hot_lines: tuple[HotLine, ...]
+    categories: dict[str, int]
+    flamegraph: str | None
+    warnings: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTime:
+    """Device time by what it is asked for most: by how it was attributed, by frame, and by category; in ns."""
+
+    total_ns: int
+    by_how: Mapping[str, int]
+    by_frame: Mapping[FrameKey, int]
+    by_category: Mapping[str, int]
+
+    def fraction(self, part_ns: int) -> float:
+        """Share of the total; 0 where there is none."""
+        return part_ns / self.total_ns if self.total_ns else 0.0
+
+
+def sum_device_time(tables: Tables, fusion: Fusion = "split") -> DeviceTime:
+    """Sums the durations of the ops; an op of no known instruction counts as attributed to nothing."""
+    shares = apportion_time(tables, by=(), fusion=fusion)
+    frames = shares.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
+    return DeviceTime(
+        total_ns=tables.device_time_ns,
+        by_how=dict(shares.group_by("how").agg(pl.col("duration_ns").sum()).iter_rows()),
+        by_frame={(p, f): ns for p, f, ns in frames.agg(pl.col("duration_ns").sum()).iter_rows()},
+        by_category=dict(summarise_categories(tables).select("category", "device_ns").iter_rows()),
+    )
+
+
+def read_stacks(tables: Tables, is_user_code: Callable[[str], bool]) -> Callable[[FrameKey], Stack]:
+    """A function from a frame to its stack."""
+    frames = {
+        (row["program_id"], row["frame_id"]): (
+            row["parent_id"],
+            StackFrame(file=row["file"], line=row["line"], function=row["function"], user=is_user_code(row["file"])),
+        )
+        for row in tables.frames.iter_rows(named=True)
+    }
+
+    def outward(key: FrameKey) -> Iterator[StackFrame]:
+        seen = set()  # a damaged file may hold a circle
+        while key in frames and key not in seen:
+            seen.add(key)
+            parent_id, frame = frames[key]
+            yield frame
+            key = (key[0], parent_id)
+
+    return lambda key: tuple(outward(key))[::-1]
+
+
+def user_line(stack: Stack) -> StackFrame:
+    """The innermost frame of the user's own code; the innermost frame where there is none."""
+    return next((frame for frame in reversed(stack) if frame.user), stack[-1])
+
+
+def find_hot_lines(
+    time: DeviceTime,
+    stack_of: Callable[[FrameKey], Stack],
+    source_of: Callable[[str, int], str | None],
+) -> list[HotLine]:
+    """The user lines, largest first."""
+    lines: Counter[tuple[str, int]] = Counter()
+    functions: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for key, ns in time.by_frame.items():
+        if stack := stack_of(key):
+            frame = user_line(stack)
+            lines[frame.file, frame.line] += ns
+            functions[frame.file, frame.line][frame.function] += ns
+    return [
+        HotLine(
+            file=file,
+            line=line,
+            function=functions[file, line].most_common(1)[0][0],
+            source=source_of(file, line),
+            self_ns=ns,
+            fraction=time.fraction(ns),
+        )
+        for (file, line), ns in sorted(lines.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def make_profile(
+    time: DeviceTime,
+    stack_of: Callable[[FrameKey], Stack],
+    hot_lines: list[HotLine],
+    *,
+    backend: str,
+    command: tuple[str, ...],
+    steps: tuple[int, int] | None,
+    flamegraph: str | None,
+    warnings: tuple[str, ...],
+) -> Profile:
+    """The summary that other programs read."""
+    direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
+    inferred_ns = sum(time.by_how.get(how, 0) for how in INFERRED)
+    user_ns = sum(ns for key, ns in time.by_frame.items() if any(frame.user for frame in stack_of(key)))
+    return Profile(
+        backend=backend,
+        command=command,
+        steps=steps,
+        device_time_ns=time.total_ns,
+        direct_fraction=time.fraction(direct_ns),
+        inferred_fraction=time.fraction(inferred_ns),
+        unattributed_fraction=time.fraction(time.total_ns - direct_ns - inferred_ns),
+        user_fraction=time.fraction(user_ns),
+        library_fraction=time.fraction(direct_ns + inferred_ns - user_ns),
+        hot_lines=tuple(hot_lines[:HOT_LINES]),
+        categories=dict(sorted(time.by_category.items(), key=lambda item: (-item[1], item[0]))),
+        flamegraph=flamegraph,
+        warnings=warnings,
+    )

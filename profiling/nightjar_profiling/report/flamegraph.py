@@ -1,0 +1,117 @@
+"""How does the device time look as a tree of Python calls? From stacks to a Plotly icicle chart.
+
+In: device time by frame, and the stacks. Out: a tree of plain nodes, and its figure as JSON. A stack is shown from the
+user's first line on: the user's frames, then the library frames below the innermost of them. Library frames between two
+user frames (the wrappers of jit, grad and the like) would only push them apart, and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+from zlib import crc32
+
+from nightjar_profiling.report.analyse import DeviceTime, FrameKey, Stack, StackFrame
+
+SMALLEST_FRACTION = 0.0005  # under half a pixel on a page of 1,000 pixels
+USER_COLOURS = ("#e8833a", "#d9a441", "#c8663f", "#e0b060", "#b5553c", "#edc07a")
+LIBRARY_COLOUR = "#7f93ab"
+OTHER_COLOUR = "#9a9a9a"
+MONOSPACE = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+@dataclass(slots=True)
+class Node:
+    """A call path: its device time includes that of its children."""
+
+    label: str
+    place: str
+    colour: str
+    total_ns: int = 0
+    children: dict[tuple[str, int, str], Node] = field(default_factory=dict)
+
+
+def visible(stack: Stack) -> Stack:
+    """The frames of a stack that the chart shows; the whole stack where none is the user's."""
+    users = [number for number, frame in enumerate(stack) if frame.user]
+    return tuple(stack[number] for number in users) + stack[users[-1] + 1 :] if users else stack
+
+
+def build_tree(time: DeviceTime, stack_of: Callable[[FrameKey], Stack], mark: str = "") -> Node:
+    """The tree of all attributed time, and one node for the rest; its root holds the whole device time.
+
+    Args:
+        time: by frame.
+        stack_of: the stack of a frame.
+        mark: what is said beside a time that was not measured.
+    """
+    root = Node(
+        f"device time ({mark})" if mark else "device time", "all ops, containers left out", OTHER_COLOUR, time.total_ns
+    )
+    attributed_ns = 0
+    for key, ns in time.by_frame.items():
+        if stack := visible(stack_of(key)):
+            attributed_ns += ns
+            _add(root, stack, ns)
+    rest_ns = time.total_ns - attributed_ns
+    if rest_ns:
+        root.children["", 0, ""] = Node("no Python stack", "not attributed, never guessed", OTHER_COLOUR, rest_ns)
+    return root
+
+
+def render_figure(root: Node) -> dict[str, Any]:
+    """The icicle chart as a Plotly figure in JSON form, without a background of its own."""
+    rows = list(_rows(root, "", "0", root.total_ns * SMALLEST_FRACTION))
+    nodes = [node for _, _, node in rows]
+    icicle = {
+        "type": "icicle",
+        "ids": [name for name, _, _ in rows],
+        "parents": [parent for _, parent, _ in rows],
+        "labels": [node.label for node in nodes],
+        "values": [node.total_ns for node in nodes],
+        "branchvalues": "total",
+        "customdata": [[node.place, f"{node.total_ns / 1e6:,.3f} ms"] for node in nodes],
+        "hovertemplate": "<b>%{label}</b><br>%{customdata[0]}<br>%{customdata[1]}, %{percentRoot:.1%}<extra></extra>",
+        "marker": {"colors": [node.colour for node in nodes], "line": {"width": 1, "color": "rgba(255,255,255,0.6)"}},
+        "tiling": {"orientation": "v", "pad": 0},
+        "textfont": {"family": MONOSPACE, "size": 12, "color": "#1b1b1b"},
+        "textposition": "middle left",
+        "pathbar": {"visible": True, "thickness": 22},
+        "sort": True,
+    }
+    layout = {
+        "margin": {"l": 0, "r": 0, "t": 26, "b": 0},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "uniformtext": {"mode": "hide", "minsize": 10},
+        "height": 60 + 24 * _depth(root),
+    }
+    return {"data": [icicle], "layout": layout}
+
+
+def _add(root: Node, stack: Stack, ns: int) -> None:
+    node = root
+    for frame in stack:
+        child = node.children.setdefault((frame.file, frame.line, frame.function), _node(frame))
+        child.total_ns += ns
+        node = child
+
+
+def _node(frame: StackFrame) -> Node:
+    colour = USER_COLOURS[crc32(frame.file.encode()) % len(USER_COLOURS)] if frame.user else LIBRARY_COLOUR
+    label = f"{frame.function}  {PurePath(frame.file).name}:{frame.line}"
+    return Node(label, f"{frame.file}:{frame.line}", colour)
+
+
+def _rows(node: Node, parent: str, name: str, least_ns: float) -> Iterator[tuple[str, str, Node]]:
+    """Id, id of the parent, and node, for every node that can be seen."""
+    yield name, parent, node
+    for number, child in enumerate(sorted(node.children.values(), key=lambda one: -one.total_ns)):
+        if child.total_ns > least_ns:
+            yield from _rows(child, name, f"{name}.{number}", least_ns)
+
+
+def _depth(node: Node) -> int:
+    return 1 + max((_depth(child) for child in node.children.values()), default=0)

@@ -1,0 +1,66 @@
+"""What does a person want to know of a capture first? From tables to a handful of numbers.
+
+Busy is the time in which at least one op of a device runs, whatever its stream; idle is the rest between the device's
+first op and its last. Communication is the sum of its ops; exposed what of it ran while the device computed nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nightjar_profiling.analyses.communication.overlap import sum_communication
+from nightjar_profiling.analyses.gaps import measure_busy
+from nightjar_profiling.analyses.steps import summarise_programs
+from nightjar_profiling.capture_folder.tables import Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRow:
+    """A compiled program, with the durations of its executions on one device."""
+
+    name: str
+    device_time_ns: int
+    executions: int
+    mean_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The numbers; times are sums over all devices."""
+
+    ops: int
+    devices: int
+    ranks: int
+    span_ns: int
+    busy_ns: int
+    communication_ns: int
+    exposed_ns: int
+    programs: tuple[ProgramRow, ...]
+
+    @property
+    def idle_fraction(self) -> float:
+        """Share of the devices' time in which nothing ran."""
+        return 1 - self.busy_ns / self.span_ns if self.span_ns else 0.0
+
+
+def make_overview(tables: Tables) -> Overview:
+    """The numbers of a capture."""
+    devices, overlap = measure_busy(tables.ops), sum_communication(tables)
+    return Overview(
+        ops=tables.ops.height,
+        devices=devices.height,
+        ranks=devices["rank"].n_unique(),
+        span_ns=int(devices["span_ns"].sum()),
+        busy_ns=int(devices["busy_ns"].sum()),
+        communication_ns=int(overlap["communication_ns"].sum()),
+        exposed_ns=int((overlap["communication_ns"] - overlap["hidden_ns"]).sum()),
+        programs=tuple(
+            ProgramRow(
+                name=row["name"] or "no program",
+                device_time_ns=row["device_ns"],
+                executions=row["executions"] or 0,
+                mean_ns=None if row["duration_ns_mean"] is None else round(row["duration_ns_mean"]),
+            )
+            for row in summarise_programs(tables).iter_rows(named=True)
+        ),
+    )

@@ -1,0 +1,396 @@
+"""What a user of `nightjar-ci bisect` sees, on ladders that cost nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_ci.bisect.options.choose_ladder import Asked
+from nightjar_ci.bisect.options.from_verdict import ask_from_verdict, find_worst
+from nightjar_ci.bisect.result.explain import diff_programs, explain, read_dumps
+from nightjar_ci.cli import main
+from nightjar_ci.environments.prepare import PreparedEnvironment
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.night_folder import Night, write_night
+from nightjar_ci.formats.outcome import make_outcome
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict, write_verdicts
+from tests.ci.bisect.test_ladders import commit, repository, run_git
+from tests.ci.jobs import make_job
+from tests.ci.nights import record
+
+__all__ = ["repository"]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def bisect(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs the command in this process: importing it anew for every test takes longer than the tests."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    before = signal.getsignal(signal.SIGTERM)
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), pytest.raises(SystemExit) as ended:
+        main(["bisect", *map(str, arguments)])
+    signal.signal(signal.SIGTERM, before)
+    code = ended.value.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(list(map(str, arguments)), code, stdout.getvalue(), stderr.getvalue())
+
+
+def answer(*arguments: object) -> dict[str, Any]:
+    done = bisect("--json", *arguments)
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return {**found, "exit_code": done.returncode, "stderr": done.stderr}
+
+
+def rungs(tmp_path: Path, count: int = 20) -> Path:
+    path = tmp_path / "rungs.txt"
+    path.write_text("".join(f"n{index:03d}\n" for index in range(count)))
+    return path
+
+
+def program(tmp_path: Path, text: str) -> tuple[str, ...]:
+    path = tmp_path / "test.py"
+    path.write_text(f"import os, sys, random\nn = int(os.environ['NIGHTJAR_RUNG'][1:])\n{text}\n")
+    return ("--", sys.executable, str(path))
+
+
+def test_the_first_bad_rung_of_a_list_is_named(tmp_path: Path, state: Path) -> None:
+    found = answer("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
+    assert (found["exit_code"], found["culprits"], found["find"]) == (0, ["n013"], "regression")
+    assert found["tests"] <= 7
+    page = next(state.glob("bisections/*/report.html")).read_text()
+    assert "It came with n013" in page
+    assert "src=" not in page.replace("data:", "").partition("<script>")[0]
+
+
+def test_swapped_ends_look_for_the_fix(tmp_path: Path) -> None:
+    ends = ("--good", "n019", "--bad", "n000", "--rungs", rungs(tmp_path))
+    found = answer(*ends, *program(tmp_path, "sys.exit(n < 13)"))
+    assert (found["exit_code"], found["culprits"], found["find"]) == (0, ["n013"], "fix")
+    assert "was mended by n013" in found["title"]
+    assert (found["before"]["answers"], found["after"]["answers"]) == ("bad", "good")
+
+
+def test_a_noisy_metric_is_bisected_both_ways(tmp_path: Path) -> None:
+    text = "print(f'speed={random.gauss(100 if n < 5 else 90, 1)}')"
+    found = answer("--rungs", rungs(tmp_path), "--metric", "speed", "--better", "higher", *program(tmp_path, text))
+    assert (found["exit_code"], found["culprits"]) == (0, ["n005"])
+    ends = ("--good", "n000", "--bad", "n019", "--rungs", rungs(tmp_path))
+    text = "print(f'time={random.gauss(5 if n < 5 else 4, 0.1)}')"
+    swapped = ("--good", "n019", "--bad", "n000", *ends[4:])
+    found = answer(*swapped, "--metric", "time", *program(tmp_path, text))
+    assert (found["exit_code"], found["culprits"], found["find"]) == (0, ["n005"], "fix")
+
+
+def test_rungs_that_cannot_be_tested_are_stepped_over(tmp_path: Path) -> None:
+    text = "import no_such_module_at_all if n in (9, 10, 11) else sys.exit(n >= 13)"
+    text = f"if n in (9, 10, 12):\n    import no_such_module_at_all\nsys.exit(n >= 13)  # {len(text)}"
+    found = answer("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, text))
+    assert found["exit_code"] == 0
+    assert found["culprits"][-1] == "n013"
+    assert set(found["culprits"]) <= {"n012", "n013"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("sys.exit(1)", "good_end_is_bad", "n000, said to be good, is bad"),
+        ("sys.exit(0)", "bad_end_is_good", "n019, said to be bad, is good"),
+        ("import no_such_module_at_all", "unbuildable", "An end could not be tested"),
+    ],
+)
+def test_ends_that_are_not_what_they_are_said_to_be_end_with_four(
+    text: str, kind: str, said: str, tmp_path: Path
+) -> None:
+    found = answer("--rungs", rungs(tmp_path), *program(tmp_path, text))
+    assert (found["exit_code"], found["kind"]) == (4, kind)
+    assert said in found["title"]
+
+
+@pytest.mark.parametrize("printed", ["", "print('time=nan')", "sys.exit('no luck')"])
+def test_a_metric_that_is_never_there_ends_and_says_so(printed: str, tmp_path: Path) -> None:
+    found = answer("--rungs", rungs(tmp_path), "--metric", "time", *program(tmp_path, printed))
+    assert (found["exit_code"], found["kind"]) == (4, "unbuildable")
+    assert found["tests"] <= 6
+    assert "time" in found["probes"][0]["why"] or "exit code 1" in found["probes"][0]["why"]
+
+
+def test_probes_run_side_by_side(tmp_path: Path) -> None:
+    text = "import time; time.sleep(0.2); sys.exit(n >= 13)"
+    found = answer("--rungs", rungs(tmp_path), "--workers", 4, *program(tmp_path, text))
+    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
+    folders = [probe["folder"] for probe in found["probes"]]
+    assert len(set(folders)) == len(folders)
+
+
+def test_an_edited_test_or_fresh_asks_anew(tmp_path: Path, state: Path) -> None:
+    path = rungs(tmp_path)
+    answer("--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
+    found = answer("--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 4)"))
+    assert found["culprits"] == ["n004"]
+    answer("--fresh", "--rungs", path, "--deterministic", *program(tmp_path, "sys.exit(n >= 4)"))
+    assert len(list(state.glob("bisections/*"))) == 3
+
+
+def test_a_dry_run_prints_the_ladder_and_the_expected_work_and_runs_nothing(tmp_path: Path, state: Path) -> None:
+    done = bisect("--dry-run", "--rungs", rungs(tmp_path), *program(tmp_path, "sys.exit(1)"))
+    assert done.returncode == 0, done.stderr
+    assert "n007" in done.stdout
+    assert "Looking for a regression on 20 rungs: about" in done.stdout
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--", "true"], "none of the ladders is named"),
+        (["--package", "jax", "--rungs", "x", "--", "true"], "--package and --rungs"),
+        (["--rungs", "no-such-file", "--", "true"], "cannot be read"),
+        (["--package", "jax", "--good", "1", "--bad", "2"], "there is no test"),
+        (["--package", "jax", "--package", "flax", "--good", "1", "--bad", "2", "--", "true"], "whose version is '1'?"),
+        (["--good", "jax==1", "--bad", "flax==2", "--", "true"], "--good names jax, --bad flax"),
+        (["--package", "jax", "--good", "one", "--bad", "2", "--", "true"], "'one' is no version"),
+        (["--images", "x/y", "--good", "2026-11-01", "--bad", "today", "--", "true"], "'today' is no date"),
+        (["--images", "x/y", "--executor", "local", "--good", "a", "--bad", "b", "--", "true"], "does not run this"),
+        (["--rungs", "r", "--metric", "a", "--metric-regex", "(b)", "--", "true"], "in one way"),
+        (["--rungs", "r", "--paired", "--", "true"], "--paired divides one metric"),
+        (["--rungs", "r", "--bad-too", "sadness", "--", "true"], "'sadness' is unknown"),
+        (["--rungs", "r", "--executor", "moon", "--", "true"], "unknown executor"),
+        (["--rungs", "r", "--confidence", "2", "--", "true"], "confidence"),
+    ],
+)
+def test_options_that_do_not_go_together_end_with_two(options: list[str], message: str, tmp_path: Path) -> None:
+    done = bisect(*options)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+
+
+def test_a_prepared_rung_is_prepared_once_and_one_that_cannot_be_is_stepped_over(tmp_path: Path) -> None:
+    prepare = tmp_path / "prepare.py"
+    prepare.write_text(
+        "import pathlib, sys\n"
+        "rung, folder = sys.argv[1:]\n"
+        "sys.exit('broken') if rung in ('n010', 'n011') else None\n"
+        "pathlib.Path(folder, 'built').write_text(rung)\n"
+        f"with open({str(tmp_path / 'log')!r}, 'a') as log: print(rung, file=log)\n"
+    )
+    text = "n = int(open(sys.argv[1] + '/built').read()[1:]); sys.exit(n >= 13)"
+    found = answer(
+        "--rungs", rungs(tmp_path), "--prepare", f"{sys.executable} {prepare} {{rung}} {{folder}}",
+        *program(tmp_path, text), "{folder}",
+    )  # fmt: skip
+    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
+    prepared = (tmp_path / "log").read_text().split()
+    assert len(set(prepared)) == len(prepared)
+
+
+def test_commits_are_bisected_in_worktrees_and_a_merge_is_opened(repository: Path, tmp_path: Path) -> None:
+    test = "import pathlib,sys;p=pathlib.Path('side');sys.exit(p.exists() and p.read_text()=='y')"
+    ends = ("--repo", repository, "--good", "first", "--bad", "main")
+    before = run_git(repository, "status", "--porcelain")
+    found = answer(*ends, "--", sys.executable, "-c", test)
+    assert found["exit_code"] == 0
+    assert found["inside"] is not None
+    assert found["inside"].endswith("Merge side")
+    assert found["culprits"][0].split()[0] == run_git(repository, "rev-parse", "--short", "side")
+    assert run_git(repository, "status", "--porcelain") == before
+    assert "Set 1" in found["changes"][0]["name"]
+    assert run_git(repository, "worktree", "list").count("\n") == 0
+
+
+def test_a_merge_whose_sides_do_not_go_together_is_the_culprit_itself(repository: Path) -> None:
+    test = "import pathlib,sys;sys.exit(pathlib.Path('side').exists() and pathlib.Path('value').read_text()!='1')"
+    found = answer("--repo", repository, "--good", "first", "--bad", "main", "--", sys.executable, "-c", test)
+    assert found["exit_code"] == 0
+    assert found["culprits"][0].endswith("Merge side")
+    assert any("do not go together" in note for note in found["notes"])
+
+
+def test_the_budget_of_tests_is_that_of_all_ladders_together(repository: Path) -> None:
+    test = "import pathlib,sys;p=pathlib.Path('side');sys.exit(p.exists() and p.read_text()=='y')"
+    ends = ("--repo", repository, "--good", "first", "--bad", "main")
+    for budget in (8, 10, 12):
+        found = answer(*ends, "--max-tests", budget, "--", sys.executable, "-c", test)
+        assert found["tests"] <= budget
+
+
+def test_both_sides_can_be_run_again_by_copy_and_paste(repository: Path, tmp_path: Path) -> None:
+    commit(repository, "4")
+    test = "import pathlib,sys;sys.exit(pathlib.Path('value').read_text()>='4')"
+    found = answer("--repo", repository, "--good", "first", "--bad", "main", "--", sys.executable, "-c", test)
+    for side in (found["before"], found["after"]):
+        for _ in range(2):
+            variables = {**os.environ, "TMPDIR": str(tmp_path)}
+            done = subprocess.run(["sh", "-c", side["reproduce"]], capture_output=True, env=variables, check=False)
+            assert done.returncode == (0 if side["answers"] == "good" else 1), done.stderr
+
+
+def test_a_listed_rung_is_run_again_by_copy_and_paste(tmp_path: Path) -> None:
+    found = answer("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
+    codes = [
+        subprocess.run(["sh", "-c", found[side]["reproduce"]], capture_output=True, check=False).returncode
+        for side in ("before", "after")
+    ]
+    assert codes == [0, 1]
+
+
+def test_a_paired_metric_is_the_ratio_to_the_good_end(tmp_path: Path) -> None:
+    counter = tmp_path / "count"
+    text = (  # the machine becomes slower and slower
+        f"import pathlib; p = pathlib.Path({str(counter)!r})\n"
+        "runs = int(p.read_text()) if p.exists() else 0; p.write_text(str(runs + 1))\n"
+        "print(f'time={1.05 ** runs * (1.5 if n >= 13 else 1) * random.gauss(1, 0.01)}')"
+    )
+    found = answer("--rungs", rungs(tmp_path), "--metric", "time", "--paired", *program(tmp_path, text))
+    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
+    assert all(0.8 < probe["value"] < 1.7 for probe in found["probes"])
+
+
+def test_two_changes_are_said_to_be_two(tmp_path: Path) -> None:
+    text = "print(f'time={random.gauss(1 if n < 5 else 9 if n < 14 else 3, 0.01)}')"
+    found = answer("--rungs", rungs(tmp_path), "--metric", "time", *program(tmp_path, text))
+    assert (found["exit_code"], found["kind"]) == (0, "two_changes")
+    assert (found["culprits"], found["second"]) == (["n005"], ["n014"])
+    assert [round(float(level)) for level in found["effect"].partition(",")[0].split(" -> ")] == [1, 9, 3]
+    sides = [found[side]["name"] for side in ("before", "after", "second_before", "second_after")]
+    assert sides[1::2] == [*found["culprits"], *found["second"]]
+    assert all(found[f"second_{side}"]["name"] in found[f"second_{side}"]["reproduce"] for side in ("before", "after"))
+
+
+def test_what_the_compiler_did_otherwise_is_told_program_by_program(tmp_path: Path) -> None:
+    line = "  %x.1 = f32[3]{0} add(%a, %b)\n"
+    for side, count in (("before", 1), ("after", 3)):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "module_0001.jit_f.cpu_after_optimizations.txt").write_text(line * count)
+        (tmp_path / side / "module_0002.jit_g.sm_9.0_gpu_after_optimizations.txt").write_text(line)
+        (tmp_path / side / "module_0001.jit_f.before_optimizations.txt").write_text(line * 9)
+    said = diff_programs(read_dumps(tmp_path / "before"), read_dumps(tmp_path / "after"))
+    assert said.splitlines()[1:] == ["jit_f: add 1 -> 3 (+2)", "Unchanged: jit_g."]
+
+
+STEP = "import jax, jax.numpy as np; jax.jit(lambda x: {formula})(np.ones((64, 64))).block_until_ready()"
+
+
+def test_explaining_compares_captures_of_both_sides_or_sums_up_the_only_one(tmp_path: Path) -> None:
+    here = PreparedEnvironment(name="current", kind="current")
+    programs = [[sys.executable, "-c", STEP.format(formula=formula)] for formula in ("x + 1", "x @ x + 1")]
+    sides = [(name, here, program) for name, program in zip(("old", "new"), programs, strict=True)]
+    compared, hlo = explain(sides, tmp_path / "both", 120, print)
+    assert compared.startswith("nightjar-profiling diff ")
+    assert "<string>:1" in compared
+    assert "&lt;string&gt;" in (tmp_path / "both" / "diff" / "difference.html").read_text()
+    assert "dot 0 -> 1" in hlo
+    told, summed, _ = explain([("old", here, [sys.executable, "-c", ""]), sides[1]], tmp_path / "one", 120, print)
+    assert told.startswith("old was not captured: exit code 4:")
+    assert summed.startswith("nightjar-profiling summary ")
+
+
+def test_each_of_two_changes_is_explained_and_its_page_is_linked(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiler = tmp_path / "nightjar-profiling"  # captures nothing, and says what it was asked
+    profiler.write_text(
+        '#!/bin/sh\n[ "$1" = capture ] && { mkdir -p "$3"; echo "$NIGHTJAR_RUNG" > "$3/rung"; exit; }\n'
+        'echo "from $(cat "$2/rung") to $(cat "$3/rung")"; echo page > "$5"\n'
+    )
+    profiler.chmod(0o755)
+    monkeypatch.setattr("nightjar_ci.bisect.result.explain.shutil.which", lambda *_, **__: str(profiler))
+    text = "print(f'time={random.gauss(1 if n < 5 else 9 if n < 14 else 3, 0.01)}')"
+    options = ("--metric", "time", "--explain", "--rungs", rungs(tmp_path))
+    found = answer(*options, *program(tmp_path, text))
+    told = "\n".join(found["explained"])
+    assert "Change 1, from n004 to n005:" in told
+    assert "Change 2, from n013 to n014:" in told
+    assert told.index("from n004 to n005\n") < told.index("Change 2") < told.index("from n013 to n014\n")
+    page = next(state.glob("bisections/*/report.html"))
+    assert found["pages"] == ["explain/diff/difference.html", "explain-2/diff/difference.html"]
+    assert all((page.parent / one).is_file() and f'href="{one}"' in page.read_text() for one in found["pages"])
+
+
+def nights(tmp_path: Path, verdict: Verdict, *, good: dict[str, str], bad: dict[str, str], image: str = "") -> Path:
+    """A good night, a night that cannot tell, and a red one; each in the dated tag of an image, where one is given."""
+    folder = tmp_path / "nights"
+    for number, (status, packages) in enumerate([("ok", good), ("cannot_tell", good), ("regressed", bad)]):
+        night = folder / f"2026-11-0{number + 1}T0300-000{number}"
+        job = night / "jobs" / "demo-s0"
+        job.mkdir(parents=True)
+        one = record(0, values=[5.5, 5.1, 4.8], job="demo-s0")
+        environment = one.environment.model_copy(update={"packages": packages})
+        write_json(job / "result.json", one.model_copy(update={"environment": environment}))
+        outcome = make_outcome(
+            make_job("python", "-m", "train", "--out", str(job)), state="completed", exit_code=0, started_at="x"
+        )
+        if image:
+            outcome = outcome.model_copy(
+                update={"environment": f"image:{image}-{night.name[:10]}", "executor": "docker"}
+            )
+        whole = Night(id=night.name, matrix="m", started_at=night.name, finished_at="y", git=None, jobs=(outcome,))
+        write_night(night, whole)
+        told = verdict.model_copy(update={"status": status})
+        write_verdicts(night / "verdicts.json", NightVerdicts(night=night.name, verdicts=(told,)))
+    return night / "verdicts.json"
+
+
+LOSS = Verdict(
+    series="demo/loss", judge="convergence", status="ok", effect=None, interval=None, p=None, n=1, policy={}, runs=(),
+    explanation="",
+)  # fmt: skip
+
+
+def test_a_verdict_names_the_test_and_both_ends(tmp_path: Path) -> None:
+    old, new = {"jax": "0.10.1", "numpy": "2.4.6"}, {"jax": "0.10.2", "numpy": "2.4.6"}
+    path = nights(tmp_path, LOSS, good=old, bad=new)
+    asked = ask_from_verdict(Asked(command=()), path, "demo/loss")
+    assert asked.command == ("python", "-m", "train", "--out", "{out}")
+    assert (asked.good, asked.bad, asked.judge, asked.current) == (
+        ("jax==0.10.1",),
+        ("jax==0.10.2",),
+        "convergence",
+        True,
+    )
+    with pytest.raises(InputError, match="regressed: demo/loss"):
+        ask_from_verdict(Asked(command=()), path, "demo/lose")
+    shutil.rmtree(tmp_path / "nights" / "2026-11-01T0300-0000")
+    with pytest.raises(InputError, match="no earlier night"):
+        ask_from_verdict(Asked(command=()), path, "demo/loss")
+
+
+def test_a_verdict_of_a_night_in_an_image_is_bisected_over_its_nights(tmp_path: Path) -> None:
+    path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"}, image="localhost:5000/nightjar:models-cpu")
+    asked = ask_from_verdict(Asked(command=()), path, "demo/loss")
+    assert (asked.images, asked.good, asked.bad, asked.executor) == (
+        "localhost:5000/nightjar:models-cpu",
+        ("2026-11-01",),
+        ("2026-11-03",),
+        "docker",
+    )
+
+
+def test_without_a_series_the_worst_regression_is_bisected_and_a_good_night_has_none(tmp_path: Path) -> None:
+    path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"})
+    assert find_worst(path) == "demo/loss"
+    done = bisect("--verdict", path.parent.parent / "2026-11-01T0300-0000" / "verdicts.json")
+    assert done.returncode == 0
+    assert "nothing regressed" in done.stdout
+
+
+def test_a_verdict_without_a_difference_is_not_bisected(tmp_path: Path) -> None:
+    path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "1"})
+    done = bisect("--verdict", path, "demo/loss")
+    assert done.returncode == 2
+    assert "neither packages nor the commit differ" in done.stderr

@@ -1,0 +1,103 @@
+"""Nightly images of a real registry, bisected in real containers."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ci.bisect.test_command import answer, state
+from tests.ci.executors.test_docker import real_image
+
+__all__ = ["real_image", "state"]
+
+pytestmark = pytest.mark.docker
+
+CONFIG = """
+version: 0.1
+log: {{level: error}}
+storage: {{filesystem: {{rootdirectory: {data}}}}}
+http: {{addr: "{address}"}}
+"""
+NIGHTS = {"2026-11-01": 0, "2026-11-02": 0, "2026-11-03": 0, "2026-11-04": 1, "2026-11-05": 1}
+
+
+def docker(*arguments: str) -> str:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def serve_registry(folder: Path) -> Iterator[str]:
+    """The address of a registry on loopback."""
+    program = shutil.which("docker-registry") or shutil.which("registry")
+    if program is None:
+        pytest.skip("no registry program: apt-get install docker-registry")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    config = folder / "registry.yml"
+    config.write_text(CONFIG.format(data=folder / "registry", address=address))
+    process = subprocess.Popen([program, "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(f"http://{address}/v2/"):
+                break
+            time.sleep(0.05)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def repository(real_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Five nights of images, the last two slower; the first two nights pushed the same one. None is kept here."""
+    with serve_registry(tmp_path_factory.mktemp("registry")) as address:
+        name = f"{address}/nightly"
+        container = docker("container", "create", "--entrypoint", "/bin/sh", real_image)
+        for date, level in NIGHTS.items():
+            tag = f"{name}:toy-{date}"
+            if date == "2026-11-02":
+                docker("tag", f"{name}:toy-2026-11-01", tag)
+            else:
+                docker("commit", "--change", f"ENV LEVEL={level}", "--change", f"ENV DATE={date}", container, tag)
+            docker("push", "--quiet", tag)
+        docker("container", "rm", container)
+        docker("image", "rm", "--force", *(f"{name}:toy-{date}" for date in NIGHTS))
+        yield name
+        left = docker("image", "ls", "--quiet", "--no-trunc", "--filter", f"reference={name}").split()
+        docker("image", "rm", "--force", *dict.fromkeys(left))
+
+
+ENDS = ("--good", "2026-11-01", "--bad", "2026-11-05")
+
+
+def test_images_are_bisected_by_exit_code_in_containers(repository: str) -> None:
+    found = answer("--images", f"{repository}:toy", *ENDS, "--", "/bin/sh", "-c", "exit $LEVEL")
+    assert (found["culprits"], found["exit_code"]) == (["2026-11-04"], 0), found
+    assert found["notes"] == ["2026-11-02 is the image of 2026-11-01."]
+    lines = [found[side]["reproduce"] for side in ("before", "after")]
+    codes = [subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=False).returncode for line in lines]
+    assert codes == [0, 1]
+
+
+def test_images_are_bisected_by_a_metric_and_the_fix_is_found_too(repository: str) -> None:
+    printing = ("--metric", "t", "--", "/bin/sh", "-c", 'echo "t=$((LEVEL + 1)).$(($(id -u) + 1))"')
+    assert answer("--images", repository, *ENDS, *printing)["culprits"] == ["2026-11-04"]
+    fix = answer("--images", repository, "--good", "2026-11-05", "--bad", "2026-11-01", "--better", "higher", *printing)
+    assert (fix["find"], fix["culprits"]) == ("fix", ["2026-11-04"])
+
+
+def test_an_image_without_the_program_cannot_tell(repository: str) -> None:
+    found = answer("--images", repository, *ENDS, "--", "no-such-program")
+    assert (found["kind"], found["exit_code"]) == ("unbuildable", 4)
+    assert {probe["outcome"] for probe in found["probes"]} == {"cannot_tell"}

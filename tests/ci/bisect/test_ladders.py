@@ -1,0 +1,364 @@
+"""Which rungs do releases, images, commits and lists give?"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from nightjar_ci.bisect.ladders import packages
+from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder, open_repository
+from nightjar_ci.bisect.ladders.images import make_image_ladder
+from nightjar_ci.bisect.ladders.listed import make_listed_ladder
+from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
+from nightjar_ci.bisect.ladders.rung import file_name
+from nightjar_ci.bisect.ladders.timeline import merge_timelines
+from nightjar_ci.errors import EnvironmentFailedError, InputError, NightjarError
+from nightjar_ci.formats.job import SAFE_ID
+from nightjar_ci.web.http import HttpError, request
+from nightjar_ci.web.package_index import Release, read_releases
+from nightjar_ci.web.registry import Repository
+from tests.ci.servers import Answer, serve
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def releases(**days: float | None) -> list[Release]:
+    """Releases `v1_2` -> day since the start."""
+    return [
+        Release(version=name[1:].replace("_", "."), uploaded=None if day is None else START + timedelta(days=day))
+        for name, day in days.items()
+    ]
+
+
+def states(steps: Any) -> list[str]:
+    return [" ".join(step.pins.values()) for step in steps]
+
+
+# Several packages become one timeline.
+
+
+def test_packages_move_one_at_a_time_in_the_order_of_their_release() -> None:
+    known = {"jax": releases(v1=0, v2=10, v3=30), "flax": releases(v7=1, v8=20)}
+    steps = merge_timelines({"jax": "1", "flax": "7"}, {"jax": "3", "flax": "8"}, known)
+    assert states(steps) == ["2 7", "2 8", "3 8"]
+    assert [step.package for step in steps] == ["jax", "flax", "jax"]
+
+
+def test_a_release_that_came_late_does_not_come_before_the_one_it_follows() -> None:
+    known = {"a": releases(v1=0, v1_1=50, v2=10), "b": releases(v1=0, v2=30)}
+    assert states(merge_timelines({"a": "1", "b": "1"}, {"a": "2", "b": "2"}, known)) == ["1 2", "1.1 2", "2 2"]
+
+
+def test_without_dates_packages_move_evenly_in_version_order() -> None:
+    known = {"a": releases(v1=None, v2=None, v3=None, v10=None), "b": releases(v1=None, v2=None, v3=None)}
+    steps = merge_timelines({"a": "1", "b": "1"}, {"a": "10", "b": "3"}, known)
+    assert states(steps) == ["2 1", "2 2", "3 2", "10 2", "10 3"]
+
+
+def test_a_package_that_goes_back_moves_in_one_step_at_the_end() -> None:
+    known = {"a": releases(v1=0, v2=10), "b": releases(v1=0, v2=1, v3=2)}
+    assert states(merge_timelines({"a": "1", "b": "3"}, {"a": "2", "b": "1"}, known)) == ["2 3", "2 1"]
+
+
+@given(st.data())
+def test_a_timeline_ends_at_the_new_versions_and_never_goes_back(data: st.DataObject) -> None:
+    names = ["a", "b", "c"][: data.draw(st.integers(1, 3))]
+    known, old, new = {}, {}, {}
+    for name in names:
+        count = data.draw(st.integers(2, 6))
+        days = data.draw(st.lists(st.floats(0, 99), min_size=count, max_size=count))
+        known[name] = [Release(version=f"1.{i}", uploaded=START + timedelta(days=d)) for i, d in enumerate(days)]
+        old[name], new[name] = "1.0", f"1.{count - 1}"
+    steps = merge_timelines(old, new, known)
+    assert len(steps) == sum(len(found) - 1 for found in known.values())
+    assert dict(steps[-1].pins) == new
+    before = old
+    for step in steps:
+        moved = [name for name in names if step.pins[name] != before[name]]
+        assert moved == [step.package]
+        assert Version(step.pins[step.package]) > Version(before[step.package])
+        before = dict(step.pins)
+
+
+# A package index says which releases there are.
+
+
+def index_page(kind: str) -> tuple[str, bytes]:
+    files = [
+        ("demo-1.0-py3-none-any.whl", "2026-01-02T00:00:00.000000Z", False),
+        ("demo-1.0.tar.gz", "2026-01-01T00:00:00.000000Z", False),
+        ("demo-1.1.tar.gz", "2026-02-01T00:00:00Z", True),
+        ("demo-1.1.egg", "2026-02-01T00:00:00Z", True),
+        ("other-9.0.tar.gz", "2026-02-01T00:00:00Z", False),
+    ]
+    if kind == "json":
+        listed = [{"filename": n, "upload-time": t, "yanked": y and "broken"} for n, t, y in files]
+        return "application/vnd.pypi.simple.v1+json", json.dumps({"files": listed}).encode()
+    yanked = ' data-yanked="broken"'
+    lines = [f'<a href="../x/{n}#sha256=0" data-upload-time="{t}"{yanked * y}>{n}</a>' for n, t, y in files]
+    return "text/html", "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("kind", ["json", "html"])
+def test_releases_are_read_from_both_forms_of_the_index(kind: str) -> None:
+    content_type, body = index_page(kind)
+
+    def answer(method: str, path: str, authorization: str | None) -> Answer:
+        return (200, {"Content-Type": content_type}, body) if path == "/simple/demo/" else (404, {}, b"")
+
+    with serve(answer) as index:
+        found = read_releases("Demo", f"{index.url}/simple")
+        assert [(one.version, one.uploaded, one.yanked) for one in found] == [
+            ("1.0", START, False),
+            ("1.1", datetime(2026, 2, 1, tzinfo=UTC), True),
+        ]
+        with pytest.raises(InputError, match="'demmo' is not in the package index"):
+            read_releases("demmo", f"{index.url}/simple")
+
+
+@pytest.mark.parametrize("name", ["", "../other", 'jax"; touch x'])
+def test_what_no_package_can_be_called_is_not_asked_for(name: str) -> None:
+    with pytest.raises(InputError, match="is no name of a package"):
+        read_releases(name, "http://127.0.0.1:1")
+
+
+def test_a_password_of_the_index_is_sent_and_never_shown() -> None:
+    with serve(lambda *_: (403, {}, b"")) as index:
+        with pytest.raises(NightjarError) as caught:
+            read_releases("demo", index.url.replace("http://", "http://user:s3cret@"))
+        assert index.authorizations == ["Basic dXNlcjpzM2NyZXQ="]
+    assert "s3cret" not in str(caught.value)
+
+
+def test_only_the_web_is_asked() -> None:
+    with pytest.raises(HttpError, match="no http or https"):
+        request("file:///etc/passwd", accept="*/*")
+
+
+# Environments: what uv refuses is left out, with its reason.
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two packages that are released together, and a resolver that wants them together."""
+    known = {"jax": releases(v1=0, v2=10, v3=20), "jaxlib": releases(v1=0.01, v2=10.01, v3=20.01)}
+    monkeypatch.setattr(packages, "read_releases", lambda name, url: known[name])
+
+    def resolve(lines: list[str], *, python: str | None, prefer: dict[str, str], before: datetime | None) -> Any:
+        pins = packages.parse_lock("\n".join(lines))
+        if pins.setdefault("jaxlib", pins["jax"]) != pins["jax"]:
+            raise EnvironmentFailedError(f"uv: `uv` ended with 1:\njax {pins['jax']} wants its jaxlib")
+        return {"numpy": "1", **prefer, **pins}
+
+    monkeypatch.setattr(packages, "resolve", resolve)
+
+
+def ladder_of(old: dict[str, str], new: dict[str, str]) -> Any:
+    return make_package_ladder(old, new, Base(), "", lambda _: None)
+
+
+def test_what_cannot_be_installed_together_is_left_out_and_said(index: None) -> None:
+    ladder = ladder_of({"jax": "1", "jaxlib": "1"}, {"jax": "3", "jaxlib": "3"})
+    assert [rung.name for rung in ladder.rungs] == ["jax 1, jaxlib 1", "jax 2, jaxlib 2", "jax 3, jaxlib 3"]
+    assert ladder.notes[0] == "jax 2, jaxlib 1 cannot be installed: jax 2 wants its jaxlib"
+
+
+def test_jaxlib_follows_jax_where_only_jax_is_named(index: None) -> None:
+    ladder = ladder_of({"jax": "1"}, {"jax": "3"})
+    assert [rung.pins["jaxlib"] for rung in ladder.rungs] == ["1", "2", "3"]
+    assert ladder.rungs[1].lock == ("jax==2", "jaxlib==2", "numpy==1")
+
+
+def test_an_end_that_cannot_be_installed_is_an_error(index: None) -> None:
+    with pytest.raises(EnvironmentFailedError, match="wants its jaxlib"):
+        ladder_of({"jax": "1", "jaxlib": "1"}, {"jax": "3", "jaxlib": "1.5"})
+
+
+# Images: tags of a registry.
+
+DIGEST = "sha256:" + "0" * 63
+
+
+def registry(method: str, path: str, authorization: str | None) -> Answer:
+    """Two pages of tags, behind a token."""
+    if path.startswith("/token?"):
+        return 200, {}, json.dumps({"token": "t0ken"}).encode()
+    if authorization != "Bearer t0ken":
+        realm = "http://127.0.0.1:PORT/token"
+        return 401, {"WWW-Authenticate": f'Bearer realm="{realm}",service="s",scope="repository:x:pull"'}, b""
+    if path.startswith("/v2/team/jax/tags/list?n="):
+        tags = ["latest", "jax-2026-11-01", "jax-2026-11-02", "other-2026-11-02"]
+        return 200, {"Link": '</v2/team/jax/tags/list?last=x>; rel="next"'}, json.dumps({"tags": tags}).encode()
+    if path == "/v2/team/jax/tags/list?last=x":
+        return 200, {}, json.dumps({"tags": ["jax-2026-11-03", "jax-2026-11-04"]}).encode()
+    day = path[-1] if path.startswith("/v2/team/jax/manifests/jax-") and method == "HEAD" else ""
+    return (200, {"Docker-Content-Digest": DIGEST + day.replace("3", "2")}, b"") if day else (404, {}, b"")
+
+
+def test_nightly_images_come_from_the_registrys_tags_by_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    port: list[str] = []
+
+    def answer(method: str, path: str, authorization: str | None) -> Answer:
+        status, headers, body = registry(method, path, authorization)
+        return status, {name: value.replace("PORT", port[0]) for name, value in headers.items()}, body
+
+    with serve(answer) as served:
+        host = served.url.removeprefix("http://")
+        port.append(host.rpartition(":")[2])
+        ladder = make_image_ladder(f"{host}/team/jax:jax", "2026-11-01", "2026-11-04", lambda _: None)
+        assert [(rung.name, rung.source) for rung in ladder.rungs] == [
+            ("2026-11-01", f"{host}/team/jax@{DIGEST}1"),
+            ("2026-11-02", f"{host}/team/jax@{DIGEST}2"),
+            ("2026-11-04", f"{host}/team/jax@{DIGEST}4"),
+        ]
+        assert ladder.notes == ("2026-11-03 is the image of 2026-11-02.",)
+        with pytest.raises(InputError, match="several images of a date: jax, other"):
+            make_image_ladder(f"{host}/team/jax", "2026-11-01", "2026-11-04", lambda _: None)
+        with pytest.raises(InputError, match="has no image of 2026-10-01"):
+            make_image_ladder(f"{host}/team/jax:jax", "2026-10-01", "2026-11-04", lambda _: None)
+
+
+def test_the_password_of_docker_login_is_used_and_a_registry_that_refuses_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with serve(lambda *_: (401, {"WWW-Authenticate": "Basic"}, b"")) as served:
+        host = served.url.removeprefix("http://")
+        (tmp_path / "config.json").write_text(json.dumps({"auths": {host: {"auth": "czNjcmV0"}}}))
+        with pytest.raises(NightjarError, match="401") as caught:
+            Repository(f"{host}/x").tags()
+        assert served.authorizations == [None, "Basic czNjcmV0"]
+    assert "czNjcmV0" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "path"),
+    [
+        ("ghcr.io/nvidia/jax", "ghcr.io", "nvidia/jax"),
+        ("localhost:5000/jax", "localhost:5000", "jax"),
+        ("team/jax", "registry-1.docker.io", "team/jax"),
+        ("python", "registry-1.docker.io", "library/python"),
+    ],
+)
+def test_a_repository_is_found_as_docker_finds_it(name: str, host: str, path: str) -> None:
+    assert (Repository(name).host, Repository(name).path) == (host, path)
+
+
+def test_a_nightly_index_names_digests_and_packages(tmp_path: Path) -> None:
+    images = [
+        {"name": "jax", "date": f"2026-11-0{day}", "reference": f"r/jax@{DIGEST}{day}", "packages": {"jax": f"1.{day}"}}
+        for day in (1, 2, 3)
+    ]
+    path = tmp_path / "nightly.json"
+    path.write_text(json.dumps({"schema": "nightjar.images/1", "images": images}))
+    ladder = make_image_ladder(str(path), "2026-11-02", "2026-11-03", lambda _: None)
+    assert [rung.pins for rung in ladder.rungs] == [{"jax": "1.2"}, {"jax": "1.3"}]
+
+
+# Commits.
+
+
+def run_git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commit(folder: Path, text: str) -> str:
+    (folder / "value").write_text(text)
+    run_git(folder, "add", "-A")
+    run_git(folder, "commit", "-q", "--allow-empty", "-m", f"Set {text}")
+    return run_git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """1 - 2 - merge of (x, y) - 3"""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    run_git(folder, "init", "-q", "-b", "main")
+    commit(folder, "1")
+    run_git(folder, "tag", "first")
+    run_git(folder, "switch", "-q", "-c", "side")
+    (folder / "side").write_text("x")
+    commit(folder, "1")
+    (folder / "side").write_text("y")
+    commit(folder, "1")
+    run_git(folder, "switch", "-q", "main")
+    commit(folder, "2")
+    run_git(folder, "merge", "-q", "--no-ff", "-m", "Merge side", "side")
+    run_git(folder, "tag", "merged")
+    commit(folder, "3")
+    return folder
+
+
+def test_commits_are_those_of_the_first_parent(repository: Path) -> None:
+    ladder = make_commit_ladder(open_repository(str(repository), Path()), "first", "main")
+    assert [rung.name.partition(" ")[2] for rung in ladder.rungs] == ["Set 1", "Set 2", "Merge side", "Set 3"]
+    assert [rung.note for rung in ladder.rungs] == [None, None, "merge", None]
+
+
+def test_a_merge_opens_into_the_commits_of_its_branch(repository: Path) -> None:
+    merge = run_git(repository, "rev-parse", "merged")
+    ladder = make_branch_ladder(repository, merge)
+    assert ladder is not None
+    assert ladder.rungs[0].source == run_git(repository, "rev-parse", "first")
+    assert ladder.rungs[-1].source == run_git(repository, "rev-parse", "side")
+    assert len(ladder.rungs) == 3
+    assert make_branch_ladder(repository, run_git(repository, "rev-parse", "main")) is None
+
+
+def test_ends_that_do_not_lie_on_one_line_are_refused_with_where_they_parted(repository: Path) -> None:
+    with pytest.raises(InputError, match="no ancestor") as caught:
+        make_commit_ladder(repository, "side", "merged~1")
+    assert run_git(repository, "rev-parse", "first")[:12] in str(caught.value)
+    for revision in ("--output=x", "nonsense", "first:value"):
+        with pytest.raises(InputError, match="is no commit"):
+            make_commit_ladder(repository, revision, "main")
+
+
+def test_a_repository_that_only_has_an_address_is_cloned_once(repository: Path, tmp_path: Path) -> None:
+    clone = open_repository(repository.as_uri(), tmp_path / "cache")
+    last = commit(repository, "4")
+    assert open_repository(repository.as_uri(), tmp_path / "cache") == clone
+    assert make_commit_ladder(clone, "first", last).rungs[-1].source == last
+    with pytest.raises(InputError, match="no git repository"):
+        open_repository(str(tmp_path), tmp_path)
+
+
+# Lists, and names.
+
+
+def test_a_list_is_cut_at_its_ends(tmp_path: Path) -> None:
+    path = tmp_path / "rungs.txt"
+    path.write_text("a\nb  # the good one\n\n# nothing\nc\nd\n")
+    assert [rung.name for rung in make_listed_ladder(path, "b", "d").rungs] == ["b", "c", "d"]
+    with pytest.raises(InputError, match="no rung 'e'"):
+        make_listed_ladder(path, "e", None)
+    with pytest.raises(InputError, match="1 rungs"):
+        make_listed_ladder(path, "d", None)
+    path.write_text("a\nb\na\n")
+    with pytest.raises(InputError, match="'a' is there twice"):
+        make_listed_ladder(path, None, None)
+
+
+def test_versions_that_share_eight_characters_have_folders_of_their_own() -> None:
+    names = [file_name(index, name) for index, name in enumerate(["1.2.3.dev20261101", "1.2.3.dev20261102"])]
+    assert len(set(names)) == 2
+
+
+@given(st.lists(st.text(), max_size=20))
+def test_any_name_is_a_safe_and_unique_file_name(names: list[str]) -> None:
+    found = [file_name(index, name) for index, name in enumerate(names)]
+    assert len(set(found)) == len(names)
+    assert all(re.fullmatch(SAFE_ID, one) and len(one) < 64 and ".." not in one for one in found)

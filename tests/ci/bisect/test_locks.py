@@ -1,0 +1,111 @@
+"""From two lock files to the release that changed a test, through the command line, uv and an index on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ci.bisect.test_command import answer, bisect, state
+from tests.ci.servers import Answer, serve
+
+__all__ = ["state"]
+
+
+def make_wheel(name: str, version: str, text: str) -> tuple[str, bytes]:
+    """A wheel with one module."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": text,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as wheel:
+        for path, contents in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(path, contents)
+    return f"{name}-{version}-py3-none-any.whl", stream.getvalue()
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two packages that move and one that does not; moving 1.3 made the level 3."""
+    wheels = dict(
+        [make_wheel("moving", f"1.{i}", f"level = {1 if i < 3 else 3}\n") for i in range(5)]
+        + [make_wheel("other", f"2.{i}", "level = 0\n") for i in range(2)]
+        + [make_wheel("steady", f"3.{i}", f"level = {i}\n") for i in range(3)]
+    )
+
+    def answer(method: str, path: str, authorization: str | None) -> Answer:
+        kind, _, name = path.strip("/").partition("/")
+        if kind == "files" and name in wheels:
+            return 200, {"Content-Type": "application/zip"}, wheels[name]
+        own = {file: body for file, body in wheels.items() if file.startswith(f"{name}-")}
+        if kind != "simple" or not own:
+            return 404, {}, b""
+        digests = {file: hashlib.sha256(body).hexdigest() for file, body in own.items()}
+        links = "".join(f'<a href="/files/{file}#sha256={digest}">{file}</a>' for file, digest in digests.items())
+        return 200, {"Content-Type": "text/html"}, links.encode()
+
+    with serve(answer) as served:
+        for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("UV_INDEX_URL", f"{served.url}/simple")
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+        monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)  # uv
+        yield
+
+
+def locks(tmp_path: Path, good: str, bad: str) -> tuple[str, ...]:
+    """Options that name two lock files; `1.0 2.0` are the versions of what moves."""
+    options: list[str] = []
+    for option, versions in (("--good-lock", good), ("--bad-lock", bad)):
+        moving, other = versions.split()
+        path = tmp_path / f"{option[2:]}.txt"
+        path.write_text(
+            f"# by a resolver\nmoving=={moving} \\\n    --hash=sha256:00\nother=={other}\nsteady==3.1\n",
+            encoding="utf-8",
+        )
+        options += [option, str(path)]
+    return tuple(options)
+
+
+TEST = ("--", "python", "-c", "import moving, other, steady; raise SystemExit(moving.level > 2 or steady.level != 1)")
+
+
+@pytest.mark.parametrize(("good", "bad", "find"), [("1.0 2.0", "1.4 2.1", "regression"), ("1.4 2.1", "1.0 2.0", "fix")])
+def test_packages_that_differ_in_two_lock_files_are_bisected_and_the_others_stay(
+    good: str, bad: str, find: str, index: None, tmp_path: Path
+) -> None:
+    text = TEST[-1].replace("moving.level > 2", f"(moving.level > 2) == {find == 'regression'}")
+    found = answer(*locks(tmp_path, good, bad), "--deterministic", *TEST[:-1], text)
+    assert (found["exit_code"], found["kind"], found["find"]) == (0, "culprit", find), found
+    assert "moving 1.3" in found["culprits"][0]
+    assert [(change["name"], change["old"], change["new"]) for change in found["changes"]] == [("moving", "1.2", "1.3")]
+    made = [path.read_text(encoding="utf-8") for path in tmp_path.glob("state/bisections/*/stage0/*/requirements.txt")]
+    assert len(made) == found["builds"]
+    assert all("steady==3.1" in text for text in made)
+
+
+def test_lock_files_that_cannot_be_bisected_are_refused(index: None, tmp_path: Path) -> None:
+    same = bisect(*locks(tmp_path, "1.0 2.0", "1.0 2.0"), *TEST)
+    assert same.returncode == 2
+    assert "the same versions" in same.stderr
+    ends = locks(tmp_path, "1.0 2.0", "1.4 2.1")
+    alone = bisect(*ends[:2], *TEST)
+    assert alone.returncode == 2
+    assert "belong together" in alone.stderr
+    gone = bisect(*locks(tmp_path, "1.0 2.0", "1.9 2.1"), *TEST)
+    assert gone.returncode in (2, 3)
+    assert "moving" in gone.stderr
+    Path(ends[1]).write_text("moving>=1\n", encoding="utf-8")
+    loose = bisect(*ends, *TEST)
+    assert loose.returncode == 2
+    assert "no NAME==VERSION" in loose.stderr

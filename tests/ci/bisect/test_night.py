@@ -1,0 +1,79 @@
+"""From nights that `run` and `gate` really wrote to the commit that made one of them red."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.cli import main
+from tests.ci.bisect.test_command import answer, state
+from tests.ci.bisect.test_ladders import run_git
+from tests.ci.commands.test_nightly_pipeline import WORKLOAD, make_project
+
+__all__ = ["state"]
+
+FUSIONS = ('int(os.environ.get("FAKE_FUSIONS", "7"))', 'int(open("fusions").read())')
+GIT = (
+    '"git": None',
+    '"git": {"sha": __import__("subprocess").getoutput("git rev-parse HEAD"), "dirty": False}',
+)
+
+
+def nightjar(*arguments: object) -> tuple[int, str]:
+    """Runs a command in this process: its exit code and stdout."""
+    stdout = io.StringIO()
+    with (
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(io.StringIO()),
+        pytest.raises(SystemExit) as end,
+    ):
+        main([*map(str, arguments)])
+    code = end.value.code
+    assert isinstance(code, int)
+    return code, stdout.getvalue().strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose workload is compiled to as many fusions as the file `fusions` says; the folder is entered."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    make_project(folder)
+    (folder / "workload.py").write_text(WORKLOAD.replace(*FUSIONS).replace(*GIT))
+    matrix = (folder / "matrix.toml").read_text()
+    (folder / "matrix.toml").write_text(matrix.replace(f"{folder}/", "").replace("seeds = [0, 1]", "seeds = [0]"))
+    run_git(folder, "init", "-q", "-b", "main")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def commit(folder: Path, number: int, fusions: int) -> None:
+    (folder / "fusions").write_text(str(fusions))
+    (folder / "log").write_text(str(number))
+    run_git(folder, "add", "-A")
+    run_git(folder, "commit", "-q", "-m", f"Commit {number}")
+
+
+def make_night() -> tuple[int, Path]:
+    """Runs and gates a night; the gate's exit code, and the night's folder."""
+    code, night = nightjar("run", "matrix.toml")
+    assert code == 0
+    return nightjar("gate", night, "--policies", "policies.toml")[0], Path(night)
+
+
+def test_a_red_night_of_run_and_gate_is_bisected_to_its_commit(project: Path) -> None:
+    commit(project, 1, 7)
+    code, _ = make_night()
+    assert code == 4  # there is no baseline yet: this night is what the next one is compared with
+    for number, fusions in ((2, 7), (3, 9), (4, 9)):
+        commit(project, number, fusions)
+    code, night = make_night()
+    assert code == 1
+    found = answer("--verdict", night / "verdicts.json", "--policies", "policies.toml")
+    assert (found["exit_code"], found["kind"]) == (0, "culprit")
+    assert found["culprits"][0].endswith("Commit 3")
+    assert found["effect"] == "0 -> 1"
+    assert "fusion 7 -> 9" in next(probe["why"] for probe in found["probes"] if probe["outcome"] == "bad")

@@ -1,0 +1,268 @@
+"""The search of a bisection: the documented example, ends, noise, what cannot be tested, and the rivals' faults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
+from nightjar_ci.errors import InputError
+
+Test = Callable[[int], Observation]
+
+
+def drive(search: Search, test: Test, build_cost: float = 0.0) -> Conclusion:
+    """Tests what the search asks for until it has an answer."""
+    built: set[int] = set()
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0 + (0.0 if rung in built else build_cost))
+        built.add(rung)
+        search.add(test(rung))
+    return conclusion
+
+
+def exit_code(culprit: int, unbuildable: tuple[int, ...] = ()) -> Test:
+    """A test that never errs."""
+
+    def test(rung: int) -> Observation:
+        if rung in unbuildable:
+            return Observation(rung=rung, outcome="cannot_tell")
+        return Observation(rung=rung, outcome="bad" if rung >= culprit else "good")
+
+    return test
+
+
+def metric(levels: Callable[[int], float], noise: float, seed: int) -> Test:
+    """A metric with log-normal noise."""
+    generator = np.random.default_rng(seed)
+    return lambda rung: Observation(rung=rung, value=levels(rung) * math.exp(noise * generator.normal()))
+
+
+@given(st.integers(2, 300), st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_deterministic_search_needs_two_tests_more_than_the_logarithm(n: int, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(1, n - 1))
+    conclusion = drive(Search(n, SearchSettings(deterministic=True)), exit_code(culprit))
+    assert (conclusion.kind, conclusion.culprit) == ("culprit", culprit)
+    assert conclusion.tests <= math.ceil(math.log2(n)) + 2
+
+
+@given(st.integers(5, 200), st.data())
+@settings(max_examples=20, deadline=None)
+def test_rungs_that_cannot_be_built_widen_the_answer_and_never_move_it(n: int, data: st.DataObject) -> None:
+    culprit = data.draw(st.integers(1, n - 1))
+    unbuildable = tuple(data.draw(st.sets(st.integers(1, n - 2), max_size=n // 3)))
+    conclusion = drive(Search(n, SearchSettings(deterministic=True)), exit_code(culprit, unbuildable))
+    assert conclusion.kind == "culprit"
+    assert conclusion.culprits is not None
+    first, last = conclusion.culprits
+    assert first <= culprit <= last
+    assert all(rung in unbuildable for rung in range(first, last))
+
+
+def test_both_neighbours_of_a_culprit_are_run_twice_unless_deterministic() -> None:
+    search = Search(64, SearchSettings())
+    conclusion = drive(search, exit_code(20))
+    assert conclusion.culprit == 20
+    for rung in (19, 20):
+        assert sum(seen.rung == rung for seen in search.observations) >= 2
+
+
+def test_both_ends_are_tested_first() -> None:
+    search = Search(64, SearchSettings())
+    for _ in range(2):
+        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        search.add(exit_code(20)(rung))
+    assert {seen.rung for seen in search.observations} == {0, 63}
+
+
+def test_a_good_end_that_fails_is_named() -> None:
+    conclusion = drive(Search(64, SearchSettings()), exit_code(0))
+    assert conclusion.kind == "good_end_is_bad"
+    assert conclusion.tests <= 20
+
+
+def test_a_bad_end_that_passes_is_named() -> None:
+    conclusion = drive(Search(64, SearchSettings()), exit_code(64))
+    assert conclusion.kind == "bad_end_is_good"
+    assert conclusion.tests <= 20
+
+
+def test_a_metric_that_is_the_same_at_both_ends_is_no_change_and_ends_soon() -> None:
+    conclusion = drive(Search(64, SearchSettings(metric="lower")), metric(lambda rung: 5.0, 0.01, seed=1))
+    assert conclusion.kind == "no_change"
+    assert conclusion.tests <= 60
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_a_metric_finds_the_culprit_and_both_levels(better: str) -> None:
+    worse = 1.1 if better == "lower" else 1 / 1.1
+    search = Search(256, SearchSettings(metric="lower" if better == "lower" else "higher"))
+    conclusion = drive(search, metric(lambda rung: 2.0 * (worse if rung >= 77 else 1.0), 0.01, seed=3))
+    assert conclusion.culprit == 77
+    assert conclusion.good is not None
+    assert conclusion.bad is not None
+    assert conclusion.good.low < 2.0 < conclusion.good.high
+    assert conclusion.bad.low < 2.0 * worse < conclusion.bad.high
+    assert conclusion.effect == pytest.approx(worse - 1, abs=0.02)
+
+
+def test_an_interrupted_search_resumes_from_its_observations() -> None:
+    first, second = (Search(128, SearchSettings(metric="lower")) for _ in range(2))
+    test = metric(lambda rung: 1.0 if rung < 50 else 1.05, 0.02, seed=4)
+    while not first.conclusion():
+        (rung,) = first.next_probes(1, lambda rung: 1.0)
+        assert second.next_probes(1, lambda rung: 1.0) == [rung]
+        first.add(test(rung))
+        second = Search(128, SearchSettings(metric="lower"))
+        for seen in first.observations:
+            second.add(seen)
+    assert second.conclusion() == first.conclusion()
+
+
+def test_parallel_workers_split_the_ladder() -> None:
+    search = Search(256, SearchSettings())
+    for rung in (0, 255, 0, 255, 0, 255):
+        search.add(exit_code(99)(rung))
+    probes = search.next_probes(3, lambda rung: 1.0)
+    assert sorted(probes) == pytest.approx([64, 128, 191], abs=15)
+    assert not set(probes) & set(search.next_probes(2, lambda rung: 1.0, running=probes))
+
+
+def test_a_cached_rung_is_run_again_before_another_is_built() -> None:
+    builds = {0.0: 0, 50.0: 0}
+    for cost in builds:
+        for seed in range(2):
+            test = metric(lambda rung: 1.0 if rung < 700 else 1.02, 0.012, seed)
+            conclusion = drive(Search(1024, SearchSettings(metric="lower")), test, cost)
+            assert conclusion.culprit == 700
+            builds[cost] += conclusion.builds
+    assert builds[50.0] <= 2 * 13 < builds[0.0]
+
+
+def test_two_regressions_in_one_range_are_said_to_be_two() -> None:
+    test = metric(lambda rung: 1.0 if rung < 30 else 1.04 if rung < 90 else 1.1, 0.002, seed=9)
+    conclusion = drive(Search(128, SearchSettings(metric="lower")), test)
+    assert (conclusion.kind, conclusion.culprits, conclusion.second) == ("two_changes", (30, 30), (90, 90))
+    assert conclusion.middle is not None
+    assert conclusion.middle.mean == pytest.approx(1.04, abs=0.005)
+
+
+@pytest.mark.parametrize(("first", "second"), [(30, 31), (5, 8), (20, 60)])
+def test_two_regressions_of_noisy_runs_are_told_with_few_tests_though_they_may_be_neighbours(
+    first: int, second: int
+) -> None:
+    step = 2 * 1.645 * 0.01  # one run errs about either regression with probability 5 %
+    for seed in range(3):
+        test = metric(lambda rung: math.exp(step * ((rung >= first) + (rung >= second))), 0.01, seed)
+        conclusion = drive(Search(64, SearchSettings(metric="lower")), test)
+        assert (conclusion.kind, conclusion.culprit, conclusion.second) == ("two_changes", first, (second, second))
+        assert conclusion.tests < 80
+
+
+def test_a_shape_that_stays_in_doubt_is_not_asked_about_for_ever_and_is_said() -> None:
+    levels = np.random.default_rng(3).normal(size=64) * 0.7  # every build is a little faster or slower, for ever
+    test = metric(lambda rung: math.exp(0.01 * (levels[rung] + 6 * (rung >= 40))), 0.01, seed=4)
+    conclusion = drive(Search(64, SearchSettings(metric="lower")), test)
+    assert conclusion.tests < 150
+    assert 40 in {conclusion.culprit, (conclusion.second or (0,))[0]}
+
+
+def test_a_gradual_drift_is_said_to_be_one() -> None:
+    test = metric(lambda rung: 1.0 + 0.1 * rung / 127, 0.002, seed=10)
+    conclusion = drive(Search(128, SearchSettings(metric="lower")), test)
+    assert conclusion.kind == "drift"
+
+
+def test_ends_the_wrong_way_round_are_named() -> None:
+    slower_before = metric(lambda rung: 1.1 if rung < 30 else 1.0, 0.005, seed=11)
+    conclusion = drive(Search(64, SearchSettings(metric="lower")), slower_before)
+    assert conclusion.kind == "good_end_is_bad"
+    assert "worse than the bad one" in conclusion.message
+
+
+def test_one_wild_run_does_not_move_the_culprit() -> None:
+    sound = metric(lambda rung: 1.0 if rung < 90 else 1.05, 0.005, seed=12)
+    seen: list[int] = []
+
+    def test(rung: int) -> Observation:
+        seen.append(rung)
+        wild = len(seen) in (2, 9)  # one at an end, one in the search
+        return Observation(rung=rung, value=3.0) if wild else sound(rung)
+
+    assert drive(Search(128, SearchSettings(metric="lower")), test).culprit == 90
+
+
+# Regressions of other tools, by symptom.
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None])
+def test_a_metric_that_is_missing_or_not_a_number_is_skipped_and_not_repeated_for_ever(value: float | None) -> None:
+    sound = metric(lambda rung: 1.0 if rung < 30 else 2.0, 0.001, seed=6)
+    search = Search(64, SearchSettings(metric="lower"))
+    conclusion = drive(search, lambda rung: Observation(rung=rung, value=value) if rung in (29, 32) else sound(rung))
+    assert conclusion.kind == "culprit"
+    assert conclusion.culprits == (29, 30)
+    assert [seen.rung for seen in search.observations].count(29) == 1
+    assert 29 in conclusion.skipped
+
+
+def test_a_test_that_often_cannot_tell_still_finds_the_culprit() -> None:
+    generator = np.random.default_rng(13)
+    sound = metric(lambda rung: 1.0 if rung < 90 else 1.1, 0.01, seed=13)
+    search = Search(128, SearchSettings(metric="lower"))
+    conclusion = drive(
+        search, lambda rung: Observation(rung=rung, value=math.nan) if generator.random() < 0.3 else sound(rung)
+    )
+    assert conclusion.culprits is not None
+    assert conclusion.culprits[0] <= 90 <= conclusion.culprits[1]
+
+
+@pytest.mark.parametrize("levels", [(0.0, 5.0), (-3.0, 2.0), (0.0, 1e-12), (1e9, 1e9 + 1), (5.0, 5e6)])
+def test_any_unit_will_do(levels: tuple[float, float]) -> None:
+    conclusion = drive(
+        Search(64, SearchSettings(metric="lower")), lambda rung: Observation(rung=rung, value=levels[rung >= 20])
+    )
+    assert conclusion.culprit == 20
+    assert conclusion.tests <= 16
+
+
+def test_an_end_that_cannot_be_tested_ends_the_search_with_that_message() -> None:
+    conclusion = drive(Search(64, SearchSettings()), exit_code(30, unbuildable=(63,)))
+    assert conclusion.kind == "unbuildable"
+    assert "bad end" in conclusion.message
+
+
+def test_a_flaky_failure_does_not_abort_the_search() -> None:
+    generator = np.random.default_rng(7)
+    conclusion = drive(
+        Search(64, SearchSettings()),
+        lambda rung: Observation(rung=rung, outcome="bad" if rung >= 41 or generator.random() < 0.2 else "good"),
+    )
+    assert conclusion.culprit == 41
+
+
+def test_the_budget_of_tests_holds_over_the_whole_ladder() -> None:
+    generator = np.random.default_rng(8)
+    search = Search(1024, SearchSettings(max_tests=20))
+    conclusion = drive(
+        search,
+        lambda rung: Observation(rung=rung, outcome="bad" if (rung >= 41) ^ (generator.random() < 0.3) else "good"),
+    )
+    assert conclusion.kind == "budget_out"
+    assert conclusion.tests == 20
+
+
+def test_nonsense_is_refused_with_what_was_expected() -> None:
+    with pytest.raises(InputError, match=r"rung 64 is not on a ladder of 64 rungs"):
+        Search(64, SearchSettings()).add(Observation(rung=64, outcome="good"))
+    with pytest.raises(InputError, match=r"confidence: 1\.5"):
+        SearchSettings(confidence=1.5)
+    with pytest.raises(InputError, match="63 weights"):
+        Search(64, SearchSettings(), prior=[1.0])

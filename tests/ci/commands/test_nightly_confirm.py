@@ -1,0 +1,243 @@
+"""Nights with a history, end to end: a suspicion is run again beside the versions of an earlier night, and decided.
+
+The workload is `pace`, a program of the environment it runs in: its version says how fast it is. The environment of the
+earlier night is made by a fake uv, in one test by uv itself from the index. Times are made up by each run, so that a
+loaded machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nightjar_ci.baselines.accepted import read_accepted
+from nightjar_ci.cli import main
+from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict, read_verdicts
+from nightjar_ci.settings import read_settings
+from nightjar_ci.store import open_store
+from nightjar_ci.store.folder import import_night
+from tests.ci.nights import make_night, outcome, record
+
+CELL = "pace-train-cpu"
+SERIES = f"{CELL}/step_time"
+IDS = [f"2026-0{1 + day // 28}-{1 + day % 28:02d}T0300-0000" for day in range(40)]
+POLICIES = 'schema = "nightjar.policies/1"\n[[history]]\n[[performance]]\n'
+PACE = """#!{python}
+import json, os, pathlib, random
+job, version = os.environ["NIGHTJAR_JOB"], "{version}"
+slow = float(os.environ.get("SLOWER", "1.1")) if version == "1.1" else 1.0
+slow *= float(os.environ.get("MACHINE", "1")) if job.endswith("-s0") else 1.0  # the machine, for one run
+chance = random.Random(job)
+result = json.loads(pathlib.Path("{template}").read_text())
+result["environment"]["packages"] = {{"pace": version, **json.loads(os.environ.get("PACKAGES", "{{}}"))}}
+result["samples"][0]["values"] = [0.05 * slow * (1 + chance.gauss(0, 0.003)) for _ in range(5)]
+pathlib.Path(os.environ["NIGHTJAR_OUT"], "result.json").write_text(json.dumps(result))
+"""
+UV = """#!{python}
+import os, pathlib, sys
+here = pathlib.Path(__file__).parent.parent
+if sys.argv[1] == "venv":
+    (pathlib.Path(sys.argv[-1]) / "bin").mkdir(parents=True)
+elif (here / "no-such-version").exists():
+    sys.exit("Because there is no version of pace==1.0 and you require pace==1.0, it cannot be made")
+elif "--requirements" in sys.argv:
+    pins = pathlib.Path(sys.argv[-1])
+    version = next(line for line in pins.read_text().splitlines() if line.startswith("pace==")).split("==")[1]
+    pace = pins.parent / "bin" / "pace"
+    pace.write_text((here / "bin" / "pace").read_text().replace('"1.1"\\n', f'"{{version}}"\\n', 1))
+    pace.chmod(0o755)
+"""
+
+
+def result(packages: dict[str, str], seconds: float) -> RunRecord:
+    made = record(0, step_times=(0.9, seconds, seconds), facts=[], values=[])
+    return made.model_copy(update={"environment": made.environment.model_copy(update={"packages": packages})})
+
+
+class Project:
+    """A folder with a matrix, policies, and a store that remembers forty nights of pace 1.0, or of other packages."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], before: Mapping[str, str]) -> None:
+        self.folder, self.capsys, self.number = folder, capsys, 0
+        (folder / "policies.toml").write_text(POLICIES)
+        (folder / "matrix.toml").write_text(
+            'schema = "nightjar.matrix/1"\nname = "nightly-cpu"\n'
+            f'[[job]]\nname = "{CELL}"\nseeds = [0]\ntimeout_s = 60\ncommand = ["pace"]\n'
+        )
+        (folder / "template.json").write_text(result({}, 0.05).model_dump_json(by_alias=True))
+        template = folder / "template.json"
+        self.program("pace", PACE.format(python=sys.executable, template=template, version="1.1"))
+        self.program("uv", UV.format(python=sys.executable))
+        store = open_store(read_settings())
+        rng = np.random.default_rng(8)
+        for night in IDS:
+            seconds = 0.05 * float(np.exp(rng.normal(0, 0.003)))
+            left = outcome(f"{CELL}-s0"), result(dict(before), seconds)
+            made = make_night(folder / "earlier" / night, [left], night)
+            started = f"{night[:10]}T03:00:00+00:00"
+            write_night(made, read_night(made).model_copy(update={"started_at": started, "finished_at": started}))
+            import_night(store, made)
+        store.close()
+
+    def program(self, name: str, text: str) -> None:
+        path = self.folder / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main([*arguments, "--policies", "policies.toml", "--baselines", "baselines"])
+        shown = self.capsys.readouterr()
+        return (caught.value.code if isinstance(caught.value.code, int) else 0), shown.out, shown.err
+
+    def night(self, command: str = "nightly", *options: str) -> tuple[int, Path, Verdict]:
+        """Another night: its exit code, its folder and the verdict on the history."""
+        self.number += 1
+        folder = self.folder / "nights" / f"2026-11-{self.number:02d}T0300-0000"
+        if command == "run":
+            with pytest.raises(SystemExit):
+                main(["run", "matrix.toml", "--out", str(folder)])
+            code, _, _ = self.call("gate", str(folder))
+        else:
+            code, _, err = self.call("nightly", "matrix.toml", "--out", str(folder), *options)
+            assert (folder / "verdicts.json").exists(), err
+        return code, folder, history_of(folder)
+
+
+def judged(folder: Path) -> NightVerdicts:
+    return read_verdicts(folder / "verdicts.json")
+
+
+def history_of(folder: Path) -> Verdict:
+    (found,) = [one for one in judged(folder).verdicts if one.judge == "history"]
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))
+    return Project(tmp_path, capsys, {"pace": "1.0"})
+
+
+def pairs_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "confirm" / CELL).glob("*"))
+
+
+def test_a_slower_release_is_confirmed_by_pairs_with_the_earlier_one(project: Project) -> None:
+    code, folder, verdict = project.night()
+    assert (code, verdict.status) == (1, "regressed")
+    assert verdict.policy["reference"] == "uv:pace==1.0"
+    assert verdict.effect is not None
+    assert verdict.effect.value == pytest.approx(0.1, abs=0.01)
+    assert pairs_of(folder) == [f"{pair:02d}-{side}" for pair in range(1, 5) for side in "ab"]
+    packages = {
+        side: json.loads((folder / "confirm" / CELL / f"01-{side}" / "result.json").read_text())["environment"][
+            "packages"
+        ]
+        for side in "ab"
+    }
+    assert packages == {"a": {"pace": "1.1"}, "b": {"pace": "1.0"}}
+
+
+def test_a_slow_night_of_the_machine_ends_as_ok(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOWER", "1.0")
+    monkeypatch.setenv("MACHINE", "1.1")
+    code, folder, verdict = project.night()
+    assert (code, verdict.status) == (0, "ok")
+    assert len(pairs_of(folder)) >= 8
+    assert "Looked worse in its history, and is not" in verdict.explanation
+
+
+def test_a_night_that_only_ran_keeps_the_doubt_and_names_the_command_that_settles_it(project: Project) -> None:
+    code, folder, verdict = project.night("run")
+    assert (code, verdict.status) == (4, "cannot_tell")
+    assert not (folder / "confirm").exists()
+    (told,) = [line for line in verdict.details if "would tell" in line]
+    assert any("run again by" in note and SERIES in note for note in judged(folder).notes)
+    with pytest.raises(SystemExit) as caught:
+        main(shlex.split(told.split("`")[1])[1:])
+    assert caught.value.code == 1
+    assert history_of(folder).status == "regressed"
+
+
+def test_no_confirm_leaves_the_doubt(project: Project) -> None:
+    code, folder, verdict = project.night("nightly", "--no-confirm")
+    assert (code, verdict.status, pairs_of(folder)) == (4, "cannot_tell", [])
+
+
+def test_a_confirmed_regression_stands_until_its_level_returns(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, first = project.night()
+    for _ in range(14):
+        code, folder, verdict = project.night()
+        assert (code, verdict.status, pairs_of(folder)) == (1, "regressed", [])
+        assert verdict.effect == first.effect
+    monkeypatch.setenv("SLOWER", "1.0")
+    _, folder, verdict = project.night()
+    assert pairs_of(folder)  # it looks mended: pairs with the good release say so at once
+    assert verdict.status == "ok"
+    assert [project.night()[2].status for _ in range(2)] == ["ok", "ok"]
+
+
+def test_an_accepted_regression_stands_no_longer(project: Project) -> None:
+    project.night()
+    project.night()
+    with pytest.raises(SystemExit):
+        main(["accept", SERIES, "--reason", "wanted", "--policies", "policies.toml", "--baselines", "baselines"])
+    assert [entry.night for entry in read_accepted(Path("baselines"))[SERIES]] == ["2026-11-01T0300-0000"]
+    folder = project.folder / "nights" / "2026-11-02T0300-0000"
+    assert project.call("gate", str(folder))[0] == 0
+
+
+def test_an_environment_that_cannot_be_made_again_is_a_note_and_ends_with_3(project: Project) -> None:
+    (project.folder / "no-such-version").touch()
+    code, folder, verdict = project.night()
+    assert (code, verdict.status) == (3, "cannot_tell")
+    (note,) = [note for note in judged(folder).notes if note.startswith(f"confirm/{CELL}/01-b")]
+    assert "uv:pace==1.0" in note
+
+
+def test_a_change_of_the_code_alone_is_a_note_in_the_verdicts(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACKAGES", '{"pace": "1.0"}')
+    code, folder, verdict = project.night()
+    assert (code, verdict.status) == (4, "cannot_tell")
+    (note,) = [note for note in judged(folder).notes if "cannot be run again" in note]
+    assert "so the code or the machine changed" in note
+    assert SERIES in note
+
+
+@pytest.mark.slow
+def test_uv_makes_the_earlier_environment_from_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    project = Project(tmp_path, capsys, {"humanize": "4.9.0"})
+    (tmp_path / "bin" / "uv").unlink()
+    pace = (tmp_path / "bin" / "pace").read_text()
+    pace = pace.replace('"1.1"', 'importlib.metadata.version("humanize")', 1).replace('== "1.1"', '== "4.10.0"')
+    pace = pace.replace('{"pace": version', '{"humanize": version').replace(
+        "import json", "import importlib.metadata, json"
+    )
+    (tmp_path / "pace.py").write_text(pace)
+    matrix = (tmp_path / "matrix.toml").read_text()
+    job = f'["python", "{tmp_path}/pace.py"]\nenvironment = "uv:humanize==4.10.0"'
+    (tmp_path / "matrix.toml").write_text(matrix.replace('["pace"]', job))
+    code, folder, verdict = project.night()
+    assert (code, verdict.status) == (1, "regressed"), judged(folder).notes
+    assert verdict.policy["reference"] == "uv:humanize==4.9.0"
+    assert pairs_of(folder) == [f"{pair:02d}-{side}" for pair in range(1, 5) for side in "ab"]

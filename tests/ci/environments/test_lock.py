@@ -1,0 +1,185 @@
+"""A lock with tonight's JAX: what is installed, what is resolved anew, and what is said where nothing fits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.environments import lock as lock_environment
+from nightjar_ci.environments.lock import (
+    Frozen,
+    find_changes,
+    make_locked,
+    parse_lock,
+    read_names,
+    read_pins,
+    read_wanted,
+    render_conflict,
+    resolve_around,
+)
+from nightjar_ci.environments.prepare import parse_environment, with_requirements
+from nightjar_ci.environments.uv import parse_requirements
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_models.ecosystem.table import CELLS
+from noxfile import ROOT
+
+LOCK = "jax==1.0 \\\n    --hash=sha256:aa\nlib-one==2.0 \\\n    --hash=sha256:bb\n    # via -r lib_one.in\n"
+# A uv that keeps what it is given: the requirements, then `--constraints FILE --output-file FILE`.
+KEEP = """while [ "$1" != --constraints ]; do wanted="$1"; shift; done
+cp "$wanted" {0}/wanted; cp "$2" {0}/constraints; echo resolved==1 > "$4"
+"""
+CELL_LOCKS = sorted((ROOT / "docker" / "locks" / "ecosystem").glob("*.in"))
+
+
+def test_a_lock_file_is_told_from_requirements() -> None:
+    assert parse_environment("uv:locks/a.txt,jax==1.0") == ("uv", "locks/a.txt,jax==1.0")
+    assert parse_lock("jax==1.0,flax") is None
+    with pytest.raises(ValueError, match="no list of requirements"):
+        parse_environment("uv:locks/a.txt,jax=1")
+
+
+def test_other_versions_are_added_to_any_environment_but_an_image() -> None:
+    assert with_requirements("uv:flax==1", "jax==2") == "uv:flax==1,jax==2"
+    with pytest.raises(ValueError, match="are not replaced"):
+        with_requirements("image:models:cpu", "jax==2")
+
+
+def test_a_lock_that_holds_tonights_jax_is_taken_as_it_is() -> None:
+    assert find_changes({"jax": "1", "jaxlib": "1"}, (), {"jax": "1", "jaxlib": "1"}) == {}
+    assert find_changes({"jax": "1"}, parse_requirements("jax>=1,<2"), {"jax": "1"}) == {}
+
+
+def test_tonights_jax_wins_over_the_lock_and_what_is_asked_for_over_both() -> None:
+    pins = {"jax": "1", "jaxlib": "1", "numpy": "2"}
+    tonight = {"jax": "1.1", "jaxlib": "1.1"}
+    assert find_changes(pins, (), tonight) == {"jax": "jax==1.1", "jaxlib": "jaxlib==1.1"}
+    assert find_changes(pins, parse_requirements("jax==1.2"), tonight) == {"jax": "jax==1.2"}
+
+
+def test_markers_choose_the_pin_of_this_python() -> None:
+    lock = "a==1 ; python_full_version < '3'\na==2 ; python_full_version >= '3' \\\n    --hash=sha256:00\n"
+    assert read_pins(lock) == {"a": "2"}
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    (tmp_path / "lib_one.in").write_text("-r ../smoke.in\nLib_One<3  # why\n")
+    (tmp_path / "lib_one.txt").write_text(LOCK)
+    return tmp_path / "lib_one.txt"
+
+
+def fake_uv(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin" / "uv").write_text("#!/bin/sh\n" + script)
+    (folder / "bin" / "uv").chmod(0o755)
+    monkeypatch.setattr("sysconfig.get_path", lambda *_: str(folder / "bin"))
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+
+
+def test_the_packages_of_a_cell_keep_their_version_while_the_rest_moves(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_names(lock.with_suffix(".in")) == ["lib-one"]
+    fake_uv(tmp_path, monkeypatch, KEEP.format(tmp_path))
+    assert resolve_around(lock, LOCK, {"jax": "jax==1.1"}) == ["resolved==1"]
+    assert (tmp_path / "constraints").read_text().splitlines() == ["lib-one==2.0", "jax==1.1"]
+
+
+def test_what_is_asked_for_wins_over_what_the_cell_itself_wants(tmp_path: Path) -> None:
+    source = tmp_path / "locks" / "a.in"
+    source.parent.mkdir()
+    source.write_text("-r ../smoke.in\n# why\nLib_One[all]<3\nother>=1\n")
+    smoke = f"-r {tmp_path / 'smoke.in'}"
+    assert read_wanted(source, {"jax": "jax==2"}) == [smoke, "Lib_One[all]<3", "other>=1"]
+    assert read_wanted(source, {"lib-one": "lib-one==4.dev1"}) == [smoke, "lib-one[all]==4.dev1", "other>=1"]
+    assert find_changes({"jax": "1"}, parse_requirements("jax @ https://x/jax.whl"), {}) == {
+        "jax": "jax @ https://x/jax.whl"
+    }
+
+
+@pytest.mark.parametrize("made_with", [True, False])
+def test_what_the_workloads_depend_on_is_wanted_where_the_lock_holds_it(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_with: bool
+) -> None:
+    lock.write_text(LOCK + "    #   nightjar-models (models/pyproject.toml)\n" * made_with)
+    fake_uv(tmp_path, monkeypatch, KEEP.format(tmp_path))
+    project = Frozen(pins={}, folders={"nightjar-models": (tmp_path / "models", True)})
+    monkeypatch.setattr(lock_environment, "freeze", lambda: project)
+    monkeypatch.setattr(lock_environment, "read_tonight", lambda: {"jax": "1.1"})
+    monkeypatch.setattr(lock_environment, "make_pinned", lambda *_, **__: tmp_path)
+    make_locked(str(lock), tmp_path / "cache")
+    assert (f"nightjar-models @ file://{tmp_path}/models" in (tmp_path / "wanted").read_text()) is made_with
+
+
+def test_what_cannot_be_resolved_says_who_wants_what(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "  x No solution found:\n  > Because lib-one==2.0 depends on jax<1.1 and you require jax==1.1, we conclude\n"
+    fake_uv(tmp_path, monkeypatch, f"cat >&2 <<'END'\n{said}END\nexit 1\n")
+    monkeypatch.setattr(lock_environment, "read_tonight", lambda: {"jax": "1.1"})
+    with pytest.raises(EnvironmentFailedError) as caught:
+        make_locked(str(lock), tmp_path / "cache")
+    first = caught.value.message.partition("\n")[0]
+    assert first == f"cannot resolve: lib-one==2.0 wants jax<1.1 ({lock} with jax==1.1)."
+
+
+def test_a_version_that_is_not_there_is_told() -> None:
+    said = "cause: Because there is no version of jax==99 and you require jax==99, we can conclude"
+    told = render_conflict(said, Path("a.txt"), {"jax": "jax==99"})
+    assert told.startswith("there is no jax==99 (a.txt with jax==99).\n")
+
+
+def test_an_index_that_is_not_reached_is_no_conflict(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_uv(tmp_path, monkeypatch, "echo 'error: dns error' >&2\nexit 2\n")
+    with pytest.raises(EnvironmentFailedError, match="ended with 2:\nerror: dns error") as caught:
+        resolve_around(lock, LOCK, {"jax": "jax==1.1"})
+    assert "cannot resolve" not in caught.value.message
+
+
+def test_a_lock_without_its_source_is_told_where_it_is_resolved_anew(lock: Path) -> None:
+    lock.with_suffix(".in").unlink()
+    with pytest.raises(EnvironmentFailedError, match=r"than jax==1\.1, and .*lib_one\.in, .* cannot be read: No such"):
+        resolve_around(lock, LOCK, {"jax": "jax==1.1"})
+
+
+def test_a_conflict_without_a_known_form_is_still_told() -> None:
+    assert render_conflict("no network", Path("a.txt"), {"jax": "jax==2"}).startswith("no versions fit together (a.txt")
+
+
+def test_a_lock_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailedError, match=r"absent\.txt cannot be read: No such file"):
+        make_locked(f"{tmp_path}/absent.txt", tmp_path)
+
+
+def test_every_cell_has_a_lock_of_its_own_with_its_packages() -> None:
+    assert {path.stem for path in CELL_LOCKS} == set(CELLS)
+    for path in CELL_LOCKS:
+        pins = read_pins(path.with_suffix(".txt").read_text())
+        assert {"jax", "typer", "rich", *CELLS[path.stem].packages} <= set(pins), path.name
+
+
+def test_the_ecosystem_matrix_runs_every_cell_in_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [
+        job for path in (ROOT / "ci" / "matrix").glob("nightly-ecosystem*.toml") for job in expand(read_matrix(path))
+    ]
+    assert {job.command[2] for job in jobs} == set(CELLS)
+    for job in jobs:
+        assert job.environment == f"uv:docker/locks/ecosystem/{job.command[2]}.txt"
+        assert (ROOT / job.environment.removeprefix("uv:")).is_file()
+
+
+def test_an_environment_is_made_from_a_lock_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("uv") is None:
+        pytest.skip("no uv command on PATH")
+    monkeypatch.setattr(lock_environment, "freeze", lambda: lock_environment.Frozen(pins={}, folders={}))
+    (tmp_path / "empty.in").write_text("")
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    made = make_locked(str(tmp_path / "empty.txt"), tmp_path / "cache")
+    assert (made / "bin" / "python").exists()
+    assert make_locked(str(tmp_path / "empty.txt"), tmp_path / "cache") == made

@@ -1,0 +1,203 @@
+"""Which packages an environment gets, and what is said where it cannot be made."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.environments.prepare import Environments, parse_environment, prepare
+from nightjar_ci.environments.uv import explain_failure, find_index, freeze, override, parse_requirements
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.settings import read_settings
+
+SAID = """error: No solution found when resolving dependencies
+  cause: Because flax==0.12.8 depends on jax>=0.10.0 and you require flax==0.12.8, we can conclude that you require
+         jax>=0.10.0.
+         And because you require jax==0.8.0, we can conclude that your requirements are unsatisfiable.
+"""
+
+
+def distribution(folder: Path, name: str, version: str, origin: object = None) -> None:
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    if origin is not None:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+
+
+def test_freeze_tells_pins_folders_and_commits_apart(tmp_path: Path) -> None:
+    distribution(tmp_path / "a", "Num_Py", "2.0")
+    distribution(tmp_path / "a", "own", "1", {"url": "file:///src/o%20wn", "dir_info": {"editable": True}})
+    distribution(
+        tmp_path / "a", "forked", "3", {"url": "https://x/y.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
+    )
+    distribution(tmp_path / "b", "num-py", "1.0")  # shadowed
+    frozen = freeze(importlib.metadata.distributions(path=[str(tmp_path / "a"), str(tmp_path / "b")]))
+    assert frozen.pins == {"num-py": "num-py==2.0", "forked": "forked @ git+https://x/y.git@abc"}
+    assert frozen.folders == {"own": (Path("/src/o wn"), True)}
+
+
+def test_this_environment_freezes_with_the_own_packages_as_folders() -> None:
+    frozen = freeze()
+    assert "nightjar-ci" in frozen.folders
+    assert frozen.pins["pydantic"] == f"pydantic=={importlib.metadata.version('pydantic')}"
+
+
+def test_jax_takes_its_jaxlib_and_plugins_along() -> None:
+    pins = {name: f"{name}==2" for name in ("jax", "jaxlib", "jax-cuda12-pjrt", "numpy")}
+    assert override(pins, parse_requirements("jax==1")) == ["jax==1", "jax-cuda12-pjrt==1", "jaxlib==1", "numpy==2"]
+    assert override(pins, parse_requirements("jax==1,jaxlib==1.1"))[2] == "jaxlib==1.1"
+    assert override(pins, parse_requirements("jax>=1"))[1:3] == ["jax-cuda12-pjrt", "jaxlib"]
+
+
+@given(st.dictionaries(st.from_regex("[a-z]{1,5}", fullmatch=True), st.integers(0, 99).map(str), min_size=1))
+def test_what_is_not_named_keeps_its_version(versions: dict[str, str]) -> None:
+    pins = {name: f"{name}=={version}" for name, version in versions.items()}
+    named = sorted(pins)[0]
+    others = [pins[name] for name in sorted(pins)[1:]]
+    assert [one for one in override(pins, parse_requirements(f"{named}==100")) if one != f"{named}==100"] == [
+        *others,
+        *(["jaxlib==100"] if named == "jax" else []),
+    ]
+
+
+def test_the_blocking_package_is_named() -> None:
+    error = explain_failure("jax==0.8.0", ("uv", "pip"), 1, SAID)
+    assert error.exit_code == 3
+    assert "`uv pip` ended with 1" in error.message
+    assert error.hint is not None
+    assert error.hint.startswith("flax blocks it, for it needs jax>=0.10.0")
+
+
+def test_a_version_that_does_not_exist_is_named() -> None:
+    error = explain_failure(
+        "jax==99", ("uv",), 1, "Because there is no version of jax==99 and you require jax==99, ..."
+    )
+    assert error.hint == "jax==99 is not in the package index: is the version right?"
+
+
+@pytest.mark.parametrize("name", ["", "uv", "uv:", "image:", "currant", "uv:jax=1", "conda:x"])
+def test_an_unknown_environment_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"expected current|no list of requirements"):
+        parse_environment(name)
+    with pytest.raises(EnvironmentFailedError):
+        prepare(name)
+
+
+def test_the_current_environment_puts_its_commands_first() -> None:
+    environment = prepare("current")
+    assert environment.entered({"PATH": "/usr/bin"})["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
+
+
+def test_an_image_needs_no_preparation() -> None:
+    assert prepare("image:nightjar/jax:cpu").image == "nightjar/jax:cpu"
+
+
+FAKE_UV = f"""#!{sys.executable}
+import os, pathlib, sys
+with open(os.environ["FAKE_UV_LOG"], "a") as file:
+    print(*sys.argv[1:], "UV_COMPILE_BYTECODE", os.environ.get("UV_COMPILE_BYTECODE"), file=file)
+if sys.argv[1] == "venv":
+    (pathlib.Path(sys.argv[-1]) / "bin").mkdir(parents=True)
+elif os.environ.get("FAKE_UV_FAILS"):
+    sys.exit("Because flax==1 depends on jax>=2, it fails")
+"""
+
+
+@pytest.fixture
+def uv_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fake uv, the only one; the file of its calls."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "uv").write_text(FAKE_UV)
+    (tmp_path / "bin" / "uv").chmod(0o755)
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))
+    monkeypatch.setenv("FAKE_UV_LOG", str(tmp_path / "uv.log"))
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "uv.log"
+
+
+def test_an_environment_is_made_once(uv_log: Path) -> None:
+    said: list[str] = []
+    first = prepare("uv:jax==0.1", on_line=said.append)
+    made = uv_log.read_text()
+    assert prepare("uv:jax==0.1").bin_dir == first.bin_dir
+    assert uv_log.read_text() == made
+    assert first.bin_dir is not None
+    assert "jaxlib==0.1\n" in (first.bin_dir.parent / "requirements.txt").read_text()
+    assert said[0].startswith("making the environment uv:jax==0.1 (once)")
+    assert "--no-deps" in made.splitlines()[-1]
+    assert prepare("uv:jax==0.2").bin_dir != first.bin_dir
+
+
+def test_the_hint_of_uv_itself_is_handed_on() -> None:
+    said = "fatal error: cuda_runtime_api.h\n\nhint: you need a library that provides `cuda_runtime_api.h`\n"
+    assert explain_failure("te==2", ("uv",), 1, said).hint == "you need a library that provides `cuda_runtime_api.h`"
+    assert "is the package index reached?" in (explain_failure("te==2", ("uv",), 1, "dns").hint or "")
+
+
+def test_only_what_is_imported_is_compiled(uv_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_COMPILE_BYTECODE", "1")
+    (tmp_path / "lock.txt").write_text("# nothing\n")
+    for text in (f"uv:{tmp_path}/lock.txt", "uv:jax==0.1"):
+        uv_log.write_text("")
+        said: list[str] = []
+        prepare(text, on_line=said.append)
+        assert "requirements.txt UV_COMPILE_BYTECODE 0\n" in uv_log.read_text()
+        assert said[-1].startswith(f"made the environment {text} in ")
+
+
+def test_an_environment_that_failed_half_way_is_made_anew(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_UV_FAILS", "1")
+    with pytest.raises(EnvironmentFailedError, match="ended with 1"):
+        prepare("uv:jax==0.1")
+    monkeypatch.delenv("FAKE_UV_FAILS")
+    prepare("uv:jax==0.1")
+    assert [line.split()[0] for line in uv_log.read_text().splitlines()] == ["venv", "pip", "venv", "pip", "pip"]
+
+
+def test_a_night_does_not_try_a_failed_environment_twice(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_UV_FAILS", "1")
+    environments = Environments(read_settings())
+    for _ in range(2):
+        with pytest.raises(EnvironmentFailedError, match=r"uv:jax==0\.1"):
+            environments.get("uv:jax==0.1")
+    assert [line.split()[0] for line in uv_log.read_text().splitlines()] == ["venv", "pip"]
+
+
+def test_a_machine_without_uv_is_told_so(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (uv_log.parent / "bin" / "uv").unlink()
+    monkeypatch.setenv("PATH", str(uv_log.parent))
+    with pytest.raises(EnvironmentFailedError, match="no uv command") as caught:
+        prepare("uv:jax==0.1")
+    assert caught.value.hint == "pip install uv"
+
+
+def test_uv_tells_the_index_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://packages.example/all")
+    assert find_index() == "https://packages.example/all"
+    monkeypatch.delenv("UV_DEFAULT_INDEX")
+    assert find_index().startswith(("https://", "http://", "file://"))
+
+
+@pytest.mark.slow
+def test_a_real_environment_has_the_other_version_and_runs_our_own_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    environment = prepare("uv:humanize==4.9.0")
+    assert environment.bin_dir is not None
+    program = (
+        "import humanize, nightjar_ci, importlib.metadata as m; print(m.version('humanize'), m.version('pydantic'))"
+    )
+    done = subprocess.run(
+        ["python", "-c", program], env=environment.entered(os.environ), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["4.9.0", importlib.metadata.version("pydantic")]

@@ -1,0 +1,218 @@
+"""Nodes of a real Slurm cluster that are drained while jobs run on them: the jobs go on elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.executors import Task
+from nightjar_ci.executors.slurm.executor import SlurmExecutor
+from nightjar_ci.executors.slurm.watched import STATE_FILE
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.resources import Resources
+from nightjar_ci.formats.run_record import Curve, read_run
+from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
+from tests.ci.executors.slurm.lab import Lab, find_obstacle, running_lab
+from tests.ci.jobs import HERE, make_job, python
+
+pytestmark = pytest.mark.slurm
+
+WHOLE_NODE = Resources(cpus_per_task=len(os.sched_getaffinity(0)))
+# Counts on the first node alone, and on the others as long.
+TOGETHER = ("sh", "-c", '[ "$SLURM_PROCID" = 0 ] || exec sleep 3; exec "$@"', "sh", *python(COUNT))
+# Writes a checkpoint when it is asked to end, and at no other time.
+ASKED = """
+import os, pathlib, signal, sys, time
+out = pathlib.Path(os.environ["NIGHTJAR_OUT"])
+mark = out / "checkpoint"
+def leave(*_):
+    mark.write_text(os.environ["SLURMD_NODENAME"])
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+(out / "log").open("a").write("started" + chr(10))
+time.sleep(0 if mark.exists() else 60)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Lab]:
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    with running_lab(3) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(cluster: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    monkeypatch.setattr("nightjar_ci.executors.slurm.executor._LONGEST_S", 1.0)  # jobs of seconds: ask as often
+    wait_for(lambda: set(cluster.node_states().values()) == {"idle"})
+    return cluster
+
+
+@contextmanager
+def drained(lab: Lab, *nodes: str) -> Iterator[None]:
+    """Nodes are drained while the context lives."""
+    lab.ask("scontrol", "update", f"nodename={','.join(nodes)}", "state=drain", "reason=bad ECC")
+    try:
+        yield
+    finally:
+        lab.ask("scontrol", "update", f"nodename={','.join(nodes)}", "state=resume")
+
+
+def attempts(folder: Path) -> list[tuple[str, int]]:
+    """On which node, and from which count, each attempt of COUNT began."""
+    return [(line.split()[0], int(line.split()[-1])) for line in (folder / "log").read_text().splitlines()]
+
+
+def moves(folder: Path) -> list[str]:
+    return list(json.loads((folder / STATE_FILE).read_text())["moves"])
+
+
+def test_a_cell_goes_on_from_its_checkpoint_when_its_node_is_drained(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *python(COUNT))
+    job.until("checkpoint")
+    slurm_id, node = job.slurm_id, job.until("log").split()[0]
+    with drained(lab, node):
+        assert job.outcome().completed
+        assert lab.node_states()[node] == "drained"
+    (first, start), (second, again) = attempts(tmp_path / "job")
+    assert (first, start) == (node, 0)
+    assert second != node
+    assert 0 < again < 12
+    assert (tmp_path / "job" / "checkpoint").read_text() == "12"
+    assert job.slurm_id == slurm_id  # Slurm's own requeue, and not a second job
+    assert moves(tmp_path / "job") == [f"node {node} was drained (bad ECC)"]
+    said = f"nightjar: node {node} was drained (bad ECC): {slurm_id} is to start again elsewhere"
+    assert said in (tmp_path / "job" / "stderr.log").read_text()
+    assert f"nightjar: restart 1, on {second}" in job.lines
+
+
+def test_a_program_may_write_its_checkpoint_when_it_is_asked_to_leave(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *python(ASKED))
+    job.until("log")
+    node = lab.ask("squeue", "--noheader", "--format=%N", f"--jobs={job.slurm_id}").strip()
+    with drained(lab, node):
+        assert job.outcome().completed
+    assert (tmp_path / "job" / "checkpoint").read_text() == node
+    assert (tmp_path / "job" / "log").read_text() == "started\n" * 2
+
+
+def test_a_job_of_two_nodes_leaves_both_when_one_is_drained(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *TOGETHER, resources=Resources(nodes=2))
+    job.until("checkpoint")
+    with drained(lab, "n2"):  # its second
+        assert job.outcome().completed
+    (first, start), (_, again) = attempts(tmp_path / "job")
+    assert (first, start) == ("n1", 0)
+    assert again > 0
+    assert moves(tmp_path / "job") == ["node n2 was drained (bad ECC)"]
+    assert "nightjar: restart 1, on n[1,3]" in (tmp_path / "job" / "stderr.log").read_text()
+
+
+def test_of_an_array_only_what_runs_on_the_drained_node_moves(lab: Lab, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    tasks = []
+    for folder in folders:
+        folder.mkdir()
+        job = make_job(*python(COUNT), executor="slurm", id=f"j{folder.name}", resources=WHOLE_NODE)
+        tasks.append(Task(job, HERE, folder))
+    ends: dict[str, Outcome] = {}
+
+    thread = threading.Thread(
+        target=lambda: SlurmExecutor().run_many(tasks, lambda task, end: ends.update({task.job.id: end})), daemon=True
+    )
+    thread.start()
+    wait_for(lambda: all((folder / "checkpoint").exists() for folder in folders))
+    node = attempts(folders[1])[0][0]
+    with drained(lab, node):
+        thread.join(120)
+    assert [ends[name].state for name in ("ja", "jb")] == ["completed"] * 2
+    assert len(attempts(folders[0])) == 1
+    assert [start > 0 for _, start in attempts(folders[1])] == [False, True]
+    assert node not in (attempts(folders[0])[0][0], attempts(folders[1])[1][0])
+    assert moves(folders[0]) == []
+
+
+def test_a_job_waits_and_says_so_while_every_node_is_drained(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *python(COUNT))
+    job.until("checkpoint")
+    slurm_id, log = job.slurm_id, tmp_path / "job" / "stderr.log"
+    with drained(lab, *lab.nodes):
+        wait_for(lambda: f"nightjar: {slurm_id} waits: Nodes required for job are DOWN, DRAINED" in log.read_text())
+        assert not job.ended
+    assert job.outcome().completed
+    assert len(attempts(tmp_path / "job")) == 2
+    assert log.read_text().count("is to start again elsewhere") == 1
+
+
+def test_a_job_that_may_not_be_put_back_is_submitted_again(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *python(COUNT))
+    job.until("checkpoint")
+    slurm_id, node = job.slurm_id, job.until("log").split()[0]
+    lab.ask("scontrol", "update", f"jobid={slurm_id}", "requeue=0")
+    with drained(lab, node):
+        assert job.outcome().completed
+    assert job.slurm_id != slurm_id
+    (first, start), (second, again) = attempts(tmp_path / "job")
+    assert (first, start) == (node, 0)
+    assert second != node
+    assert again > 0
+    said = (tmp_path / "job" / "stderr.log").read_text()
+    assert f"nightjar: {slurm_id} ended with CANCELLED on {node}: submitted again" in said
+
+
+def test_a_job_may_end_on_its_drained_node_where_that_is_wished(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_SLURM_DRAIN", "stay")
+    job = Running(tmp_path / "a", *python(COUNT))
+    node = job.until("log").split()[0]
+    with drained(lab, node):
+        assert run(tmp_path / "b", "sh", "-c", "echo $SLURMD_NODENAME").completed
+        assert job.outcome().completed
+    assert (tmp_path / "b" / "stdout.log").read_text().strip() != node
+    assert attempts(tmp_path / "a") == [(node, 0)]
+
+
+def test_a_job_does_not_mind_the_drained_nodes_of_others(lab: Lab, tmp_path: Path) -> None:
+    job = Running(tmp_path / "job", *python(COUNT))
+    node = job.until("log").split()[0]
+    with drained(lab, *(one for one in lab.nodes if one != node)):
+        assert job.outcome().completed
+    assert attempts(tmp_path / "job") == [(node, 0)]
+
+
+@pytest.mark.slow
+def test_a_training_whose_node_is_drained_has_the_losses_of_an_undisturbed_one(lab: Lab, tmp_path: Path) -> None:
+    def train(name: str) -> Running:
+        return Running(
+            tmp_path / name,
+            *("nightjar-models", "train", "gpt_tiny", "--set", "model.layers=1"),
+            *("--steps", "100", "--checkpoint-every", "20", "--out", "{out}"),
+            env={"JAX_PLATFORMS": "cpu"},
+            resources=WHOLE_NODE,
+            timeout_s=600,
+        )
+
+    def loss(name: str) -> Curve:
+        return next(one for one in read_run(tmp_path / name / "result.json").curves if one.name == "loss")
+
+    job = train("moved")
+    written = (tmp_path / "moved" / "checkpoints").glob  # its folder has a longer name until it is whole
+    wait_for(lambda: any(one.name.isdigit() for one in written("*")) or job.ended, seconds=300)
+    node = lab.ask("squeue", "--noheader", "--format=%N", f"--jobs={job.slurm_id}").strip()
+    with drained(lab, node):
+        outcome = job.outcome(600)
+    assert outcome.completed, outcome.message
+    assert moves(tmp_path / "moved") == [f"node {node} was drained (bad ECC)"]
+    assert (tmp_path / "moved" / "stderr.log").read_text().count("step 10/100,") == 1  # it was not done again
+    assert train("undisturbed").outcome(600).completed
+    assert loss("moved") == loss("undisturbed")

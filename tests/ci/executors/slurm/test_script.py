@@ -1,0 +1,254 @@
+"""The batch script as text, and as bash runs it; what is read from Slurm's answers. Nothing here needs a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import ExecutorError
+from nightjar_ci.executors.slurm import cluster
+from nightjar_ci.executors.slurm.cluster import Cluster, JobState, read_sacct, read_scontrol, read_squeue
+from nightjar_ci.executors.slurm.ending import judge_slurm_end
+from nightjar_ci.executors.slurm.script import Cell, Place, name_for_pyxis, render_batch
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.resources import Resources
+from tests.ci.jobs import make_job
+
+TRAIN = ("nightjar-models", "train", "gpt_tiny", "--set", "text=it's here", "--out", "/nights/n/jobs/gpt-s0")
+CELL = Cell(folder="/nights/n/jobs/gpt-s0", command=TRAIN, variables={"NIGHTJAR_SEED": "0", "A": "$HOME `x`"})
+
+Golden = Callable[[str, str], None]
+
+
+def test_a_job_of_one_process(golden: Golden) -> None:
+    golden("slurm-one.sh", render_batch("nightjar-gpt-s0", Place(resources=Resources(), timeout_s=300), [CELL]))
+
+
+def test_a_job_of_two_nodes_with_gpus_in_a_container(golden: Golden) -> None:
+    wanted = Resources(nodes=2, tasks_per_node=8, gpus_per_task=1, cpus_per_task=12, memory="900G")
+    place = Place(
+        resources=wanted,
+        timeout_s=5400.5,
+        image="ghcr.io/nightjar/models:2026-11-21",
+        work="/src/jax",
+        options=("--partition=h100", "--account=ml infra"),
+    )
+    cell = Cell(
+        folder="/nights/n/jobs/gpt-s0",
+        command=(*TRAIN[:-1], "/out"),
+        variables={"NIGHTJAR_OUT": "/out", "NIGHTJAR_SEED": "0"},
+    )
+    golden("slurm-nodes.sh", render_batch("nightjar-gpt-s0", place, [cell], excluded=["n07"]))
+
+
+def test_small_jobs_are_an_array(golden: Golden) -> None:
+    cells = [
+        Cell(folder=f"/nights/n/jobs/a {n}", command=("run", str(n)), variables={"NIGHTJAR_SEED": str(n)})
+        for n in range(3)
+    ]
+    golden("slurm-array.sh", render_batch("nightjar-3-jobs", Place(resources=Resources(), timeout_s=60), cells))
+
+
+def bash(tmp_path: Path, restarts: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script of two cells with an srun that only runs its command."""
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
+    srun.chmod(0o755)
+    cells = []
+    for number in range(2):
+        folder = tmp_path / f"it's {number}"
+        folder.mkdir(exist_ok=True)
+        command = ("sh", "-c", 'echo "$WORD" "$0"; exit 3', f"a'b {number}")
+        cells.append(Cell(folder=str(folder), command=command, variables={"WORD": "$(no) `no`"}))
+    script = render_batch("x", Place(resources=Resources(), timeout_s=60, restarts=restarts), cells)
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **variables}
+    return subprocess.run(["bash"], input=script, env=environ, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_bash_runs_the_element_of_the_array_with_every_character_as_it_was(tmp_path: Path) -> None:
+    ended = bash(tmp_path, SLURM_ARRAY_TASK_ID="1")
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert (tmp_path / "it's 1" / "stdout.log").read_text() == "$(no) `no` a'b 1\n"
+    code, started, ended_at = (tmp_path / "it's 1" / "slurm.exit").read_text().split()
+    assert code == "3"
+    assert 0 <= float(ended_at) - float(started) < 60
+    assert list((tmp_path / "it's 0").iterdir()) == []
+
+
+def test_a_job_that_started_again_too_often_gives_up_and_says_so(tmp_path: Path) -> None:
+    assert bash(tmp_path, restarts=2, SLURM_RESTART_COUNT="2", SLURM_JOB_NODELIST="n1").returncode == 3
+    ended = bash(tmp_path, restarts=2, SLURM_RESTART_COUNT="3", SLURM_JOB_NODELIST="n1")
+    assert ended.returncode == 75
+    assert (
+        "restarted 3 times after lost or drained nodes or preemptions: given up"
+        in (tmp_path / "it's 0" / "stderr.log").read_text()
+    )
+
+
+def test_scripts_are_clean_for_shellcheck() -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("no shellcheck on PATH")
+    for script in sorted((Path(__file__).parent / "golden").glob("slurm-*.sh")):
+        found = subprocess.run(
+            ["shellcheck", "--exclude=SC2016", str(script)], capture_output=True, text=True, check=False
+        )
+        assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [
+        ("localhost:5000/a/b:c", "localhost:5000#a/b:c"),
+        ("nvcr.io/nvidia/jax@sha256:0", "nvcr.io#nvidia/jax@sha256:0"),
+        ("./jax.sqsh", "./jax.sqsh"),
+        ("debian", "debian"),
+    ],
+)
+def test_an_image_is_named_as_pyxis_wants_it(image: str, named: str) -> None:
+    assert name_for_pyxis(image) == named
+
+
+def test_states_are_read_from_each_of_slurms_commands() -> None:
+    accounts = read_sacct("1|COMPLETED|2|n1|0:0\n2_0|NODE_FAIL|61|n[1-2]|1:0\n2_[1-4]|PENDING|0|None assigned|0:0\n")
+    assert accounts["1"] == JobState(state="COMPLETED", elapsed_s=2, nodes="n1", exit_code=0)
+    assert (accounts["2_0"].state, accounts["2_0"].ended, "2_[1-4]" in accounts) == ("NODE_FAIL", True, False)
+    queue = read_squeue("2_1|PENDING|0:00||Resources\n2_2|RUNNING|1-00:00:01|n3|None\n3|PENDING|0:00||BadConstraints\n")
+    assert queue["2_2"] == JobState(state="RUNNING", elapsed_s=86401, nodes="n3")
+    assert [queue[one].hopeless for one in ("2_1", "2_2", "3")] == [False, False, True]
+    shown = "JobId=9 JobState=FAILED Reason=None RunTime=00:01:00 NodeList=(null) ExitCode=0:9 DerivedExitCode=0:0"
+    assert read_scontrol(shown) == JobState(state="FAILED", elapsed_s=60, exit_code=137)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Puts shell scripts under the names of Slurm's commands."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def make(name: str, text: str) -> Path:
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "$0 $*" >>{tmp_path}/calls\n{text}\n')
+        program.chmod(0o755)
+        return tmp_path / "calls"
+
+    return make
+
+
+def test_accounts_are_asked_first_and_the_controller_for_what_they_lack(fake: Callable[[str, str], Path]) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", "echo '1|RUNNING|5|n1|0:0'")
+    calls = fake("squeue", "echo '2|PENDING|0:00||Priority'")
+    states = Cluster().states(["1", "2", "3"])
+    assert {one: state.state for one, state in states.items()} == {"1": "RUNNING", "2": "PENDING"}
+    assert "squeue --noheader --array --states=all" in calls.read_text()
+    assert "--jobs=2,3" in calls.read_text()
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "REQUEUED", "PENDING"])
+def test_what_the_accounts_have_as_lost_may_wait_to_start_again(fake: Callable[[str, str], Path], state: str) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", f"echo '1|{state}|5|n1|0:0'; echo '1.batch|CANCELLED|5|n1|0:15'")
+    fake("squeue", "echo '1|PENDING|0:00||BeginTime'")
+    found = Cluster().states(["1"])["1"]
+    assert (found.state, found.reason, found.ended) == ("PENDING", "BeginTime", False)
+
+
+def test_a_job_that_is_lost_for_good_is_lost_when_the_controller_has_forgotten_it(
+    fake: Callable[[str, str], Path],
+) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", "echo '1|NODE_FAIL|5|n1|0:0'")
+    fake("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert Cluster().states(["1"])["1"] == JobState(state="NODE_FAIL", elapsed_s=5, nodes="n1", exit_code=0)
+
+
+def test_accounts_that_do_not_answer_are_asked_less_and_less_often(
+    fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
+    fake("sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
+    calls = fake("squeue", "echo '1|RUNNING|0:05|n1|None'")
+    clock = [1000.0]
+    monkeypatch.setattr("nightjar_ci.executors.slurm.cluster.time.monotonic", lambda: clock[0])
+    asked, states = Cluster(), []
+    for _ in range(20):
+        states.append(asked.states(["1"])["1"].state)
+        clock[0] += 5
+    said = [line.split()[0].rpartition("/")[2] for line in calls.read_text().splitlines()]
+    assert set(states) == {"RUNNING"}
+    assert (said.count("sacct"), said.count("squeue")) == (5, 20)  # at 0, 5, 15, 35 and 75 s
+    fake("sacct", "echo '1|COMPLETED|60|n1|0:0'")
+    clock[0] += 300
+    assert asked.states(["1"])["1"].state == "COMPLETED"
+
+
+def judge(tmp_path: Path, state: JobState, cancelled: bool = False, left: str = "", log: str = "") -> Outcome:
+    if left:
+        (tmp_path / "slurm.exit").write_text(left)
+    (tmp_path / "stderr.log").write_text(log)
+    job = make_job("true", executor="slurm", timeout_s=60)
+    known = {"command": ("true",), "started_at": "2026-11-21T00:00:00Z", "slurm_id": "7", "submissions": 2}
+    return judge_slurm_end(job, state, tmp_path, cancelled=cancelled, **known)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("BOOT_FAIL", "killed"),
+        ("CANCELLED", "killed"),
+        ("DEADLINE", "timeout"),
+        ("NODE_FAIL", "killed"),
+        ("OUT_OF_MEMORY", "killed"),
+        ("PREEMPTED", "killed"),
+        ("REVOKED", "killed"),
+        ("TIMEOUT", "timeout"),
+    ],
+)
+def test_an_end_is_told_by_slurms_name_for_it(tmp_path: Path, name: str, outcome: str) -> None:
+    found = judge(tmp_path, JobState(state=name, elapsed_s=9, nodes="n1"), log="the last words\n")
+    assert found.state == outcome
+    assert f"Slurm job 7 ended with {name} on n1 after 9.0 s, submitted 2 times" in (found.message or "")
+    assert "the last words" in (found.message or "")
+
+
+def test_a_job_that_fails_after_its_step_was_out_of_memory_was_out_of_memory(tmp_path: Path) -> None:
+    log = "slurmstepd-n1: error: Detected 1 oom-kill event(s) in StepId=7.0. Some of your processes were killed\n"
+    failed = JobState(state="FAILED", elapsed_s=2, nodes="n1", exit_code=1)
+    found = judge(tmp_path, failed, left="1 10.0 12.0", log=log)
+    assert (found.state, found.signal) == ("killed", "SIGKILL")
+    assert "OUT_OF_MEMORY" in (found.message or "")
+    assert judge(tmp_path, failed, left="1 10.0 12.0", log="no such file\n").state == "failed"
+
+
+def test_a_job_that_ended_just_before_it_was_cancelled_is_in_time(tmp_path: Path) -> None:
+    cancelled = JobState(state="CANCELLED", elapsed_s=61, nodes="n1", exit_code=0)
+    assert judge(tmp_path, cancelled, cancelled=True).state == "timeout"
+    assert judge(tmp_path, cancelled, cancelled=True, left="0 10.0 75.0").state == "timeout"  # it caught the signal
+    assert judge(tmp_path, cancelled, cancelled=True, left="0 10.0 69.0").state == "completed"
+
+
+def test_a_controller_that_restarts_is_asked_again(fake: Callable[[str, str], Path], tmp_path: Path) -> None:
+    busy = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+    fake("sbatch", f"[ -e {tmp_path}/up ] || {{ touch {tmp_path}/up; echo '{busy}' >&2; exit 1; }}; echo '7;lab'")
+    assert Cluster().submit("#!/bin/bash\n") == "7"
+
+
+def test_a_controller_that_stays_away_is_a_failure_of_the_machine(
+    fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE_S", 0.1)
+    fake("sbatch", "echo 'sbatch: error: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(ExecutorError, match="has not answered for") as caught:
+        Cluster().submit("#!/bin/bash\n")
+    assert caught.value.exit_code == 3
+
+
+def test_variables_of_an_allocation_around_us_do_not_reach_the_job(fake: Callable[[str, str], Path]) -> None:
+    fake("sbatch", 'echo "$SLURM_NTASKS-$SLURM_CONF"')
+    given = {"PATH": os.environ["PATH"], "SLURM_NTASKS": "8", "SLURM_CONF": "/etc/slurm.conf"}
+    assert Cluster().submit("#!/bin/bash\n", given) == "-/etc/slurm.conf"

@@ -1,0 +1,226 @@
+"""The JobSet of a job: as golden text, against the published schemas, and as a real kubectl reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.executors.kubernetes import Fabric, Manifest, name_object, render_jobset
+from nightjar_ci.formats.resources import Resources
+from nightjar_ci.night.matrix import expand, read_matrix
+from tests.ci.jobs import make_job, write_matrix
+from tests.ci.servers import Answer, serve
+from tests.places import ROOT
+
+SHIPPED = ROOT / "ci" / "matrix" / "multinode-gpu.toml"
+ENVELOPE = json.loads((Path(__file__).parent / "jobset.schema.json").read_text())
+OLDEST, NEWEST = "1.31", "1.37"  # podFailurePolicy is stable since 1.31
+
+
+def image_job(**changes: Any) -> Manifest:
+    job = make_job("train", "--out", "{out}", **({"environment": "image:nightjar/models:cpu"} | changes))
+    return render_jobset(job, claim="nights")
+
+
+# jsonschema is imported where it is used: all workers read this file, and its grammars of IRIs take three seconds.
+
+
+def check(manifest: Manifest) -> None:
+    """Validates the envelope by our schema, and each template by Kubernetes' own for a Job."""
+    import jsonschema
+    import kubernetes_validate
+
+    jsonschema.validate(manifest, ENVELOPE)
+    for replicated in manifest["spec"]["replicatedJobs"]:
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **replicated["template"]}
+        for version in (OLDEST, NEWEST):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the validator reads its files in a deprecated way
+                kubernetes_validate.validate(job, version, strict=True)
+
+
+def pod_of(manifest: Manifest) -> Manifest:
+    pod: Manifest = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return pod
+
+
+def environment_of(manifest: Manifest) -> dict[str, str]:
+    return {one["name"]: one.get("value", "") for one in pod_of(manifest)["containers"][0]["env"]}
+
+
+def test_a_job_of_two_nodes_with_gpus(golden: Callable[[str, str], None]) -> None:
+    manifest = render_jobset(expand(read_matrix(SHIPPED))[1], claim="nightjar-nights")
+    check(manifest)
+    golden("jobset-two-nodes.json", json.dumps(manifest, indent=2) + "\n")
+
+
+def test_the_processes_meet_at_the_first_pod_by_its_name() -> None:
+    manifest = image_job(resources=Resources(nodes=4))
+    check(manifest)
+    name = manifest["metadata"]["name"]
+    assert manifest["spec"]["network"] == {
+        "enableDNSHostnames": True,
+        "subdomain": name,
+        "publishNotReadyAddresses": True,
+    }
+    variables = environment_of(manifest)
+    assert variables["JAX_COORDINATOR_ADDRESS"] == f"{name}-workers-0-0.{name}:55527"
+    assert variables["JAX_NUM_PROCESSES"] == "4"
+    assert "JAX_PROCESS_ID" in variables
+    assert "NCCL_DEBUG" not in variables
+
+
+def test_a_job_of_one_pod_without_gpus_asks_for_nothing_that_it_does_not_need() -> None:
+    manifest = image_job()
+    check(manifest)
+    pod = pod_of(manifest)
+    assert pod["containers"][0]["resources"] == {"limits": {}, "requests": {}}
+    assert [volume["name"] for volume in pod["volumes"]] == ["nights"]
+    assert "tolerations" not in pod
+    assert not any(name.startswith(("JAX_", "NCCL_")) for name in environment_of(manifest))
+
+
+def test_a_cloud_adds_its_network_and_chooses_its_nodes() -> None:
+    fabric = Fabric(requests={"rdma/ib": "8"}, selector={"agentpool": "h100"}, host_network=True)
+    job = make_job("train", environment="image:x:1", resources=Resources(nodes=2, gpus_per_task=8))
+    manifest = render_jobset(job, claim="nights", fabric=fabric)
+    check(manifest)
+    pod = pod_of(manifest)
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8", "rdma/ib": "8"}
+    assert (pod["nodeSelector"], pod["hostNetwork"]) == ({"agentpool": "h100"}, True)
+    assert "NCCL_SOCKET_IFNAME" not in environment_of(manifest)  # eth0 is a pod's interface, not a node's
+
+
+def test_kubernetes_fills_in_nothing_that_the_job_means_itself() -> None:
+    manifest = image_job(env={"GREETING": "$(date) $HOME"})
+    assert environment_of(manifest)["GREETING"] == "$$(date) $HOME"
+
+
+@pytest.mark.parametrize("job_id", ["gpt-s0", "GPT_tiny.s0", "0-first", "a" * 120, "x" * 39 + "-_-" + "y"])
+def test_every_job_id_has_a_name_whose_pods_have_names(job_id: str) -> None:
+    import jsonschema
+
+    name = name_object(job_id)
+    jsonschema.validate(name, {**ENVELOPE["$defs"]["label"], "maxLength": 63 - len("-workers-0-99999")})
+    assert name_object(f"{job_id}-") != name
+
+
+def test_what_kubernetes_cannot_run_is_refused_with_a_way_out() -> None:
+    with pytest.raises(InputError, match="a pod runs an image"):
+        image_job(environment="current")
+    with pytest.raises(InputError, match="tasks_per_node = 8"):
+        image_job(resources=Resources(tasks_per_node=8))
+
+
+def render(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nightjar_ci", "render", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_command_prints_one_job_and_refuses_many(tmp_path: Path) -> None:
+    printed = render("kubernetes", str(SHIPPED), "*dp16*", "--environment", "image:mine:1", "--claim", "c")
+    assert printed.returncode == 0, printed.stderr
+    assert pod_of(json.loads(printed.stdout))["containers"][0]["image"] == "mine:1"
+    wrong = render("kubernetes", str(SHIPPED), "*dp16*", "--request", "efa")
+    assert (wrong.returncode, "--request 'efa': expected a name" in wrong.stderr) == (2, True)
+    many = render("kubernetes", str(SHIPPED), "*")
+    assert many.returncode == 2
+    assert "stands for 2 jobs, expected one" in many.stderr
+    matrix = write_matrix(tmp_path / "m.toml", {"a": ("true",)})
+    script = render("slurm", str(matrix), "a", "--out", "/shared/a")
+    assert script.returncode == 0, script.stderr
+    assert "#SBATCH --job-name=nightjar-a\n" in script.stdout
+    assert "folder=/shared/a\n" in script.stdout
+
+
+def closed(schema: Any) -> Any:
+    """A schema of a custom resource as JSON Schema, in which unknown fields are errors."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: closed(value) for key, value in schema.items() if key != "format"}
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        kept["additionalProperties"] = False
+    return kept
+
+
+def test_the_whole_manifest_is_one_of_the_published_definition() -> None:
+    import jsonschema
+
+    named = os.environ.get("NIGHTJAR_JOBSET_CRD")
+    if named is None:
+        pytest.skip("NIGHTJAR_JOBSET_CRD does not name JobSet's CustomResourceDefinition, a YAML file of its releases")
+    documents = yaml.safe_load_all(Path(named).read_text())
+    (definition,) = [one for one in documents if one["kind"] == "CustomResourceDefinition"]
+    (schema,) = [
+        one["schema"]["openAPIV3Schema"] for one in definition["spec"]["versions"] if one["name"] == "v1alpha2"
+    ]
+    schema = closed(schema)
+    schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
+    shipped = [render_jobset(one, claim="nightjar-nights") for one in expand(read_matrix(SHIPPED))]
+    rendered = [json.loads(path.read_text()) for path in (ROOT / "docs" / "clouds" / "rendered").glob("*.json")]
+    published = jsonschema.Draft202012Validator(schema)
+    for manifest in [*shipped, *rendered, image_job()]:
+        published.validate(manifest)
+    wrong = image_job()
+    wrong["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 2
+    with pytest.raises(jsonschema.ValidationError, match="paralelism"):
+        published.validate(wrong)
+
+
+def test_kubectl_takes_the_manifest_in_a_dry_run(tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl: apt-get install kubernetes-client")
+    group = {"groupVersion": "jobset.x-k8s.io/v1alpha2", "version": "v1alpha2"}
+    kind = {
+        "name": "jobsets",
+        "singularName": "jobset",
+        "namespaced": True,
+        "kind": "JobSet",
+        "verbs": ["create", "get"],
+    }
+    known: dict[str, object] = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": []},
+        "/apis": {
+            "kind": "APIGroupList",
+            "groups": [{"name": "jobset.x-k8s.io", "versions": [group], "preferredVersion": group}],
+        },
+        "/apis/jobset.x-k8s.io/v1alpha2": {
+            "kind": "APIResourceList",
+            "groupVersion": "jobset.x-k8s.io/v1alpha2",
+            "resources": [kind],
+        },
+    }
+
+    def answer(method: str, path: str, _: str | None) -> Answer:
+        found = known.get(path.partition("?")[0])
+        headers = {"Content-Type": "application/json"}
+        return (404, headers, b"{}") if found is None or method != "GET" else (200, headers, json.dumps(found).encode())
+
+    with serve(answer) as cluster:
+        command = ["kubectl", "--server", cluster.url, "--cache-dir", str(tmp_path), "create", "--dry-run=client"]
+        taken = subprocess.run(
+            [*command, "--validate=false", "--filename=-", "--output=name"],
+            input=json.dumps(image_job(id="gpt-s0", resources=Resources(nodes=2, gpus_per_task=8))),
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert taken.returncode == 0, taken.stderr
+    assert taken.stdout.strip() == "jobset.jobset.x-k8s.io/gpt-s0"
+    assert all(method == "GET" for method, _ in cluster.asked)  # nothing was made

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.verdict import (
+    WORST_FIRST,
+    Effect,
+    NightVerdicts,
+    Status,
+    Verdict,
+    decide_exit_code,
+    read_verdicts,
+    sort_worst_first,
+    write_verdicts,
+)
+
+
+def verdict(status: Status = "ok", effect: float | None = None, series: str = "cell/loss") -> Verdict:
+    return Verdict(
+        series=series,
+        judge="convergence",
+        status=status,
+        effect=None if effect is None else Effect(value=effect, unit="final loss"),
+        n=3,
+        policy={"alpha": 0.01},
+        runs=("cell-s0",),
+        explanation="It is so.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("statuses", "states", "expected"),
+    [
+        ((), (), 0),
+        (("ok", "improved"), ("completed",), 0),
+        (("ok", "cannot_tell"), ("completed",), 4),
+        (("regressed", "cannot_tell"), ("completed",), 1),
+        (("regressed", "ok"), ("completed", "timeout"), 3),
+        ((), ("not_started",), 3),
+    ],
+)
+def test_exit_code_is_the_first_that_applies(
+    statuses: tuple[Status, ...], states: tuple[str, ...], expected: int
+) -> None:
+    assert decide_exit_code([verdict(status) for status in statuses], states) == expected
+
+
+@given(st.lists(st.sampled_from(WORST_FIRST)), st.lists(st.sampled_from(["completed", "failed", "killed", "invalid"])))
+def test_exit_code_is_0_only_if_nothing_is_wrong_or_in_doubt(statuses: list[Status], states: list[str]) -> None:
+    good = set(statuses) <= {"ok", "improved"} and set(states) <= {"completed"}
+    assert (decide_exit_code([verdict(status) for status in statuses], states) == 0) is good
+
+
+def test_verdicts_are_sorted_worst_first_and_the_larger_effect_first() -> None:
+    mixed = [verdict("ok", 5.0), verdict("regressed", 0.1), verdict("regressed", -math.inf), verdict("cannot_tell")]
+    ordered = sort_worst_first(mixed)
+    assert [v.status for v in ordered] == ["regressed", "regressed", "cannot_tell", "ok"]
+    assert ordered[0].effect == Effect(value=-math.inf, unit="final loss")
+
+
+def test_verdicts_survive_a_round_trip_with_infinite_numbers(tmp_path: Path) -> None:
+    one = verdict("regressed", math.inf).model_copy(
+        update={"interval": (-math.inf, math.nan), "policy": {"tolerance": {"memory.*": math.inf}}}
+    )
+    write_verdicts(tmp_path / "verdicts.json", NightVerdicts(night="n", verdicts=(one,), notes=("off",)))
+    assert "Infinity" in (tmp_path / "verdicts.json").read_text()
+    back = read_verdicts(tmp_path / "verdicts.json").verdicts[0]
+    assert back.effect == one.effect
+    assert back.interval is not None
+    assert math.isnan(back.interval[1])
+
+
+def test_a_truncated_document_is_refused_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "verdicts.json").write_text('{"schema": "nightjar.verdicts/1", "night"')
+    with pytest.raises(InputError, match=r"verdicts\.json"):
+        read_verdicts(tmp_path / "verdicts.json")

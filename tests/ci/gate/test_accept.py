@@ -1,0 +1,222 @@
+"""A change that is wanted: a file to commit, and what the gate makes of it."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.baselines.accepted import ACCEPTED_SCHEMA, Entry, accepted_path, add_entry, read_accepted
+from nightjar_ci.baselines.baseline import make_facts, read_convergence, read_facts, write_facts
+from nightjar_ci.cli import main
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import write_text
+from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.policy import read_policies
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict
+from nightjar_ci.gate.gate import gate_night
+from nightjar_ci.settings import read_settings
+from nightjar_ci.store import open_store
+from nightjar_ci.store.folder import import_night
+from tests.ci.nights import CELL, make_night, outcome, program_facts, record, tally
+
+Run = Callable[..., tuple[int, str, str]]
+POLICIES = 'schema = "nightjar.policies/1"\n[[history]]\nmeasure = "step_time"\n[[facts]]\n[[convergence]]\n'
+NIGHTS, CHANGE = 60, 35
+IDS = [f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(NIGHTS)]
+SERIES = f"{CELL}/step_time"
+
+
+def entry(night: str = IDS[0], **changes: object) -> Entry:
+    values = {"night": night, "level": 0.05, "unit": "s", "reason": "wanted", "by": "Ada", "at": "2026-11-21T03:00:00Z"}
+    return Entry.model_validate(values | changes)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command line in a folder with sixty nights, slower by 8 % from the thirty-fifth on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    write_text(tmp_path / "ci" / "policies.toml", POLICIES)
+    store = open_store(read_settings())
+    rng = np.random.default_rng(4)
+    for day, night in enumerate(IDS):
+        seconds = 0.05 * (1.08 if day >= CHANGE else 1.0) * float(np.exp(rng.normal(0, 0.004)))
+        folder = make_night(tmp_path / night, [(outcome(), record(0, step_times=(0.9, seconds, seconds)))], night)
+        started = f"{night[:10]}T03:00:00+00:00"
+        write_night(folder, read_night(folder).model_copy(update={"started_at": started, "finished_at": started}))
+        import_night(store, folder)
+    store.close()
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["accept", *arguments])
+        code = caught.value.code
+        shown = capsys.readouterr()
+        return (code if isinstance(code, int) else 0), shown.out, shown.err
+
+    return call
+
+
+def gate(folder: Path) -> NightVerdicts:
+    store = open_store(read_settings())
+    verdicts = gate_night(folder, read_policies(Path("ci/policies.toml")), Path("ci/baselines"), store)
+    store.close()
+    return verdicts
+
+
+def history_verdict(folder: Path) -> Verdict:
+    (found,) = [one for one in gate(folder).verdicts if one.judge == "history"]
+    return found
+
+
+def test_an_accepted_change_is_where_the_history_shows_it_and_the_gate_starts_anew(run: Run, tmp_path: Path) -> None:
+    tonight = tmp_path / IDS[-1]
+    assert history_verdict(tonight).status == "regressed"
+    code, out, _ = run(SERIES, "--reason", "twice the vocabulary", "--by", "Ada")
+    assert (code, out) == (0, f"ci/baselines/{CELL}/accepted/step_time.toml\n")
+    (accepted,) = read_accepted(Path("ci/baselines"))[SERIES]
+    assert (accepted.night, accepted.reason, accepted.by, accepted.unit) == (
+        IDS[CHANGE],
+        "twice the vocabulary",
+        "Ada",
+        "s",
+    )
+    assert accepted.level == pytest.approx(0.054, rel=0.02)
+    after = history_verdict(tonight)
+    assert after.status == "ok"
+    assert any("accepted" in line for line in after.details)
+
+
+def test_accepting_changes_no_history(run: Run) -> None:
+    store = open_store(read_settings())
+    before = [str(point) for point in store.history(CELL, "step_time")]
+    run(SERIES, "--reason", "wanted")
+    assert [str(point) for point in store.history(CELL, "step_time")] == before
+    store.close()
+
+
+def test_a_second_entry_leaves_the_first_as_it_is(run: Run) -> None:
+    run(SERIES, "--reason", "first", "--night", IDS[10])
+    path = accepted_path(Path("ci/baselines"), SERIES)
+    first = path.read_text()
+    run(SERIES, "--reason", "second", "--night", IDS[20])
+    assert path.read_text().startswith(first.rstrip())
+    assert [one.reason for one in read_accepted(Path("ci/baselines"))[SERIES]] == ["first", "second"]
+    code, _, err = run(SERIES, "--reason", "again", "--night", IDS[20])
+    assert code == 2
+    assert "is accepted already" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([f"{CELL}/steptime", "--reason", "x"], f"did you mean '{SERIES}'?"),
+        ([SERIES, "--reason", "  "], "--reason is empty"),
+        ([SERIES, "--reason", "x", "--night", "2020-01-01T0000-0000"], f"the latest are {IDS[-3]}"),
+    ],
+)
+def test_what_cannot_be_accepted_is_refused(run: Run, arguments: list[str], message: str) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert message in err
+    assert not Path("ci/baselines").exists()
+
+
+def test_a_dry_run_prints_the_file_and_writes_nothing(run: Run) -> None:
+    code, out, _ = run(SERIES, "--reason", "wanted", "--dry-run")
+    assert code == 0
+    assert f'schema = "{ACCEPTED_SCHEMA}"' in out
+    assert not Path("ci/baselines").exists()
+
+
+def programs(**changes: object) -> list[dict[str, Any]]:
+    """A step with seven fusions, and a second program."""
+    return [program_facts(fusions={"kLoop": tally(7)}), program_facts(program="eval_step", **changes)]
+
+
+def test_compile_facts_become_the_baseline_from_what_the_store_remembers(run: Run, tmp_path: Path) -> None:
+    history_verdict(tmp_path / IDS[-1])  # the facts judge has now seen it
+    code, out, err = run(f"{CELL}/train_step", "--reason", "new fusion")
+    path = Path("ci/baselines") / CELL / "facts" / "jaxlib-0.10.2-cpu-x1.json"
+    assert (code, out.splitlines()[1:], err) == (0, [str(path)], "")
+    assert read_facts(Path("ci/baselines"), CELL, "jaxlib-0.10.2-cpu-x1") == make_facts(CELL, [record(0)])
+
+
+def test_only_the_accepted_program_of_a_baseline_changes(run: Run, tmp_path: Path) -> None:
+    old = make_facts(CELL, [record(0, facts=[program_facts(), *programs()[1:]])])
+    write_facts(Path("ci/baselines"), old)
+    changed = record(0, facts=programs(flops=1.0))
+    folder = make_night(tmp_path / "new", [(outcome(), changed)], "2026-12-01T0300-0000")
+    gate(folder)
+    code, _, _ = run(f"{CELL}/train_step", "--reason", "new fusion", "--from", str(folder))
+    assert code == 0
+    found = read_facts(Path("ci/baselines"), CELL, old.environment.facts_key)
+    assert found is not None
+    assert {one.program: one for one in found.facts} == {
+        "train_step": changed.facts[0],
+        "eval_step": old.facts[1],
+    }
+    assert [one.night for one in read_accepted(Path("ci/baselines"))[f"{CELL}/train_step"]] == ["2026-12-01T0300-0000"]
+
+
+def test_ten_seeds_become_the_baseline_of_the_curves(run: Run, tmp_path: Path) -> None:
+    runs = [
+        (outcome(f"{CELL}-s{seed}", command=("train", f"{tmp_path}/new/jobs/{CELL}-s{seed}")), record(seed))
+        for seed in range(10)
+    ]
+    folder = make_night(tmp_path / "new", runs, "2026-12-01T0300-0000")
+    gate(folder)
+    code, _, err = run(f"{CELL}/loss", "--reason", "another schedule", "--from", str(folder), "--dry-run")
+    path = Path("ci/baselines") / CELL / "convergence.json"
+    assert (code, path.exists()) == (0, False)
+    assert f"would write {path}" in err
+    assert run(f"{CELL}/loss", "--reason", "another schedule", "--from", str(folder))[0] == 0
+    made = read_convergence(Path("ci/baselines"), CELL)
+    assert made is not None
+    assert sorted(made.curves[0].seeds) == list(range(10))
+    assert made.command == ("train", "{out}")
+
+
+def test_where_the_results_do_not_suffice_the_command_can_be_pasted(run: Run, tmp_path: Path) -> None:
+    job = f'[[job]]\nname = "{CELL}"\nseeds = [0]\ncommand = ["train", "{{seed}}"]\n'
+    write_text(tmp_path / "ci" / "matrix" / "small.toml", f'schema = "nightjar.matrix/1"\nname = "small"\n{job}')
+    folder = make_night(tmp_path / "new", [(outcome(), record(0))], "2026-12-01T0300-0000")
+    gate(folder)
+    code, _, err = run(f"{CELL}/loss", "--reason", "another schedule")
+    assert code == 0
+    assert "1 different seeds, expected at least 10" in err
+    command = shlex.split(err.splitlines()[-1])
+    assert command[:3] == ["nightjar-ci", "baseline", "ci/matrix/small.toml"]
+    with pytest.raises(SystemExit) as caught:
+        main([*command[1:], "--dry-run"])
+    assert caught.value.code in (0, None)
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.floats() | st.none())
+def test_whatever_is_written_is_read_back(measure: str, reason: str, level: float | None) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, series = Path(name), f"cell/{measure}"
+        try:
+            path, text = add_entry(folder, series, entry(reason=reason, level=level))
+            write_text(path, text)
+        except (OSError, UnicodeEncodeError):
+            return  # a name of more than 255 bytes, or half of a surrogate pair
+        assert path.parent == folder / "cell" / "accepted"
+        (found,) = read_accepted(folder)[series]
+        assert found.reason == reason
+        assert str(found.level) == str(level)
+
+
+def test_a_file_of_another_series_is_refused(tmp_path: Path) -> None:
+    path, text = add_entry(tmp_path, SERIES, entry())
+    write_text(path.with_name("loss.toml"), text)
+    with pytest.raises(InputError, match="whose file is"):
+        read_accepted(tmp_path)

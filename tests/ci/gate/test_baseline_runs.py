@@ -1,0 +1,60 @@
+"""Which runs make a baseline: every seed, once more in another order where a policy says how, and never mixed up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.policy import ConvergencePolicy, Policies
+from nightjar_ci.gate.baseline_runs import needs_curves, plan_runs, read_cells
+from nightjar_ci.night.matrix import read_matrix
+from tests.ci.nights import CELL, losses, make_night, outcome, record
+
+MATRIX = """
+schema = "nightjar.matrix/1"
+name = "small"
+[[job]]
+name = "gpt"
+command = ["train", "--seed", "{seed}", "--out", "{out}"]
+seeds = [0]
+"""
+
+
+def policies(*entries: ConvergencePolicy) -> Policies:
+    return Policies.model_validate({"schema": "nightjar.policies/1", "convergence": entries})
+
+
+def planned(tmp_path: Path, numbers: Policies, *, facts_only: bool = False) -> dict[str, tuple[str, ...]]:
+    (tmp_path / "matrix.toml").write_text(MATRIX)
+    jobs = plan_runs(read_matrix(tmp_path / "matrix.toml"), numbers, None, "0:10", facts_only=facts_only)
+    return {job.id: job.command for job in jobs}
+
+
+def test_every_seed_runs_once_more_with_the_arguments_of_the_policy(tmp_path: Path) -> None:
+    jobs = planned(tmp_path, policies(ConvergencePolicy(replica_args=("--reordered",))))
+    assert len(jobs) == 20
+    assert jobs["gpt-s3-reordered"] == (*jobs["gpt-s3"], "--reordered")
+
+
+def test_without_such_arguments_or_curves_there_are_no_replicas(tmp_path: Path) -> None:
+    assert len(planned(tmp_path, policies(ConvergencePolicy()))) == 10
+    assert len(planned(tmp_path, policies(ConvergencePolicy(jobs="vit*", replica_args=("--reordered",))))) == 10
+    assert len(planned(tmp_path, policies(ConvergencePolicy(replica_args=("--reordered",))), facts_only=True)) == 1
+
+
+def test_replicas_are_told_from_the_runs_that_they_repeat(tmp_path: Path) -> None:
+    runs = [(outcome(f"{CELL}-s{seed}"), record(seed)) for seed in range(2)]
+    again = outcome(f"{CELL}-s0-reordered", cell=CELL, replicate=0, command=("train", "--reordered"))
+    (cell,) = read_cells(make_night(tmp_path, [(again, record(0, values=losses(5))), *runs]))
+    assert [one.seed for one in cell.records] == [0, 1]
+    assert [one.curves[0].values[0] for one in cell.replicas] == [losses(5)[0]]
+    assert cell.command == ("train", "--out", "{out}")
+    assert needs_curves(cell, policies(ConvergencePolicy()))
+
+
+def test_too_few_seeds_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "matrix.toml").write_text(MATRIX)
+    with pytest.raises(InputError, match="3 seeds, expected at least 10"):
+        plan_runs(read_matrix(tmp_path / "matrix.toml"), policies(), None, "0:3", facts_only=False)

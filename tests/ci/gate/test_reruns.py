@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import read_result
+from nightjar_ci.formats.outcome import Outcome, make_outcome
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.run_record import Environment
+from nightjar_ci.formats.series import Series
+from nightjar_ci.gate.gate import judge_night
+from nightjar_ci.gate.history import Memory
+from nightjar_ci.gate.reruns import EnvironmentOf, Suspicion, find_reference, find_suspicions, plan_confirmations
+from nightjar_ci.night.paired_runs import Comparison, run_pairs
+from tests.ci.nights import CELL, ENVIRONMENT, leave_result, make_night, outcome, record
+
+POLICIES = Policies.model_validate(
+    {
+        "schema": "nightjar.policies/1",
+        "history": [{"measure": "step_time"}],
+        "performance": [{"ab_args": ["--steps", "60"]}],
+        "convergence": [],
+    }
+)
+GOOD = "night-0069"
+
+
+def environment(jax: str = "0.10.2", **changes: object) -> Environment:
+    return Environment.model_validate({**ENVIRONMENT, "packages": {"jax": jax, "numpy": "2.4.6"}, **changes})
+
+
+def earlier(_: str, night: str) -> Environment:
+    return environment("0.10.1" if night <= GOOD else "0.10.2")
+
+
+def job(name: str = "current", cell: str = CELL) -> Job:
+    return Job(
+        id=f"{cell}-s0",
+        cell=cell,
+        replicate=0,
+        kind="train",
+        command=("train", "--out", "{out}"),
+        env={},
+        environment=name,
+        executor="local",
+        timeout_s=60,
+    )
+
+
+def history(last: float = 1.05, cell: str = CELL, night: str | None = None) -> Series:
+    values = 0.05 * np.exp(np.random.default_rng(0).normal(0, 0.003, 80))
+    values[-1] = 0.05 * last
+    nights = [f"night-{number:04d}" for number in range(80)]
+    return Series(
+        name=f"{cell}/step_time",
+        unit="s",
+        better="lower",
+        nights=(*nights[:-1], nights[-1] if night is None else night),
+        values=values,
+        environments=("cpu",) * 80,
+    )
+
+
+def suspect(
+    *series: Series, jobs: Sequence[Job] = (), of: EnvironmentOf = earlier, **known: Mapping[str, Any]
+) -> list[Suspicion]:
+    known = {"accepted": {}, "earlier": {}, **known}
+    return find_suspicions(series or [history()], POLICIES, jobs or [job()], of, **known)
+
+
+def plan(*series: Series, jobs: Sequence[Job] = (), policies: Policies = POLICIES) -> list[Comparison]:
+    return plan_confirmations(suspect(*series, jobs=jobs), policies, jobs or [job()])
+
+
+def test_a_suspicious_series_is_run_again_beside_the_versions_of_a_good_night() -> None:
+    (comparison,) = plan()
+    assert comparison.reference == "uv:jax==0.10.1"
+    assert comparison.numbers.looks == (4, 8, 16, 32)
+    assert (comparison.place, comparison.how.ab_args) == ("confirm", ("--steps", "60"))
+
+
+def test_a_quiet_series_and_an_accepted_change_ask_for_nothing() -> None:
+    assert suspect(history(1.0)) == []
+    assert suspect(accepted={f"{CELL}/step_time": ["night-0079"]}) == []
+
+
+def test_without_a_difference_between_the_environments_there_is_nothing_to_run() -> None:
+    (suspicion,) = suspect(of=lambda *_: environment())
+    assert suspicion.reference is None
+    assert "so the code or the machine changed" in suspicion.why_not
+    assert plan_confirmations([suspicion], POLICIES, [job()]) == []
+
+
+def test_the_most_surprising_cells_come_first_and_no_more_than_the_policy_says() -> None:
+    few = POLICIES.model_copy(update={"night": POLICIES.night.model_copy(update={"most_confirmations": 1})})
+    cells = [job(cell="a"), job(cell="b")]
+    planned = plan(history(1.02, "a"), history(1.3, "b"), jobs=cells, policies=few)
+    assert [one.job.cell for one in planned] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "expected"),
+    [
+        ("current", environment("0.10.1"), "uv:jax==0.10.1"),
+        ("uv:numpy==2.4.6,jax==0.10.2", environment("0.10.1"), "uv:numpy==2.4.6,jax==0.10.1"),
+        ("image:jax:tonight", environment(image="jax:monday"), "image:jax:monday"),
+        ("image:jax:tonight", environment(), None),
+        ("current", environment(), None),
+        ("current", None, None),
+    ],
+)
+def test_an_earlier_environment_is_named_as_the_matrix_would(
+    name: str, then: Environment | None, expected: str | None
+) -> None:
+    reference, why_not = find_reference(name, then, environment(image=None))
+    assert reference == expected
+    assert bool(why_not) == (expected is None)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.05, "regressed"), (1.0, "ok")])
+def test_the_gate_decides_by_the_pairs_that_a_suspicion_asked_for(tmp_path: Path, factor: float, status: str) -> None:
+    folder = make_night(tmp_path / "night", [(outcome(), record(0))])
+    rng = np.random.default_rng(3)
+
+    def run(one: Job, here: Path) -> Outcome:
+        seconds = 0.05 * (factor if one.environment == "current" else 1.0) * float(np.exp(rng.normal(0, 0.002)))
+        leave_result(here, record(step_times=(9.0, seconds, seconds)))
+        ended = make_outcome(one, state="completed", started_at="2026-11-21T03:00:00+00:00")
+        write_json(here / "outcome.json", ended)
+        return ended
+
+    (comparison,) = plan()
+    run_pairs(comparison, folder, run=run, read=read_result)
+    verdicts = judge_night(folder, POLICIES, tmp_path / "none", memory=Memory(series=[history()])).verdicts
+    (verdict,) = [one for one in verdicts if one.judge == "history"]
+    assert verdict.status == status
+    assert verdict.runs[0] == f"confirm/{CELL}/01-a"
+    assert verdict.policy["reference"] == "uv:jax==0.10.1"
+
+
+def test_an_environment_that_cannot_be_made_again_leaves_the_doubt(tmp_path: Path) -> None:
+    folder = make_night(tmp_path / "night", [(outcome(), record(0))])
+    (comparison,) = plan()
+
+    def fail(one: Job, here: Path) -> Outcome:
+        ended = make_outcome(one, state="not_started", started_at="2026-11-21T03:00:00+00:00")
+        write_json(here / "outcome.json", ended)
+        return ended
+
+    (pair,) = run_pairs(comparison, folder, run=fail, read=read_result)
+    assert pair.candidate is None
+    verdicts = judge_night(folder, POLICIES, tmp_path / "none", memory=Memory(series=[history()])).verdicts
+    assert [one.status for one in verdicts if one.judge == "history"] == ["cannot_tell"]

@@ -1,0 +1,227 @@
+"""`images bump` against an index of wheels made by hand: what changes, and what stands in the way."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.lock.bump import Bump, bump_locks, compare_locks, find_changelog, write_bump
+from nightjar_ci.images.lock.commits import find_commits
+from nightjar_ci.images.process import ToolError
+
+Versions = tuple[str, ...]
+
+PYPROJECT = '[project]\nname = "{}"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = ["{}"]\n'
+FILES = {
+    "ci/pyproject.toml": PYPROJECT.format("nightjar-ci", "other") + "[project.optional-dependencies]\npostgres = []\n",
+    "models/pyproject.toml": PYPROJECT.format("nightjar-models", "jax"),
+    "profiling/pyproject.toml": PYPROJECT.format("nightjar-profiling", "other")
+    + "[project.optional-dependencies]\narrow = []\n",
+    **{f"docker/locks/{name}.in": "other\n" for name in ("dev", "tools", "docs", "jax", "te-source", "aot")},
+    "docker/locks/jax-cpu.in": "jax\nflax\n",
+    "docker/versions.json": '{"variable": {"DEBIAN_DAY": {"default": "20200101T000000Z"}}}',
+    **{f"docker/locks/{name}": "" for name in ("te-cuda12.txt", "jax-cuda12.txt", "aot.overrides.in")},
+}
+
+
+def make_wheel(folder: Path, name: str, version: str, *requires: str) -> None:
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {one}\n" for one in requires),
+        # the constant is a set, which is compiled in the order of its hashes
+        f"{name}.py": "def knows(name):\n    return name in {'relu', 'gelu', 'silu', 'tanh'}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        record = ""
+        for path, text in files.items():
+            wheel.writestr(path, text)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+            record += f"{path},sha256={digest},{len(text)}\n"
+        wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout locked to jax 1.0; an index that has jax 1.1, a pre-release, and a flax that wants jax below 1.1."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for version in ("1.0", "1.1", "1.2rc1"):
+        make_wheel(wheels, "jax", version)
+    make_wheel(wheels, "flax", "1.0", "jax")
+    make_wheel(wheels, "flax", "2.0", "jax<1.1")
+    make_wheel(wheels, "other", "1.0")
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    root = tmp_path / "checkout"
+    for path, text in FILES.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    write_bump(root, bump_locks(root, ["jax==1.0", "flax==1.0"], pre=False, on_step=lambda step: None))
+    return root
+
+
+def versions(
+    checkout: Path, pins: list[str], *, pre: bool = False
+) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    bump = bump_locks(checkout, pins, pre=pre, on_step=lambda step: None)
+    return {change.package: (change.before, change.after) for change in bump.changes}
+
+
+def test_newest_releases_are_taken_and_nothing_is_written(checkout: Path) -> None:
+    before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+    assert versions(checkout, []) == {"jax": (("1.0",), ("1.1",))}  # flax 2 would hold jax back
+    assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
+
+
+def test_a_pre_release_is_taken_when_asked_for(checkout: Path) -> None:
+    assert versions(checkout, [], pre=True)["jax"] == (("1.0",), ("1.2rc1",))
+
+
+def test_a_pin_moves_what_it_names_and_the_bump_is_written(checkout: Path) -> None:
+    bump = bump_locks(checkout, ["jax==1.1"], pre=False, on_step=lambda step: None)
+    assert {change.package for change in bump.changes} == {"jax"}
+    assert bump.changes[0].changelog == "https://docs.jax.dev/en/latest/changelog.html"
+    assert {"dev", "models", "jax-cpu"} <= set(bump.changes[0].locks)
+    write_bump(checkout, bump)
+    assert "jax==1.1 \\\n    --hash=sha256:" in (checkout / "docker/locks/jax-cpu.txt").read_text()
+    assert str(checkout.parent) not in (checkout / "docker/locks/jax-cpu.txt").read_text()
+    assert versions(checkout, ["jax==1.1"]) == {}
+
+
+def test_the_day_of_the_os_moves_with_everything_and_stays_where_one_pin_moves(checkout: Path) -> None:
+    everything = bump_locks(checkout, [], pre=False, on_step=lambda step: None).files
+    assert "20200101" not in everything["docker/versions.json"]
+    assert everything["docker/versions.json"].count("T000000Z") == 1
+    assert "docker/versions.json" not in bump_locks(checkout, ["jax==1.1"], pre=False, on_step=lambda _: None).files
+
+
+def test_a_set_that_does_not_resolve_is_refused_with_the_package_that_blocks(checkout: Path) -> None:
+    with pytest.raises(InputError, match="stands in the way") as caught:
+        versions(checkout, ["other==1.0", "jax==1.1", "flax==2.0"])
+    assert "jax==1.1 or flax==2.0 stands in the way" in str(caught.value)
+    assert "other==1.0" not in str(caught.value).partition("uv says")[0]
+
+
+def test_a_version_that_does_not_exist_is_named(checkout: Path) -> None:
+    with pytest.raises(InputError, match=r"jax==9\.9 stands in the way"):
+        versions(checkout, ["jax==9.9"])
+
+
+@pytest.mark.parametrize(("pin", "said"), [("jax", "names no version"), ("jax=1", "is no requirement")])
+def test_what_is_no_pin_is_refused(checkout: Path, pin: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        versions(checkout, [pin])
+
+
+def test_locks_are_compared_version_by_version() -> None:
+    before = {"a/x.txt": "numpy==1.9 \\\nnumpy==1.10 \\\n", "a/y.txt": "gone==1\n"}
+    after = {"a/x.txt": "numpy==1.10 \\\n", "a/y.txt": "new==1\n"}
+    found = {change.package: (change.before, change.after, change.locks) for change in compare_locks(before, after)}
+    assert found == {
+        "numpy": (("1.9", "1.10"), ("1.10",), ("x",)),
+        "gone": (("1",), (), ("y",)),
+        "new": ((), ("1",), ("y",)),
+    }
+    assert find_changelog("rich") is None
+    assert find_changelog("nvidia-cublas-cu12") == "https://docs.nvidia.com/cuda/cuda-toolkit-release-notes"
+
+
+class Upstream:
+    """A bare repository of a package, and a clone that pushes to it."""
+
+    def __init__(self, folder: Path, package: str) -> None:
+        self.bare, self.package, self._clone = folder / f"{package}.git", package, folder / package
+        self._git("init", "--quiet", "--bare", "--initial-branch=main", str(self.bare), cwd=folder)
+        self._git("clone", "--quiet", str(self.bare), str(self._clone), cwd=folder)
+
+    def commit(self, *requires: str) -> str:
+        """A commit with a `pyproject.toml` in `python/`; returns its id."""
+        (self._clone / "python").mkdir(exist_ok=True)
+        project = f'[project]\nname = "{self.package}"\nversion = "9.0.dev0"\nrequires-python = ">=3.12"\n'
+        text = f"{project}dependencies = {json.dumps(requires)}\n"
+        (self._clone / "python/pyproject.toml").write_text(text)
+        self._git("add", "--all", cwd=self._clone)
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        self._git(*author, "commit", "--quiet", "--allow-empty", "--message=x", cwd=self._clone)
+        self._git("push", "--quiet", "origin", "HEAD:main", cwd=self._clone)
+        return self._git("rev-parse", "HEAD", cwd=self._clone).strip()
+
+    def _git(self, *arguments: str, cwd: Path) -> str:
+        return subprocess.run(["git", *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def flax(checkout: Path, tmp_path: Path) -> Upstream:
+    upstream = Upstream(tmp_path, "flax")
+    name_repository(checkout, f"file://{upstream.bare}")
+    (checkout / "docker/versions.json").write_text('{"variable": {"DEFAULT_PYTHON": {"default": "3.13"}}}')
+    return upstream
+
+
+def name_repository(checkout: Path, url: str, more: str = "") -> None:
+    entry = f'[[repository]]\npackage = "flax"\nurl = "{url}"\nsubdirectory = "python"\n{more}'
+    (checkout / "docker/repositories.toml").write_text(f'schema = "nightjar.repositories/1"\n{entry}')
+
+
+def bump_commits(checkout: Path, pins: list[str] | None = None, packages: tuple[str, ...] = ()) -> Bump:
+    commits = find_commits(checkout, packages)
+    return bump_locks(checkout, pins or [], pre=False, on_step=lambda step: None, commits=commits, upgrade=False)
+
+
+def test_the_newest_commit_is_locked_for_the_python_of_the_images(checkout: Path, flax: Upstream) -> None:
+    flax.commit("jax")
+    commit = flax.commit("jax<2")
+    bump = bump_commits(checkout)
+    assert {change.package: (change.before, change.after) for change in bump.changes} == {
+        "flax": (("1.0",), ("1.0", f"commit {commit[:12]}"))
+    }
+    assert bump.changes[0].changelog == f"file://{flax.bare.with_suffix('')}/commits/{commit}"
+    write_bump(checkout, bump)
+    lock = (checkout / "docker/locks/jax-cpu.txt").read_text()
+    inside = f"file://{flax.bare}@{commit}#subdirectory=python"
+    assert f"flax @ git+{inside} ; python_full_version >= '3.13'\n" in lock
+    assert "flax==1.0 ; python_full_version < '3.13' \\\n    --hash=sha256:" in lock
+    assert bump_commits(checkout, packages=("flax",)).changes == ()
+    newer = flax.commit()
+    assert bump_commits(checkout).changes[0].after == ("1.0", f"commit {newer[:12]}")
+
+
+def test_a_commit_that_does_not_resolve_stands_in_the_way(checkout: Path, flax: Upstream) -> None:
+    commit = flax.commit("jax<1.1")
+    before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match="does not resolve") as caught:
+        bump_commits(checkout, ["other==1.0", "jax==1.1"])
+    assert f"jax==1.1 or flax at commit {commit[:12]} stands in the way" in str(caught.value)
+    assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
+
+
+def test_a_repository_that_is_not_reached_is_a_failed_tool_with_a_hint(checkout: Path, flax: Upstream) -> None:
+    name_repository(checkout, "http://127.0.0.1:9/flax")
+    with pytest.raises(ToolError, match=r"flax: .*127\.0\.0\.1:9") as caught:
+        find_commits(checkout)
+    assert caught.value.exit_code == 3
+    assert "is the host reached?" in str(caught.value)
+
+
+def test_a_branch_or_package_without_a_repository_is_refused(checkout: Path, flax: Upstream) -> None:
+    flax.commit()
+    with pytest.raises(InputError, match=r"'jax' has no repository .* expected one of flax"):
+        find_commits(checkout, ["jax"])
+    name_repository(checkout, f"file://{flax.bare}", 'branch = "maim"\n')
+    with pytest.raises(InputError, match="has no refs/heads/maim"):
+        find_commits(checkout)
+    name_repository(checkout, f"file://{flax.bare}", 'brnch = "main"\n')
+    with pytest.raises(InputError, match="did you mean 'branch'"):
+        find_commits(checkout)

@@ -1,0 +1,44 @@
+"""`images snapshot`: is there an archive that has the OS packages of the pinned day?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.lock.debian_day import PINS, find_archive
+from nightjar_ci.images.tree import find_checkout
+from nightjar_ci.web.http import HttpError
+from tests.ci.images.test_command import images
+from tests.ci.servers import Answer, serve
+
+CHECKOUT = find_checkout(Path(__file__).parent)
+DAY = json.loads((CHECKOUT / PINS).read_text())["variable"]["DEBIAN_DAY"]["default"]
+PAGE = f"/archive/debian/{DAY}/dists/trixie/Release"
+
+
+def archive(method: str, path: str, authorization: str | None) -> Answer:
+    """Of one day; and a portal that answers everything with a page."""
+    if path.startswith("/portal"):
+        return 200, {}, b"<html>Log in</html>"
+    return (200, {}, b"Origin: Debian\nCodename: trixie\n") if path == PAGE else (404, {}, b"")
+
+
+def test_an_archive_that_has_the_pinned_day_is_printed_and_one_that_lacks_it_is_said(tmp_path: Path) -> None:
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    with serve(archive) as served:
+        found = images("snapshot", f"{served.url}/archive/", environ=environ)
+        other = images("snapshot", f"{served.url}/archive", environ={**environ, "DEBIAN_DAY": "20200101T000000Z"})
+    assert (found.returncode, found.stdout) == (0, f"{served.url}/archive\n")
+    assert (other.returncode, other.stdout) == (1, "")
+    assert "OS packages are those of now" in other.stderr
+    assert "20200101T000000Z/dists/trixie/Release answers 404" in other.stderr
+
+
+def test_what_does_not_answer_or_is_no_archive_is_never_used() -> None:
+    with serve(archive) as served, pytest.raises(InputError, match="is no Release file of Debian"):
+        find_archive(CHECKOUT, f"{served.url}/portal")
+    with pytest.raises(HttpError, match="cannot be reached"):
+        find_archive(CHECKOUT, served.url)

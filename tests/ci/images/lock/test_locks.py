@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.images.lock.locks import PACKAGES, Lock, list_locks, make_locks, render_compile
+from nightjar_ci.images.process import ToolError
+from nightjar_ci.images.tree import find_checkout
+
+CHECKOUT = find_checkout(Path(__file__).parent)
+LOCKS = {lock.name: lock for lock in list_locks(CHECKOUT)}
+COMMIT = re.compile(r"^[A-Za-z0-9._-]+ @ git\+https://\S+@[0-9a-f]{40}\b.*\n", re.MULTILINE)
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; ([^\\]+))? \\$", re.MULTILINE)
+
+
+def read_lock(lock: Lock) -> str:
+    """A lock without its commits, which have an address and no hash but their own."""
+    return COMMIT.sub("", (CHECKOUT / lock.path).read_text())
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_lock_names_no_index_and_no_folder_of_a_machine(lock: Lock) -> None:
+    assert re.findall(r"\w+://|--(?:extra-)?index|--find-links|(?<=\s)/\w+.*", read_lock(lock)) == []
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_every_package_of_a_lock_has_hashes(lock: Lock) -> None:
+    entries = re.split(r"^(?=[A-Za-z0-9])", read_lock(lock), flags=re.MULTILINE)[1:]
+    assert entries
+    assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+    assert len(PIN.findall(read_lock(lock))) == len(entries)
+
+
+@pytest.mark.parametrize("lock", [lock for lock in LOCKS.values() if lock.within], ids=lambda lock: lock.name)
+def test_locks_never_differ_in_a_version(lock: Lock) -> None:
+    outer = {(name, version) for name, version, _ in PIN.findall(read_lock(LOCKS[lock.within or ""]))}
+    names = {name for name, _ in outer}
+    mine = {(name, version) for name, version, _ in PIN.findall(read_lock(lock)) if name in names}
+    assert mine <= outer
+
+
+def test_every_dependency_of_the_packages_is_locked_for_their_image() -> None:
+    locked = {name for name, _, _ in PIN.findall(read_lock(LOCKS["models"]))}
+    for package in PACKAGES:
+        for requirement in tomllib.loads((CHECKOUT / package).read_text())["project"]["dependencies"]:
+            name = re.match(r"[A-Za-z0-9._-]+", requirement)
+            assert name is not None
+            assert name[0].lower().replace("_", "-") in locked, (
+                f"{package}: {requirement}: run `nightjar-ci images lock`"
+            )
+
+
+@pytest.mark.parametrize("flavor", ["cuda12", "cuda13"])
+def test_transformer_engine_is_compiled_from_the_source_of_its_core(flavor: str) -> None:
+    versions = {name: version for name, version, _ in PIN.findall(read_lock(LOCKS[f"te-{flavor}"]))}
+    source = {name: version for name, version, _ in PIN.findall(read_lock(LOCKS["te-source"]))}
+    core = versions["transformer-engine"]
+    assert versions[f"transformer-engine-cu{flavor[-2:]}"] == core
+    assert source == {"transformer-engine-jax": core}
+
+
+def test_versions_move_only_when_asked() -> None:
+    lock = Lock(name="jax-cpu", sources=("docker/locks/jax-cpu.in",), within="models", extras=("postgres",))
+    assert "--upgrade" not in render_compile(lock)
+    argv = render_compile(lock, upgrade=True)
+    assert "--upgrade" in argv
+    assert argv[argv.index("--constraints") + 1] == "docker/locks/models.txt"
+    assert argv[argv.index("--extra") + 1] == "postgres"
+
+
+def test_what_uv_says_about_a_conflict_is_in_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "uv"
+    fake.write_text("#!/bin/sh\necho 'because flax needs jax>=9' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    begun: list[str] = []
+    with pytest.raises(ToolError, match=r"exit status 1; it said:\n  because flax needs jax>=9") as caught:
+        make_locks(tmp_path, list(LOCKS.values()), upgrade=False, on_lock=lambda lock: begun.append(lock.name))
+    assert caught.value.exit_code == 3
+    assert begun == ["dev"]

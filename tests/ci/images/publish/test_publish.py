@@ -1,0 +1,319 @@
+"""Nights in a real registry: whole and tested or not there at all, immutable, listed, and retired."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.bisect.ladders.images import make_image_ladder
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, find_documents
+from nightjar_ci.images.publish.index_store import find_night, load_index, refresh_index
+from nightjar_ci.images.publish.nightly_index import Night, PlatformImage, make_index, render_index
+from nightjar_ci.images.publish.publish import Publication, publish_night
+from nightjar_ci.images.publish.push import check_immutable, push_packed
+from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
+from nightjar_ci.images.publish.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date, read_tag
+from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, RegistryError, Repository, digest_of
+from tests.ci.registries import SOURCE, Registry, make_image, run_registry, verdict_on
+
+NAME = "jax-cpu"
+BOTH = ("linux/amd64", "linux/arm64")
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with run_registry(tmp_path_factory.mktemp("registry")) as registry:
+        yield registry
+
+
+@pytest.fixture
+def repository(registry: Registry, tmp_path: Path) -> Repository:
+    """An empty repository of its own."""
+    return Repository(f"{registry.host}/{tmp_path.name.replace('_', '-').lower()}")
+
+
+def push(repository: Repository, folder: Path, day: str, version: str, platform: str = BOTH[0], *failures: str) -> None:
+    image = make_image(folder, repository, python={"jax": version}, platform=platform, layer=version.encode())
+    push_packed(image, repository, NAME, day, tested=verdict_on(image, *failures), source=SOURCE)
+
+
+def night(repository: Repository, folder: Path, day: str, version: str) -> Publication:
+    push(repository, folder, day, version)
+    published = publish_night(repository, NAME, day, BOTH[:1])
+    refresh_index(repository)
+    return published
+
+
+def test_the_rolling_tag_moves_when_every_architecture_is_there_and_not_before(
+    repository: Repository, tmp_path: Path
+) -> None:
+    first = night(repository, tmp_path, "2026-11-20", "1.0")
+    assert (first.reasons, first.rolling_date) == ((), "2026-11-20")
+    push(repository, tmp_path, "2026-11-21", "1.1", BOTH[0])
+    waiting = publish_night(repository, NAME, "2026-11-21", BOTH)
+    assert waiting.reasons == ("linux/arm64 has not been pushed",)
+    assert waiting.rolling_date == "2026-11-20"
+    assert repository.find_digest(dated_tag(NAME, "2026-11-21")) is None
+    assert repository.digest(NAME) == first.digest
+    push(repository, tmp_path, "2026-11-21", "1.1", BOTH[1])
+    whole = publish_night(repository, NAME, "2026-11-21", BOTH)
+    assert (whole.reasons, whole.rolling_date) == ((), "2026-11-21")
+    assert repository.digest(NAME) == repository.digest(dated_tag(NAME, "2026-11-21")) == whole.digest
+    index, _ = repository.read_manifest(NAME)
+    assert [one["platform"]["architecture"] for one in index["manifests"]] == ["amd64", "arm64"]
+
+
+def test_one_failing_architecture_leaves_the_rolling_tag_alone_and_says_so(
+    repository: Repository, tmp_path: Path
+) -> None:
+    yesterday = night(repository, tmp_path, "2026-11-20", "1.0")
+    push(repository, tmp_path, "2026-11-21", "1.1", BOTH[0])
+    push(repository, tmp_path, "2026-11-21", "1.1", BOTH[1], "test_jax::test_x[jax]", "test_jax::test_y[jax]")
+    broken = publish_night(repository, NAME, "2026-11-21", BOTH)
+    assert broken.reasons == ("linux/arm64 failed test_jax::test_x[jax] and 1 more",)
+    assert broken.digest is None
+    assert broken.rolling_date == "2026-11-20"
+    assert repository.digest(NAME) == yesterday.digest
+    push(repository, tmp_path, "2026-11-21", "1.1", BOTH[1])  # repaired and tested again
+    assert publish_night(repository, NAME, "2026-11-21", BOTH).reasons == ()
+
+
+def test_an_image_without_a_test_report_is_not_published(repository: Repository, tmp_path: Path) -> None:
+    image = make_image(tmp_path, repository, python={})
+    push_packed(image, repository, NAME, "2026-11-21", tested=None, source=SOURCE)
+    assert publish_night(repository, NAME, "2026-11-21", BOTH[:1]).reasons == ("linux/amd64 has no test report",)
+
+
+def test_a_published_night_never_changes_and_publishing_it_again_is_no_change(
+    repository: Repository, tmp_path: Path
+) -> None:
+    published = night(repository, tmp_path, "2026-11-21", "1.0")
+    assert night(repository, tmp_path, "2026-11-21", "1.0") == published
+    other = make_image(tmp_path, repository, python={"jax": "1.1"}, layer=b"1.1")
+    with pytest.raises(InputError, match="a published night never changes") as caught:
+        check_immutable(repository, NAME, "2026-11-21", other)
+    assert "another --date" in str(caught.value)
+    push_packed(other, repository, NAME, "2026-11-21", tested=verdict_on(other), source=SOURCE)  # behind its back
+    with pytest.raises(InputError, match="a night never changes"):
+        publish_night(repository, NAME, "2026-11-21", BOTH[:1])
+    assert repository.digest(dated_tag(NAME, "2026-11-21")) == repository.digest(NAME) == published.digest
+
+
+def test_an_old_night_that_is_rebuilt_does_not_take_the_rolling_tag(repository: Repository, tmp_path: Path) -> None:
+    newest = night(repository, tmp_path, "2026-11-21", "1.1")
+    late = night(repository, tmp_path, "2026-11-20", "1.0")
+    assert (late.reasons, late.rolling_date) == ((), "2026-11-21")
+    assert repository.digest(NAME) == newest.digest
+
+
+def test_the_same_image_on_two_nights_is_one_digest(repository: Repository, tmp_path: Path) -> None:
+    first = night(repository, tmp_path, "2026-11-20", "1.0")
+    second = night(repository, tmp_path, "2026-11-21", "1.0")
+    assert first.digest == second.digest
+    assert [one.date for one in load_index(repository).images] == ["2026-11-21", "2026-11-20"]
+
+
+def test_the_nightly_index_holds_every_version_platform_and_layer(repository: Repository, tmp_path: Path) -> None:
+    push(repository, tmp_path, "2026-11-21", "1.0", BOTH[0])
+    push(repository, tmp_path, "2026-11-21", "1.1", BOTH[1])
+    publish_night(repository, NAME, "2026-11-21", BOTH)
+    (found,) = refresh_index(repository).images
+    assert found == find_night(load_index(repository), NAME) == find_night(load_index(repository), f"{NAME}-2026-11-21")
+    assert found.reference == f"{repository.name}@{repository.digest(NAME)}"
+    assert (found.packages, found.system_packages, found.revision) == ({"jax": "1.0"}, {"bash": "5.2"}, "1" * 40)
+    assert found.platforms[BOTH[1]].packages == {"jax": "1.1"}
+    manifest, _ = repository.read_manifest(found.platforms[BOTH[0]].digest)
+    (layer,) = found.platforms[BOTH[0]].layers
+    assert (layer.digest, layer.size_bytes) == (manifest["layers"][0]["digest"], manifest["layers"][0]["size"])
+    with pytest.raises(InputError, match=f"'te' is no published night, the names are: {NAME}"):
+        find_night(load_index(repository), "te")
+
+
+def test_bisection_reads_the_nights_from_the_index_and_from_the_tags(repository: Repository, tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        night(repository, tmp_path, f"2026-11-0{day}", f"1.{max(day, 2)}")
+    path = tmp_path / "nightly.json"
+    path.write_text(render_index(load_index(repository)))
+    from_index = make_image_ladder(str(path), "2026-11-01", "2026-11-03", lambda _: None)
+    assert [rung.pins for rung in from_index.rungs] == [{"jax": "1.2"}, {"jax": "1.3"}]
+    from_tags = make_image_ladder(f"{repository.name}:{NAME}", "2026-11-01", "2026-11-03", lambda _: None)
+    assert [rung.source for rung in from_tags.rungs] == [rung.source for rung in from_index.rungs]
+
+
+def test_an_entry_that_a_writer_lost_is_added_by_the_next(repository: Repository, tmp_path: Path) -> None:
+    for day in ("2026-11-20", "2026-11-21"):
+        push(repository, tmp_path, day, "1.0")
+        publish_night(repository, NAME, day, BOTH[:1])  # neither writes the index
+    assert load_index(repository).images == ()
+    assert len(refresh_index(repository).images) == 2
+    before = repository.digest(INDEX_TAG)
+    assert refresh_index(repository, anew=True) == load_index(repository)
+    assert repository.digest(INDEX_TAG) == before
+
+
+def test_sbom_and_provenance_are_beside_the_image(repository: Repository, tmp_path: Path) -> None:
+    night(repository, tmp_path, "2026-11-21", "1.0")
+    digest = repository.digest(dated_tag(NAME, "2026-11-21", BOTH[0]))
+    (sbom,), (provenance,) = (find_documents(repository, digest, kind) for kind in (SBOM_TYPE, PROVENANCE_TYPE))
+    assert {one["purl"] for one in json.loads(sbom)["components"]} == {"pkg:pypi/jax@1.0", "pkg:deb/debian/bash@5.2"}
+    statement = json.loads(provenance)
+    assert statement["subject"][0]["digest"]["sha256"] == digest.removeprefix("sha256:")
+    (source, *_) = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert source["digest"] == {"gitCommit": "1" * 40}
+
+
+def test_expired_nights_are_deleted_and_images_that_are_needed_stay(repository: Repository, tmp_path: Path) -> None:
+    versions = {"2026-01-01": "1.0", "2026-01-02": "1.1", "2026-01-03": "1.2", "2026-11-21": "1.2"}
+    for day, version in versions.items():
+        night(repository, tmp_path, day, version)
+    expired = find_expired(list_digests(repository), date(2026, 11, 21), keep_days=90)
+    gone = [dated_tag(NAME, "2026-01-02"), dated_tag(NAME, "2026-01-02", BOTH[0])]
+    assert list(expired.tags) == gone  # the first of January is the first of its month; the third is tonight's image
+    assert set(expired.shared) == {dated_tag(NAME, "2026-01-03"), dated_tag(NAME, "2026-01-03", BOTH[0])}
+    image, _ = repository.read_manifest(gone[1])
+    signature = f"{repository.digest(gone[1]).replace(':', '-')}.att"  # where cosign keeps what it attests
+    repository.put_manifest(signature, json.dumps({**image, "annotations": {"by": "cosign"}}).encode(), MANIFEST_TYPE)
+    delete_expired(repository, expired)
+    delete_expired(repository, expired)  # again: nothing to do
+    assert repository.find_digest(gone[0]) is repository.find_digest(signature) is None
+    assert [one.date for one in refresh_index(repository).images] == ["2026-11-21", "2026-01-03", "2026-01-01"]
+    assert repository.find_digest(NAME) == repository.digest(dated_tag(NAME, "2026-11-21"))
+
+
+def test_a_registry_that_deletes_nothing_says_so(tmp_path: Path) -> None:
+    with run_registry(tmp_path / "r", options={"REGISTRY_STORAGE_DELETE_ENABLED": "false"}) as registry:
+        push(registry.repository, tmp_path, "2026-11-21", "1.0")
+        with pytest.raises(RegistryError, match=r"405|UNSUPPORTED") as caught:
+            registry.repository.delete_manifest(registry.repository.digest(dated_tag(NAME, "2026-11-21", BOTH[0])))
+    assert caught.value.exit_code == 3
+
+
+def test_wrong_credentials_and_none_end_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    # user:right, bcrypt of cost 4, the only hash that this registry takes
+    (tmp_path / "htpasswd").write_text("user:$2b$04$/GcvowFKGBrDrFL0qRrmqOiDtm9Jg1hpNTQ7S8AmDBZF83YypkDS2\n")
+    options = {"REGISTRY_AUTH": "htpasswd", "REGISTRY_AUTH_HTPASSWD_REALM": "test"}
+    options["REGISTRY_AUTH_HTPASSWD_PATH"] = str(tmp_path / "htpasswd")
+    with run_registry(tmp_path / "registry", options=options) as registry:
+        for password, works in (("", False), ("mistaken", False), ("right", True)):
+            auth = base64.b64encode(f"user:{password}".encode()).decode()
+            known = {registry.host: {"auth": auth}} if password else {}
+            (tmp_path / "config.json").write_text(json.dumps({"auths": known}))
+            if works:
+                assert night(registry.repository, tmp_path, "2026-11-21", "1.0").reasons == ()
+                continue
+            with pytest.raises(RegistryError, match="401") as caught:
+                registry.repository.find_digest("x")
+            assert "docker login" in str(caught.value)
+            assert (f"is wrong, or without this right: `docker login {registry.host}`" in str(caught.value)) is bool(
+                password
+            )
+            assert password not in str(caught.value) or not password
+
+
+def test_no_registry_ends_with_3_and_the_next_step() -> None:
+    with pytest.raises(RegistryError, match="cannot be reached") as caught:
+        Repository("127.0.0.1:1/x").find_digest("y")
+    assert caught.value.exit_code == 3
+    assert "Hint" in str(caught.value)
+
+
+def test_a_push_that_was_interrupted_leaves_no_tag_and_goes_on_where_it_stopped(
+    repository: Repository, tmp_path: Path
+) -> None:
+    image = make_image(tmp_path, repository, python={}, layer=b"interrupted")
+    # every blob is there, the manifest is not: what a killed push leaves
+    assert repository.find_digest(dated_tag(NAME, "2026-11-21", BOTH[0])) is None
+    assert repository.put_blob(image.layers[0].digest, b"not sent") is False
+    push_packed(image, repository, NAME, "2026-11-21", tested=verdict_on(image), source=SOURCE)
+    assert publish_night(repository, NAME, "2026-11-21", BOTH[:1]).reasons == ()
+
+
+def test_an_owner_with_capitals_names_the_repository_in_lower_case(repository: Repository, tmp_path: Path) -> None:
+    push(Repository(repository.name.upper()), tmp_path / "a", "2026-11-20", "0.12.0")
+    assert "jax-cpu-2026-11-20-linux-amd64" in repository.tags()
+
+
+def test_the_registry_takes_no_manifest_whose_blobs_are_missing(repository: Repository, tmp_path: Path) -> None:
+    elsewhere = Repository(f"{repository.name}-elsewhere")
+    image = make_image(tmp_path, elsewhere, python={})
+    with pytest.raises(RegistryError, match="MANIFEST_BLOB_UNKNOWN"):
+        push_packed(image, repository, NAME, "2026-11-21", tested=None, source=SOURCE)
+    with pytest.raises(AbsentError):
+        repository.tags()
+
+
+def test_a_blob_that_is_not_what_its_digest_says_is_refused(repository: Repository) -> None:
+    with pytest.raises(RegistryError, match="DIGEST_INVALID"):
+        repository.put_blob(digest_of(b"one"), b"another")
+
+
+# Dates and tags.
+
+
+@given(
+    st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)),
+    st.integers(-14 * 60, 14 * 60),
+    st.integers(-14 * 60, 14 * 60),
+)
+def test_one_instant_has_one_date_in_every_zone(naive: datetime, here: int, there: int) -> None:
+    instant = naive.replace(tzinfo=timezone(timedelta(minutes=here)))
+    elsewhere = instant.astimezone(timezone(timedelta(minutes=there)))
+    assert night_date(instant) == night_date(elsewhere)
+
+
+def test_a_build_at_23_59_in_two_time_zones_has_one_date() -> None:
+    instant = datetime(2026, 11, 21, 23, 59, tzinfo=UTC)
+    program = (
+        "import time; from datetime import datetime; from nightjar_ci.images.publish.tags import night_date;"
+        f"time.tzset(); print(night_date(datetime.fromtimestamp({instant.timestamp()}).astimezone()))"
+    )
+    dates = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"TZ": zone}, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for zone in ("JST-9", "PST8")
+    }
+    assert dates == {"2026-11-21"}
+    with pytest.raises(InputError, match="a time without a zone has no date"):
+        night_date(datetime(2026, 11, 21, 23, 59))
+
+
+@given(
+    st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True), st.dates(), st.sampled_from([None, *BOTH, "linux/arm/v7"])
+)
+def test_a_dated_tag_is_read_back(name: str, day: date, platform: str | None) -> None:
+    read = read_tag(dated_tag(name, day.isoformat(), platform))
+    assert read is not None
+    if read.name == name:  # a name that holds a date itself is none that `image_name` lets through
+        assert (read.date, read.platform) == (day.isoformat(), platform)
+
+
+@pytest.mark.parametrize("text", ["", "2026-11", "2026-13-01", "20261121", "tonight"])
+def test_what_is_no_date_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="expected YYYY-MM-DD"):
+        check_date(text)
+
+
+@pytest.mark.parametrize("tag", ["nightjar/Jax:cpu", "nightjar/jax:2026-11-21", "x/:cpu"])
+def test_a_tag_that_gives_no_name_is_refused(tag: str) -> None:
+    with pytest.raises(InputError, match="no name of a nightly image"):
+        image_name(tag)
+
+
+def test_the_index_is_in_one_order_whatever_came_first() -> None:
+    nights = [Night(name=n, date=d, reference="r@x") for n in "ba" for d in ("2026-01-01", "2026-01-02")]
+    ordered = [(one.name, one.date) for one in make_index(nights).images]
+    assert ordered == [("a", "2026-01-02"), ("a", "2026-01-01"), ("b", "2026-01-02"), ("b", "2026-01-01")]
+    assert make_index(reversed(nights)) == make_index(nights)
+    assert PlatformImage(digest="d", size_bytes=1, layers=()).packages == {}

@@ -1,0 +1,71 @@
+"""`images sign` with a real cosign and a real registry: it is verified with its key and no other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.images.publish.index_store import find_night, load_index, refresh_index
+from nightjar_ci.images.publish.nightly_index import Night
+from nightjar_ci.images.publish.provenance import PREDICATE_TYPE
+from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, sign_night
+from nightjar_ci.web.registry import Repository
+from tests.ci.images.publish.test_publish import night as publish
+from tests.ci.registries import run_registry
+
+OFFLINE = ("--insecure-ignore-tlog=true", "--key")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    with run_registry(tmp_path / "registry") as registry:
+        yield registry.repository
+
+
+@pytest.fixture
+def night(repository: Repository, tmp_path: Path) -> Night:
+    """A published night of two platforms."""
+    publish(repository, tmp_path, "2026-11-20", "0.12.0")
+    refresh_index(repository)
+    return find_night(load_index(repository), "jax-cpu")
+
+
+def make_key(folder: Path, name: str) -> Path:
+    if shutil.which(PROGRAM) is None:
+        pytest.skip(f"{PROGRAM} is not installed: a package of Debian 13")
+    argv = [PROGRAM, "generate-key-pair", "--output-key-prefix", str(folder / name)]
+    run_captured(argv, variables={PASSWORD: ""})
+    return folder / f"{name}.key"
+
+
+def test_a_signed_night_is_verified_with_its_key_and_with_no_other(
+    repository: Repository, night: Night, tmp_path: Path
+) -> None:
+    ours, other = make_key(tmp_path, "ours"), make_key(tmp_path, "other")
+    signed = sign_night(night, str(ours), {PASSWORD: ""}, lambda step: None)
+    assert set(signed) == {night.reference.rpartition("@")[2], *(one.digest for one in night.platforms.values())}
+    run_captured([PROGRAM, "verify", *OFFLINE, str(ours.with_suffix(".pub")), f"{repository.name}:jax-cpu"])
+    with pytest.raises(ToolError):
+        run_captured([PROGRAM, "verify", *OFFLINE, str(other.with_suffix(".pub")), f"{repository.name}:jax-cpu"])
+    image = f"{repository.name}@{night.platforms['linux/amd64'].digest}"
+    check = [PROGRAM, "verify-attestation", "--type", "slsaprovenance1", *OFFLINE, str(ours.with_suffix(".pub")), image]
+    statement = json.loads(base64.b64decode(json.loads(run_captured(check).splitlines()[0])["payload"]))
+    assert statement["predicateType"] == PREDICATE_TYPE
+    assert statement["subject"][0]["digest"]["sha256"] == image.rpartition(":")[2]
+    assert statement["predicate"]["runDetails"]["builder"]["id"] == "urn:nightjar:test"
+
+
+def test_a_key_that_is_not_there_and_a_password_that_is_not_set_are_said(tmp_path: Path) -> None:
+    night = Night(name="jax-cpu", date="2026-11-20", reference="localhost:1/x@sha256:0")
+    with pytest.raises(InputError, match="there is no such key"):
+        sign_night(night, str(tmp_path / "cosign.key"), {}, lambda step: None)
+    (tmp_path / "cosign.key").touch()
+    with pytest.raises(InputError, match="COSIGN_PASSWORD is not set"):
+        sign_night(night, str(tmp_path / "cosign.key"), {}, lambda step: None)

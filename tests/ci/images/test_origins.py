@@ -1,0 +1,49 @@
+"""What labels say of an image's base and version is what engine and locks say, and nothing where they are silent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nightjar_ci.images.lock.commits import read_image_python
+from nightjar_ci.images.lock.locks import FOLDER
+from nightjar_ci.images.origins import describe_base, find_pin, list_versions
+from nightjar_ci.images.tree import find_flavors
+from tests.docker.copies import CHECKOUT
+
+ONE, TWO = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "inspected", "digest", "layers"),
+    [
+        ("debian:trixie", {"RepoDigests": [f"other@{TWO}", f"debian@{ONE}"]}, ONE, ""),
+        ("docker.io/library/debian:trixie", {"RepoDigests": [f"debian@{ONE}"]}, ONE, ""),
+        ("host:5000/debian", {"RepoDigests": [f"host:5000/debian@{ONE}"]}, ONE, ""),
+        (f"nvcr.io/nvidia/cuda:13@{TWO}", None, TWO, ""),
+        ("local:1", {"RepoDigests": [f"host/pushed@{TWO}"], "RootFS": {"Layers": [ONE, TWO]}}, "", f"{ONE} {TWO}"),
+        ("not-pulled:1", None, "", ""),
+        ("empty:1", {"RepoDigests": None, "RootFS": {"Type": "layers"}}, "", ""),
+    ],
+)
+def test_a_base_is_named_by_the_digest_of_its_manifest_or_by_its_layers(
+    reference: str, inspected: dict[str, Any] | None, digest: str, layers: str
+) -> None:
+    assert describe_base(reference, inspected) == {"BASE_DIGEST": digest, "BASE_LAYERS": layers}
+
+
+@pytest.mark.parametrize("flavor", find_flavors(CHECKOUT))
+def test_each_image_of_a_flavor_has_the_version_that_its_lock_says(flavor: str) -> None:
+    texts = {path.stem: path.read_text() for path in (CHECKOUT / FOLDER).glob("*.txt")}
+    versions = json.loads(list_versions(texts, flavor, read_image_python(CHECKOUT))["VERSIONS"])
+    assert set(versions) == {"", "jax"} if flavor == "cpu" else {"", "jax", "cuda", "te", "dali"}
+    assert f"\njax=={versions['jax']} " in texts[f"jax-{flavor}"]
+    older = json.loads(list_versions(texts, flavor, "3.11")["VERSIONS"])
+    assert older["jax"] < versions["jax"]
+
+
+def test_a_commit_is_the_version_of_a_package_that_is_locked_to_one() -> None:
+    assert find_pin(f"jax @ git+https://example.org/jax@{'a' * 40}\n", "jax", "3.13") == "a" * 40
+    assert find_pin("jaxlib==1.0\n", "jax", "3.13") is None

@@ -1,0 +1,104 @@
+"""Replicas say what rounding does to a curve: what is larger is another program, what is smaller is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence, read_convergence, write_convergence
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.policy import ConvergencePolicy
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.convergence.convergence import judge_convergence
+from nightjar_ci.judges.convergence.rounding import FACTOR, LEAST, find_rounding
+from nightjar_ci.judges.convergence.same_seed import find_limits
+from tests.ci.nights import CELL, STEPS, losses, record
+
+
+def rounded(seed: int, size: float, number: int = 0) -> RunRecord:
+    """The same training with noise that grows by a factor of ten from the first step to the last."""
+    random = np.random.default_rng([number, seed])
+    noise = size * np.geomspace(1, 10, STEPS) * random.normal(size=STEPS)
+    return record(seed, values=[float(value) for value in np.array(losses(seed)) * np.exp(noise)])
+
+
+def known(size: float = 1e-6) -> ConvergenceBaseline:
+    runs = [record(seed) for seed in range(10)]
+    return make_convergence(CELL, ("train",), runs, [rounded(seed, size) for seed in range(10)])
+
+
+def judge(run: RunRecord, policy: ConvergencePolicy | None = None) -> Verdict:
+    return judge_convergence(CELL, "loss", [run], known(), policy or ConvergencePolicy())
+
+
+def test_what_is_larger_than_rounding_is_found_at_any_step_in_one_run() -> None:
+    late = np.array(losses(3)) * np.exp(5e-4 * (np.arange(STEPS) >= 80))
+    verdict = judge(record(3, values=late.tolist()))
+    assert verdict.status == "regressed"
+    assert "leaves the baseline's same-seed curve at step 80 (seed 3, up to +0.05 %" in verdict.explanation
+    assert "the program computes other numbers" in verdict.explanation
+
+
+def test_without_replicas_the_same_change_passes_after_the_early_steps() -> None:
+    late = np.array(losses(3)) * np.exp(5e-4 * (np.arange(STEPS) >= 80))
+    plain = make_convergence(CELL, ("train",), [record(seed) for seed in range(10)])
+    assert judge_convergence(CELL, "loss", [record(3, values=late.tolist())], plain, ConvergencePolicy()).status == "ok"
+
+
+def test_a_declared_change_of_numerics_is_allowed_what_is_declared_and_no_more() -> None:
+    bf16 = np.array(losses(3)) * np.exp(4e-3 * np.sin(np.arange(STEPS)))
+    assert judge(record(3, values=bf16.tolist())).status == "regressed"
+    declared = ConvergencePolicy(paired_rtol=1e-2)
+    assert judge(record(3, values=bf16.tolist()), declared).status == "ok"
+    assert judge(record(3, values=(bf16 * 1.02).tolist()), declared).status == "regressed"
+
+
+def test_harmless_runs_are_called_broken_in_at_most_one_of_a_thousand() -> None:
+    baseline = known()
+    (curve,) = baseline.curves
+    limits = find_limits(curve, ConvergencePolicy())
+    alarms = 0
+    for number in range(1, 201):
+        for seed in range(10):
+            shift = np.log(np.array(rounded(seed, 1e-6, number).curves[0].values) / np.array(curve.seeds[seed]))
+            alarms += bool((np.abs(shift) > limits).any())
+    assert alarms <= 2  # of 2,000
+
+
+def test_five_replicas_are_needed() -> None:
+    runs = [record(seed) for seed in range(10)]
+    few = make_convergence(CELL, ("train",), runs, [rounded(seed, 1e-6) for seed in range(4)])
+    assert np.isinf(find_limits(few.curves[0], ConvergencePolicy())[-1])
+    assert np.isfinite(find_limits(known().curves[0], ConvergencePolicy())).all()
+
+
+def test_accuracies_are_not_limited_by_replicas() -> None:
+    limits = find_limits(known().curves[0], ConvergencePolicy(scale="linear"))
+    assert np.isinf(limits[-1])
+
+
+def test_replicas_are_kept_in_the_file_and_their_faults_refused(tmp_path: Path) -> None:
+    write_convergence(tmp_path, known())
+    back = read_convergence(tmp_path, CELL)
+    assert back == known()
+    runs = [record(seed) for seed in range(10)]
+    with pytest.raises(InputError, match="seed 2 diverged"):
+        make_convergence(CELL, ("train",), runs, [record(2, status="diverged")])
+    with pytest.raises(InputError, match="of seed 1 has other steps"):
+        make_convergence(CELL, ("train",), runs, [record(1, values=losses(1, 100))])
+
+
+@given(
+    st.lists(st.lists(st.floats(-1e-3, 1e-3), min_size=4, max_size=4), min_size=5, max_size=12),
+)
+def test_a_limit_never_falls_and_is_never_below_any_replica(shifts: list[list[float]]) -> None:
+    sizes = np.abs(np.array(shifts))
+    limits = find_rounding(np.array(shifts))
+    assert (np.diff(limits) >= 0).all()
+    assert (limits >= FACTOR * sizes.max(axis=0) * (1 - 1e-12)).all()
+    assert limits[0] >= LEAST * (1 - 1e-12)

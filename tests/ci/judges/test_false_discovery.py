@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+
+from nightjar_ci.formats.policy import NightPolicy
+from nightjar_ci.formats.verdict import Judge, Status, Verdict
+from nightjar_ci.judges.false_discovery import adjust_for_night
+
+POLICY = NightPolicy()
+
+
+def verdict(p: float | None, status: Status = "regressed", judge: Judge = "performance") -> Verdict:
+    return Verdict(
+        series="cell/step_time", judge=judge, status=status, p=p, n=1, policy={}, runs=(), explanation="It is."
+    )
+
+
+def statuses(verdicts: list[Verdict]) -> list[Status]:
+    return [one.status for one in adjust_for_night(verdicts, POLICY)]
+
+
+def test_a_regression_that_holds_among_all_series_stays() -> None:
+    assert statuses([verdict(1e-6), *[verdict(0.5, "ok")] * 499]) == ["regressed"] + ["ok"] * 499
+
+
+def test_a_regression_that_chance_explains_is_none_and_says_so() -> None:
+    first, *_ = adjust_for_night([verdict(1e-3), *[verdict(0.5, "ok")] * 499], POLICY)
+    assert first.status == "cannot_tell"
+    assert first.p_adjusted == pytest.approx(0.5)
+    assert "Among 500 tests of the night chance does this" in first.explanation
+
+
+def test_a_doubt_or_an_alarm_of_history_that_chance_explains_is_dropped() -> None:
+    others = [verdict(0.5, "ok")] * 50
+    assert statuses([verdict(0.04, "cannot_tell", "history"), *others])[0] == "ok"
+    assert statuses([verdict(0.01, "regressed", "history"), *others])[0] == "ok"
+    assert statuses([verdict(0.5, "cannot_tell", "performance"), *others])[0] == "cannot_tell"
+
+
+@pytest.mark.parametrize("judge", ["facts", "convergence"])
+def test_an_exact_verdict_is_never_explained_away(judge: Judge) -> None:
+    assert statuses([verdict(None, judge=judge), *[verdict(0.9, "ok")] * 500])[0] == "regressed"
+
+
+def test_many_real_regressions_need_less_evidence_each() -> None:
+    assert statuses([verdict(0.01)] * 10 + [verdict(0.9, "ok")] * 10)[:10] == ["regressed"] * 10
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.sampled_from(["bh", "by"]))
+def test_p_values_are_adjusted_as_scipy_does(p: list[float], method: Literal["bh", "by"]) -> None:
+    found = adjust_for_night([verdict(one, "ok") for one in p], NightPolicy(method=method))
+    assert [one.p_adjusted for one in found] == pytest.approx(false_discovery_control(p, method=method))
+
+
+def test_the_gate_imports_no_module_of_statistics() -> None:
+    program = "import sys, nightjar_ci.gate.gate; sys.exit('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_night_without_tests_is_left_as_it_is() -> None:
+    assert adjust_for_night([verdict(None)], POLICY) == [verdict(None)]
+    assert adjust_for_night([], POLICY) == []
+
+
+def test_500_unchanged_series_raise_a_false_alarm_on_fewer_than_one_night_in_thirty() -> None:
+    rng = np.random.default_rng(8)
+    alarms = 0
+    for _ in range(400):
+        night = [verdict(float(p), "regressed") for p in rng.random(500)]  # every judge cries wolf
+        alarms += "regressed" in statuses(night)
+    assert alarms <= 22  # 12 are expected; P(> 22) = 0.3 %

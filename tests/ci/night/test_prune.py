@@ -1,0 +1,159 @@
+"""What is not used for long gives its room back, and nothing else goes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.cli import main
+from nightjar_ci.environments import uv
+from nightjar_ci.environments.uv import STAMP, make_pinned
+from nightjar_ci.night.prune import delete, find_unused
+from nightjar_ci.settings import Settings, read_settings
+
+DAY_S = 86_400.0
+OLD = "2026-09-01T0300-1a2b"
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)})
+
+
+def leave(path: Path, days: float, size: int = 100_000) -> Path:
+    """A folder with a file in a sub-folder, last written so many days ago."""
+    (path / "jobs").mkdir(parents=True)
+    (path / "jobs" / "stdout.log").write_bytes(b"x" * size)
+    for one in (path / "jobs" / "stdout.log", path / "jobs", path):
+        age(one, days)
+    return path
+
+
+def age(path: Path, days: float) -> None:
+    os.utime(path, (time.time() - days * DAY_S,) * 2)
+
+
+def test_what_was_used_within_so_many_days_stays(settings: Settings) -> None:
+    old = leave(settings.nights_dir / OLD, 61.5)
+    leave(settings.nights_dir / "2026-11-20T0300-1a2b", 59)
+    going_on = leave(settings.nights_dir / "2026-08-01T0300-1a2b", 90)
+    (going_on / "jobs" / "stderr.log").write_text("")
+    bisection = leave(settings.bisections_dir / "b", 70.5)
+    trained = leave(settings.baseline_nights_dir / OLD, 80.5)
+    found = find_unused(settings, 60, NOW)
+    assert [one.path for one in found] == [trained, bisection, old]
+    assert all(100_000 <= one.size_bytes <= 120_000 for one in found)
+    assert [(NOW - one.last_used).days for one in found] == [80, 70, 61]
+
+
+def test_an_environment_is_as_old_as_its_last_use(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(prefix: Path, *_: object) -> None:
+        (prefix / "module.py").write_text("")
+        age(prefix / "module.py", 1000)  # as a wheel has it
+
+    monkeypatch.setattr(uv, "_make", make)
+    path = make_pinned("a", ["a==1"], {}, settings.environments_dir)
+    assert find_unused(settings, 1, NOW) == []
+    age(path / STAMP, 100)
+    (unused,) = find_unused(settings, 60, NOW)
+    assert unused.path == path
+    make_pinned("a", ["a==1"], {}, settings.environments_dir)  # a job asks for it between the two
+    assert not delete(unused)
+    assert (path / "module.py").is_file()
+    age(path / STAMP, 100)
+    (unused,) = find_unused(settings, 60, NOW)
+    with path.with_suffix(".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert not delete(unused)
+    assert delete(unused)
+    assert not path.exists()
+
+
+def test_what_a_kill_leaves_of_an_environment_is_made_anew(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(uv, "_make", lambda prefix, *_: made.append(prefix))
+    path = make_pinned("a", ["a==1"], {}, settings.environments_dir)
+    age(path / STAMP, 100)
+    (unused,) = find_unused(settings, 60, NOW)
+
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        delete(unused)
+    make_pinned("a", ["a==1"], {}, settings.environments_dir)
+    assert made == [path, path]
+
+
+def test_what_a_running_job_removes_meanwhile_is_no_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = leave(settings.nights_dir / OLD, 100)
+    whole = os.scandir
+
+    class Vanishing:
+        def __init__(self, folder: Path) -> None:
+            self.entries = whole(folder)
+
+        def __enter__(self) -> list[os.DirEntry[str]]:
+            found = list(self.entries)
+            (old / "jobs" / "stdout.log").unlink(missing_ok=True)
+            return found
+
+        def __exit__(self, *_: object) -> None:
+            self.entries.close()
+
+    monkeypatch.setattr("os.scandir", Vanishing)
+    (unused,) = find_unused(settings, 0, NOW + timedelta(days=200))
+    assert unused.size_bytes < 100_000
+
+
+def test_a_file_that_another_folder_shares_gives_no_room_back(settings: Settings, tmp_path: Path) -> None:
+    old = leave(settings.environments_dir / "0123", 100, size=5_000_000)
+    os.link(old / "jobs" / "stdout.log", tmp_path / "cached")
+    (unused,) = find_unused(settings, 60, NOW)
+    assert unused.size_bytes < 100_000
+
+
+def test_a_link_is_neither_followed_nor_deleted(settings: Settings, tmp_path: Path) -> None:
+    precious = leave(tmp_path / "elsewhere", 500)
+    settings.nights_dir.mkdir()
+    (settings.nights_dir / "latest").symlink_to(precious)
+    inside = leave(settings.nights_dir / OLD, 100)
+    (inside / "link").symlink_to(precious)
+    os.utime(inside / "link", (0, 0), follow_symlinks=False)
+    age(inside, 100)
+    (unused,) = find_unused(settings, 60, NOW)
+    assert delete(unused)
+    assert (precious / "jobs" / "stdout.log").is_file()
+
+
+def test_the_command_says_what_goes_and_a_dry_run_deletes_nothing(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["prune", *arguments])
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(settings.state_dir))
+    old, store = leave(settings.nights_dir / OLD, 61.5, size=2_000_000), settings.state_dir / "store.sqlite"
+    store.write_text("")
+    age(store, 400)
+    lines = run("--dry-run").splitlines()
+    assert lines[0].startswith(f"nights/{OLD}: 2.0 MB, last used 61 days ago")
+    assert lines[1].startswith("1 folder, 2.0 MB would be given back")
+    told = json.loads(run("--keep-days", "30", "--dry-run", "--json"))
+    assert (told["deleted"], [one["path"] for one in told["folders"]]) == (False, [str(old)])
+    assert old.is_dir()
+    assert "2.0 MB given back" in run()
+    assert not old.exists()
+    assert store.is_file()
+    assert run().startswith("0 folders, 0.0 MB")

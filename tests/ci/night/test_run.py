@@ -1,0 +1,291 @@
+"""What a night makes of jobs that crash, hang, write garbage or fill the disk: the others go on, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.formats.night_folder import (
+    Night,
+    is_night_id,
+    job_folder,
+    new_night_id,
+    read_night,
+    read_results,
+    write_night,
+)
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.night.run import find_unfinished, run_night
+from nightjar_ci.night.run_job import run_job
+from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.store import Store, open_store
+from tests.ci.jobs import GOOD, RESULT, make_job, python, write_matrix
+from tests.ci.nights import leave_capture
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    opened = open_store(settings)
+    yield opened
+    opened.close()
+
+
+def leaving(text: str) -> tuple[str, ...]:
+    program = f"import os, pathlib; pathlib.Path(os.environ['NIGHTJAR_OUT'], 'result.json').write_text({text!r})"
+    return python(program)
+
+
+BAD_LUCK = {
+    "crash": python("import sys; sys.exit('this is why')"),
+    "killed": python("import os; os.kill(os.getpid(), 9)"),
+    "hang": ("sleep", "60"),
+    "absent": ("no-such-command",),
+    "silent": python(""),
+    "garbage": leaving("\x00 garbage"),
+    "truncated": leaving(RESULT[:200]),
+    "newer": leaving(RESULT.replace("nightjar.run/1", "nightjar.run/2")),
+    "typo": leaving(RESULT.replace('"samples"', '"sample"')),
+    "good": python(GOOD),
+}
+
+
+def test_every_kind_of_bad_luck_has_its_state_and_message_and_the_other_jobs_go_on(
+    tmp_path: Path, store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", BAD_LUCK, timeout_s=2))
+    folder = tmp_path / "night"
+    night = run_night(matrix, folder, store=store)
+    states = {outcome.job: outcome.state for outcome in night.jobs}
+    assert states == {
+        "crash": "failed",
+        "killed": "killed",
+        "hang": "timeout",
+        "absent": "not_started",
+        "silent": "invalid",
+        "garbage": "invalid",
+        "truncated": "invalid",
+        "newer": "invalid",
+        "typo": "invalid",
+        "good": "completed",
+    }
+    messages = {outcome.job: outcome.message or "" for outcome in night.jobs}
+    assert messages["good"] == ""
+    for name, part in {
+        "crash": "this is why",
+        "killed": "killed by SIGKILL",
+        "hang": "timeout_s = 2",
+        "silent": "result.json: no such file",
+        "garbage": "not valid JSON",
+        "truncated": "the file ends too early",
+        "newer": "this version reads 'nightjar.run/1'",
+        "typo": "did you mean 'samples'?",
+    }.items():
+        assert part in messages[name]
+        assert messages[name].startswith(f"{name}: ")
+        assert "Hint: " in messages[name]
+    assert read_night(folder) == night
+    assert night.finished_at is not None
+    assert [outcome.job for outcome, result in read_results(folder) if result is not None] == ["good"]
+    kept = json.loads((job_folder(folder, "crash") / "outcome.json").read_text())
+    assert Outcome.model_validate(kept) == night.outcome_of("crash")
+    assert (store.nights()[0].completed, store.nights()[0].runs) == (1, 10)
+    assert len(store.history("good", "loss")) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == f"night {night.id}: 10 jobs of small"
+    assert "[1/10] crash" in lines
+    assert any(line.startswith("[10/10] good: completed in ") for line in lines)
+
+
+def test_a_profile_is_valid_where_it_left_its_summary(tmp_path: Path) -> None:
+    def state(text: str | None) -> str:
+        program = "import os, pathlib; out = pathlib.Path(os.environ['NIGHTJAR_OUT'], 'capture'); out.mkdir();"
+        program += "" if text is None else f"(out / 'profile.json').write_text({text!r})"
+        return run_job(make_job(*python(program), kind="profile"), tmp_path / "job").state
+
+    leave_capture(tmp_path / "made", "demo")
+    whole = (job_folder(tmp_path / "made", "demo") / "capture" / "profile.json").read_text()
+    assert state(whole) == "completed"
+    assert [
+        state(bad)
+        for bad in (None, '{"schema": "nightjar.profile/1"}', '{"schema": "nightjar.profile/2"}', '{"schema":', "[]")
+    ] == ["invalid"] * 5
+
+
+def test_a_result_of_another_seed_is_no_replicate(tmp_path: Path) -> None:
+    ended = run_job(make_job(*python(GOOD), id="demo-s1", replicate=1), tmp_path / "job")
+    assert ended.state == "invalid"
+    assert "seed is 0, expected 1" in (ended.message or "")
+
+
+def test_a_diverged_training_did_not_complete_whatever_its_exit_code(tmp_path: Path) -> None:
+    diverged = GOOD.replace('"status":"completed"', '"status":"diverged"')
+    assert diverged != GOOD
+    ended = run_job(make_job(*python(diverged)), tmp_path / "job")
+    assert ended.state == "failed"
+    assert "its training diverged" in (ended.message or "")
+
+
+def test_a_night_of_which_only_some_jobs_were_resumed_stays_unfinished(tmp_path: Path) -> None:
+    path = write_matrix(tmp_path / "matrix.toml", {"a": python("raise SystemExit(1)"), "b": python("import time")})
+    matrix = read_matrix(path)
+    jobs = expand(matrix)
+    run_night(matrix, tmp_path / "night", jobs=jobs[:1])
+    night = read_night(tmp_path / "night")
+    write_night(tmp_path / "night", night.model_copy(update={"finished_at": None, "planned": ("a", "b")}))
+    assert run_night(matrix, tmp_path / "night", jobs=jobs[:1], resume=True).finished_at is None
+    assert run_night(matrix, tmp_path / "night", jobs=jobs, resume=True).finished_at is not None
+
+
+def test_an_earlier_result_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    assert run_job(make_job(*python(GOOD)), tmp_path / "job").completed
+    assert run_job(make_job(*python("")), tmp_path / "job").state == "invalid"
+
+
+def test_a_training_that_diverged_failed_and_its_result_is_kept(tmp_path: Path, store: Store) -> None:
+    text = RESULT.replace('"completed"', '"diverged"').replace("4.8", '"NaN"')
+    command = python(
+        f"import os, sys; open(os.environ['NIGHTJAR_OUT'] + '/result.json', 'w').write({text!r}); sys.exit(3)"
+    )
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"demo": command}))
+    night = run_night(matrix, tmp_path / "night", store=store)
+    assert night.jobs[0].state == "failed"
+    ((_, result),) = read_results(tmp_path / "night")
+    assert result is not None
+    assert result.status == "diverged"
+    assert store.history("demo", "loss") == []
+
+
+def test_an_environment_that_cannot_be_made_stops_only_its_jobs(tmp_path: Path, settings: Settings) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD), "b": python(GOOD)})
+    path.write_text(path.read_text().replace('name = "a"', 'name = "a"\nenvironment = "uv:no-such-package-at-all==1"'))
+    night = run_night(read_matrix(path), tmp_path / "night", environments=Environments(settings))
+    assert [outcome.state for outcome in night.jobs] == ["not_started", "completed"]
+    assert "uv:no-such-package-at-all==1: the environment cannot be made" in (night.jobs[0].message or "")
+
+
+FILL = "import os; file = open(os.environ['NIGHTJAR_OUT'] + '/big', 'wb', 0)\nwhile True: file.write(b'x' * 65536)"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes; making one needs root."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_job_that_fills_the_disk_takes_no_other_with_it(small_disk: Path, tmp_path: Path) -> None:
+    store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(small_disk)}))
+    commands = {"first": python(GOOD), "full": python(FILL), "starved": python(GOOD)}
+    folder = small_disk / "night"
+    with pytest.raises(NightjarError) as caught:
+        run_night(read_matrix(write_matrix(tmp_path / "m.toml", commands)), folder, store=store)
+    assert caught.value.exit_code == 3
+    assert "disk" in f"{caught.value} {caught.value.hint}"
+    kept = read_night(folder)  # as it was before the disk was full: whole, and not finished
+    assert [(one.job, one.state) for one in kept.jobs] == [("first", "completed")]
+    assert len(store.history("first", "loss")) == 1
+    (job_folder(folder, "full") / "big").unlink()
+    night = run_night(
+        read_matrix(write_matrix(tmp_path / "m.toml", {**commands, "full": python(GOOD)})),
+        folder,
+        store=store,
+        resume=True,
+    )
+    assert {one.job: one.state for one in night.jobs} == dict.fromkeys(commands, "completed")
+    assert len(store.history("starved", "loss")) == 1
+    store.close()
+
+
+def test_a_job_that_meets_a_file_size_limit_is_told_so(tmp_path: Path) -> None:
+    limited = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))\n"
+    outcome = run_job(make_job(*python(limited + FILL)), tmp_path / "job")
+    assert outcome.state == "failed"
+    assert "File too large" in (outcome.message or "")
+    assert "Hint: the disk is full, or a quota or file-size limit" in (outcome.message or "")
+
+
+def test_a_night_is_never_written_over(tmp_path: Path) -> None:
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"a": python(GOOD)}))
+    run_night(matrix, tmp_path / "night")
+    with pytest.raises(InputError, match="holds a night already"):
+        run_night(matrix, tmp_path / "night")
+    with pytest.raises(InputError, match="finished at"):
+        run_night(matrix, tmp_path / "night", resume=True)
+
+
+def test_a_night_takes_its_id_from_its_folder_only_where_that_is_one(tmp_path: Path) -> None:
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"a": python(GOOD)}))
+    night_id = new_night_id()
+    assert run_night(matrix, tmp_path / night_id).id == night_id
+    night = run_night(matrix, tmp_path / "out")
+    assert night.id != "out"
+    assert is_night_id(night.id)
+
+
+def test_an_interrupted_night_is_unfinished_and_can_be_resumed(
+    tmp_path: Path, settings: Settings, store: Store
+) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD), "b": ("sleep", "60")})
+    folder = settings.nights_dir / new_night_id()
+    command = [sys.executable, "-m", "nightjar_ci", "run", str(path), "--out", str(folder)]
+    environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(settings.state_dir)}
+    running = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    deadline = time.monotonic() + 30
+    while not (job_folder(folder, "b") / "stderr.log").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode == 130, errors
+    assert read_night(folder).finished_at is None
+    write_matrix(path, {"a": python("import sys; sys.exit('must not run again')"), "b": python(GOOD)})
+    matrix = read_matrix(path)
+    assert find_unfinished(settings.nights_dir, matrix) == folder
+    night: Night = run_night(matrix, folder, store=store, resume=True)
+    assert [(one.job, one.state) for one in night.jobs] == [("a", "completed"), ("b", "completed")]
+    assert night.finished_at is not None
+    with pytest.raises(InputError, match="no unfinished night"):
+        find_unfinished(settings.nights_dir, matrix)
+
+
+def test_a_store_that_breaks_half_way_does_not_stop_the_night(tmp_path: Path, settings: Settings, store: Store) -> None:
+    database = settings.state_dir / "store.sqlite"
+    breaking = python(f"import sqlite3; sqlite3.connect({str(database)!r}).execute('DROP TABLE measure')")
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"a": breaking, "b": python(GOOD)}))
+    with pytest.raises(NightjarError, match="measure"):
+        run_night(matrix, tmp_path / "night", store=store)
+    assert read_night(tmp_path / "night").outcome_of("b") is not None
+
+
+def test_git_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"a": python(GOOD)}))
+    assert run_night(matrix, tmp_path / "night").git is None
+    if shutil.which("git"):
+        subprocess.run(["git", "init", "--quiet"], check=True)
+        assert run_night(matrix, tmp_path / "night2").git is None  # no commit yet

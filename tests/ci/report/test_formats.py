@@ -1,0 +1,182 @@
+"""JUnit XML, markdown, badge and terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.run_record import Sample
+from nightjar_ci.formats.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
+from nightjar_ci.gate.gate import judge_night
+from nightjar_ci.report.badge import render_badge
+from nightjar_ci.report.contents import Contents, gather
+from nightjar_ci.report.html import render_html, show_effect
+from nightjar_ci.report.junit import render_junit
+from nightjar_ci.report.markdown import escape, render_markdown
+from nightjar_ci.report.terminal import print_checked, print_verdicts
+from tests.ci.nights import CELL, failed, make_night, outcome, record
+
+POLICIES = Policies.model_validate(
+    {"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}], "performance": [{}]}
+)
+
+
+def verdict(status: Status, explanation: str = "It is so.", series: str = f"{CELL}/loss") -> Verdict:
+    return Verdict(
+        series=series,
+        judge="convergence",
+        status=status,
+        n=3,
+        policy={},
+        runs=(),
+        explanation=explanation,
+        details=("why",),
+    )
+
+
+def night(tmp_path: Path, message: str = "it broke") -> Path:
+    return make_night(tmp_path, [(outcome(f"{CELL}-s0"), record(0)), (failed(f"{CELL}-s1", "timeout", message), None)])
+
+
+def test_junit_has_a_case_per_job_and_per_verdict(tmp_path: Path) -> None:
+    verdicts = NightVerdicts(night="n", verdicts=tuple(verdict(status) for status in WORST_FIRST))
+    root = ElementTree.fromstring(render_junit(read_night(night(tmp_path)), verdicts))
+    jobs, judged = root.findall("testsuite")
+    assert [(case.get("name"), [child.tag for child in case]) for case in jobs] == [
+        (f"{CELL}-s0", []),
+        (f"{CELL}-s1", ["error"]),
+    ]
+    assert [child.tag for case in judged for child in case] == ["failure", "skipped", "system-out", "system-out"]
+    assert judged.attrib["failures"] == judged.attrib["skipped"] == "1"
+    assert jobs.attrib["errors"] == "1"
+
+
+@given(st.text())
+def test_junit_is_well_formed_whatever_a_job_writes(text: str) -> None:
+    from nightjar_ci.formats.night_folder import Night
+
+    made = Night.model_validate(
+        {
+            "schema": "nightjar.night/1",
+            "id": "n",
+            "matrix": "m",
+            "started_at": "2026-11-21T03:00:00+00:00",
+            "finished_at": None,
+            "git": None,
+            "jobs": [failed("cell-s0", message=text).model_dump()],
+        }
+    )
+    ElementTree.fromstring(render_junit(made, NightVerdicts(night="n", verdicts=(verdict("regressed", text),))))
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zs", "Zl", "Zp"]), min_size=1))
+def test_escaped_text_is_shown_by_markdown_as_it_is(text: str) -> None:
+    shown = MarkdownIt("commonmark", {"html": True}).renderInline(f"x{escape(text)}x")
+    plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
+    assert plain == f"x{text}x"
+
+
+def test_the_summary_names_failures_and_the_worst_verdicts_first(tmp_path: Path) -> None:
+    folder = night(tmp_path, "timed out | after <b>600 s</b>\nmore")
+    verdicts = judge_night(folder, POLICIES, tmp_path / "none")
+    summary = render_markdown(gather(folder, verdicts, POLICIES, tmp_path / "none"))
+    assert summary.startswith("## Nightjar, nightly-cpu: a job did not complete")
+    assert r"timed out \| after &lt;b&gt;600 s&lt;/b&gt; |" in summary
+    assert "🟡 cannot tell" in summary
+    assert "performance judge is off" in summary
+
+
+@pytest.mark.parametrize(
+    ("code", "statuses", "failures", "message", "colour"),
+    [
+        (0, ("ok", "ok"), 0, "2 ok", "brightgreen"),
+        (0, (), 0, "nothing judged", "lightgrey"),
+        (1, ("regressed", "cannot_tell"), 0, "1 regressed", "red"),
+        (3, ("regressed",), 2, "2 failed", "orange"),
+        (4, ("cannot_tell",), 0, "1 cannot tell", "yellow"),
+    ],
+)
+def test_the_badge_says_the_worst(
+    code: int, statuses: tuple[Status, ...], failures: int, message: str, colour: str
+) -> None:
+    badge = json.loads(render_badge(code, [verdict(status) for status in statuses], failures))
+    assert badge == {"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}
+
+
+def checking_night(tmp_path: Path) -> Contents:
+    """A night of two jobs that checked numbers, in environments that differ in all but JAX."""
+    checks = {"check.mass": 1.0000025, "expected.mass": "1 +- 0.1: mass | is kept", "check.unexplained": 1.0}
+    jobs = []
+    for number in (1, 2):
+        made = record(0, config={**checks, "versions": f"lib {number} with jax 0.10.2"}, facts=[])
+        packages = {"jax": "0.10.2", "optax": str(number)}
+        rate = Sample(name="throughput", unit="env steps/s", better="higher", values=(244.0,))
+        environment = made.environment.model_copy(update={"packages": packages})
+        changed = {"environment": environment, "curves": (), "samples": (rate,)}
+        jobs.append((outcome(f"lib{number}-smoke-cpu"), made.model_copy(update=changed)))
+    folder, policies = make_night(tmp_path, jobs), Policies.model_validate({"schema": "nightjar.policies/1"})
+    return gather(folder, judge_night(folder, policies, tmp_path / "none"), policies, tmp_path / "none")
+
+
+def test_numbers_that_a_job_checked_are_shown_with_the_versions_it_tried(tmp_path: Path) -> None:
+    contents = checking_night(tmp_path)
+    assert contents.exit_text == "all jobs completed and checked 2 numbers"
+    page, summary = render_html(contents), render_markdown(contents)
+    assert 'lib 1 with jax 0.10.2</div><div class="small">244 env steps/s</div>' in page
+    assert '<td>mass</td><td class="num">1</td><td>1 +- 0.1: mass | is kept</td>' in page
+    assert "| lib2-smoke-cpu | lib 2 with jax 0.10.2 | 1 | 244 env steps/s |" in summary
+    console = Console(width=20, record=True, file=io.StringIO())
+    print_checked(contents.checked, console)
+    assert "lib2-smoke-cpu: lib 2 with jax 0.10.2: 1 number checked, 244 env steps/s\n" in console.export_text()
+
+
+def test_the_environment_shows_only_what_all_jobs_share(tmp_path: Path) -> None:
+    shown = dict(checking_night(tmp_path).environment)
+    assert shown["jax"] == "0.10.2"
+    assert "optax" not in shown
+
+
+def test_the_performance_judge_is_off_only_where_it_could_judge(tmp_path: Path) -> None:
+    assert checking_night(tmp_path).verdicts.notes == ()
+
+
+def printed(verdicts: NightVerdicts, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    print_verdicts(verdicts, console)
+    return console.export_text()
+
+
+def test_the_terminal_shows_text_of_jobs_as_it_is() -> None:
+    evil = "[red]not markup[/red]"
+    assert printed(NightVerdicts(night="n", verdicts=(verdict("regressed", evil),), notes=(evil,))).count(evil) == 2
+
+
+def test_the_terminal_shows_no_table_where_nothing_was_judged() -> None:
+    assert printed(NightVerdicts(night="n", verdicts=(), notes=("nothing to judge",))) == "nothing to judge\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "shown"),
+    [
+        (0.0312, (0.02, 0.04), "+3.12 % (+2.00 to +4.00)"),
+        (-0.5, None, "-50.00 %"),
+        (9.5, (0.1, 1e9), "+950.00 % (+10.00 to x 1e9)"),
+        (3.2e8, (2.9e8, 3.5e8), "x 3.2e8 (x 2.9e8 to x 3.5e8)"),
+    ],
+)
+def test_a_change_beyond_a_thousand_percent_is_shown_as_a_factor(
+    value: float, interval: tuple[float, float] | None, shown: str
+) -> None:
+    effect = Effect(value=value, unit="mean")
+    found = verdict("regressed").model_copy(update={"effect": effect, "interval": interval})
+    assert show_effect(found) == shown

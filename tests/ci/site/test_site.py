@@ -1,0 +1,368 @@
+"""The status page: what is red and since when, as data, as badges and feeds, as a page, in a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.cli import main
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import write_text
+from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.verdict import Effect, NightVerdicts, Status, Verdict, write_verdicts
+from nightjar_ci.images.publish.nightly_index import make_index, render_index
+from nightjar_ci.settings import Settings, read_settings
+from nightjar_ci.site.badges import render_endpoint, render_svg
+from nightjar_ci.site.calendar import find_days, find_squares
+from nightjar_ci.site.feed import render_json, render_rss
+from nightjar_ci.site.html import Page as Shown
+from nightjar_ci.site.html import find_headline, render_bisect, render_html
+from nightjar_ci.site.status import ANSWER_TEXT, Answer, Row, find_answer, find_events, find_open, place_of, read_status
+from nightjar_ci.site.write import Sources, write_site
+from nightjar_ci.store.nights import StoredNight, read_nights
+from tests.browser import Page, needs_chromium, open_browser
+from tests.ci.images.publish.test_support import CUDA, night
+from tests.ci.nights import CELL, failed, make_night, outcome, record
+from tests.ci.registries import run_registry
+
+SERIES = f"{CELL}/step_time"
+EVIL = "</script><script>document.title='hacked'</script><img src=x onerror=document.title='hacked'>\x07{{ 7*7 }}"
+
+
+def make_verdict(status: Status, series: str = SERIES, **changes: Any) -> Verdict:
+    values: dict[str, Any] = {
+        "series": series,
+        "judge": "history",
+        "status": status,
+        "effect": Effect(value=0.153, unit="of the median before"),
+        "interval": (0.141, 0.166),
+        "n": 12,
+        "policy": {},
+        "runs": (f"{CELL}-s0",),
+        "explanation": "15.3 % slower than the twelve nights before.",
+    }
+    return Verdict(**(values | changes))
+
+
+def stored(day: int, *verdicts: Verdict, jax: str = "0.10.1", **changes: Any) -> StoredNight:
+    night = StoredNight(
+        id=f"2026-11-{day:02d}T0300-0000",
+        matrix="nightly-cpu",
+        started_at=f"2026-11-{day:02d}T03:00:00.000+00:00",
+        finished_at=f"2026-11-{day:02d}T03:05:30.000+00:00",
+        git_sha="c" * 40,
+        ran=3,
+        statuses={(one.series, one.judge): one.status for one in verdicts},
+        loud=tuple(one for one in verdicts if one.status != "ok"),
+        environment=f"image:registry.example/nightjar/models:models-2026-11-{day:02d}",
+        devices="1 x cpu",
+        packages={"jax": jax, "jaxlib": jax},
+    )
+    return replace(night, **changes)
+
+
+def nights_of(*statuses: Status | None) -> list[StoredNight]:
+    """A night for each status of one series; None where it was not judged."""
+    return [stored(day, *([make_verdict(one)] if one else [])) for day, one in enumerate(statuses, 1)]
+
+
+def only_row(nights: Sequence[StoredNight]) -> Row:
+    (row,) = read_status(nights).rows
+    return row
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "ok"),
+        ({"finished_at": None}, "unfinished"),
+        ({"failed": (failed(f"{CELL}-s0"),)}, "failed"),
+        ({"ran": 0}, "failed"),
+        ({"statuses": {}}, "not_judged"),
+        ({"statuses": {(SERIES, "history"): "cannot_tell"}}, "cannot_tell"),
+        ({"statuses": {("a", "facts"): "cannot_tell", ("b", "facts"): "regressed"}}, "regressed"),
+    ],
+)
+def test_a_night_that_is_not_whole_is_never_ok(changes: Mapping[str, Any], expected: Answer) -> None:
+    assert find_answer(replace(stored(1, make_verdict("ok")), **changes)) == expected
+
+
+def test_a_regression_is_open_since_the_first_night_of_its_unbroken_row() -> None:
+    row = only_row(nights_of("ok", "regressed", "ok", "regressed", None, "regressed"))
+    (one,) = find_open(row)
+    assert (one.since.id, one.nights, one.night.id) == ("2026-11-04T0300-0000", 2, "2026-11-06T0300-0000")
+
+
+def test_what_changed_is_what_the_first_red_night_has_and_the_night_before_it_has_not() -> None:
+    nights = [
+        stored(1, make_verdict("ok")),
+        stored(2, make_verdict("regressed"), jax="0.10.2", git_sha="d" * 40),
+        stored(3, make_verdict("regressed"), jax="0.10.3"),
+    ]
+    (one,) = find_open(only_row(nights))
+    assert one.changes == ("jax 0.10.1 -> 0.10.2", "jaxlib 0.10.1 -> 0.10.2", f"commit {'c' * 12} -> {'d' * 12}")
+
+
+def test_events_are_the_changes_and_a_doubt_is_none() -> None:
+    row = only_row(nights_of("ok", "cannot_tell", "regressed", "cannot_tell", "regressed", "improved", "ok"))
+    assert [(event.night.id[8:10], event.kind) for event in find_events(row)] == [
+        ("03", "regressed"),
+        ("06", "recovered"),
+    ]
+
+
+@given(st.lists(st.sampled_from(["ok", "regressed", "improved", "cannot_tell", None]), max_size=28))
+def test_events_alternate_and_begin_with_a_regression(statuses: list[Status | None]) -> None:
+    status = read_status(nights_of(*statuses))
+    kinds = [event.kind for event in reversed(status.events)]
+    assert kinds == [("regressed", "recovered")[number % 2] for number in range(len(kinds))]
+    assert len({event.id for event in status.events}) == len(kinds)
+
+
+def test_nights_in_tonights_image_are_one_row_and_another_machine_is_another() -> None:
+    status = read_status([*nights_of("ok", "ok"), stored(3, make_verdict("regressed"), devices="8 x NVIDIA H100")])
+    assert [(row.devices, len(row.nights), row.answer) for row in status.rows] == [
+        ("8 x NVIDIA H100", 1, "regressed"),
+        ("1 x cpu", 2, "ok"),
+    ]
+    assert len({row.name for row in status.rows}) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ("image:localhost:5000/nightjar:models-cpu-2026-11-21", "localhost:5000/nightjar:models-cpu"),
+        ("image:ghcr.io/o/models@sha256:" + "0" * 64, "ghcr.io/o/models"),
+        ("image:nightjar/models:cpu", "nightjar/models:cpu"),
+        ("uv:jax==0.10.2,flax>=0.12", "uv:jax,flax"),
+        ("current", "current"),
+    ],
+)
+def test_a_place_is_what_does_not_change_from_night_to_night(environment: str, place: str) -> None:
+    assert place_of(environment) == place
+
+
+def test_a_day_shows_its_latest_night_and_a_day_without_one_is_empty() -> None:
+    nights = [stored(1), stored(3), stored(3, make_verdict("ok"), started_at="2026-11-03T22:00:00+00:00", id="late")]
+    row = only_row(nights)
+    days = find_days([row], 42)
+    squares = find_squares(row, days)
+    assert [None if one is None else (one.night.id[-4:], one.nights) for one in squares] == [
+        ("0000", 1),
+        None,
+        ("late", 2),
+    ]
+    assert len(find_days([row], 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [((), "no night yet"), (("ok",), "all is well"), (("regressed",), "1 series regressed")],
+)
+def test_the_headline_is_the_answer(statuses: Sequence[Status], expected: str) -> None:
+    assert find_headline(read_status(nights_of(*statuses))) == expected
+
+
+@pytest.mark.parametrize("answer", ANSWER_TEXT)
+def test_a_badge_says_its_answer_to_eyes_screen_readers_and_services(answer: Answer) -> None:
+    svg = ElementTree.fromstring(render_svg("a <matrix>", answer))
+    assert svg.attrib["aria-label"] == f"a <matrix>: {ANSWER_TEXT[answer]}"
+    assert json.loads(render_endpoint("m", answer))["message"] == ANSWER_TEXT[answer]
+
+
+def test_the_feeds_are_well_formed_whatever_a_job_wrote() -> None:
+    nights = [stored(1, make_verdict("ok")), stored(2, make_verdict("regressed", explanation=EVIL))]
+    events = read_status(nights).events
+    channel = ElementTree.fromstring(render_rss(events, "https://pages.example/nightly/")).find("channel")
+    assert channel is not None
+    (item,) = channel.findall("item")
+    assert item.findtext("title") == f"regressed: {SERIES} (history)"
+    assert item.findtext("link") == "https://pages.example/nightly/#2026-11-02T0300-0000"
+    assert item.findtext("pubDate") == "Mon, 02 Nov 2026 03:00:00 +0000"
+    (news,) = json.loads(render_json(events, ""))["items"]
+    assert news["id"] == item.findtext("guid") == f"2026-11-02T0300-0000/{SERIES}/history/regressed"
+
+
+def make_page(nights: Sequence[StoredNight]) -> str:
+    shown = Shown(
+        status=read_status(nights), reports={}, verdicts={}, bisections=(), made_at="2026-11-21T04:00:00+00:00"
+    )
+    return render_html(shown)
+
+
+def test_what_a_job_wrote_is_text_on_the_page() -> None:
+    broken = failed(f"{CELL}-s0", message=EVIL)
+    page = make_page([stored(1, make_verdict("regressed", explanation=EVIL), failed=(broken,), matrix=EVIL)])
+    assert page.count("<script>") == 1
+    assert "<img src=x" not in page
+    assert "49" not in page.partition("</style>")[2].partition("{{ 7*7 }}")[0]
+
+
+def test_the_command_names_the_file_of_the_night_that_is_here() -> None:
+    (one,) = find_open(only_row(nights_of("regressed")))
+    assert render_bisect(one, {one.night.id: "nights/my run/verdicts.json"}) == (
+        f"nightjar-ci bisect --verdict 'nights/my run/verdicts.json' {SERIES}"
+    )
+
+
+# From a real store and real night folders.
+
+
+def test_the_report_also_goes_to_the_summary_of_a_workflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    night = leave_night(tmp_path / "nights", 1, make_verdict("regressed"))
+    policies = tmp_path / "policies.toml"
+    policies.write_text('schema = "nightjar.policies/1"\n')
+    summary = tmp_path / "summary"
+    summary.write_text("before\n")
+    given = ["report", str(night), "--policies", str(policies), "--baselines", str(tmp_path), "--summary", str(summary)]
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 0
+    assert summary.read_text() == "before\n" + (night / "summary.md").read_text()
+    assert CELL in summary.read_text()
+    assert capsys.readouterr().out.strip() == str(night / "report.html")
+
+
+def leave_night(folder: Path, day: int, *verdicts: Verdict, **changes: Any) -> Path:
+    """A night folder with verdicts and a report, under a name that is not its id."""
+    here = make_night(folder / f"cpu-{day}", [(outcome(**changes), record())], f"2026-11-{day:02d}T0300-0000")
+    moved = {"started_at": f"2026-11-{day:02d}T03:00:00+00:00", "finished_at": f"2026-11-{day:02d}T03:09:00+00:00"}
+    write_night(here, read_night(here).model_copy(update=moved))
+    write_verdicts(here / "verdicts.json", NightVerdicts(night=read_night(here).id, verdicts=verdicts))
+    write_text(here / "report.html", f"<!doctype html><title>report of day {day}</title>")
+    return here
+
+
+def make_site(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Writes the site of a folder of nights twice, as two nights in a row do; returns its status.json."""
+    sources = Sources(nights=folder / "nights", bisections=folder / "bisections", **changes)
+    for _ in range(2):
+        page, _status = write_site(folder / "site", settings_of(folder), sources)
+    document: dict[str, Any] = json.loads((page.parent / "status.json").read_text())
+    return document
+
+
+def settings_of(folder: Path) -> Settings:
+    return read_settings({"NIGHTJAR_STATE_DIR": str(folder / "state")})
+
+
+def test_nights_of_another_machine_are_added_with_their_verdicts_and_reports(tmp_path: Path) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    leave_night(tmp_path / "nights", 2, make_verdict("regressed"))
+    status = make_site(tmp_path)
+    assert status["answer"] == "regressed"
+    (row,) = status["rows"]
+    assert [night["answer"] for night in row["nights"]] == ["ok", "regressed"]
+    assert (tmp_path / "site" / row["nights"][1]["report"]).read_text().endswith("<title>report of day 2</title>")
+    assert (tmp_path / "site" / "badges" / f"{row['name']}.svg").is_file()
+    assert [one["verdict"]["series"] for one in status["open"]] == [SERIES]
+
+
+def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    assert make_site(tmp_path)["support"] == []
+    assert "Support matrix" not in (tmp_path / "site" / "index.html").read_text()
+    index = make_index([night("te-cuda12", "2026-11-21", CUDA), night("jax-cpu<b>", "2026-11-21", {"jax": "0.12.0"})])
+    (tmp_path / "nightly.json").write_text(render_index(index))
+    status = make_site(tmp_path, images=str(tmp_path / "nightly.json"))
+    assert [(row["name"], row["cudnn"]) for row in status["support"]] == [("jax-cpu<b>", None), ("te-cuda12", "9.12.0")]
+    page = (tmp_path / "site" / "index.html").read_text()
+    for text in ("Support matrix", "<th>driver from</th>", "<td>9.12.0</td>", "sm_52 and newer", "jax-cpu&lt;b&gt;"):
+        assert text in page
+    with pytest.raises(InputError, match=r"absent\.json: no such file"):
+        make_site(tmp_path, images=str(tmp_path / "absent.json"))
+
+
+def test_a_registry_without_nights_or_without_an_answer_leaves_a_page_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    with run_registry(tmp_path / "registry") as registry:
+        assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"
+        page = (tmp_path / "site" / "index.html").read_text()
+        assert f"{registry.host}/owner/nightjar has no published night yet." in page
+    assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert f"The registry of the images could not be read: {registry.host}/owner/nightjar" in page
+    assert "warning: no support matrix" in capsys.readouterr().err
+
+
+def test_reports_are_published_of_the_latest_nights_only(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        leave_night(tmp_path / "nights", day, make_verdict("ok"))
+    (row,) = make_site(tmp_path, reports=1)["rows"]
+    assert [night["report"] is not None for night in row["nights"]] == [False, False, True]
+
+
+def test_the_store_says_where_a_night_ran_and_which_job_failed_at_last(tmp_path: Path) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    leave_night(tmp_path / "nights", 2, state="timeout", exit_code=None, message="too long")
+    make_site(tmp_path)
+    first, second = read_nights(settings_of(tmp_path), window=10)
+    assert (first.environment, first.devices, first.packages["jax"], first.failed) == (
+        "current",
+        "1 x cpu",
+        "0.10.2",
+        (),
+    )
+    assert [one.message for one in second.failed] == ["too long"]
+    assert [one.id for one in read_nights(settings_of(tmp_path), window=1)] == [second.id]
+
+
+def test_an_empty_store_makes_a_page_that_says_how_to_begin(tmp_path: Path) -> None:
+    assert make_site(tmp_path)["rows"] == []
+    assert "python3 noxfile.py -s nightly" in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    with pytest.raises(SystemExit) as ended:
+        main(["site", "--out", str(tmp_path / "taken" / "site")])
+    assert ended.value.code == 3
+    assert f"error: {tmp_path / 'taken' / 'site'}: the page cannot be written" in capsys.readouterr().err
+
+
+def test_a_damaged_night_is_named(tmp_path: Path) -> None:
+    write_text(tmp_path / "nights" / "cpu-1" / "night.json", "{")
+    with pytest.raises(InputError, match=r"cpu-1/night\.json"):
+        make_site(tmp_path)
+
+
+@needs_chromium
+@pytest.mark.browser
+def test_the_page_works_from_a_folder_on_a_desk_and_on_a_phone(tmp_path: Path) -> None:
+    statuses: tuple[Status, ...] = ("ok", "ok", "regressed")
+    for day, status in enumerate(statuses, 1):
+        leave_night(tmp_path / "nights", day, make_verdict(status), make_verdict("ok", f"{CELL}/loss"))
+    make_site(tmp_path)
+    with open_browser(tmp_path / "profile", Page) as page:
+        page.navigate((tmp_path / "site" / "index.html").as_uri())
+        page.wait("document.readyState === 'complete' && document.querySelector('#answer') !== null")
+        assert page.value("document.querySelector('#answer').textContent") == "1 series regressed"
+        assert page.value("document.querySelector('#age .late') !== null")  # the nights are long ago
+        assert page.value("document.querySelectorAll('.calendar .square').length") == 3
+        assert page.value("[...document.images].every((one) => one.naturalWidth > 0)")
+        for width, dark in ((1400, False), (390, False), (390, True)):
+            page.size(width, 900, dark=dark)
+            assert page.value("document.documentElement.scrollWidth") <= width
+        page.size(1400, 900)
+        page.click("document.querySelector('[data-copy]')")
+        page.wait("document.querySelector('[data-copy]').textContent === 'copied'")
+        assert not [url for url in page.requests() if not url.startswith(("file:", "data:"))]
+        assert page.problems() == []
+        page.click("document.querySelector('.calendar .square')")
+        page.wait("document.title === 'report of day 1'")

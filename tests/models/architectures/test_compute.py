@@ -1,0 +1,99 @@
+"""The ways of computing a step give the same step: scanned, recomputed, in microbatches, in bfloat16, in FP8."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from nightjar_models.parallel.mesh import MeshShape
+from nightjar_models.parallel.sharding import make_mesh
+from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.presets.tiny import llama_tiny
+from nightjar_models.training.step import State, make_program
+from nightjar_models.training.tasks import find_task
+from tests.models.conftest import NO_EMITTERS
+from tests.models.parallel.eight_meshes import make_batch, tiny
+
+OTHERS = ("gpt_tiny", "vit_tiny", "moe_tiny", "t5_tiny", "diffusion_tiny", "vae_tiny")
+SIZES = ["model.length=16", "model.width=16", "model.feed_forward=32", "model.layers=2", "batch_size=8"]
+STEPS = 3  # the learning rate of the first is zero
+# Compile time matters here, not run time.
+FAST: dict[str, str | bool] = {"xla_backend_optimization_level": "0", **NO_EMITTERS}
+
+
+@functools.cache
+def losses(*settings: str) -> tuple[float, ...]:
+    """The losses of three steps on one batch: the third tells whether gradients and optimizer agree."""
+    config = override(llama_tiny(), [*SIZES, "warmup_steps=1", *settings])
+    return run(config, {"tokens": np.asarray(jax.random.randint(jax.random.key(0), (8, 17), 0, 256))})
+
+
+def losses_of(preset: str, *settings: str) -> tuple[float, ...]:
+    """The same of another preset at its smallest."""
+    config = tiny(preset, *settings)
+    return run(config, make_batch(config))
+
+
+def run(config: TrainConfig, batch: dict[str, Any]) -> tuple[float, ...]:
+    """The losses of the first steps."""
+    program = make_program(config, find_task(config), make_mesh(MeshShape()))
+    state: State = program.initialize.lower(0).compile(FAST)(0)
+    step = program.train_step.lower(program.state, batch).compile(FAST)
+    assert {value.dtype.name for value in state.parameters} == {"float32"}
+    found = []
+    for _ in range(STEPS):
+        state, loss = step(state, batch)
+        found.append(float(loss))
+    return tuple(found)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["compute.scan_layers=true", "compute.remat=dots_no_batch"],
+        ["compute.accumulate=4", "compute.remat=full"],
+        ["compute.attention=xla", "compute.remat=dots"],
+    ],
+    ids=lambda settings: "+".join(settings),
+)
+def test_the_way_of_computing_does_not_change_the_step(settings: list[str]) -> None:
+    # float32: sums in another order, over at most 128 tokens
+    assert losses(*settings) == pytest.approx(losses(), rel=1e-5)
+    assert losses()[-1] < losses()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", OTHERS)
+def test_each_model_computes_its_step_in_microbatches_layer_by_layer_in_bfloat16_and_in_fp8(preset: str) -> None:
+    plain = losses_of(preset)
+    scan = [] if preset == "vae_tiny" else ["compute.scan_layers=true"]  # it has no equal layers: refused
+    assert losses_of(preset, *scan, "compute.accumulate=4", "compute.remat=full") == pytest.approx(plain, rel=1e-5)
+    products = [] if preset in ("diffusion_tiny", "vae_tiny") else ["compute.products=fp8"]  # refused
+    rounded = losses_of(preset, "compute.dtype=bf16", *products)
+    assert rounded != plain
+    # bfloat16 has 8 bits and FP8 4, averaged over the positions or pixels of 16 examples
+    assert rounded == pytest.approx(plain, rel=2e-2)
+    assert plain[-1] < plain[0] * 0.999
+    assert rounded[-1] < rounded[0] * 0.999
+
+
+def test_bfloat16_rounds_and_learns() -> None:
+    rounded = losses("compute.dtype=bf16")
+    assert rounded != losses()
+    assert rounded == pytest.approx(losses(), rel=2e-2)  # bfloat16 has 8 bits: 0.4 % per rounding
+    assert rounded[-1] < rounded[0]
+
+
+@pytest.mark.parametrize(("remat", "more"), [("dots", False), ("full", True)])
+def test_remat_recomputes_products_in_the_backward_pass(remat: str, more: bool) -> None:
+    def products(*settings: str) -> int:
+        config = override(llama_tiny(), [*SIZES, *settings])
+        program = make_program(config, find_task(config), make_mesh(MeshShape()))
+        batch = {"tokens": jax.ShapeDtypeStruct((8, 17), np.int32)}  # type: ignore[no-untyped-call]
+        return str(program.train_step.lower(program.state, batch).as_text()).count("dot_general")
+
+    assert (products(f"compute.remat={remat}") > products()) == more

@@ -1,0 +1,389 @@
+"""A block by TransformerEngine's layers has the parameters, the losses and the memory of the plain one.
+
+Without the library modules stand in for its layers that have the parameters and the formulas of its documentation; with
+it its own layers compute: without a GPU by the JAX code that they have beside each kernel, on one by their kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax import nnx
+
+from nightjar_models.architectures import precision, te_block, te_layers
+from nightjar_models.architectures.precision import Fp8Scaling
+from nightjar_models.architectures.transformer import Block
+from nightjar_models.errors import InputError, ToolError
+from nightjar_models.parallel.mesh import MeshShape
+from nightjar_models.parallel.sharding import Keys, make_mesh
+from nightjar_models.presets import find_preset
+from nightjar_models.presets.config import CHOICES, Compute, override
+from nightjar_models.presets.sizes import GPTConfig
+from nightjar_models.training.step import Program, make_program
+from nightjar_models.training.tasks import find_task
+from tests.models.conftest import Command
+from tests.models.parallel.eight_meshes import make_batch, tiny
+
+HAS_LIBRARY = importlib.util.find_spec("transformer_engine") is not None
+ON_GPU = jax.default_backend() == "gpu"
+# of the library about itself
+pytestmark = pytest.mark.filterwarnings("ignore:::transformer_engine", "ignore:Using unfused JAX softmax")
+
+LAYERS = ("te_feed_forward", "te_block")
+SIZES = GPTConfig(length=16, width=32, layers=2, heads=2, feed_forward=64)
+
+
+def norm_of(x: jax.Array, scale: jax.Array, bias: jax.Array, epsilon: float) -> jax.Array:
+    """Layer norm, as the documentation of TransformerEngine's `LayerNorm` has it."""
+    centred = x - jnp.mean(x, -1, keepdims=True)
+    return centred / jnp.sqrt(jnp.var(x, -1, keepdims=True) + epsilon) * scale + bias
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """GELU, as TransformerEngine's kernels have it (common/util/math.h)."""
+    return x * (0.5 + 0.5 * jnp.tanh(x * (0.79788456 + 0.03567741 * x * x)))
+
+
+class Remembering(nn.Module):
+    """Reads scales and histories of its factors; the "gradient" of each is another number, in the order of names."""
+
+    def remember(self, y: jax.Array, suffix: str) -> jax.Array:
+        if not self.has_variable(te_layers.REMEMBERED, f"x{suffix}_scale"):
+            return y
+        names = [f"{factor}{suffix}_{kind}" for factor in ("x", "kernel", "grad") for kind in ("scale", "amax_history")]
+        path = "/".join((*self.path, ""))
+        found: dict[str, jax.Array] = {name: self.get_variable(te_layers.REMEMBERED, name) for name in names}
+        return touch(y, {f"{path}{name}": value for name, value in found.items()})
+
+
+@jax.custom_vjp
+def touch(y: jax.Array, state: dict[str, jax.Array]) -> jax.Array:
+    return y
+
+
+def number_of(name: str) -> float:
+    return float(sum(position * ord(letter) for position, letter in enumerate(name, 1)))
+
+
+touch.defvjp(
+    lambda y, state: (y, state),
+    lambda state, gradient: (gradient, {name: jnp.full_like(one, number_of(name)) for name, one in state.items()}),
+)
+
+
+class MLP(Remembering):
+    """Stands in for `LayerNormMLP`."""
+
+    hidden: int
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        ones, zeros, width = nn.initializers.ones, nn.initializers.zeros, x.shape[-1]
+        normed = norm_of(x, self.param("scale", ones, (width,)), self.param("ln_bias", zeros, (width,)), self.epsilon)
+        wi, wo = (self.param(*one) for one in self.kernels(width))
+        inner = jnp.einsum("btd,daf->btaf", normed, wi) + self.param("wi_bias", zeros, (1, self.hidden))
+        inner = self.remember(gelu(inner)[..., 0, :], "_0")
+        return self.remember(inner @ wo + self.param("wo_bias", zeros, (width,)), "_1"), None
+
+    def kernels(self, width: int) -> Iterator[Any]:
+        yield "wi_kernel", nn.initializers.normal(), (width, 1, self.hidden)
+        yield "wo_kernel", nn.initializers.normal(), (self.hidden, width)
+
+
+class Projection(Remembering):
+    """Stands in for `LayerNormDenseGeneral`, and without an epsilon for `DenseGeneral`."""
+
+    shape: tuple[int, ...]
+    epsilon: float | None = None
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        width, zeros = x.shape[-1], nn.initializers.zeros
+        if self.epsilon is not None:
+            scale = self.param("scale", nn.initializers.ones, (width,))
+            x = norm_of(x, scale, self.param("ln_bias", zeros, (width,)), self.epsilon)
+        kernel = self.param("kernel", nn.initializers.normal(), (width, *self.shape))
+        return self.remember(jnp.tensordot(x, kernel, 1) + self.param("bias", zeros, self.shape), "")
+
+
+class Attention(nn.Module):
+    """Stands in for `MultiHeadAttention` with queries, keys and values in one parameter."""
+
+    heads: int
+    causal: bool
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        batch, length, width = x.shape
+        joined = Projection((3, width), self.epsilon, name="qkv")(x).reshape(batch, length, 3, self.heads, -1)
+        q, k, v = joined[:, :, 0], joined[:, :, 1], joined[:, :, 2]
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.sqrt(q.shape[-1])
+        if self.causal:
+            scores = jnp.where(jnp.arange(length)[:, None] >= jnp.arange(length), scores, -jnp.inf)
+        seen = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+        return Projection((width,), name="out")(seen.reshape(batch, length, width))
+
+
+class Layer(nn.Module):
+    """Stands in for `TransformerLayer`."""
+
+    width: int
+    hidden: int
+    heads: int
+    causal: bool
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x + Attention(self.heads, self.causal, self.epsilon, name="attention")(x)
+        return x + MLP(self.hidden, self.epsilon, name="mlp")(x)[0]
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
+    """The layers above, in float32; those that were made."""
+    made: list[nn.Module] = []
+
+    def make(kind: type[nn.Module], *sizes: Any, **others: Any) -> nn.Module:
+        made.append(kind(*sizes, **others))
+        return made[-1]
+
+    monkeypatch.setattr(te_layers, "check_library", lambda name, device: None)
+    monkeypatch.setattr(te_layers, "multiply_by", lambda name, device: contextlib.nullcontext())
+    monkeypatch.setattr(te_layers, "make_feed_forward", functools.partial(make, MLP))
+    monkeypatch.setattr(te_layers, "make_block", functools.partial(make, Layer))
+    monkeypatch.setattr(te_layers, "DTYPE", jnp.float32)
+    return made
+
+
+def train(preset: str, *settings: str, steps: int = 4) -> tuple[Program, Any, list[float]]:
+    """A few steps of the preset at a small size."""
+    config = tiny(preset, *settings)
+    program = make_program(config, find_task(config), make_mesh(MeshShape()))
+    state, losses = program.initialize(0), []
+    for _ in range(steps):
+        state, loss = program.train_step(state, make_batch(config))
+        losses.append(float(loss))
+    return program, state, losses
+
+
+@pytest.fixture
+def by_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's own layers on this CPU, by the JAX code that it has for each of its kernels."""
+    h100 = SimpleNamespace(platform="gpu", compute_capability="9.0", core_count=132)
+    monkeypatch.setenv("NVTE_JAX_CUSTOM_CALLS", "false")
+    monkeypatch.setattr(te_layers, "check_library", lambda name, device: None)
+    for module in (te_block, precision):
+        monkeypatch.setattr(module, "traced_device", lambda: h100)
+
+
+@functools.cache
+def train_plain(preset: str, *settings: str) -> tuple[tuple[str, ...], list[float]]:
+    """Names of the parameters, and losses."""
+    program, _, losses = train(preset, *settings)
+    return program.names, losses
+
+
+def compare(layers: str, products: str, **others: Any) -> dict[str, float]:
+    """How far what a block adds and its gradients are from those of the plain block in bfloat16, relatively."""
+    sizes = GPTConfig(length=128, width=256, layers=1, heads=4, feed_forward=1024)
+    x = jax.random.normal(jax.random.key(0), (2, 128, 256), jnp.bfloat16)
+    weights = jax.random.normal(jax.random.key(1), x.shape)
+
+    def run(causal: bool = True, **switches: Any) -> dict[str, Any]:
+        block = Block(sizes, Keys(0), causal=causal, compute=Compute(dtype="bf16", **switches))
+        graph, *states = nnx.split(block, nnx.Param, ...)
+        learned, remembered = states
+
+        def project(parameters: Any) -> tuple[jax.Array, jax.Array]:
+            rounded = jax.tree.map(lambda one: one.astype(jnp.bfloat16), parameters)
+            added = nnx.merge(graph, rounded, remembered)(x) - x
+            return (added.astype(jnp.float32) * weights).sum(), added
+
+        gradients, added = jax.jit(jax.grad(project, has_aux=True))(learned)
+        by_name = {str(path[-1]): one.get_value() for path, one in nnx.to_flat_state(gradients)}
+        return {name: np.asarray(one, np.float32) for name, one in (by_name | {"added": added}).items()}
+
+    plain, found = run(**others), run(layers=layers, products=products, **others)
+    assert found.keys() == plain.keys()
+    return {name: float(np.linalg.norm(found[name] - plain[name]) / np.linalg.norm(plain[name])) for name in plain}
+
+
+def judge(products: str, differences: dict[str, float]) -> None:
+    """bfloat16 has 7 bits of mantissa; FP8 3, 0.05 for a product of many, of which there are several; FP4 has one."""
+    assert max(differences.values()) < {"plain": 0.03, "te_nvfp4": 0.6}.get(products, 0.2), differences
+    assert products == "plain" or differences["added"] > 1e-3
+
+
+def variables_of(**chosen: str) -> dict[str, tuple[type[Any], tuple[int, ...]]]:
+    made = nnx.eval_shape(lambda: Block(SIZES, Keys(0), causal=True, compute=Compute(**chosen)))  # type: ignore[arg-type]
+    found = nnx.to_flat_state(nnx.state(made))
+    return {".".join(map(str, path)): (type(one), one.shape) for path, one in found}
+
+
+def test_the_choices_are_those_of_the_library() -> None:
+    assert CHOICES["compute.layers"] == ("plain", te_layers.FEED_FORWARD, te_layers.BLOCK)
+
+
+@pytest.mark.parametrize("products", ["plain", "te_delayed", "te_mxfp8", "te_nvfp4"])
+def test_the_parameters_are_those_of_the_plain_block_and_a_block_remembers_of_four_matrices(products: str) -> None:
+    plain = variables_of(products=products)
+    assert variables_of(products=products, layers="te_feed_forward") == plain
+    whole = variables_of(products=products, layers="te_block")
+    assert {name: one for name, one in whole.items() if not name.startswith(("products.2", "products.3"))} == plain
+    more = {
+        name.replace("products.2", "products.0").replace("products.3", "products.1") for name in whole.keys() - plain
+    }
+    assert more == {name for name in plain if name.startswith("products")}
+    assert all(kind is Fp8Scaling for name, (kind, _) in whole.items() if name.startswith("products"))
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize(
+    ("preset", "settings"),
+    [
+        ("gpt_tiny", ("model.layers=1",)),
+        ("vit_tiny", ("model.layers=1",)),
+        ("gpt_tiny", ("compute.scan_layers=true", "compute.remat=full")),
+    ],
+)
+def test_the_losses_are_those_of_the_plain_block(
+    preset: str, settings: tuple[str, ...], layers: str, stand_ins: list[nn.Module]
+) -> None:
+    names, losses = train_plain(preset, *settings)
+    assert not stand_ins
+    ours = train(preset, f"compute.layers={layers}", *settings)
+    assert {type(one) for one in stand_ins} == {MLP if layers == "te_feed_forward" else Layer}
+    assert ours[0].names == names
+    # float32 sums of at most 256 numbers in another order, over four steps
+    assert ours[2] == pytest.approx(losses, rel=2e-5)
+    assert losses[3] < 0.99 * losses[0]
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_what_a_matrix_remembers_is_handed_over_by_its_name_and_comes_back_to_it() -> None:
+    sizes = ["compute.products=te_delayed", "model.layers=1"]
+    program, state, _ = train("gpt_tiny", *sizes, "compute.layers=te_block", steps=1)
+    found = dict(zip(program.names, state.parameters, strict=True))
+    places = {  # TransformerEngine's by ours; a gradient of LayerNormMLP is rounded by the other matrix's quantizer
+        **{("0", factor): f"mlp/{factor}_0" for factor in ("x", "kernel")},
+        **{("1", factor): f"mlp/{factor}_1" for factor in ("x", "kernel")},
+        **{("0", "grad"): "mlp/grad_1", ("1", "grad"): "mlp/grad_0"},
+        **{("2", factor): f"attention/qkv/{factor}" for factor in ("x", "kernel", "grad")},
+        **{("3", factor): f"attention/out/{factor}" for factor in ("x", "kernel", "grad")},
+    }
+    for (matrix, factor), place in places.items():
+        for kind in ("scale", "amax_history"):
+            remembered = found.pop(f"blocks.0.products.{matrix}.scaling.{factor}_{kind}")
+            assert remembered.tolist() == [number_of(f"{place}_{kind}")] * remembered.size
+    assert not [name for name in found if "products" in name]
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.usefixtures("stand_ins")
+def test_random_rounding_counts_the_steps_of_each_matrix(layers: str) -> None:
+    sizes = ["model.width=128", "model.feed_forward=128", "model.layers=1"]
+    program, state, _ = train("gpt_tiny", *sizes, "compute.products=te_nvfp4", f"compute.layers={layers}", steps=3)
+    counts = [one.tolist() for name, one in zip(program.names, state.parameters, strict=True) if name.endswith("steps")]
+    assert counts == [[3.0]] * (2 if layers == "te_feed_forward" else 4)
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_sizes_that_the_recipe_cannot_scale_are_refused() -> None:
+    with pytest.raises(InputError, match=r"te_mxfp8: 256 x 16 x 32, expected multiples of 32"):
+        train("gpt_tiny", "compute.products=te_mxfp8", "compute.layers=te_feed_forward")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("layers=te_block", "products=fp8"), "layers=te_block: expected compute.products plain or a recipe of Trans"),
+        (("layers=te_feed_forward", "products=fp8"), "layers=te_feed_forward: expected compute.products plain or a"),
+        (("layers=te_block", "attention=ring"), "te_block: expected compute.attention einsum or cudnn, found ring"),
+        (("layers=te_block", "attention=xla"), "te_block: expected compute.attention einsum or cudnn, found xla"),
+        (("layers=te_blok",), "expected one of plain, te_feed_forward, te_block, found 'te_blok'. Hint: did you mean"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings: tuple[str, ...], said: str) -> None:
+    with pytest.raises(InputError, match=said.replace(".", r"\.")):
+        override(find_preset("gpt_tiny")(), [f"compute.{one}" for one in settings])
+
+
+@pytest.mark.parametrize("preset", ["llama_tiny", "t5_tiny", "moe_tiny", "diffusion_tiny", "vae_tiny"])
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.usefixtures("stand_ins")
+def test_models_of_other_blocks_are_refused(preset: str, layers: str) -> None:
+    said = f"compute.layers={layers}: {preset} has nothing that it would change; expected one of gpt_tiny, vit_tiny"
+    with pytest.raises(InputError, match=said):
+        train(preset, f"compute.layers={layers}")
+
+
+def test_without_a_gpu_the_command_ends_before_it_reads_or_compiles(nightjar_models: Command) -> None:
+    done = nightjar_models("train", "gpt_tiny", "--set", "compute.layers=te_block", "--out", "out")
+    assert done.returncode == 3
+    assert "TransformerEngine's layers: expected an NVIDIA GPU of compute capability 8.0, found none." in done.stderr
+    assert "Hint: compute.layers=plain" in done.stderr
+    assert not {"reading", "compiling"} & set(done.stderr.split())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_LIBRARY or ON_GPU, reason="TransformerEngine is not installed, or computes on a GPU")
+@pytest.mark.parametrize("products", ["plain", "te_delayed"])  # the others' products have no JAX code for CPUs
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.usefixtures("by_jax")
+def test_a_block_and_its_gradients_by_its_own_layers_agree_with_the_plain_one(
+    causal: bool, layers: str, products: str
+) -> None:
+    judge(products, compare(layers, products, causal=causal))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_LIBRARY or ON_GPU, reason="TransformerEngine is not installed, or computes on a GPU")
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.usefixtures("by_jax")
+def test_a_workload_learns_by_its_own_layers_and_remembers_what_its_products_do(layers: str) -> None:
+    settings = ["model.width=128", "model.feed_forward=256", "compute.dtype=bf16"]
+    plain = train("gpt_tiny", *settings)[2]
+    apart, own = (
+        train("gpt_tiny", *settings, "compute.products=te_delayed", f"compute.layers={one}")
+        for one in ("plain", layers)
+    )
+    # FP8 has 3 bits of mantissa; the losses are means over 256 positions
+    assert own[2] == pytest.approx(plain, rel=0.02)
+    states = [dict(zip(program.names, state.parameters, strict=True)) for program, state, _ in (apart, own)]
+    remembered = {name for name in states[0] if "scaling" in name}
+    assert len(remembered) == 2 * 2 * 6
+    for name in remembered:
+        was, now = (np.asarray(state[name]) for state in states)
+        if name.endswith("history"):
+            assert (now > 0).sum() == (was > 0).sum() == 4
+        else:  # gradients differ by a factor of three between the two matrices
+            assert now == pytest.approx(was, rel=0.25), name
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_LIBRARY or not ON_GPU, reason="no GPU or TransformerEngine")
+@pytest.mark.parametrize("products", ["plain", *(f"te_{name}" for name in te_layers.RECIPES)])
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("attention", ["einsum", "cudnn"])
+def test_on_a_gpu_a_block_and_its_gradients_agree_with_the_plain_one(
+    attention: str, layers: str, products: str
+) -> None:
+    try:
+        te_layers.check_library(te_layers.find_recipe(products), jax.local_devices()[0])
+    except ToolError as error:
+        pytest.skip(error.message)
+    judge(products, compare(layers, products, attention=attention))

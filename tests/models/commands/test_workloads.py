@@ -1,0 +1,180 @@
+"""The parts that only one workload has: routing, distances between positions, guidance, keys, weighted means."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nightjar_models.architectures import diffusion, moe, t5
+from nightjar_models.data import noised, vowels
+from nightjar_models.data.digits import load
+from nightjar_models.data.pipeline import Data
+from nightjar_models.errors import InputError
+from nightjar_models.parallel.sharding import Keys
+from nightjar_models.presets.config import Compute
+from nightjar_models.presets.sizes import DiffusionConfig, T5Config
+from nightjar_models.training.step import accumulate_gradients
+
+
+def test_each_token_is_weighted_over_the_experts_that_have_a_place_for_it() -> None:
+    logits = jax.random.normal(jax.random.key(0), (3, 16, 4))
+    shares, used = moe.assign(logits, chosen=2, places=16)
+    np.testing.assert_allclose(shares.sum(axis=(2, 3)), 1.0, rtol=1e-5)
+    assert ((shares > 0).sum(axis=1) <= 1).all()  # one token per place
+    assert used.shape == (3,)
+    assert (used >= 0.9).all()
+    few, _ = moe.assign(logits, chosen=2, places=2)
+    assert (((few > 0).sum(axis=(1, 3))) <= 2).all()
+    assert float(few.sum()) < float(shares.sum())
+
+
+def test_a_later_token_never_takes_an_earlier_ones_place() -> None:
+    logits = jax.random.normal(jax.random.key(0), (1, 16, 4))
+    changed = logits.at[0, 9:].set(jax.random.normal(jax.random.key(1), (7, 4)))
+    one, other = (np.asarray(moe.assign(x, chosen=2, places=4)[0])[0, :9] for x in (logits, changed))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_even_routing_has_an_unevenness_of_one() -> None:
+    logits = 50 * jax.nn.one_hot(jnp.arange(16) % 4, 4)[None]
+    both = jnp.concatenate([logits, logits.at[..., 0].set(99.0)])
+    assert moe.assign(both, chosen=1, places=4)[1].tolist() == pytest.approx([1.0, 4.0])
+
+
+def test_near_distances_have_buckets_of_their_own_and_both_directions_differ() -> None:
+    distance = jnp.arange(-200, 201)
+    both = np.asarray(t5.bucket(distance, 32, 128, both_ways=True))
+    assert both[200 - 7 : 201].tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert (both[201:209] == np.arange(17, 25)).all()
+    assert (both[0], both[-1], both.max()) == (15, 31, 31)
+    assert (np.diff(np.asarray(t5.bucket(-jnp.arange(200), 32, 128, both_ways=False))) >= 0).all()
+
+
+def test_what_fills_up_the_source_changes_nothing() -> None:
+    sizes = T5Config(
+        vocabulary=72, length=8, target_length=6, width=16, layers=1, heads=2, head_width=8, feed_forward=16
+    )
+    model = nnx.jit(t5.T5(sizes, Compute(), Keys(0)))
+    source, target = jnp.array([[5, 6, 7, 1, 0, 0, 0, 0]]), jnp.array([[30, 31, 1, 0, 0, 0]])
+    logits = model(source, target)
+    np.testing.assert_allclose(model(source[:, :5], target), logits, rtol=1e-4, atol=1e-5)
+    assert float(jnp.abs(model(source.at[0, 0].set(9), target) - logits).max()) > 1e-3
+    np.testing.assert_array_equal(model(source, target.at[0, 2].set(40))[:, :3], logits[:, :3])
+
+
+@pytest.fixture(scope="module")
+def unet() -> diffusion.UNet:
+    sizes = DiffusionConfig(width=8, levels=2, blocks=1, heads=2, text_width=8, text_layers=1)
+    model = diffusion.UNet(sizes, Compute(), Keys(0))
+    model.head = nnx.Param(0.1 * jax.random.normal(jax.random.key(3), model.head.shape))  # zero at the start
+    return model
+
+
+def test_without_guidance_the_text_does_not_matter_and_with_it_does(unet: diffusion.UNet) -> None:
+    texts, key = jnp.asarray(noised.spell(8)), jax.random.key(0)
+    draw = nnx.jit(lambda model, text, guidance: diffusion.sample(model, text, key, steps=2, guidance=guidance))
+    same, other = draw(unet, texts[:2], 0.0), draw(unet, texts[2:4], 0.0)
+    np.testing.assert_array_equal(same, other)
+    assert same.shape == (2, 8, 8, 1)
+    assert float(jnp.abs(draw(unet, texts[:2], 3.0) - draw(unet, texts[2:4], 3.0)).max()) > 1e-3
+
+
+def test_noise_belongs_to_the_example_not_to_its_place(unet: diffusion.UNet) -> None:
+    data = noised.add_names(load(), 8, 1, 8)
+    examples = [data.train[index] for index in range(4)]
+    orders = ([0, 1, 2, 3], [2, 0, 3, 1])
+    measure = nnx.jit(diffusion.measure)
+    one, other = (
+        measure(unet, {name: jnp.stack([examples[i][name] for i in order]) for name in examples[0]})["loss"]
+        for order in orders
+    )
+    assert float(one) == pytest.approx(float(other), rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def stretches() -> Data:
+    return vowels.read_vowels(20, 24, 32)
+
+
+def spell(row: NDArray[np.int32]) -> str:
+    return "".join(("_$" + vowels.LETTERS)[number] for number in row)
+
+
+def test_a_source_is_its_target_without_vowels_ended_and_filled_up(stretches: Data) -> None:
+    batch = stretches.train[np.arange(0, len(stretches.train), 999)]
+    for source, target in zip(map(spell, batch["source"]), map(spell, batch["target"]), strict=True):
+        assert source == re.sub("[aeiou]", "", target).ljust(20, "_")
+        assert target[0] != " "
+        assert target.index("$") == 23
+    one = stretches.train[999]
+    assert all((one[name] == batch[name][1]).all() for name in one)
+
+
+def test_the_trivial_answers_of_the_vowels_are_better_the_more_they_see(stretches: Data) -> None:
+    assert len(stretches.held_out) == 2048
+    assert 2.0 < stretches.trivial["bigram_loss"] < stretches.trivial["unigram_loss"] < np.log(29)
+
+
+def test_sizes_that_hold_no_text_are_refused() -> None:
+    with pytest.raises(InputError, match=r"model.vocabulary: expected at least 29"):
+        vowels.read_vowels(16, 16, 20)
+    with pytest.raises(InputError, match="expected room for a stretch without its vowels"):
+        vowels.read_vowels(1, 16, 32)
+    with pytest.raises(InputError, match=r"model.text_length: expected at least 5"):
+        noised.spell(4)
+
+
+@given(st.floats(0.05, 4.0), st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+def test_the_linear_denoiser_of_gaussian_numbers_has_the_error_of_theory(variance: float, copies: int) -> None:
+    train = np.random.default_rng(0).standard_normal((4000, 2)) * variance**0.5
+    angle = (np.arange(256) + 0.5) / 256 * np.pi / 2
+    expected = (copies * variance / (np.cos(angle) ** 2 * copies * variance + np.sin(angle) ** 2)).mean() / copies
+    assert noised.linear_loss(train, train, copies) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_microbatch_of_padding_alone_counts_for_nothing() -> None:
+    def loss(parameters: list[jax.Array], batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        weight = batch["counted"].sum()
+        return (jnp.square(batch["x"] @ parameters[0]) * batch["counted"]).sum() / weight, weight
+
+    batch = {
+        "x": jax.random.normal(jax.random.key(0), (4, 3)),
+        "counted": jnp.array([1.0, 0, 1, 0]),
+    }  # every second one
+    (one, gradients), (other, accumulated) = (
+        accumulate_gradients(loss, [jnp.arange(3.0)], batch, number)  # type: ignore[arg-type]
+        for number in (1, 2)
+    )
+    assert float(other) == pytest.approx(float(one), rel=1e-5)
+    np.testing.assert_allclose(accumulated[0], gradients[0], rtol=1e-5)
+
+
+def test_targets_of_padding_alone_have_no_loss() -> None:
+    sizes = T5Config(vocabulary=72, length=4, target_length=4, width=8, layers=1, heads=2, head_width=4, feed_forward=8)
+    batch = {"source": jnp.array([[5, 1, 0, 0]]), "target": jnp.zeros((1, 4), jnp.int32)}
+    scores = nnx.jit(t5.measure)(t5.T5(sizes, Compute(), Keys(0)), batch)
+    assert (float(scores["loss"]), float(scores["weight"])) == (0, 0)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_accumulated_gradients_are_weighted_as_in_the_whole_batch(parts: int) -> None:
+    def loss(parameters: list[jax.Array], batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        weight = batch["counted"].sum()
+        return (jnp.square(batch["x"] @ parameters[0]) * batch["counted"]).sum() / weight, weight
+
+    batch = {"x": jax.random.normal(jax.random.key(0), (8, 3)), "counted": jnp.array([1.0, 0, 1, 1, 1, 1, 1, 0])}
+    (one, gradients), (other, accumulated) = (
+        accumulate_gradients(loss, [jnp.arange(3.0)], batch, number)  # type: ignore[arg-type]
+        for number in (1, parts)
+    )
+    assert float(other) == pytest.approx(float(one), rel=1e-5)
+    np.testing.assert_allclose(accumulated[0], gradients[0], rtol=1e-5)

@@ -1,0 +1,176 @@
+"""The data is real, split without overlap, and fed in an order that a seed fixes and a checkpoint continues."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nightjar_models.architectures.layers import brightness
+from nightjar_models.data.digits import BACKGROUND, KEPT_LARGE, load, shift, split
+from nightjar_models.data.pipeline import BRIGHTEST, WRITTEN_DOWN, Data, held_out_batches, reorder, train_batches
+from nightjar_models.data.text import Windows, bigram_loss, read_text, unigram_loss
+from nightjar_models.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def text() -> Data:
+    return read_text(length=64)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Data:
+    return split(load(), 8)
+
+
+def test_the_text_is_english_and_long_enough_for_one_epoch(text: Data) -> None:
+    window = bytes(text.train[len(text.train) // 2]["tokens"].astype(np.uint8).tolist()).decode(errors="replace")
+    assert len(text.train) > 300 * 32 * 64
+    assert text.trivial["bigram_loss"] < text.trivial["unigram_loss"] < np.log(256)
+    assert sum(letter.isascii() for letter in window) > 60
+
+
+def test_held_out_text_lies_behind_the_training_text(text: Data) -> None:
+    first = text.held_out[0]["tokens"]
+    last = text.train[len(text.train) - 1]["tokens"]
+    assert len(first) == len(last) == 65
+    assert text.digest == read_text(length=64).digest
+
+
+def test_windows_cover_the_text_and_never_leave_it() -> None:
+    windows = Windows(np.arange(10, dtype=np.uint8), length=3, stride=3)
+    found = [windows[index]["tokens"].tolist() for index in range(len(windows))]
+    assert found == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+
+
+def test_trivial_losses_of_a_text_that_repeats_two_letters() -> None:
+    text = np.tile(np.array([65, 66], np.uint8), 5000)
+    assert unigram_loss(text, text) == pytest.approx(np.log(2), rel=0.05)
+    assert bigram_loss(text, text) < 0.1
+
+
+def test_digits_are_split_into_1413_and_384(digits: Data) -> None:
+    assert (len(digits.train), len(digits.held_out)) == (1413, 384)
+    one = digits.train[0]
+    assert one["image"].shape == (8, 8)
+    assert (one["image"].min(), one["image"].max()) == (-1, 0.875)
+    assert digits.trivial["majority_accuracy"] < 0.15
+
+
+@given(st.integers(0, 1412), st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_a_shifted_digit_keeps_its_label_and_most_of_its_ink(index: int, seed: int) -> None:
+    examples = read_cached().train[(index + np.arange(5)) % 1413]
+    moved = shift(examples, np.random.default_rng(seed))
+    assert (moved["label"] == examples["label"]).all()
+    assert moved["image"].shape == (5, 8, 8)
+    kept = (moved["image"] - BACKGROUND).sum(axis=(1, 2)) / (examples["image"] - BACKGROUND).sum(axis=(1, 2))
+    assert ((kept > 0.4) & (kept <= 1 + 1e-6)).all()
+
+
+def test_each_image_of_a_batch_is_moved_by_itself_colours_together() -> None:
+    dots = np.full((200, 8, 8, 3), BACKGROUND, np.float32)
+    dots[:, 4, 4] = [0.1, 0.2, 0.3]
+    moved = shift({"image": dots}, np.random.default_rng(0))["image"]
+    places = [tuple(np.argwhere(image[..., 0] > BACKGROUND)[0].tolist()) for image in moved]
+    assert set(places) == {(row, column) for row in (3, 4, 5) for column in (3, 4, 5)}
+    assert all((image[place] == dots[0, 4, 4]).all() for image, place in zip(moved, places, strict=True))
+
+
+@pytest.mark.parametrize(("side", "channels"), [(8, 3), (16, 1), (64, 3), (160, 3)])
+def test_larger_images_are_bytes_of_the_same_brightness(digits: Data, side: int, channels: int) -> None:
+    index = np.array([5, 1412, 5])
+    small, large = digits.train[index]["image"], split(load(), side, channels).train[index]["image"]
+    is_kept = 1413 * side * side * channels <= KEPT_LARGE
+    assert is_kept == (side < 160)  # larger ones are made batch by batch
+    assert large.dtype == np.uint8  # a quarter of what float32 takes on its way to the devices
+    expected = small.repeat(side // 8, axis=1).repeat(side // 8, axis=2)
+    expected = expected if channels == 1 else expected[..., None].repeat(channels, axis=-1)
+    np.testing.assert_array_equal(np.asarray(brightness(jnp.asarray(large))), expected)
+    assert small.dtype == np.float32
+    assert brightness(jnp.asarray(small)).tolist() == small.tolist()
+
+
+@pytest.mark.parametrize("shape", [(6, 8, 8), (6, 5, 7, 3)])
+def test_bytes_are_shifted_as_numbers_are(shape: tuple[int, ...]) -> None:
+    images = np.random.default_rng(1).integers(0, BRIGHTEST + 1, shape).astype(np.uint8)
+    drawn = np.random.default_rng(2).integers(0, 3, size=(2, len(images)))
+    margin = np.pad(images, ((0, 0), (1, 1), (1, 1), *((0, 0),) * (len(shape) - 3)))
+    expected = [one[d : d + shape[1], r : r + shape[2]] for one, d, r in zip(margin, *drawn, strict=True)]
+    moved = shift({"image": images}, np.random.default_rng(2))["image"]
+    np.testing.assert_array_equal(moved, np.stack(expected))
+    numbers = np.asarray(brightness(jnp.asarray(images)))
+    as_numbers = shift({"image": numbers}, np.random.default_rng(2))["image"]
+    np.testing.assert_array_equal(as_numbers, np.asarray(brightness(jnp.asarray(moved))))
+
+
+def read_cached(cache: list[Data] = []) -> Data:  # noqa: B006
+    if not cache:
+        cache.append(split(load(), 8))
+    return cache[0]
+
+
+@pytest.mark.parametrize("name", ["text", "digits"])
+def test_a_seed_fixes_the_order_of_the_batches(name: str, request: pytest.FixtureRequest) -> None:
+    data: Data = request.getfixturevalue(name)
+    key = {"text": "tokens", "digits": "image"}[name]
+    streams = [train_batches(data, 8, seed) for seed in (3, 3, 4)]
+    first, again, other = (np.stack([next(stream)[key] for _ in range(4)]) for stream in streams)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("written_down", [WRITTEN_DOWN, 0], ids=["permutations", "grain"])
+def test_an_epoch_has_every_example_once_and_the_next_another_order(
+    digits: Data, written_down: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nightjar_models.data.pipeline.WRITTEN_DOWN", written_down)
+    stream = train_batches(dataclasses.replace(digits, augment=None), 157, 0)  # nine batches are an epoch of 1,413
+    first, second = (np.concatenate([next(stream)["image"] for _ in range(9)]) for _ in range(2))
+    every = digits.train[np.arange(1413)]["image"]
+    rows = [np.sort(images.reshape(1413, -1).view("V256"), axis=0) for images in (first, second, every)]
+    assert (rows[0] == rows[2]).all()
+    assert (rows[1] == rows[2]).all()
+    assert not np.array_equal(first, second)
+    again = train_batches(dataclasses.replace(digits, augment=None), 157, 0)
+    again.set_state({"next_index": 9})
+    assert np.array_equal(np.concatenate([next(again)["image"] for _ in range(9)]), second)
+
+
+def test_data_without_examples_are_refused(digits: Data) -> None:
+    empty = dataclasses.replace(digits, train=Windows(np.zeros(64, np.uint8), length=64, stride=1))
+    with pytest.raises(InputError, match="the training data is empty"):
+        train_batches(empty, 8, 0)
+
+
+@given(st.integers(0, 60))
+@settings(deadline=None, max_examples=10)
+def test_a_restored_position_continues_with_the_same_batches(steps: int) -> None:
+    data = read_cached()  # 60 batches of 64 are more than two epochs
+    stream, other = train_batches(data, 64, 0), train_batches(data, 64, 0)
+    for _ in range(steps):
+        next(stream)
+    other.set_state(stream.get_state())
+    expected, found = next(stream), next(other)
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+def test_held_out_batches_are_whole_and_in_order(digits: Data) -> None:
+    batches = held_out_batches(digits, 100)
+    assert [len(batch["label"]) for batch in batches] == [100, 100, 100]
+    with pytest.raises(InputError, match=r"batch_size: expected at most 384 .*found 400"):
+        held_out_batches(digits, 400)
+    assert batches[0]["label"][0] == digits.held_out[0]["label"]
+
+
+def test_a_reordered_batch_has_the_same_examples_in_another_order_each_step() -> None:
+    batch = {"image": np.arange(8.0), "label": np.arange(8)}
+    one, again, other = reorder(batch, 3, 0), reorder(batch, 3, 0), reorder(batch, 3, 1)
+    assert sorted(one["label"].tolist()) == list(range(8))
+    assert (one["image"] == one["label"]).all()
+    assert (one["label"] == again["label"]).all()
+    assert (one["label"] != other["label"]).any()

@@ -1,0 +1,363 @@
+"""The doctor names each mismatch with its fix, and is silent where nothing is wrong: made-up machines, and this one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from dataclasses import replace
+from pathlib import Path
+from typing import Never
+
+import pytest
+from typer.testing import CliRunner
+
+from nightjar_models.cli import app
+from nightjar_models.doctor import gather
+from nightjar_models.doctor.checks import Finding, judge_facts
+from nightjar_models.doctor.cli import doctor
+from nightjar_models.doctor.facts import Facts, Gpu, Library, Version
+from nightjar_models.doctor.gather import find_shadowing, make_library, parse_nvidia_smi, run_probe
+from nightjar_models.doctor.probe import split_number
+from nightjar_models.doctor.report import render_json, render_report
+from nightjar_models.errors import InputError
+
+MODELS = Path(gather.__file__).parents[2]
+H100 = Gpu(name="NVIDIA H100", capability=(9, 0), memory_mib=81559, used_mib=3)
+CUDNN = Library(
+    name="cuDNN",
+    compiled=(9, 8),
+    required=(9, 8),
+    loaded=(9, 12, 0),
+    path="/x/libcudnn.so.9",
+    package="nvidia-cudnn-cu12",
+)
+HEALTHY = Facts(
+    python="3.13.5",
+    platform="linux-x86_64",
+    driver=(580, 65, 6),
+    gpus=(H100, H100),
+    packages={
+        "jax": "0.12.0",
+        "jaxlib": "0.12.0",
+        "jax-cuda12-plugin": "0.12.0",
+        "jax-cuda12-pjrt": "0.12.0",
+        "nvidia-cudnn-cu12": "9.12.0",
+        "transformer-engine-cu12": "2.9",
+    },
+    backend="gpu",
+    devices=("NVIDIA H100", "NVIDIA H100"),
+    libraries=(CUDNN,),
+    shm_bytes=2**33,
+    container=True,
+)
+
+
+def with_packages(**versions: str) -> Facts:
+    return replace(HEALTHY, packages={**HEALTHY.packages, **{k.replace("_", "-"): v for k, v in versions.items()}})
+
+
+def only(facts: Facts) -> Finding:
+    (finding,) = judge_facts(facts)
+    return finding
+
+
+def test_nothing_is_said_of_a_healthy_machine() -> None:
+    assert judge_facts(HEALTHY) == ()
+    assert "Nothing is wrong." in render_report(HEALTHY, ())
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "found", "fix"),
+    [
+        (
+            replace(HEALTHY, libraries=(replace(CUDNN, loaded=(9, 1, 0)),)),
+            "error",
+            "cuDNN 9.1.0 is loaded (/x/libcudnn.so.9), older than 9.8 that this JAX needs",
+            "pip install --upgrade nvidia-cudnn-cu12",
+        ),
+        (
+            replace(HEALTHY, libraries=(replace(CUDNN, required=(9, 1), loaded=(9, 5)),)),
+            "warning",
+            "older than 9.8 that JAX was compiled against",
+            "pip install --upgrade nvidia-cudnn-cu12",
+        ),
+        (
+            replace(HEALTHY, libraries=(replace(CUDNN, loaded=None, error="libcudnn.so.9: no such file"),)),
+            "error",
+            "cuDNN cannot be loaded: libcudnn.so.9",
+            "nvidia-cudnn-cu12",
+        ),
+        (replace(HEALTHY, driver=(470, 82, 1)), "error", "driver 470.82.1 is older than 525", "to 525"),
+        (
+            with_packages(nvidia_nccl_cu13="2.28"),
+            "error",
+            "CUDA 13: nvidia-nccl-cu13",
+            "pip uninstall nvidia-nccl-cu13",
+        ),
+        (with_packages(nvidia_dali_cuda130="2.0"), "error", "nvidia-dali-cuda130", "pip uninstall nvidia-dali-cuda130"),
+        (with_packages(jaxlib="0.11.0"), "error", "jax-cuda12-p", "0.11.0"),
+        (
+            replace(HEALTHY, shadowing=("/usr/local/cuda/lib64/libcudnn.so.8",)),
+            "warning",
+            "LD_LIBRARY_PATH puts /usr/local/cuda/lib64/libcudnn.so.8 before",
+            "unset LD_LIBRARY_PATH",
+        ),
+        (replace(HEALTHY, shm_bytes=64 * 2**20), "warning", "64 MiB: NCCL", "--shm-size=1g"),
+        (
+            replace(HEALTHY, backend="cpu", devices=("cpu",)),
+            "error",
+            "cpu though there are 2 GPUs",
+            "JAX's own warning",
+        ),
+        (
+            replace(HEALTHY, backend="cpu", devices=("cpu",), environ={"JAX_PLATFORMS": "cpu"}),
+            "warning",
+            "JAX_PLATFORMS='cpu'",
+            "unset JAX_PLATFORMS",
+        ),
+        (replace(HEALTHY, devices=("NVIDIA H100",)), "warning", "JAX sees 1 of 2 GPUs", "CUDA_VISIBLE_DEVICES"),
+        (replace(HEALTHY, gpus=(), driver=None), "note", "no GPU is seen here", "--gpus all"),
+        (
+            replace(HEALTHY, gpus=(replace(H100, used_mib=60000), H100)),
+            "warning",
+            "GPU 0 has 60000 of 81559 MiB in use",
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        ),
+        (
+            replace(HEALTHY, environ={"XLA_PYTHON_CLIENT_MEM_FRACTION": "75"}),
+            "error",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION is '75'",
+            "unset",
+        ),
+        (
+            replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": "0"}),
+            "error",
+            "XLA_CLIENT_MEM_FRACTION is '0'",
+            "unset XLA_CLIENT_MEM_FRACTION",
+        ),
+        (
+            replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": ".9", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}),
+            "error",
+            "are both set: JAX refuses to start",
+            "unset XLA_PYTHON_CLIENT_MEM_FRACTION",
+        ),
+        (
+            replace(HEALTHY, hidden=("flax 0.12.12 (/a) hides 0.12.10 (/b)",)),
+            "warning",
+            "flax 0.12.12 (/a) hides 0.12.10 (/b)",
+            "unset PYTHONPATH",
+        ),
+        (replace(HEALTHY, failures={"jax": "ImportError: x"}), "error", "jax: ImportError: x", "pip install"),
+    ],
+)
+def test_each_mismatch_is_named_with_its_fix(facts: Facts, level: str, found: str, fix: str) -> None:
+    findings = judge_facts(facts)
+    assert {finding.check for finding in findings} == {findings[0].check}, "another check spoke, too"
+    assert findings[0].level == level
+    assert any(found in finding.found for finding in findings)
+    assert any(fix in finding.fix for finding in findings)
+
+
+def test_old_gpus_and_drivers_are_refused_for_cuda_13_only() -> None:
+    thirteen = {name.replace("12", "13"): version for name, version in HEALTHY.packages.items()}
+    volta = replace(H100, name="Tesla V100", capability=(7, 0))
+    facts = replace(HEALTHY, packages=thirteen, gpus=(volta, volta), driver=(560, 35))
+    assert {finding.check for finding in judge_facts(facts)} == {"driver", "capability"}
+    assert "jax[cuda12]" in judge_facts(facts)[0].fix
+    assert judge_facts(replace(facts, packages=HEALTHY.packages)) == ()
+
+
+def test_memory_in_use_is_no_matter_without_preallocation() -> None:
+    busy = replace(HEALTHY, gpus=(replace(H100, used_mib=60000), H100))
+    assert judge_facts(replace(busy, environ={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})) == ()
+
+
+def test_errors_come_before_warnings_and_notes() -> None:
+    facts = replace(HEALTHY, gpus=(), shm_bytes=2**20, libraries=(replace(CUDNN, loaded=(8, 9)),))
+    assert [finding.level for finding in judge_facts(facts)] == ["error", "warning", "note"]
+
+
+# Gathering.
+
+
+def test_nvidia_smi_is_read_where_it_knows_and_where_it_does_not() -> None:
+    first, second = parse_nvidia_smi("NVIDIA A100-SXM4-80GB, 8.0, 81920, 4\nGPU, with comma, [N/A], [N/A], [N/A]\n")
+    assert first == Gpu(name="NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_mib=81920, used_mib=4)
+    assert second == Gpu(name="GPU, with comma")
+
+
+def test_libraries_of_the_search_path_are_found(tmp_path: Path) -> None:
+    for name in ("libcudnn.so.9", "libcudnn_ops.so.9", "libc.so.6", "libnccl.so.2"):
+        (tmp_path / name).touch()
+    found = find_shadowing(f"/nowhere::{tmp_path}")
+    assert [Path(path).name for path in found] == ["libcudnn.so.9", "libcudnn_ops.so.9", "libnccl.so.2"]
+
+
+def test_a_library_is_joined_with_the_wheel_that_brings_it() -> None:
+    entry = {"name": "cuDNN", "compiled": [9, 8], "required": [9, 8], "loaded": [9, 12, 0], "path": "/x/libcudnn.so.9"}
+    assert make_library(entry, {"nvidia-cudnn-cu12": "9.12.0", "nvidia-cudnn-frontend": "1"}) == CUDNN
+
+
+WHEELS = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.0.0.19", "nvidia-cudnn-cu13": "9.12.0.46"}
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "number", "required"),
+    [
+        ("CUDA runtime", (1000, 10), 13000, (13, 0, 48)),
+        ("cuBLAS", (10000, 100, 1), 130000, (13, 0, 0, 19)),
+        ("cuDNN", (10000, 100, 1), 91200, (9, 12, 0, 46)),
+    ],
+)
+def test_a_library_is_compared_as_far_as_it_tells_its_version(
+    name: str, scale: tuple[int, ...], number: int, required: Version
+) -> None:
+    entry = {"name": name, "required": required, "loaded": split_number(number, scale), "path": "/usr/local/cuda/x.so"}
+    library = make_library(entry, WHEELS)
+    assert len(library.loaded or ()) == len(scale)
+    assert judge_facts(replace(HEALTHY, libraries=(library,))) == ()
+    newer = replace(library, required=(*required[:-2], required[-2] + 1, 0))
+    assert [one.check for one in judge_facts(replace(HEALTHY, libraries=(newer,)))] == ["libraries"]
+
+
+def test_a_library_of_a_wheel_has_the_version_of_the_wheel() -> None:
+    path = "/v/lib/python3.12/site-packages/nvidia/cu13/lib/libcudart.so.13"
+    entry = {"name": "CUDA runtime", "required": [13, 0, 48], "loaded": [13, 0], "path": path}
+    library = make_library(entry, WHEELS)
+    assert library.loaded == (13, 0, 96)
+    old = make_library(entry, {"nvidia-cuda-runtime": "13.0.40"})
+    found = only(replace(HEALTHY, libraries=(old,))).found
+    assert f"CUDA runtime 13.0.40 is loaded ({path}), older than 13.0.48" in found
+    assert make_library(entry, {"nvidia-cuda-runtime": "12.9.79"}).loaded == (13, 0), "another one was loaded"
+
+
+def test_the_version_that_is_imported_is_reported_and_the_one_behind_it_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder, version in zip(folders, ("9.12", "9.10"), strict=True):
+        for name, number in (("flax", version), ("grain", "9.2")):
+            (folder / f"{name}-{number}.dist-info").mkdir(parents=True)
+            (folder / f"{name}-{number}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {number}\n")
+    monkeypatch.setattr(sys, "path", [str(folder) for folder in folders])
+    packages, hidden = gather.read_packages()
+    assert packages == {"flax": "9.12", "grain": "9.2"}
+    assert hidden == (f"flax 9.12 ({folders[0]}) hides 9.10 ({folders[1]})",)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import time; time.sleep(60)", "did not start within 1 s"),
+        ("import os; os.kill(os.getpid(), 11)", "status -11"),
+        ("raise SystemExit('libcuda: bad')", "libcuda: bad"),
+    ],
+)
+def test_a_jax_that_hangs_or_dies_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, said: str
+) -> None:
+    (tmp_path / "probe.py").write_text(program)
+    monkeypatch.setattr(gather, "PROBE", tmp_path / "probe.py")
+    assert said in run_probe([], 1 if "sleep" in program else 30)["failures"]["probe"]
+    assert doctor(["--timeout-s", "1"]) == 4
+
+
+def test_this_machine_is_reported_with_or_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    code = doctor(["--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "nightjar.doctor/1"
+    assert document["facts"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert document["facts"]["devices"]
+    assert code == (1 if any(one["level"] == "error" for one in document["findings"]) else 0)
+
+
+def test_a_gpu_that_is_expected_and_not_there_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = replace(HEALTHY, gpus=(), packages={"jax": "0.12.0"}, backend="cpu", devices=("cpu",), libraries=())
+    monkeypatch.setattr("nightjar_models.doctor.cli.gather_facts", lambda timeout_s: bare)
+    assert doctor([]) == 0
+    assert doctor(["--expect-gpu"]) == 1
+    assert "error: no GPU is seen here.\n  fix: start the container with --gpus all" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(["--fast"], "--fast"), (["--timeout-s", "0"], "'0'"), (["--timeout-s", "nan"], "'nan'")]
+)
+def test_options_that_it_does_not_know_end_with_2(
+    capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        doctor(options)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+# Alone: the doctor of an image that has nothing else.
+
+
+def test_a_python_without_any_package_gets_a_page_that_says_what_is_absent(tmp_path: Path) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from nightjar_models.doctor.cli import main; main()"
+    python = tmp_path / "bin" / "python"
+    venv.create(tmp_path, with_pip=False)
+    argv = [str(python), "-I", "-c", code, str(MODELS)]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.stderr == ""
+    assert ended.returncode == 1
+    for line in ("JAX        not installed", "CUDA       no wheels installed", "TE         not installed"):
+        assert line in ended.stdout.splitlines()
+    for line in (
+        "cuDNN         no wheel installed",
+        "NCCL          no wheel installed",
+        "error: JAX is not installed.",
+    ):
+        assert line in ended.stdout
+
+
+def test_wheels_without_the_plugin_of_jax_are_named_and_not_called_loaded() -> None:
+    packages = {"nvidia-cudnn-cu12": "9.12.0"}
+    page = render_report(replace(HEALTHY, packages=packages, libraries=(), backend=None, devices=()), ())
+    assert "cuDNN         nvidia-cudnn-cu12 9.12.0, not loaded: JAX has no CUDA plugin here" in page
+    assert "NCCL          no wheel installed" in page
+
+
+def test_the_page_and_the_json_say_the_same() -> None:
+    facts = replace(HEALTHY, libraries=(replace(CUDNN, loaded=(9, 1, 0)),))
+    findings = judge_facts(facts)
+    page = render_report(facts, findings)
+    assert len(page.splitlines()) < 50
+    assert "cuDNN         loaded 9.1.0, compiled against 9.8" in page
+    assert json.loads(render_json(facts, findings))["findings"][0]["fix"] in page
+    assert only(facts).fix in page
+
+
+# At the start of a training.
+
+
+@pytest.mark.parametrize(
+    ("mesh", "backend", "shm_bytes", "warned"),
+    [
+        ("dp2", "gpu", 64 * 2**20, True),
+        ("dp2", "gpu", 2**33, False),
+        ("dp1", "gpu", 64 * 2**20, False),
+        ("dp2", "cpu", 64 * 2**20, False),
+    ],
+)
+def test_a_training_that_would_use_nccl_warns_of_a_small_dev_shm_before_its_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mesh: str, backend: str, shm_bytes: int, warned: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> Never:
+        raise InputError("no step is taken")
+
+    monkeypatch.setattr("jax.default_backend", lambda: backend)
+    monkeypatch.setattr("nightjar_models.training.train.train", refuse)
+    monkeypatch.setattr(gather, "read_shm_bytes", lambda folder: shm_bytes)
+    monkeypatch.setattr(gather, "is_container", lambda: True)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    ended = CliRunner().invoke(app, ["train", "gpt_tiny", "--mesh", mesh, "--out", str(tmp_path / "out")])
+    assert isinstance(ended.exception, InputError)
+    said = "warning: /dev/shm has 64 MiB: NCCL and data loaders may end with a bus error.\nHint: docker run --shm-size"
+    assert (said in ended.stderr) == warned
+    assert ("/dev/shm" in ended.stderr) == warned

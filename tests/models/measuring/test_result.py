@@ -1,0 +1,43 @@
+"""A result is written whole or not at all, and says what JSON cannot."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_models.errors import OutputError
+from nightjar_models.measuring.result import dump, prepare_folder, write_result
+
+
+def test_numbers_that_are_not_finite_are_written_as_strings() -> None:
+    text = dump({"a": [math.nan, math.inf, -math.inf, 1.0], "b": {"c": None}})
+    assert json.loads(text) == {"a": ["NaN", "Infinity", "-Infinity", 1.0], "b": {"c": None}}
+
+
+@given(st.lists(st.floats(allow_nan=False)))
+def test_every_number_is_read_back_exactly(values: list[float]) -> None:
+    assert [float(value) for value in json.loads(dump(values))] == values
+
+
+def test_a_result_replaces_an_earlier_one(tmp_path: Path) -> None:
+    for number in (1, 2):
+        path = write_result(tmp_path, {"number": number})
+    assert json.loads(path.read_text()) == {"number": 2}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(OutputError, match=r"out: cannot be written: File exists"):
+        prepare_folder(tmp_path / "out")
+
+
+def test_a_folder_that_has_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"result\.json: cannot be written: No such file") as caught:
+        write_result(tmp_path / "gone", {})
+    assert caught.value.exit_code == 3

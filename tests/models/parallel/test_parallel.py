@@ -1,0 +1,110 @@
+"""What eight devices compute is what one computes, by the collectives that were meant.
+
+All numbers come from one process (`eight_devices.py`), since eight virtual devices are settled when JAX starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+from nightjar_models.parallel.broadcast import broadcast
+from tests.models.conftest import NO_EMITTERS
+from tests.places import ROOT
+
+# float32 sums of at most 24 products in another order; 4.6e-7 of the largest value was the most that was seen
+TOLERANCE = 5e-6
+
+
+@pytest.fixture(scope="module")
+def answer(once: Callable[[str, Callable[[], str]], str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess((), **json.loads(once("eight_devices.json", compute_all)))
+
+
+def compute_all() -> str:
+    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=1"
+    flags += "".join(f" --{name}=false" for name in NO_EMITTERS)
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.models.parallel.eight_devices"]
+    root = ROOT
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return json.dumps({"returncode": done.returncode, "stdout": done.stdout, "stderr": done.stderr})
+
+
+@pytest.fixture(scope="module")
+def eight(answer: subprocess.CompletedProcess[str]) -> Any:
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def test_ring_attention_equals_attention_and_gathers_no_keys(eight: Any) -> None:
+    ring = eight["ring"]
+    assert max(ring["causal"], ring["full"]) < TOLERANCE
+    assert ring["collectives"]["collective-permute"]["count"] >= 6  # three turns of keys and of values
+    assert "all-gather" not in ring["collectives"]
+
+
+def test_a_pipeline_of_four_stages_equals_the_layers_in_turn(eight: Any) -> None:
+    assert eight["pipeline"]["difference"] < TOLERANCE
+    assert "collective-permute" in eight["pipeline"]["collectives"]
+
+
+def test_collective_matrix_products_equal_plain_ones_and_gather_nothing(eight: Any) -> None:
+    assert max(eight["matmul"]["gather"], eight["matmul"]["scatter"]) < TOLERANCE
+    for collectives in eight["matmul"]["collectives"]:
+        assert collectives["collective-permute"]["count"] == 14  # seven forwards, seven backwards
+        assert not {"all-gather", "reduce-scatter"} & collectives.keys()
+
+
+def test_a_broadcast_sends_one_value_to_all_and_says_how(eight: Any, answer: subprocess.CompletedProcess[str]) -> None:
+    assert eight["broadcast"] == {"values": [5.0] * 8, "flags": [True] * 8}  # a NaN elsewhere does not spread
+    assert "collective broadcast over tensor: all-reduce of masked values" in answer.stderr
+
+
+def test_a_nan_in_a_pipeline_or_a_ring_is_traced_to_operation_and_device(eight: Any) -> None:
+    found = eight["nans"]
+    assert found["fine"] is None
+    # The sixth of eight layers, two to a stage: the second layer of stage 2, in every tick.
+    assert re.fullmatch(r"log at \S+, in layers\.0\.1\S*, on pipeline 2", found["pipeline"])
+    assert re.fullmatch(r"log at \S+, in jvp\(layers\)\.0\.1\S*, on pipeline 2", found["gradient"])
+    assert re.fullmatch(r"log at \S+, on tensor 6", found["ring"])
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernel")
+def test_rms_norm_gathers_nothing_where_rows_are_split(eight: Any) -> None:
+    rows, width = eight["rms_norm"]["rows"], eight["rms_norm"]["width"]
+    assert max(rows["difference"], width["difference"]) < TOLERANCE
+    assert rows["calls"]["nightjar_rms_norm_forward"] == rows["calls"]["nightjar_rms_norm_backward"] == 1
+    assert rows["collectives"].keys() == {"all-reduce"}  # the loss, and the gradient of the scale
+    assert "all-gather" in width["collectives"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(jax.default_backend() != "gpu" or jax.device_count() < 2, reason="needs two GPUs")
+def test_on_gpus_a_collective_broadcast_sends_one_value_to_all() -> None:
+    count = jax.device_count()
+    mesh = Mesh(np.array(jax.devices()), ("tensor",))
+    places: Any = PartitionSpec("tensor")  # type: ignore[no-untyped-call]
+    run = jax.jit(
+        jax.shard_map(
+            lambda x: broadcast(x, "tensor", source=1, platform="gpu"),
+            mesh=mesh,
+            in_specs=places,
+            out_specs=places,
+            check_vma=False,
+        )
+    )
+    values = np.arange(float(count), dtype=np.float32)
+    assert "collective-broadcast" in (run.lower(values).compile().as_text() or "")
+    assert np.asarray(run(values)).tolist() == [1.0] * count

@@ -1,0 +1,68 @@
+"""Presets load, settings are typed, and a mistake in one is named."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_models.errors import InputError
+from nightjar_models.presets import PRESETS, find_preset
+from nightjar_models.presets.config import flatten, override
+from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
+
+
+def test_a_setting_changes_one_number_and_keeps_its_type() -> None:
+    changed = override(gpt_tiny(), ["learning_rate=1", "model.layers=4"])
+    assert flatten(changed) == {**flatten(gpt_tiny()), "learning_rate": 1.0, "model.layers": 4}
+    assert isinstance(changed.learning_rate, float)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_consistent_and_says_what_to_expect(name: str) -> None:
+    preset = find_preset(name)
+    assert override(preset(), []).workload == name
+    text = inspect.getdoc(preset) or ""
+    for heading in ("Command: nightjar-models train " + name, "Hardware:", "Time:", "Expected:", "Trivial:"):
+        assert heading in text
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("learning_rat=0.1", "unknown key 'learning_rat'.*did you mean 'learning_rate'"),
+        ("workload=x", "unknown key 'workload'"),
+        ("model.layers=2.5", "expected an integer"),
+        ("learning_rate=fast", "expected a number"),
+        ("learning_rate", "expected key=value"),
+        ("batch_size=0", "batch_size: expected more than zero, found 0"),
+        ("learning_rate=nan", "learning_rate: expected zero or more, found nan"),
+        ("beta2=1", "beta2: expected less than one"),
+        ("warmup_steps=300", "warmup_steps: expected fewer than schedule_steps"),
+        ("model.heads=5", "multiple of model.heads"),
+        ("compute.dtype=bf61", "compute.dtype: expected one of f32, bf16, found 'bf61'.*did you mean 'bf16'"),
+        ("compute.scan_layers=yes", "expected true or false"),
+        ("compute.accumulate=5", r"batch_size: expected a multiple of compute.accumulate \(5\), found 32"),
+    ],
+)
+def test_a_wrong_setting_is_named(setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        override(gpt_tiny(), [setting])
+    assert caught.value.exit_code == 2
+
+
+def test_a_patch_has_to_tile_the_image() -> None:
+    with pytest.raises(InputError, match=r"model\.patch: expected a divisor"):
+        override(vit_tiny(), ["model.patch=3"])
+
+
+def test_an_unknown_preset_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'gpt_tiny'"):
+        find_preset("gtp_tiny")
+
+
+@given(st.floats(min_value=0, max_value=1e6, allow_nan=False))
+def test_a_number_survives_its_way_through_text(value: float) -> None:
+    assert override(gpt_tiny(), [f"learning_rate={value!r}"]).learning_rate == value

@@ -1,0 +1,76 @@
+"""Each setting of `compute` changes a model's program, or is refused, or says that it fell back: none is ignored."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+
+import jax
+import pytest
+
+from nightjar_models.architectures import te_layers
+from nightjar_models.errors import InputError, ToolError
+from nightjar_models.kernels.fused_attention import note_choices
+from nightjar_models.parallel.mesh import MeshShape
+from nightjar_models.parallel.sharding import make_mesh
+from nightjar_models.presets import PRESETS
+from nightjar_models.presets.config import CHOICES, TrainConfig
+from nightjar_models.training.step import make_program
+from nightjar_models.training.switches import NEEDS, check_switches
+from nightjar_models.training.tasks import find_task
+from tests.models.parallel.eight_meshes import SIZES, make_batch, tiny
+
+USUAL = {"compute.dtype=f32", "compute.remat=none", "compute.attention=einsum", "compute.norm=jnp"}
+OFFERED = {f"{key}={value}" for key, values in CHOICES.items() if key.startswith("compute.") for value in values}
+CHOSEN = OFFERED - USUAL - {"compute.products=plain", "compute.layers=plain"}
+SWITCHES = sorted(CHOSEN | {"compute.scan_layers=true", "compute.accumulate=2"})
+
+
+BACKWARD = ("compute.remat", "compute.accumulate")  # what these change, the loss alone does not show
+
+
+@functools.cache
+def lower(preset: str, *settings: str, backward: bool = False) -> tuple[str, frozenset[str]]:
+    """The scores, or the gradients of the loss, as StableHLO, and what attention fell back to."""
+    config = tiny(preset, *([] if preset.startswith(("vae", "diffusion")) else ["model.layers=1"]), *settings)
+    program = make_program(config, find_task(config), make_mesh(MeshShape()))
+    function = jax.jit(program.gradient) if backward else program.evaluate
+    with note_choices() as notes:
+        text = function.lower(program.state.parameters, make_batch(config)).as_text()
+    return text, frozenset(note for note in notes if "refused" in note)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("preset", SIZES)
+def test_a_switch_changes_the_program_or_is_refused_or_says_that_it_fell_back(preset: str, switch: str) -> None:
+    if switch == "compute.norm=ffi" and shutil.which("g++") is None:
+        pytest.skip("no g++ to compile the kernel")
+    key, value = switch.removeprefix("compute.").split("=")
+    models = {(field, str(choice).lower()): models for (field, choice), models in NEEDS.items()}.get((key, value))
+    used = models is None or isinstance(PRESETS[preset]().model, models)
+    if used and value.startswith(te_layers.SWITCH):
+        with pytest.raises(ToolError, match=r"expected an NVIDIA GPU of compute capability .*, found none"):
+            lower(preset, switch)
+    elif used:
+        backward = switch.startswith(BACKWARD)
+        text, notes = lower(preset, switch, backward=backward)
+        fell_back = switch in ("compute.attention=cudnn", "compute.attention=ring")  # no GPU, one device
+        assert bool(notes) == fell_back
+        assert (text == lower(preset, backward=backward)[0]) == fell_back
+    else:
+        with pytest.raises(InputError, match=f"^{switch}: {preset} has nothing that it would change; expected one of "):
+            lower(preset, switch)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_preset_sets_what_its_model_would_ignore(preset: str) -> None:
+    config: TrainConfig = PRESETS[preset]()
+    check_switches(config, make_mesh(MeshShape()))
+    assert any(isinstance(config.model, type(PRESETS[one]().model)) for one in SIZES)  # each kind is tested above
+
+
+def test_the_workloads_that_can_are_named() -> None:
+    with pytest.raises(
+        InputError, match=r"compute\.norm=ffi: gpt_tiny .*; expected one of llama_tiny, moe_tiny, t5_ti"
+    ):
+        lower("gpt_tiny", "compute.norm=ffi")

@@ -1,0 +1,173 @@
+"""Training is reproducible, continues bit for bit, and learns."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from nightjar_models.errors import InputError
+from nightjar_models.measuring.result import Run
+from nightjar_models.parallel.mesh import MeshShape
+from nightjar_models.parallel.sharding import make_mesh
+from nightjar_models.presets.config import TrainConfig, override
+from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
+from nightjar_models.training.step import find_quick_options, make_program
+from nightjar_models.training.tasks import find_task
+from nightjar_models.training.train import train
+from tests.models.conftest import SMALL
+
+ONE = MeshShape()
+
+
+def curve(run: Run, name: str = "loss") -> list[float]:
+    return next(found.values for found in run.curves if found.name == name)
+
+
+@pytest.fixture(scope="module")
+def config() -> TrainConfig:
+    return override(gpt_tiny(), [*SMALL, "steps=8", "schedule_steps=8", "warmup_steps=2"])
+
+
+@pytest.fixture(scope="module")
+def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Eight steps at a stretch."""
+    return train(config, seed=0, mesh=ONE, out=tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parts")
+
+
+@pytest.fixture(scope="module")
+def part(config: TrainConfig, folder: Path) -> list[float]:
+    """The losses of a run that is interrupted after six steps; the folder holds the checkpoint after the fourth."""
+    losses: list[float] = []
+
+    def interrupt(step: int, loss: float) -> None:
+        losses.append(loss)
+        if step == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, seed=0, mesh=ONE, out=folder, checkpoint_every=4, progress=interrupt)
+    return losses
+
+
+def test_the_same_seed_gives_a_bit_equal_curve(config: TrainConfig, whole: Run, tmp_path: Path) -> None:
+    again = train(config, seed=0, mesh=ONE, out=tmp_path)
+    assert curve(again) == curve(whole)
+    assert curve(again, "eval_loss") == curve(whole, "eval_loss")
+    assert again.facts == whole.facts
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_another_seed_starts_from_other_parameters(config: TrainConfig) -> None:
+    program = make_program(config, find_task(config), make_mesh(ONE))
+    zero, again, one = (jax.device_get(program.initialize(seed).parameters) for seed in (0, 0, 1))
+    assert all(np.array_equal(a, b) for a, b in zip(zero, again, strict=True))
+    matrices = [index for index, value in enumerate(zero) if value.ndim > 1]
+    assert all(not np.array_equal(zero[index], one[index]) for index in matrices)
+
+
+def test_parameters_have_the_bits_that_full_optimisation_gives_them(config: TrainConfig) -> None:
+    initialize = make_program(config, find_task(config), make_mesh(ONE)).initialize
+    full = initialize.lower(0).compile({"xla_backend_optimization_level": 3})
+    quick, slow = (jax.device_get(start(0).parameters) for start in (initialize, full))
+    assert all(np.array_equal(a, b) for a, b in zip(quick, slow, strict=True))
+
+
+def test_a_level_of_optimisation_that_the_user_sets_is_that_of_the_parameters_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    level = "xla_backend_optimization_level"
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    assert find_quick_options(make_mesh(ONE)) == {level: 1}
+    monkeypatch.setenv("XLA_FLAGS", f"--{level}=0")
+    assert find_quick_options(make_mesh(ONE)) == {}
+
+
+def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
+    assert [(found.name, found.steps) for found in whole.curves] == [("loss", list(range(8))), ("eval_loss", [8])]
+    samples = {found.name: found for found in whole.samples}
+    assert samples.keys() == {
+        "step_time",
+        "throughput",
+        "input_wait",
+        "flop_rate",
+        "lower_time",
+        "compile_time",
+        "peak_memory",
+    }
+    assert (len(samples["step_time"].values), samples["step_time"].warmup) == (8, 5)
+    steady = samples["step_time"].values[5:]
+    assert 0 <= samples["input_wait"].values[0] < 1
+    assert samples["throughput"].values == [pytest.approx(8 * 16 * 3 / sum(steady))]
+    assert [found["program"] for found in whole.facts] == ["train_step"]
+
+
+def test_a_resumed_run_continues_bit_equal(
+    config: TrainConfig, part: list[float], whole: Run, folder: Path, tmp_path: Path
+) -> None:
+    assert part == curve(whole)[:6]
+    shutil.copytree(folder, tmp_path / "copy")
+    done: list[int] = []
+    resumed = train(config, seed=0, mesh=ONE, out=tmp_path / "copy", progress=lambda step, loss: done.append(step))
+    assert done == [5, 6, 7, 8]
+    assert curve(resumed) == curve(whole)
+    assert curve(resumed, "eval_loss") == curve(whole, "eval_loss")
+
+
+def test_a_short_run_is_a_prefix_of_a_long_one(config: TrainConfig) -> None:
+    # The learning rate depends on the schedule's length, never on how many of its steps are run.
+    task, mesh = find_task(config), make_mesh(ONE)
+    long, short = (make_program(dataclasses.replace(config, steps=steps), task, mesh) for steps in (8, 3))
+    state, batch = long.state, {"tokens": jax.ShapeDtypeStruct((8, 17), np.int32)}  # type: ignore[no-untyped-call]
+    assert long.train_step.lower(state, batch).as_text() == short.train_step.lower(state, batch).as_text()
+
+
+@pytest.mark.usefixtures("part")
+def test_a_checkpoint_of_another_run_is_refused(config: TrainConfig, folder: Path) -> None:
+    with pytest.raises(InputError, match="holds a checkpoint with seed 0, expected 1"):
+        train(config, seed=1, mesh=ONE, out=folder)
+
+
+@pytest.mark.usefixtures("part")
+def test_a_checkpoint_of_a_newer_nightjar_is_refused(config: TrainConfig, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    about = tmp_path / "copy" / "checkpoints" / "4" / "about" / "metadata"
+    about.write_text(about.read_text().replace('"format": 1', '"format": 9'))
+    with pytest.raises(InputError, match=r"checkpoints/4: holds a checkpoint of format 9, expected 1 or older"):
+        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
+
+
+@pytest.mark.usefixtures("part")
+def test_a_damaged_checkpoint_is_refused(config: TrainConfig, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    saved = tmp_path / "copy" / "checkpoints" / "4"
+    for path in (saved / "state").rglob("*"):
+        if path.is_file() and path.stat().st_size > 10_000:
+            path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"checkpoints/4: the checkpoint cannot be read"):
+        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
+    (saved / "about" / "metadata").write_text("{")
+    with pytest.raises(InputError, match=r"checkpoints/4: the checkpoint cannot be read"):
+        train(config, seed=0, mesh=ONE, out=tmp_path / "copy")
+
+
+@pytest.mark.slow
+def test_vit_learns_most_digits_within_a_hundred_steps(tmp_path: Path) -> None:
+    short = override(vit_tiny(), ["steps=100", "schedule_steps=100"])
+    run = train(short, seed=0, mesh=ONE, out=tmp_path)
+    assert curve(run, "eval_accuracy")[0] > 0.6 > run.config["trivial.majority_accuracy"]
+
+
+def test_reordered_batches_train_the_same_up_to_rounding(config: TrainConfig, whole: Run, tmp_path: Path) -> None:
+    again = train(config, seed=0, mesh=ONE, out=tmp_path, reordered=True)
+    assert curve(again) == pytest.approx(curve(whole), rel=1e-5)  # float32 sums over a batch of 4 x 16 positions
+    assert curve(again) != curve(whole)

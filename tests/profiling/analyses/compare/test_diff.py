@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nightjar_profiling.analyses.compare.diff import Diff, Side, compare
+from nightjar_profiling.analyses.compare.diff_match import Line, match_lines
+from nightjar_profiling.capture_folder.manifest import Manifest, write_manifest
+from nightjar_profiling.capture_folder.tables import Tables, write_tables
+from nightjar_profiling.commands.diff import parse_percent
+from nightjar_profiling.errors import InputError
+from tests.profiling.conftest import Run, runner
+from tests.profiling.tabled import RUN, op, tables
+
+MS = 1_000_000
+Spent = dict[str, list[int]]
+
+
+def capture(
+    spent: Spent, lines: dict[str, int] | None = None, program: str = "jit_step", fingerprint: str = "f"
+) -> Tables:
+    """A program in which an instruction takes so many ns in each execution, and belongs to a line of train.py."""
+    lines = lines or {name: number for number, name in enumerate(sorted(spent), start=1)}
+    count = max(len(ns) for ns in spent.values())
+    return tables(
+        programs=[{"program_id": 1, "name": program, "fingerprint": fingerprint}],
+        instructions=[
+            {"program_id": 1, "name": name, "opcode": "dot", "op_name": f"jit/{name}", "frame_id": lines[name]}
+            for name in spent
+        ],
+        frames=[
+            {"program_id": 1, "frame_id": line, "file": "/me/train.py", "line": line, "function": "loss"}
+            for line in sorted(set(lines.values()))
+        ],
+        executions=[{**RUN, "execution": n, "start_ns": n, "duration_ns": 1} for n in range(count)],
+        ops=[op(name, n, ns, execution=n) for name, found in spent.items() for n, ns in enumerate(found)],
+        attribution=[
+            {
+                **{"program_id": 1, "instruction": name, "weight": 1.0, "root_weight": 1.0},
+                "frame_id": line,
+                "how": "own",
+            }
+            for name, line in lines.items()
+        ],
+    )
+
+
+def side(found: Tables, text: dict[int, str] | None = None) -> Side:
+    return Side(tables=found, is_user_code=lambda _: True, source_of=lambda _, line: (text or {}).get(line))
+
+
+def compared(before: Spent, after: Spent, **more: Any) -> Diff:
+    return compare(side(capture(before)), side(capture(after, **more)))
+
+
+STEADY: Spent = {"a": [100, 102, 101, 99], "b": [50, 51, 50, 49]}
+
+
+def test_what_became_slower_is_ranked_first_with_an_interval_that_leaves_out_zero() -> None:
+    found = compared(STEADY, {**STEADY, "b": [90, 91, 90, 89]})
+    worst = found.lines[0]
+    assert (worst.name, worst.before_ns, worst.after_ns) == ("/me/train.py:2", 50, 90)
+    assert worst.low_ns is not None
+    assert worst.high_ns is not None
+    assert 38 < worst.low_ns < 40 < worst.high_ns < 42
+    assert worst.certain
+    assert found.instructions[0].name == "b"
+    assert found.total.fraction == pytest.approx(40 / 150.5, rel=0.01)
+    assert not found.lines[1].certain
+
+
+def test_a_capture_against_itself_changed_nothing() -> None:
+    found = compared(STEADY, STEADY)
+    assert {one.delta_ns for one in (found.total, *found.programs, *found.lines, *found.instructions)} == {0}
+    assert not found.total.certain
+
+
+def test_captures_of_different_lengths_are_compared_by_the_step() -> None:
+    found = compared(STEADY, {name: ns * 5 for name, ns in STEADY.items()})
+    assert found.executions == (4, 20)
+    assert found.total.delta_ns == pytest.approx(0)
+
+
+def test_what_appeared_and_what_vanished_is_said() -> None:
+    found = compared(STEADY, {"a": STEADY["a"], "c": [7, 7, 7, 7]}, lines={"a": 1, "c": 9}, fingerprint="g")
+    assert {one.name for one in found.instructions if one.before_ns is None} == {"c"}
+    assert {one.name for one in found.instructions if one.after_ns is None} == {"b"}
+
+
+def test_a_line_that_only_one_side_has_appeared_or_vanished() -> None:
+    longer, lines = {**STEADY, "c": [7, 7, 7, 7]}, {"a": 1, "b": 2, "c": 3}
+    (there,) = [one for one in compared(STEADY, longer, lines=lines).lines if one.before_ns is None]
+    assert (there.name, there.after_ns, there.fraction) == ("/me/train.py:3", 7, None)
+    (back,) = [one for one in compared(longer, STEADY).lines if one.after_ns is None]
+    assert (back.name, back.before_ns, back.fraction) == ("/me/train.py:3", 7, -1)
+
+
+def test_lines_that_moved_are_the_same_lines() -> None:
+    before = side(capture(STEADY), {1: "x = a()", 2: "y = b()"})
+    moved = capture({**STEADY, "b": [90, 91, 90, 89]}, lines={"a": 11, "b": 12}, fingerprint="g")
+    found = compare(before, side(moved, {11: "x = a()", 12: "y = b()"}))
+    assert [(one.name, one.before_ns, one.after_ns) for one in found.lines if one.before_ns != one.after_ns] == [
+        ("/me/train.py:12", 50, 90)
+    ]
+    assert found.lines[0].source == "y = b()"
+
+
+def test_instructions_with_other_numbers_are_matched_by_what_they_are() -> None:
+    before = capture({"dot.1": [10, 10], "dot.2": [20, 20]}, lines={"dot.1": 1, "dot.2": 2})
+    after = capture({"dot.7": [10, 10], "dot.9": [35, 35]}, lines={"dot.7": 1, "dot.9": 2}, fingerprint="g")
+    names = {"dot.1": "jit/f", "dot.2": "jit/g", "dot.7": "jit/f", "dot.9": "jit/g"}
+    for one in (before, after):
+        renamed = one.instructions.with_columns(op_name=one.instructions["name"].replace(names))
+        object.__setattr__(one, "instructions", renamed)
+    found = compare(side(before), side(after))
+    assert [(one.name, one.before_ns, one.after_ns) for one in found.instructions] == [
+        *[("dot.9", 20, 35), ("dot.7", 10, 10)]
+    ]
+
+
+def test_one_execution_gives_no_interval_and_a_warning() -> None:
+    found = compared({"a": [100]}, {"a": [110]})
+    assert (found.total.low_ns, found.total.high_ns) == (None, None)
+    assert "fewer than two executions" in found.warnings[0]
+
+
+def test_a_program_that_ran_once_is_no_part_of_a_step() -> None:
+    once = tables(
+        programs=[{"program_id": 2, "name": "jit_init", "fingerprint": "i"}],
+        executions=[{**RUN, "program_id": 2, "execution": 0, "start_ns": 0, "duration_ns": 1}],
+        ops=[op("x", 0, 10_000, program_id=2)],
+    )
+    step = capture({"a": [100, 102, 98]})
+    both = Tables(**{name: getattr(step, name).vstack(getattr(once, name)) for name in step.__slots__})
+    found = compare(side(step), side(both))
+    assert found.total.delta_ns == pytest.approx(0)
+    assert {one.name: one.before_ns for one in found.programs} == {"jit_init": None, "jit_step": pytest.approx(100)}
+
+
+def test_empty_captures_are_equal() -> None:
+    found = compare(side(tables()), side(tables()))
+    assert found.total.delta_ns == 0
+    assert found.lines == ()
+    assert len(found.warnings) == 2
+
+
+@settings(deadline=None)  # many small frames are joined
+@given(
+    st.lists(st.integers(1, 10**12), min_size=2, max_size=8), st.lists(st.integers(1, 10**12), min_size=2, max_size=8)
+)
+def test_a_diff_the_other_way_round_is_its_mirror_image(before: list[int], after: list[int]) -> None:
+    there, back = compared({"a": before}, {"a": after}).total, compared({"a": after}, {"a": before}).total
+    assert there.delta_ns == -back.delta_ns
+    assert there.low_ns == pytest.approx(-back.high_ns) if back.high_ns is not None else there.low_ns is None
+
+
+def test_lines_are_matched_by_function_and_text_and_what_is_left_in_order() -> None:
+    old = [Line("/a/m.py", 1, "f"), Line("/a/m.py", 2, "f"), Line("/a/m.py", 9, "g")]
+    new = [Line("/b/m.py", 5, "f"), Line("/b/m.py", 6, "f")]
+    texts = {("/a/m.py", 1): "x = 1", ("/a/m.py", 2): "y = x @ w", ("/b/m.py", 5): "x = 1", ("/b/m.py", 6): "y = x * w"}
+    pairs = match_lines(old, new, lambda f, n: texts.get((f, n)), lambda f, n: texts.get((f, n)))
+    assert pairs == {old[0]: new[0], old[1]: new[1]}
+
+
+@pytest.mark.parametrize("text", ["", "five", "-1%", "inf", "nan"])
+def test_a_limit_that_is_no_percentage_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--fail-above"):
+        parse_percent(text)
+
+
+def folder(path: Path, found: Tables) -> Path:
+    """A capture folder of these tables."""
+    path.mkdir()
+    write_tables(path / "tables", found)
+    empty: dict[str, Any] = {"command": (), "raw": (), "sources": (), "user_code": (), "warnings": ()}
+    write_manifest(path, Manifest(backend="jax", exit_code=0, steps=None, environment={}, **empty))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("after", "code"),
+    [
+        ([100, 102, 101, 99], 0),
+        ([103, 102, 101, 102], 0),  # slower, but less than the limit
+        ([130, 131, 132, 130], 1),
+        ([90, 130, 101, 105], 4),  # too noisy
+        ([130], 4),  # too few
+    ],
+)
+def test_a_gate_says_yes_no_or_that_it_cannot_tell(
+    tmp_path: Path, run_command: Run, after: list[int], code: int
+) -> None:
+    a = folder(tmp_path / "a", capture({"a": [100, 102, 101, 99]}))
+    b = folder(tmp_path / "b", capture({"a": after}))
+    assert run_command("diff", a, b, "--fail-above", "5%").returncode == code
+    assert run_command("diff", a, b).returncode == 0
+
+
+def test_the_document_holds_every_change(tmp_path: Path, run_command: Run) -> None:
+    a = folder(tmp_path / "a", capture(STEADY))
+    b = folder(tmp_path / "b", capture({**STEADY, "b": [90, 91, 90, 89]}))
+    found = json.loads(run_command("diff", a, b, "--json").stdout)
+    assert found["schema"] == "nightjar.diff/1"
+    assert found["lines"][0]["delta_ns"] == 40
+    assert found["lines"][0]["certain"]
+    assert "train.py:2" in run_command("diff", a, b).stdout
+
+
+def test_the_page_of_a_diff_shows_lines_as_text_and_fetches_nothing(tmp_path: Path, run_command: Run) -> None:
+    evil = "<script>alert(1)</script>"
+    a = folder(tmp_path / "a", capture({"dot.1": [100 * MS] * 3, "add.1": [5 * MS, 6 * MS, 7 * MS]}))
+    b = folder(tmp_path / "b", capture({"dot.1": [120 * MS] * 3, "add.1": [6 * MS, 5 * MS, 7 * MS], evil: [MS] * 3}))
+    done = run_command("diff", a, b, "--html", tmp_path / "diff.html")
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "diff.html") in done.stderr
+    page = (tmp_path / "diff.html").read_text()
+    assert "<b>+21.000 ms</b> (+19.8 %), 106.000 ms before, 127.000 ms after" in page
+    assert evil not in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "http:" not in page
+    assert "https:" not in page
+    lines = page[page.index('aria-label="Lines"') : page.index('aria-label="Instructions"')]
+    assert lines.index("train.py:2") < lines.index("train.py:1")  # the largest change first
+    assert run_command("diff", a, b, "--html", tmp_path).returncode == 2
+
+
+def test_the_page_of_two_captures_without_an_op_says_that_nothing_is_known(tmp_path: Path, run_command: Run) -> None:
+    empty = [folder(tmp_path / name, tables()) for name in "ab"]
+    assert run_command("diff", *empty, "--html", tmp_path / "diff.html").returncode == 0
+    assert "Too few executions" in (tmp_path / "diff.html").read_text()
+
+
+def test_latencies_are_written_for_the_scheduler(tmp_path: Path, run_command: Run) -> None:
+    a = folder(tmp_path / "a", capture(STEADY))
+    out = tmp_path / "profile.pbtxt"
+    assert run_command("pgle", a, "--out", out).stdout.strip() == str(out)
+    assert out.read_text() == 'costs { name: "a" cost_us: 0.1 }\ncosts { name: "b" cost_us: 0.0 }\n'
+    (tmp_path / "many").mkdir()
+    assert run_command("pgle", a, "--out", tmp_path / "many").returncode == 0
+    assert (tmp_path / "many" / "f.pbtxt").is_file()
+    assert run_command("pgle", a, "--out", out, "--program", "jit_other").returncode == 2
+    assert run_command("pgle", folder(tmp_path / "e", tables()), "--out", out).returncode == 4
+
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+
+{moved}
+def attend(x, w):
+    scores = x @ w
+    return jax.nn.softmax(scores)
+
+def project(x, w):
+    y = {project}
+    return y + 1
+
+def loss(x, w):
+    return project(attend(x, w), w).sum()
+
+step = jax.jit(loss)
+x = w = jnp.ones((192, 192))
+for n in range(9):
+    with jax.profiler.StepTraceAnnotation("train", step_num=n):
+        step(x, w).block_until_ready()
+"""
+
+
+def test_a_line_made_slower_in_a_real_program_is_ranked_first(tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed")
+    versions = {"a": ("", "x @ w"), "b": ("# moved\n" * 7, "jnp.linalg.matrix_power(x, 33) @ w")}
+    for name, (moved, project) in versions.items():
+        place = tmp_path / name
+        place.mkdir()
+        (place / "train.py").write_text(PROGRAM.format(moved=moved, project=project))
+        command = ("capture", "--steps", "1:8", "--", sys.executable, "train.py")
+        done: subprocess.CompletedProcess[str] = runner(place)(*command)
+        assert done.returncode == 0, done.stderr
+    captures = (tmp_path / "a" / "capture", tmp_path / "b" / "capture")
+    found = json.loads(runner(tmp_path)("diff", *captures, "--json").stdout)
+    worst = found["lines"][0]
+    assert worst["source"] == "y = jnp.linalg.matrix_power(x, 33) @ w"
+    assert worst["delta_ns"] > 0
+    assert worst["before_ns"] is not None  # the line that it was, though it moved and was rewritten

@@ -1,0 +1,155 @@
+"""The real thing: a small transformer step, captured with JAX's own profiler on this machine's CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_profiling.analyses.roofline import measure_roofline, read_peak
+from nightjar_profiling.capture.session import KEEPING
+from nightjar_profiling.capture_folder.manifest import read_manifest
+from nightjar_profiling.capture_folder.tables import read_tables
+from tests.profiling.conftest import runner
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import jax, jax.numpy as jnp
+
+def attention(x, qkv, out):
+    q, k, v = jnp.split(x @ qkv, 3, axis=-1)
+    weights = jax.nn.softmax(q @ k.mT / q.shape[-1] ** 0.5)
+    return x + (weights @ v) @ out
+
+def feed_forward(x, up, down):
+    return x + jax.nn.gelu(x @ up) @ down
+
+def loss(parameters, x):
+    def layer(x, p):
+        return feed_forward(attention(x, p["qkv"], p["out"]), p["up"], p["down"]), None
+    return (jax.lax.scan(layer, x, parameters)[0] ** 2).mean()
+
+@jax.jit
+def step(parameters, x):
+    gradients = jax.grad(loss)(parameters, x)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, parameters, gradients)
+
+def make(*shape):
+    return jnp.full((2, *shape), 0.01)
+
+parameters = {"qkv": make(128, 384), "out": make(128, 128), "up": make(128, 512), "down": make(512, 128)}
+x = jnp.ones((4, 64, 128))
+for number in range(6):
+    with jax.profiler.StepTraceAnnotation("train", step_num=number):
+        parameters = step(parameters, x)
+"""
+
+
+Captured = tuple[subprocess.CompletedProcess[str], dict[str, Any], Path]
+
+
+def capture(folder: Path, *options: str, **variables: str) -> Captured:
+    """Captures the program: what the command said, the profile, and the capture folder."""
+    (folder / "train.py").write_text(PROGRAM)
+    done = runner(folder)("capture", *options, "--", sys.executable, folder / "train.py", **variables)
+    return done, json.loads((folder / "capture" / "profile.json").read_text()), folder / "capture"
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    kept = dict(one.split("=") for one in KEEPING.split())  # else glibc gives memory back: a warning
+    return capture(tmp_path_factory.mktemp("captured"), "--steps", "3:4", "--measure-peak", **kept)
+
+
+def test_nearly_all_time_of_a_training_step_is_attributed_to_the_users_lines(captured: Captured) -> None:
+    done, profile, folder = captured
+    assert done.returncode == 0, done.stderr
+    assert profile["user_fraction"] >= 0.97
+    # The rest: copies that XLA puts into a scan carry no stack; how long they take depends on the machine's load.
+    assert profile["direct_fraction"] > 0.5
+    shares = [profile[f"{name}_fraction"] for name in ("direct", "inferred", "unattributed")]
+    assert sum(shares) == pytest.approx(1.0)
+    assert profile["warnings"] == []
+    assert "return x + jax.nn.gelu(x @ up) @ down" in {line["source"] for line in profile["hot_lines"]}
+    assert {line["file"] for line in profile["hot_lines"]} == {str(folder.parent / "train.py")}
+
+
+@pytest.mark.filterwarnings("ignore:builtin type event_stats")  # of JAX 0.12, in C++, where none can be raised
+def test_the_time_of_a_capture_is_that_of_the_raw_trace(captured: Captured) -> None:
+    _, profile, folder = captured
+    tables = read_tables(folder / "tables")
+    opcodes = dict(tables.instructions.select("name", "opcode").iter_rows())
+    containers = {name for name, opcode in opcodes.items() if opcode in {"while", "call", "conditional"}}
+    assert containers
+    assert containers.isdisjoint(tables.ops["instruction"])
+    assert profile["device_time_ns"] == sum_thunks(folder / "raw" / "rank0000.xplane.pb", containers)
+
+
+def test_each_traced_step_is_recorded_the_first_one_too(captured: Captured) -> None:
+    _, _, folder = captured
+    assert read_tables(folder / "tables").steps["step"].to_list() == [3, 4]
+
+
+def test_the_capture_says_how_long_the_step_was_traced_lowered_and_compiled(captured: Captured) -> None:
+    _, _, folder = captured
+    compiled = read_tables(folder / "tables").compile
+    assert "<lambda>" not in compiled["program"]  # that is what measures the peak
+    found = compiled.filter(program="step")
+    assert {"trace to a jaxpr", "lower to StableHLO", "compile by XLA"} <= set(found["name"])
+    assert found["duration_ns"].min() > 0  # type: ignore[operator]
+
+
+def test_the_roofline_is_held_against_what_was_measured_on_this_cpu(captured: Captured) -> None:
+    _, _, folder = captured
+    peak = read_peak(read_manifest(folder).environment)
+    assert peak is not None
+    assert peak.flops_per_s["f32"] > 1e8
+    assert peak.bytes_per_s > 1e8
+    found = measure_roofline(read_tables(folder / "tables"), peak, "f32")
+    assert found["roofline_fraction"].drop_nulls().len() > 0
+    assert "what it reaches, not a data sheet" in peak.source
+
+
+def sum_thunks(path: Path, containers: set[str]) -> int:
+    """The same sum by JAX's own reader: all thunks but the containers, asynchronous ones up to their end event."""
+    from jax.profiler import ProfileData
+
+    (host,) = (plane for plane in ProfileData.from_file(str(path)).planes if plane.name == "/host:CPU")
+    events = [(event, dict(event.stats)) for line in host.lines for event in line.events]
+    ends = {stats["_c"]: event.start_ns for event, stats in events if event.name.startswith("end: ")}
+    return sum(
+        int(max(event.end_ns, ends.get(stats.get("_p"), 0)) - event.start_ns)
+        for event, stats in events
+        if "hlo_op" in stats and stats["hlo_op"] not in containers
+    )
+
+
+def test_without_stacks_in_the_program_nothing_is_attributed_and_nothing_is_guessed(tmp_path: Path) -> None:
+    done, profile, _ = capture(tmp_path, "--steps", "3:4", JAX_TRACEBACK_IN_LOCATIONS_LIMIT="0")
+    assert done.returncode == 4
+    assert "JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0" in done.stderr
+    assert profile["device_time_ns"] > 0
+    assert [profile[f"{name}_fraction"] for name in ("direct", "inferred", "user")] == [0.0, 0.0, 0.0]
+    assert profile["hot_lines"] == []
+
+
+def test_with_lines_and_no_stacks_in_the_program_callers_are_unknown_and_a_warning_says_so(tmp_path: Path) -> None:
+    done, profile, folder = capture(tmp_path, "--steps", "3:4", JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS="0")
+    assert done.returncode == 0, done.stderr
+    assert "of each stack only the line is known" in done.stderr
+    lines = set(read_tables(folder / "tables").frames["line"])
+    main = 1 + PROGRAM.splitlines().index("        parameters = step(parameters, x)")
+    assert main not in lines  # it calls all, and does no operation
+    assert profile["user_fraction"] > 0.5
+
+
+def test_the_whole_run_can_be_traced(tmp_path: Path) -> None:
+    done, profile, _ = capture(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert profile["steps"] is None
+    assert profile["user_fraction"] >= 0.9

@@ -1,0 +1,183 @@
+"""Exports are read back by other means than they were written, and hold the time of the ops to the nanosecond."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import re
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_profiling.capture_folder.tables import Row, Tables
+from nightjar_profiling.commands.export import FILES, Format, find_renderer
+from nightjar_profiling.protos import pprof_pb2
+from tests.profiling.attribution.test_apportion import share, tables_with
+from tests.profiling.builders import training_trace
+from tests.profiling.conftest import Run
+from tests.profiling.report.test_analyse import tables_of
+from tests.profiling.report.test_report import make_capture
+
+
+def folded_ns(data: bytes) -> int:
+    return sum(int(line.rpartition(" ")[2]) for line in data.decode().splitlines())
+
+
+def speedscope_ns(data: bytes) -> int:
+    document = json.loads(data)
+    assert {profile["unit"] for profile in document["profiles"]} <= {"nanoseconds"}
+    for profile in document["profiles"]:
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert profile["endValue"] - profile["startValue"] == sum(profile["weights"])
+        assert all(0 <= frame < len(document["shared"]["frames"]) for stack in profile["samples"] for frame in stack)
+    return sum(sum(profile["weights"]) for profile in document["profiles"])
+
+
+def pprof_ns(data: bytes) -> int:
+    profile = pprof_pb2.Profile.FromString(gzip.decompress(data))
+    strings = list(profile.string_table)
+    assert strings[0] == ""
+    assert [(strings[one.type], strings[one.unit]) for one in profile.sample_type] == [
+        ("ops", "count"), ("device", "nanoseconds"),
+    ]  # fmt: skip
+    locations = {one.id: one for one in profile.location}
+    functions = {one.id: one for one in profile.function}
+    assert 0 not in locations
+    for sample in profile.sample:
+        assert {locations[number].line[0].function_id for number in sample.location_id} <= functions.keys()
+    return sum(sample.value[1] for sample in profile.sample)
+
+
+def perfetto_ns(data: bytes) -> int:
+    events = json.loads(gzip.decompress(data), parse_float=Decimal)["traceEvents"]
+    named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
+    threads = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            assert (event["pid"], event["tid"]) in named
+            threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in threads.values():  # events of a thread must nest: here none overlap
+        spans.sort()
+        assert all(before[1] <= after[0] or before[0] == before[1] for before, after in itertools.pairwise(spans))
+    ns = sum((event["dur"] for event in events if event.get("cat") == "op"), start=Decimal(0)) * 1000
+    assert ns == int(ns)
+    return int(ns)
+
+
+READERS = {
+    Format.FOLDED: folded_ns, Format.SPEEDSCOPE: speedscope_ns, Format.PPROF: pprof_ns, Format.PERFETTO: perfetto_ns,
+}  # fmt: skip
+
+
+def some_op(start_ns: int, duration_ns: int, device: int, stream: str, instruction: str | None) -> Row:
+    return {
+        "rank": device // 2, "device": device, "stream": stream, "kernel": "k;\n\"", "start_ns": start_ns,
+        "duration_ns": duration_ns, "program_id": None if instruction is None else 1, "instruction": instruction,
+    }  # fmt: skip
+
+
+FRAMES: list[Row] = [
+    {"program_id": 1, "frame_id": 0, "parent_id": None, "file": "/a;b.py", "line": 1, "function": 'ma"in;'},
+    {"program_id": 1, "frame_id": 1, "parent_id": 0, "file": "/c.py", "line": 2, "function": "</script>"},
+]
+OPS = st.lists(
+    st.builds(
+        some_op,
+        st.integers(10**18, 10**18 + 10_000),
+        st.integers(0, 5_000),
+        st.integers(0, 3),
+        st.sampled_from(["s1", "s2"]),
+        st.sampled_from(["a", "b;c", None]),
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("to", list(Format))
+@given(ops=OPS, weights=st.lists(st.floats(0.01, 1), max_size=3))
+def test_an_export_holds_the_time_of_the_ops_to_the_nanosecond(
+    to: Format, ops: list[Row], weights: list[float]
+) -> None:
+    tables = tables_with(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
+    for fusion in ("split", "root"):
+        assert READERS[to](find_renderer(to)(tables, fusion)) == sum(op["duration_ns"] for op in ops)
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Tables:
+    return tables_of(training_trace(), tmp_path)
+
+
+def test_the_documented_folded_stacks(training: Tables) -> None:
+    main, loss, linear = "main (train.py:9)", "loss (train.py:4)", "Linear.__call__ (linear.py:422)"
+    assert find_renderer(Format.FOLDED)(training, "split").decode().splitlines() == [
+        f"{main};{loss};{linear};dot.1 60",
+        f"{main};{loss};{linear};fusion.1 30",
+        f"{main};{loss};{linear};copy.1 8",
+        f"{main};{loss};add.1 2",
+    ]
+
+
+def test_a_pprof_sample_has_its_instruction_innermost_and_its_labels(training: Tables) -> None:
+    profile = pprof_pb2.Profile.FromString(gzip.decompress(find_renderer(Format.PPROF)(training, "split")))
+    text = profile.string_table
+    functions = {one.id: text[one.name] for one in profile.function}
+    lines = {one.id: (functions[one.line[0].function_id], one.line[0].line) for one in profile.location}
+    first = profile.sample[0]
+    assert [lines[number] for number in first.location_id] == [
+        ("dot.1", 0), ("Linear.__call__", 422), ("loss", 4), ("main", 9),
+    ]  # fmt: skip
+    assert list(first.value) == [1, 60]
+    labels: dict[str, Any] = {text[one.key]: text[one.str] if one.str else one.num for one in first.label}
+    assert labels == {"opcode": "dot", "program": "jit_step", "rank": 0, "device": 0}
+    assert text[profile.default_sample_type] == "device"
+    assert profile.duration_nanos == 100
+
+
+def test_an_op_in_perfetto_says_its_line(training: Tables) -> None:
+    events = json.loads(gzip.decompress(find_renderer(Format.PERFETTO)(training, "split")))["traceEvents"]
+    (dot,) = (event for event in events if event["name"] == "dot.1")
+    assert (dot["ts"], dot["dur"]) == (0.0, 0.06)
+    assert dot["args"]["line"].endswith("linear.py:422 Linear.__call__")
+    assert [event["name"] for event in events if event.get("cat") == "execution"] == ["jit_step"]
+
+
+@pytest.mark.parametrize("to", list(Format))
+def test_export_prints_the_path_of_the_file(run_command: Run, tmp_path: Path, to: Format) -> None:
+    make_capture(tmp_path / "c", training_trace())
+    done = run_command("export", "c", "--to", to.value)
+    assert done.stdout == f"{tmp_path / 'c' / 'exports' / FILES[to]}\n"
+    assert READERS[to](Path(done.stdout.strip()).read_bytes()) == 100
+    assert run_command("export", "c", "--to", to.value, "--out", "mine").stdout == f"{tmp_path / 'mine'}\n"
+    assert (tmp_path / "mine").read_bytes() == Path(done.stdout.strip()).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("export", "none", "--to", "pprof"), r"none/manifest.json: no such file.\nHint: is the folder a capture\?"),
+        (("export", "c", "--to", "pprof", "--out", "c"), r"--out: c is a folder, expected a file.\nHint: did you mean"),
+        (("export", "c", "--to", "chrome"), r"'chrome' is not one of"),
+    ],
+)
+def test_what_cannot_be_exported_is_said(
+    run_command: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    make_capture(tmp_path / "c", training_trace())
+    done = run_command(*arguments)
+    assert done.returncode == 2
+    assert re.search(message, done.stderr)
+
+
+@pytest.mark.parametrize("to", Format)
+def test_what_was_not_measured_is_marked_in_every_format(training: Tables, to: Format) -> None:
+    plain, marked = (find_renderer(to)(training, "split", mark) for mark in ("", "estimate"))
+    texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]
+    assert [b"estimate" in text for text in texts] == [False, True]
+    assert READERS[to](marked) == READERS[to](plain)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.hlo.hlo import program_rows, read_program
+from nightjar_profiling.hlo.shapes import count_bytes
+from nightjar_profiling.protos import hlo_pb2
+from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
+
+
+def test_instructions_frames_and_edges_are_read() -> None:
+    found = program(TRAINING)
+    fusion = found.instructions["fusion.1"]
+    assert (fusion.category, fusion.operands, fusion.called) == ("fusion:kLoop", ("dot.1",), ("fused",))
+    assert fusion.frame_id is None
+    assert found.frames[3].parent_id == 2
+    assert found.frames[1].parent_id is None
+    assert found.roots["entry"] == "add.1"
+    assert list(found.below("fusion.1")) == ["parameter.1", "multiply.1"]
+
+
+def test_rows_carry_the_program_and_the_bytes_of_the_output() -> None:
+    rows = program_rows(program(TRAINING))
+    dot = next(row for row in rows["instructions"] if row["name"] == "dot.1")
+    assert (dot["program_id"], dot["bytes"], dot["frame_id"], dot["computation"]) == (7, 24, 3, "entry")
+    assert [row["frame_id"] for row in rows["frames"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("element_type", "dimensions", "size"),
+    [(11, [2, 3], 24), (16, [4], 8), (21, [3], 2), (1, [], 1), (17, [], 0), (18, [2], 32), (11, [0, 5], 0)],
+)
+def test_bytes_of_a_shape(element_type: int, dimensions: list[int], size: int) -> None:
+    shape = hlo_pb2.Shape(element_type=element_type, dimensions=dimensions)
+    assert count_bytes(shape) == size
+    assert count_bytes(hlo_pb2.Shape(element_type=13, tuple_shapes=[shape, shape])) == 2 * size
+
+
+def test_a_fingerprint_depends_on_what_is_computed_and_not_on_who_wrote_it() -> None:
+    moved = {"entry": [Hlo("dot.1", frame=1)]}
+    assert program({"entry": [Hlo("dot.1", frame=3)]}).fingerprint == program(moved).fingerprint
+    assert program({"entry": [Hlo("add.1", frame=1)]}).fingerprint != program(moved).fingerprint
+
+
+def test_the_compilers_own_fingerprint_wins() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.frontend_attributes.map["fingerprint_before_lhs"] = "cafe"
+    assert read_program(proto.SerializeToString(), 1, "test").fingerprint == "cafe"
+
+
+def test_an_edge_to_nowhere_is_named() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.computations[1].instructions[1].operand_ids.append(4711)
+    with pytest.raises(InputError, match="4711"):
+        read_program(proto.SerializeToString(), 1, "test")
+
+
+def test_a_stack_frame_that_refers_to_nothing_is_named() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.stack_frame_index.file_locations[2].file_name_id = 0
+    with pytest.raises(InputError, match="stack frame refers"):
+        read_program(proto.SerializeToString(), 1, "test")
+
+
+def test_a_program_without_frames_has_instructions_without_stacks() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.ClearField("stack_frame_index")
+    found = read_program(proto.SerializeToString(), 1, "test")
+    assert {one.frame_id for one in found.instructions.values()} == {None}
+
+
+def test_a_program_with_only_a_line_for_each_instruction_has_stacks_of_one_frame() -> None:
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.ClearField("stack_frame_index")
+    for computation in proto.hlo_module.computations:
+        for one in computation.instructions:
+            if one.opcode in ("dot", "add"):
+                one.metadata.source_file, one.metadata.source_line = "/home/me/old.py", 7
+    found = read_program(proto.SerializeToString(), 1, "test")
+    (frame,) = found.frames.values()
+    assert (frame.file, frame.line, frame.parent_id) == ("/home/me/old.py", 7, None)
+    assert {one.name for one in found.instructions.values() if one.frame_id == frame.frame_id} == {"dot.1", "add.1"}
+
+
+def test_a_line_beside_a_stack_gives_way_to_the_stack() -> None:
+    proto = hlo_proto(TRAINING)
+    dot = proto.hlo_module.computations[1].instructions[1]
+    dot.metadata.source_file, dot.metadata.source_line = "/home/me/old.py", 7
+    assert read_program(proto.SerializeToString(), 1, "test").instructions["dot.1"].frame_id == 3
+
+
+def test_stacks_that_run_in_circles_or_into_nothing_end() -> None:
+    proto = hlo_proto(TRAINING)
+    frames = proto.hlo_module.stack_frame_index.stack_frames
+    frames[0].parent_frame_id, frames[3].parent_frame_id = 3, 99
+    found = read_program(proto.SerializeToString(), 1, "test").frames
+    for frame in found.values():
+        seen = []
+        here: int | None = frame.frame_id
+        while here is not None:
+            seen.append(here)
+            here = found[here].parent_id
+        assert len(seen) == len(set(seen))
+    assert found[4].parent_id is None

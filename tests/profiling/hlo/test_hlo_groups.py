@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups
+from nightjar_profiling.protos import hlo_pb2
+
+
+def listed_in_instruction() -> hlo_pb2.HloInstruction:
+    one = hlo_pb2.HloInstruction()
+    for ids in ([0, 1, 2, 3], [4, 5, 6, 7]):
+        one.replica_groups.add(replica_ids=ids)
+    return one
+
+
+def listed_in_device_list() -> hlo_pb2.HloInstruction:
+    one = hlo_pb2.HloInstruction()
+    one.collective_device_list.replica_groups.add(replica_ids=[0, 2, 4, 6])
+    return one
+
+
+def iota() -> hlo_pb2.HloInstruction:
+    one = hlo_pb2.HloInstruction()
+    one.collective_device_list.iota_replica_group_list.num_replica_groups = 2
+    one.collective_device_list.iota_replica_group_list.num_devices_per_group = 4
+    return one
+
+
+def iota_in_instruction() -> hlo_pb2.HloInstruction:
+    """As JAX 0.10.2 writes a reduction over the first of two axes."""
+    one = hlo_pb2.HloInstruction()
+    one.iota_replica_group_list.CopyFrom(
+        hlo_pb2.CollectiveDeviceList.Iota(
+            num_replica_groups=2, num_devices_per_group=4, iota_reshape_dims=[4, 2], iota_transpose_perm=[1, 0]
+        )
+    )
+    return one
+
+
+def mesh_axes() -> hlo_pb2.HloInstruction:
+    """As JAX 0.10.2 writes a gather over the first two of three axes."""
+    one = hlo_pb2.HloInstruction()
+    for size in (2, 2, 3):
+        one.mesh_axes_replica_group_list.mesh.axes.add(size=size)
+    for index in (0, 1):
+        one.mesh_axes_replica_group_list.axes.add(mesh_axis_index=index)
+    return one
+
+
+@pytest.mark.parametrize("form", [listed_in_instruction, listed_in_device_list, iota, iota_in_instruction, mesh_axes])
+def test_every_form_of_stating_the_groups_gives_their_size(form: object) -> None:
+    assert callable(form)
+    assert read_group_size(form()) == 4
+
+
+def test_a_part_of_a_mesh_axis_counts_with_the_size_of_the_part() -> None:
+    one = hlo_pb2.HloInstruction()
+    one.mesh_axes_replica_group_list.mesh.axes.add(size=8)
+    one.mesh_axes_replica_group_list.axes.add(mesh_axis_index=0).sub_axis_info.size = 2
+    assert read_group_size(one) == 2
+
+
+def test_every_form_gives_the_groups_themselves() -> None:
+    assert read_groups(listed_in_instruction()) == ((0, 1, 2, 3), (4, 5, 6, 7))
+    two = iota()
+    two.collective_device_list.iota_replica_group_list.iota_reshape_dims.extend([4, 2])
+    two.collective_device_list.iota_replica_group_list.iota_transpose_perm.extend([1, 0])
+    assert read_groups(two) == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert read_groups(iota_in_instruction()) == read_groups(two)
+    assert read_groups(iota()) == ()  # no dimensions: damaged
+    assert read_groups(mesh_axes()) == ((0, 3, 6, 9), (1, 4, 7, 10), (2, 5, 8, 11))
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "groups"), [([-2, -4], 2), ([2, 4], -2), ([1 << 20, 1 << 20], 1 << 38), ([], 2)]
+)
+def test_groups_of_a_damaged_file_are_not_known(dimensions: list[int], groups: int) -> None:
+    one = iota()
+    found = one.collective_device_list.iota_replica_group_list
+    found.num_replica_groups = groups
+    found.num_devices_per_group = 4 if groups > 0 else -4
+    found.iota_reshape_dims.extend(dimensions)
+    found.iota_transpose_perm.extend(range(len(dimensions)))
+    assert read_groups(one) == ()
+
+
+def test_groups_are_named_by_the_devices_that_the_program_is_assigned_to() -> None:
+    assignment = hlo_pb2.DeviceAssignment(replica_count=1, computation_count=4)
+    for device in (0, 4096, 2048, 6144):
+        assignment.computation_devices.add(replica_device_ids=[device])
+    assert name_devices(((0, 1), (2, 3)), assignment) == ((0, 4096), (2048, 6144))
+    assert name_devices(((0, 1), (2, 4)), assignment) == ()  # no such device
+    assert name_devices(((0, 1, 2, 3),), assignment) == ()  # one group: nothing to tell apart
+    assignment.replica_count = 2
+    assert name_devices(((0, 1), (2, 3)), assignment) == ()  # numbers of replicas or of partitions
+
+
+def test_an_instruction_that_is_no_collective_has_no_group() -> None:
+    assert read_group_size(hlo_pb2.HloInstruction(opcode="add")) is None

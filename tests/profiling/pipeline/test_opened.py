@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import nightjar_profiling
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.pipeline.opened import open_capture
+from tests.profiling.builders import training_trace
+from tests.profiling.pipeline.test_merge import capture_of
+
+
+def test_a_capture_opens_as_lazy_tables_with_its_manifest_and_profile(tmp_path: Path) -> None:
+    capture = open_capture(capture_of(training_trace(), tmp_path / "capture"))
+    hottest = capture.ops.group_by("instruction").agg(pl.col("duration_ns").sum()).sort("duration_ns").last().collect()
+    assert hottest.rows() == [("dot.1", 60)]
+    assert capture.manifest is not None
+    assert capture.manifest.command == ("train",)
+    assert capture.profile is not None
+    assert capture.profile["device_time_ns"] == 100
+
+
+def test_load_is_the_function_whichever_reader_was_imported(tmp_path: Path) -> None:
+    path = training_trace().write(tmp_path)
+    from nightjar_profiling.readers.xplane.xplane import read_raw
+
+    assert nightjar_profiling.load(path).read().device_time_ns == read_raw(path).tables["ops"]["duration_ns"].sum()
+
+
+def test_a_raw_trace_opens_without_a_folder(tmp_path: Path) -> None:
+    capture = open_capture(str(training_trace().write(tmp_path)))
+    assert capture.read().device_time_ns == 100
+    assert capture.attribution.collect().height == 4
+    assert capture.manifest is None
+    assert list(tmp_path.iterdir()) == [tmp_path / "t.xplane.pb"]
+
+
+def test_a_table_goes_to_arrow(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    table = open_capture(training_trace().write(tmp_path)).to_arrow("ops")
+    assert table.column("duration_ns").to_pylist() == [60, 30, 8, 2]
+
+
+def test_an_unknown_table_is_named(tmp_path: Path) -> None:
+    capture = open_capture(training_trace().write(tmp_path))
+    with pytest.raises(AttributeError, match="no 'kernels': its tables are programs"):
+        _ = capture.kernels
+    with pytest.raises(InputError, match="no such table"):
+        capture.to_arrow("kernels")
+
+
+def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none"):
+        open_capture(tmp_path / "none")

@@ -1,0 +1,98 @@
+"""What an nsys export lacks, or has elsewhere than was known: it is said, and the rest is shown."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.readers.nsys.nsys_export import read_parquet_folder, read_sqlite
+from tests.profiling.nsys_sqlite_builder import SqliteBuilder, training_export
+from tests.profiling.readers.nsys.test_nsys_export import EXPECTED, RUN
+
+
+@pytest.mark.parametrize(
+    ("dropped", "message"),
+    [
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "no work on a GPU"),
+        ("NVTX_EVENTS", "no NVTX ranges"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "no CUPTI_ACTIVITY_KIND_RUNTIME"),
+        ("StringIds", "no StringIds: kernels have no names"),
+    ],
+)
+def test_what_an_export_lacks_is_said_and_the_rest_is_shown(tmp_path: Path, dropped: str, message: str) -> None:
+    built = training_export()
+    del built.tables[dropped]
+    raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
+    assert any(message in text for text in raw.warnings)
+    assert raw.tables["ops"].height == (0 if "KERNEL" in dropped else 6)
+
+
+@pytest.mark.parametrize(
+    ("column", "message", "ops"),
+    [
+        ("end", "KERNEL has no column end: what it holds is not shown", 0),
+        ("correlationId", "KERNEL has no column correlationId: it is not known what launched its ops", 6),
+    ],
+)
+def test_a_column_that_has_moved_is_named(tmp_path: Path, column: str, message: str, ops: int) -> None:
+    built = training_export()
+    for row in built.tables["CUPTI_ACTIVITY_KIND_KERNEL"]:
+        row[f"{column}V9"] = row.pop(column)
+    raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
+    assert any(message in text for text in raw.warnings)
+    assert raw.tables["ops"].height == ops
+
+
+@pytest.mark.parametrize("end", [None, "soon"])
+def test_a_kernel_without_an_end_is_left_out_and_counted(tmp_path: Path, end: str | None) -> None:
+    path = training_export().write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = ? WHERE rowid = 2", (end,))
+    raw = read_sqlite(path)
+    assert "a.sqlite: 1 ops have no start or no end that is a number: they are not shown" in raw.warnings
+    assert raw.tables["ops"].select(RUN).rows() == [EXPECTED[0], *EXPECTED[2:]]
+
+
+def test_tables_of_someone_else_are_no_export(tmp_path: Path) -> None:
+    path = SqliteBuilder().add("songs", title="a").add("artists", name="b").write(tmp_path / "a.sqlite")
+    with pytest.raises(InputError, match=r"a\.sqlite: holds no table of nsys, but artists, songs\..*nsys export"):
+        read_sqlite(path)
+
+
+@pytest.mark.parametrize(("second", "found"), [("NVIDIA H200", ("NVIDIA H200",)), ("NVIDIA T4", ())])
+def test_a_device_has_the_name_of_the_gpus_of_its_machine_if_they_are_alike(
+    tmp_path: Path, second: str, found: tuple[str, ...]
+) -> None:
+    built = training_export().add("TARGET_INFO_GPU", id=0, name="NVIDIA H200").add("TARGET_INFO_GPU", id=1, name=second)
+    assert read_sqlite(built.write(tmp_path / "a.sqlite")).devices == found
+
+
+def test_where_the_table_of_gpus_is_damaged_all_else_is_shown(tmp_path: Path) -> None:
+    folder = training_export().add("TARGET_INFO_GPU", id=0, name="NVIDIA H200").write_parquet(tmp_path / "a_pqtdir")
+    whole = read_parquet_folder(folder)
+    (folder / "TARGET_INFO_GPU.parquet").write_bytes(b"PAR1 cut")
+    raw = read_parquet_folder(folder)
+    assert (whole.devices, raw.devices) == (("NVIDIA H200",), ())
+    assert raw.tables["ops"].equals(whole.tables["ops"])
+    assert any("TARGET_INFO_GPU.parquet: not Parquet (8 bytes)" in text for text in raw.warnings)
+
+
+@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
+def test_a_newer_schema_is_read_and_named_whichever_table_tells_it(tmp_path: Path, table: str) -> None:
+    built = training_export()
+    for name, value in (("VERSION", "4.1.0"), ("VERSION_MAJOR", "4"), ("VERSION_CKSUM", None)):
+        built.add(table, name=f"EXPORT_SCHEMA_{name}", value=value)
+    built.add(table, name="EXPORT_PRODUCT_VERSION", value="2027.1")
+    raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
+    assert raw.warnings[0].startswith(f"a.sqlite: {table} names schema 4.1.0 (nsys 2027.1), newer than the 3")
+    assert raw.tables["ops"].height == 6
+
+
+@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
+def test_the_known_schema_is_no_news(tmp_path: Path, table: str) -> None:
+    built = training_export().add(table, name="EXPORT_SCHEMA_VERSION", value="3.25.0")
+    assert not any("schema" in text for text in read_sqlite(built.write(tmp_path / "a.sqlite")).warnings)

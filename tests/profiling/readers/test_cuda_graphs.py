@@ -1,0 +1,196 @@
+"""Nodes of CUDA graphs find their instructions by name, number and place, and by nothing else."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nightjar_profiling.hlo.hlo_launches import LaunchPlan
+from nightjar_profiling.pipeline.ingest import make_tables
+from nightjar_profiling.readers.node_alignment import align
+from nightjar_profiling.readers.xplane.xplane import read_raw
+from tests.profiling.builders import Hlo, TraceBuilder, hlo_proto, program
+
+GPU = "/device:GPU:0"
+STREAM = "Stream #14(Compute)"
+
+
+def fused(name: str, *operations: str) -> list[Hlo]:
+    """A computation that applies operations one after the other."""
+    parts = [Hlo(f"parameter.{name}", opcode="parameter")]
+    for number, operation in enumerate(operations):
+        parts.append(Hlo(f"{operation}.{name}.{number}", frame=2, operands=(parts[-1].name,), opcode=operation))
+    return parts
+
+
+LAYER = ("add.1", "gemm.1", "add.2", "gemm.2", "mul.1", "copy.1")
+STEP = {
+    "sum": fused("sum", "add"),
+    "sum_again": fused("sum_again", "add"),
+    "product": fused("product", "multiply"),
+    "main": [
+        Hlo("parameter.0"),
+        Hlo("add.1", frame=1, operands=("parameter.0",), calls=("sum",), opcode="fusion", kind="kLoop"),
+        Hlo("gemm.1", frame=1, operands=("add.1",), opcode="custom-call", target="__cublas$lt$matmul"),
+        Hlo("add.2", frame=2, operands=("gemm.1",), calls=("sum_again",), opcode="fusion", kind="kLoop"),
+        Hlo("gemm.2", frame=2, operands=("add.2",), opcode="custom-call", target="__cublas$lt$matmul"),
+        Hlo("mul.1", frame=3, operands=("gemm.2",), calls=("product",), opcode="fusion", kind="kLoop"),
+        Hlo("copy.1", frame=3, operands=("mul.1",)),
+    ],
+}
+# The kernel of add.1 runs for add.2, too; a product is one or two kernels of a library; the copy one of CUDA's own.
+NODES = (
+    *("add_1", "Memset 0", "nvjet_tst_128x160", "add_1"),
+    *("nvjet_tst_192x192_splitK", "splitKreduce_kernel", "mul_1", "memcpy32_post"),
+)
+TRUTH = ["add.1", "gemm.1", "gemm.1", "add.2", "gemm.2", "gemm.2", "mul.1", "copy.1"]
+
+
+def aligned(*kernels: str) -> list[str | None]:
+    plan = LaunchPlan(program(STEP, scheduled=True))
+    return align([plan.find_kernel(kernel) for kernel in kernels], plan.launchers["main"])
+
+
+def graph(
+    trace: TraceBuilder, nodes: tuple[str, ...], launch: int, *, first: int = 0, numbers: tuple[int, ...] = ()
+) -> TraceBuilder:
+    """A launch of a graph: each node takes 10 ns; they are numbered in order, or as given."""
+    for number, name in enumerate(nodes):
+        node = (5 << 32) + (numbers[number] if numbers else first + number)
+        known: dict[str, int | str] = {"hlo_op": "command_buffer_1", "program_id": 7, "correlation_id": launch}
+        known |= {"cuda_graph_id": 5, "cuda_graph_node_id": node}
+        trace.event(GPU, STREAM, name, launch * 1000 + number * 10, 10, **known)
+    return trace
+
+
+def ways(raw_path: Path) -> dict[str, str]:
+    tables = make_tables(read_raw(raw_path))
+    return dict(tables.attribution.select("instruction", "how").iter_rows())
+
+
+def test_kernels_find_their_instructions_by_name_family_and_place() -> None:
+    assert aligned(*NODES) == TRUTH
+
+
+def test_a_kernel_that_the_program_does_not_explain_stays_open() -> None:
+    assert aligned("add_1", "nvjet_a", "somebody_elses_kernel<int>", "add_1", "nvjet_b", "mul_1") == [
+        *("add.1", "gemm.1", "gemm.1", "add.2", "gemm.2", "mul.1")
+    ]  # a library may launch what it likes
+    assert aligned("add_1", "nvjet_a", "add_1", "nvjet_b", "mul_1", "unknown")[-1] is None
+
+
+def test_what_two_instructions_might_have_launched_is_given_to_neither() -> None:
+    two = {"main": [Hlo("parameter.0"), *(Hlo(f"gemm.{n}", opcode="custom-call", frame=1) for n in (1, 2))]}
+    plan = LaunchPlan(program(two, scheduled=True))
+    kernels = [plan.find_kernel(name) for name in ("gemm_kernel_a", "gemm_kernel_b", "gemm_kernel_c")]
+    assert align(kernels, plan.launchers["main"]) == ["gemm.1", None, "gemm.2"]
+    assert align(kernels[:2], plan.launchers["main"]) == ["gemm.1", "gemm.2"]
+    assert align(kernels[:1], plan.launchers["main"]) == [None]
+
+
+def test_a_kernel_of_another_family_is_not_taken() -> None:
+    assert aligned("mul_1", "nvjet_a") == ["mul.1", None]  # no product comes behind it
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_long_programs_with_reused_kernels_are_aligned_whole(seed: int) -> None:
+    chance = random.Random(seed)
+    bodies = {f"body{n}": fused(f"b{n}", *["add", "multiply", "tanh"][: n % 3 + 1]) for n in range(3)}
+    computations, main, ran, truth = dict(bodies), [Hlo("parameter.0")], [], []
+    first_of: dict[int, str] = {}
+    for number in range(300):
+        kind = chance.randrange(4)
+        if kind == 3:
+            main.append(Hlo(f"gemm.{number}", opcode="custom-call", target="__cublas$lt$matmul"))
+            kernels = ["nvjet_x", "splitKreduce_kernel"][: chance.randint(1, 2)]
+        else:
+            computations[f"c{number}"] = fused(f"c{number}", *["add", "multiply", "tanh"][: kind + 1])
+            main.append(Hlo(f"fusion.{number}", calls=(f"c{number}",), kind="kLoop", opcode="fusion"))
+            kernels = [first_of.setdefault(kind, f"fusion_{number}")]
+        ran += kernels
+        truth += [main[-1].name] * len(kernels)
+    plan = LaunchPlan(program({**computations, "main": main}, scheduled=True))
+    assert align([plan.find_kernel(name) for name in ran], plan.launchers["main"]) == truth
+
+
+def test_a_graph_is_attributed_and_its_time_kept(tmp_path: Path) -> None:
+    trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
+    for launch in (1, 2, 3):
+        graph(trace, NODES, launch)
+    raw = read_raw(trace.write(tmp_path))
+    ops = raw.tables["ops"].sort("start_ns")
+    assert ops["instruction"].to_list() == TRUTH * 3
+    assert int(ops["duration_ns"].sum()) == 240
+    assert raw.warnings == ()
+
+
+def test_the_numbers_of_nodes_confirm_what_names_and_order_say(tmp_path: Path) -> None:
+    trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
+    # Products are child graphs: each leaves out one number, and its nodes are counted after all others.
+    path = graph(trace, NODES, 1, numbers=(0, 6, 7, 2, 8, 9, 4, 5)).write(tmp_path)
+    assert ways(path) == {**dict.fromkeys(LAYER, "numbered"), "mul.1": "called"}
+    other = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
+    path = graph(other, NODES, 1, first=3).write(tmp_path, "shifted.xplane.pb")
+    assert set(ways(path).values()) == {"placed", "called"}
+
+
+def test_two_library_calls_side_by_side_are_only_placed(tmp_path: Path) -> None:
+    step = {"sum": STEP["sum"], "main": [*STEP["main"][:3], Hlo("gemm.2", opcode="custom-call", frame=2)]}
+    trace = TraceBuilder().hlo(7, hlo_proto(step, scheduled=True))
+    path = graph(trace, ("add_1", "nvjet_a", "splitKreduce_kernel", "nvjet_b"), 1, numbers=(0, 3, 4, 5)).write(tmp_path)
+    assert ways(path) == {"add.1": "called", "gemm.1": "placed", "gemm.2": "placed"}
+
+
+def test_a_launch_of_other_nodes_is_aligned_anew_and_said(tmp_path: Path) -> None:
+    trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
+    graph(graph(trace, NODES, 1), ("add_1", "nvjet_other", "add_1", "nvjet_b", "mul_1", "memcpy32_post"), 2)
+    raw = read_raw(trace.write(tmp_path))
+    assert raw.tables["ops"].sort("start_ns")["instruction"].to_list()[8:] == list(LAYER)
+    assert [text for text in raw.warnings if "different nodes" in text]
+
+
+def test_without_a_schedule_nodes_stay_open_and_their_time_is_kept(tmp_path: Path) -> None:
+    trace = graph(TraceBuilder().hlo(7, hlo_proto(STEP)), NODES, 1)
+    raw = read_raw(trace.write(tmp_path))
+    assert raw.tables["ops"].select(pl.col("instruction").unique(), pl.col("duration_ns").sum()).row(0) == (
+        *("command_buffer_1", 80),
+    )
+    (warning,) = raw.warnings
+    assert "8 kernels of CUDA graphs (0.000 ms) fit no place in the schedule" in warning
+
+
+def test_graphs_traced_whole_are_said_to_be(tmp_path: Path) -> None:
+    trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
+    known: dict[str, int | str] = {"hlo_op": "command_buffer_1", "program_id": 7, "correlation_id": 1}
+    trace.event(GPU, STREAM, "CudaGraphExec:5", 0, 100, **known)
+    raw = read_raw(trace.write(tmp_path))
+    assert int(raw.tables["ops"]["duration_ns"].sum()) == 100
+    (warning,) = raw.warnings
+    assert "1 launches of CUDA graphs (0.000 ms) were traced whole" in warning
+
+
+def test_a_loops_body_is_told_from_what_is_around_it(tmp_path: Path) -> None:
+    step = {
+        **{name: STEP[name] for name in ("sum", "product")},
+        "body": [
+            Hlo("parameter.8"),
+            Hlo("mul.1", frame=3, operands=("parameter.8",), calls=("product",), opcode="fusion", kind="kLoop"),
+        ],
+        "condition": [Hlo("parameter.9")],
+        "main": [
+            Hlo("parameter.0"),
+            Hlo("add.1", frame=1, operands=("parameter.0",), calls=("sum",), opcode="fusion", kind="kLoop"),
+            Hlo("while.1", operands=("add.1",), calls=("body", "condition")),
+            Hlo("copy.1", operands=("while.1",)),
+        ],
+    }
+    trace = TraceBuilder().hlo(7, hlo_proto(step, scheduled=True))
+    for number, (name, one) in enumerate([("add_1", 5), ("mul_1", 6), ("mul_1", 6), ("memcpy128", 8)]):
+        known: dict[str, int | str] = {"hlo_op": f"command_buffer_{one}", "program_id": 7, "correlation_id": number + 1}
+        known |= {"cuda_graph_id": one, "cuda_graph_node_id": one << 32}
+        trace.event(GPU, STREAM, name, number * 100, 10, **known)
+    ops = read_raw(trace.write(tmp_path)).tables["ops"].sort("start_ns")
+    assert ops["instruction"].to_list() == ["add.1", "mul.1", "mul.1", "copy.1"]

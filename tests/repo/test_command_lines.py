@@ -1,0 +1,54 @@
+"""What the three programs share: a version, whole summaries in help, completion, and arguments that they pass on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from tests.repo.cli_reference import PROGRAMS
+
+programs = pytest.mark.parametrize("program", PROGRAMS)
+
+
+def run(program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", program.replace("-", "_"), *arguments]
+    environ = {**os.environ, "COLUMNS": "80", "JAX_PLATFORMS": "cpu", **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+
+
+@programs
+def test_the_version_is_that_of_the_distribution(program: str) -> None:
+    done = run(program, "--version")
+    assert (done.returncode, done.stdout) == (0, f"{program} {version(program)}\n")
+
+
+@programs
+def test_help_cuts_no_summary_on_a_terminal_of_80_columns(program: str) -> None:
+    done = run(program, "--help")
+    assert done.returncode == 0
+    summaries = re.findall(r"^  [a-z]\w+ {2,}(\S.*)$", done.stdout, re.MULTILINE)
+    assert len(summaries) >= 5
+    assert [summary for summary in summaries if not summary.endswith(".")] == []
+
+
+@programs
+def test_a_shell_is_offered_the_subcommands(program: str) -> None:
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    done = run(program, COMP_WORDS=f"{program} re", COMP_CWORD="1", **{variable: "complete_bash"})
+    assert ("report" in done.stdout.split()) is (program != "nightjar-models"), done.stderr
+
+
+def test_a_shell_is_offered_the_options_of_a_subcommand() -> None:
+    variables = {"COMP_WORDS": "nightjar-ci run --ex", "COMP_CWORD": "2", "_NIGHTJAR_CI_COMPLETE": "complete_bash"}
+    assert run("nightjar-ci", **variables).stdout.split() == ["--executor"]
+
+
+def test_a_debug_option_of_the_tested_command_is_left_to_it() -> None:
+    done = run("nightjar-ci", "bisect", "--rungs", "/none.txt", "--good", "1", "--bad", "2", "--", "test", "--debug")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
