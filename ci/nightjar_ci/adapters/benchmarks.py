@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from nightjar_ci.adapters.records import read_file
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.run_record import Sample
 
@@ -23,13 +24,13 @@ _ASV_VERSION = 2
 _ASV_UNITS = {"time": "s", "timeraw": "s", "mem": "bytes", "peakmem": "bytes"}  # track_* may be of anything
 
 
-def read_pytest_benchmark(path: Path) -> Iterator[Sample]:
+def read_pytest_benchmark(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
     """The rounds of every benchmark, in seconds; their median where the file keeps no rounds.
 
     Raises:
         InputError: the file is not of pytest-benchmark, or a benchmark has no number.
     """
-    entries = _read(path).get("benchmarks")
+    entries = _read(path, left_in).get("benchmarks")
     if not isinstance(entries, list):
         raise InputError(f"{path}: no list 'benchmarks'.", "write it with pytest --benchmark-json=FILE")
     try:
@@ -43,7 +44,7 @@ def read_pytest_benchmark(path: Path) -> Iterator[Sample]:
         raise InputError(f"{path}: not of pytest-benchmark: {type(error).__name__}: {error}.") from None
 
 
-def read_asv(path: Path) -> Iterator[Sample]:
+def read_asv(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
     """The samples of every benchmark, one `Sample` for each combination of its parameters.
 
     A benchmark that failed or was skipped is left out; without recorded samples (`asv run --record-samples`) its one
@@ -52,7 +53,7 @@ def read_asv(path: Path) -> Iterator[Sample]:
     Raises:
         InputError: the file is no result of asv, or of another version of its format.
     """
-    document = _read(path)
+    document = _read(path, left_in)
     if document.get("version") != _ASV_VERSION or not isinstance(document.get("results"), dict):
         hint = "name asv's results/MACHINE/COMMIT-ENVIRONMENT.json"
         raise InputError(f"{path}: version {document.get('version')!r}, expected asv's version {_ASV_VERSION}.", hint)
@@ -76,11 +77,9 @@ def _asv_samples(name: str, columns: dict[str, Any]) -> Iterator[Sample]:
             yield Sample(name=shown, unit=unit, better="lower", values=tuple(map(float, values)))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, left_in: Path | None) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+        found = json.loads(read_file(path, left_in))
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise InputError(f"{path}:{line}: no JSON: {error}.") from None

@@ -17,12 +17,12 @@ from nightjar_ci.adapters.tensorboard import read_events
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter, Measured
 from nightjar_ci.formats.run_record import Curve, Environment, RunRecord, Sample
+from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
-_READERS: Mapping[str, Callable[[Path, Adapter], Iterator[Record]]] = {
-    "log": lambda path, adapter: read_log(path, adapter.pattern or ""),
-    "jsonl": lambda path, _: read_json_lines(path),
-    "csv": lambda path, _: read_csv(path),
-    "tensorboard": lambda path, _: read_events(path),
+_READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
+    "jsonl": read_json_lines,
+    "csv": read_csv,
+    "tensorboard": read_events,
 }
 _BENCHMARKS = {"pytest-benchmark": read_pytest_benchmark, "asv": read_asv}
 _STEP = "step"
@@ -50,19 +50,33 @@ class _Column:
     values: list[float] = field(default_factory=list)
 
 
-def adapt(files: Sequence[Path], adapter: Adapter, about: About) -> RunRecord:
+def adapt(
+    files: Sequence[Path],
+    adapter: Adapter,
+    about: About,
+    *,
+    left_in: Path | None = None,
+    search_s: float = SEARCH_S,
+) -> RunRecord:
     """The result that the files of a program stand for.
+
+    Args:
+        files: what it wrote.
+        adapter: how that is read.
+        about: what the result says besides.
+        left_in: folder of the job that left the files; None where the user names them.
+        search_s: seconds that the pattern of a log may take for each file.
 
     Raises:
         InputError: a file is damaged, a value is no number, or a measure of the adapter is nowhere in the files.
     """
     curves: tuple[Curve, ...] = ()
     if adapter.format in _BENCHMARKS:
-        samples = tuple(sample for path in files for sample in _BENCHMARKS[adapter.format](path))
+        samples = tuple(sample for path in files for sample in _BENCHMARKS[adapter.format](path, left_in=left_in))
         if not samples:
             raise InputError(f"{_names(files)}: no benchmark has a result.")
     else:
-        curves, samples = gather(list(_select(files, adapter)), adapter, _names(files))
+        curves, samples = gather(list(_select(files, adapter, left_in, search_s)), adapter, _names(files))
     return RunRecord.model_validate(
         {
             "schema": "nightjar.run/1",
@@ -131,9 +145,13 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
     )
 
 
-def _select(files: Sequence[Path], adapter: Adapter) -> Iterator[Record]:
+def _select(files: Sequence[Path], adapter: Adapter, left_in: Path | None, search_s: float) -> Iterator[Record]:
     for path in files:
-        for record in _READERS[adapter.format](path, adapter):
+        if adapter.pattern is not None:
+            records = read_log(path, adapter.pattern, left_in=left_in, search_s=search_s)
+        else:
+            records = _READERS[adapter.format](path, left_in=left_in)
+        for record in records:
             if all(_same(record.fields.get(name), value) for name, value in adapter.where.items()):
                 yield record
 

@@ -13,10 +13,18 @@ from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Git
+from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 
-def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None) -> None:
+def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None, timeout_s: float) -> None:
     """Writes the result of a job.
+
+    Args:
+        outcome: how it ended.
+        adapter: how its files are read.
+        folder: where they are.
+        git: the commit that it ran from.
+        timeout_s: its wall time; no pattern may take longer.
 
     Raises:
         InputError: its files cannot be read as the adapter says.
@@ -30,4 +38,5 @@ def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None)
         duration_s=outcome.duration_s,
         environment=read_machine(outcome.environment, git),
     )
-    write_json(folder / "result.json", adapt(find_files(folder, adapter), adapter, about))
+    files, search_s = find_files(folder, adapter), min(timeout_s, SEARCH_S)
+    write_json(folder / "result.json", adapt(files, adapter, about, left_in=folder, search_s=search_s))

@@ -6,14 +6,17 @@ In: a file. Out: records, each with the place that it came from, so that a mista
 from __future__ import annotations
 
 import csv
+import io
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.untrusted.files import MOST_DATA_BYTES as MOST_BYTES
+from nightjar_ci.untrusted.files import read_untrusted, split_left_out
+from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, match_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,41 +32,60 @@ class Record:
     fields: Mapping[str, Any]
 
 
-def read_log(path: Path, pattern: str) -> Iterator[Record]:
+def read_file(path: Path, left_in: Path | None = None) -> bytes:
+    """What a program wrote.
+
+    Args:
+        path: the file.
+        left_in: folder of the job that left it, which is then opened as an untrusted one; None where the user names it.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return path.read_bytes() if left_in is None else read_untrusted(left_in, path.relative_to(left_in), MOST_BYTES)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+
+
+def read_log(path: Path, pattern: str, *, left_in: Path | None = None, search_s: float = SEARCH_S) -> Iterator[Record]:
     """The lines that a pattern matches, anywhere in the line.
 
     Raises:
-        InputError: the file cannot be read, or what the group `json` matched is no JSON object.
+        InputError: the file cannot be read, the search takes too long, or what the group `json` matched is no JSON
+            object.
     """
-    compiled = re.compile(pattern)
-    for number, line in _lines(path):
-        if found := compiled.search(line):
-            fields = {name: value for name, value in found.groupdict().items() if value is not None}
-            place = f"{path}:{number}"
-            if "json" in fields:
-                fields |= _parse(place, fields.pop("json"))
-            yield Record(place=place, fields=fields)
+    try:
+        found = match_lines(pattern, _read_text(path, left_in), search_s)
+    except SlowPatternError as error:
+        raise InputError(f"{path}: {error.message}", error.hint) from None
+    for number, groups in found:
+        place = f"{path}:{number}"
+        fields: dict[str, Any] = {**groups}
+        if "json" in fields:
+            fields |= _parse(place, fields.pop("json"))
+        yield Record(place=place, fields=fields)
 
 
-def read_json_lines(path: Path) -> Iterator[Record]:
+def read_json_lines(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
     """One JSON object a line; empty lines are passed over.
 
     Raises:
         InputError: the file cannot be read, or a line is no JSON object.
     """
-    for number, line in _lines(path):
+    for number, line in _lines(path, left_in):
         if line.strip():
             place = f"{path}:{number}"
             yield Record(place=place, fields=_parse(place, line))
 
 
-def read_csv(path: Path) -> Iterator[Record]:
+def read_csv(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
     """The rows below a line of names.
 
     Raises:
         InputError: the file cannot be read, has no names, or a row has more or fewer cells than names.
     """
-    lines = (line for _, line in _lines(path))
+    lines = (line for _, line in _lines(path, left_in))
     rows = csv.reader(lines, strict=True)
     names: list[str] | None = None
     try:
@@ -111,13 +133,17 @@ def _parse(place: str, text: str) -> dict[str, Any]:
     return flatten(found)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line.rstrip("\r\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+def _lines(path: Path, left_in: Path | None) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(io.StringIO(_read_text(path, left_in), newline="\n"), start=1):
+        yield number, line.rstrip("\r\n")
+
+
+def _read_text(path: Path, left_in: Path | None) -> str:
+    text, left_out = split_left_out(read_file(path, left_in).decode("utf-8", errors="replace"))
+    if left_out:
+        hint = "write the records to a file of their own below {out}: of a long stdout.log the middle is left out"
+        raise InputError(f"{path}: {left_out:,} bytes of it were left out, so records are missing.", hint)
+    return text
 
 
 def _short(text: str) -> str:

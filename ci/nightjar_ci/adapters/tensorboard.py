@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nightjar_ci.adapters.records import Record
+from nightjar_ci.adapters.records import Record, read_file
 from nightjar_ci.errors import InputError
 
 _LARGEST_CHECKED = 1 << 16  # bytes; a longer record is no scalar, and Python checks a megabyte in a tenth of a second
@@ -27,17 +27,13 @@ _FLOATS, _DOUBLES, _INTS, _LONGS, _BOOLS, _HALVES = 5, 6, 7, 10, 11, 13
 Fields = dict[int, list["int | bytes"]]
 
 
-def read_events(path: Path) -> Iterator[Record]:
+def read_events(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
     """The scalars of an event file, in its order.
 
     Raises:
         InputError: the file cannot be read, or a record is truncated or damaged.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    for number, event in enumerate(_records(path, data), start=1):
+    for number, event in enumerate(_records(path, read_file(path, left_in)), start=1):
         place = f"{path}: record {number}"
         try:
             message = _parse(event)

@@ -20,7 +20,7 @@ def command(
     """Judge a night: convergence, facts and performance.
 
     Writes verdicts.json into the night folder and prints the verdicts, worst first. Exit code 0: all is well; 1: a
-    series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell.
+    series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell, or jobs have not run.
 
     Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
     """

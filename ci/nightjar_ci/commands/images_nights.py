@@ -41,6 +41,9 @@ Where = Annotated[
         help="REPOSITORY, or the file or address of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."
     ),
 ]
+From = Annotated[
+    str, typer.Option("--from", help="The repository, where WHERE is a file or an address.", show_default=False)
+]
 LOCAL_BUILDER = "urn:nightjar:builder:local"
 NO = 1
 
@@ -179,17 +182,23 @@ def show(where: Where, as_json: Json = False) -> None:
         typer.echo(f"{name}=={version}")
 
 
-def pull(where: Where, dry_run: DryRun = False) -> None:
+def pull(
+    where: Where,
+    repository: From = "",
+    dry_run: DryRun = False,
+) -> None:
     """Pull a night by its digest, tag it as it is called, and print its reference.
 
-    The digest is that of the nightly index, so that a tag that was moved by somebody else is not what you get.
+    The digest is that of the nightly index, so that a tag that was moved by somebody else is not what you get. An index
+    that names another repository than the one asked for, or a tag, is refused with exit code 2.
     """
     from nightjar_ci.images.process import run_captured, run_streamed
+    from nightjar_ci.images.publish.nightly_index import check_reference
 
     night = _find(where)
-    repository = night.reference.rpartition("@")[0]
-    named = f"{repository}:{night.name}-{night.date}"
-    commands = [["docker", "pull", night.reference], ["docker", "tag", night.reference, named]]
+    reference = check_reference(night, _asked_repository(where, repository))
+    named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
+    commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
     if dry_run:
         for argv in commands:
             typer.echo(" ".join(argv))
@@ -203,6 +212,7 @@ def pull(where: Where, dry_run: DryRun = False) -> None:
 def sign(
     where: Where,
     key: Annotated[str, typer.Option("--key", help="A private key of cosign: a file, or such as awskms://...")],
+    repository: From = "",
     dry_run: DryRun = False,
 ) -> None:
     """Sign a published night, and attest its provenance and SBOM, with cosign; print the digests that were signed.
@@ -211,9 +221,11 @@ def sign(
     """
     import os
 
+    from nightjar_ci.images.publish.nightly_index import check_reference
     from nightjar_ci.images.publish.sign import sign_night
 
     night = _find(where)
+    check_reference(night, _asked_repository(where, repository))
     if dry_run:
         for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
             typer.echo(f"{digest} would be signed")
@@ -262,6 +274,21 @@ def _find(where: str) -> Night:
     if not colon or "/" in name:
         raise InputError(f"{where!r} names no night.", "REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD")
     return find_night(_index(source), name)
+
+
+def _asked_repository(where: str, given: str) -> str:
+    """The repository that the user names: an index in a file or at an address has no say in it."""
+    source = where.rpartition(":")[0]
+    if source.endswith(".json"):
+        if not given:
+            raise InputError(
+                f"{source} says which image, and not from which repository it may come: --from is missing.",
+                "--from HOST/PATH, such as --from ghcr.io/me/nightjar",
+            )
+        return _repository(given).name
+    if given and _repository(given).name != _repository(source).name:
+        raise InputError(f"--from: {given!r} is not {source!r}.", "leave it out")
+    return _repository(source).name
 
 
 def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:

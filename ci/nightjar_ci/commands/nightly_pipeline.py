@@ -23,6 +23,7 @@ from nightjar_ci.gate.advice import render_confirm
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import remember
 from nightjar_ci.gate.reruns import find_suspicions, plan_confirmations
+from nightjar_ci.night.lock import hold_night
 from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 from nightjar_ci.night.paired_runs import Comparison, jobs_to_compare, run_pairs
 from nightjar_ci.night.progress import NightProgress
@@ -65,11 +66,13 @@ def run_nightly(
     folder = folder or settings.nights_dir / new_night_id()
     store, environments = open_store(settings), Environments(settings=settings)
     run_night(matrix, folder, jobs=jobs, store=store, environments=environments)
-    if reference is not None:
-        compared = jobs_to_compare(jobs, policies)
-        _compare([Comparison(job=j, reference=reference, how=p, numbers=p) for j, p in compared], folder, environments)
-    if confirm:
-        _confirm(folder, jobs, policies, baselines, store, environments)
+    with hold_night(folder):
+        if reference is not None:
+            compared = jobs_to_compare(jobs, policies)
+            pairs = [Comparison(job=job, reference=reference, how=policy, numbers=policy) for job, policy in compared]
+            _compare(pairs, folder, environments)
+        if confirm:
+            _confirm(folder, jobs, policies, baselines, store, environments)
     return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
 
 
@@ -99,7 +102,8 @@ def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, basel
         for job in expand(matrix)
         if job.id in ran
     ]
-    _confirm(folder, jobs, policies, baselines, store, environments)
+    with hold_night(folder):
+        _confirm(folder, jobs, policies, baselines, store, environments)
     return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
 
 

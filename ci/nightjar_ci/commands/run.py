@@ -40,7 +40,7 @@ def command(
     """Run every job of a matrix and keep the results.
 
     Prints the night folder. Exit codes: 0 every job completed; 2 the matrix or an option is wrong; 3 a job did not
-    complete, or the night could not be written.
+    complete, the night could not be written, or another process runs it.
 
     Example: nightjar-ci run ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*' --seeds 0
     """

@@ -105,7 +105,15 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     except OSError as error:
         hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
         raise EnvironmentFailedError(f"uv:{text}: {path} cannot be read: {error.strerror}.", hint) from None
-    changes = find_changes(read_pins(lock), requirements, read_tonight())
+    except UnicodeDecodeError as error:
+        raise EnvironmentFailedError(f"uv:{text}: {path} is not a lock: {error}.") from None
+    try:
+        pins = read_pins(lock)
+    except ValueError as error:
+        said = str(error).partition("\n")[0]
+        hint = "`nightjar-ci images lock` makes the locks; this one was edited, or cut short"
+        raise EnvironmentFailedError(f"uv:{text}: {path} has a marker that is not valid: {said}.", hint) from None
+    changes = find_changes(pins, requirements, read_tonight())
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
     made_with = [folder for name, (folder, _) in folders.items() if f"{name} (" in lock]
     lines = lock.splitlines() if not changes else resolve_around(path, lock, changes, made_with)

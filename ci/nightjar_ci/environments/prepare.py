@@ -141,6 +141,8 @@ class Environments:
                     self._prepared[name] = prepare(name, self.settings, on_line)
                 except EnvironmentFailedError as error:
                     self._prepared[name] = error
+                except (OSError, ValueError) as error:  # a full disk, or a name that no file can have
+                    self._prepared[name] = EnvironmentFailedError(f"{name!r} cannot be prepared: {error}.")
         found = self._prepared[name]
         if isinstance(found, EnvironmentFailedError):
             raise EnvironmentFailedError(found.message, found.hint)

@@ -62,7 +62,7 @@ def render_docker_run(
     """
     return (
         *("docker", "run", "--rm", "--init", "--name", name, "--pull", "never"),
-        *("--user", user, "--network", network),
+        *("--user", user, "--network", network, "--log-driver", "none"),  # the engine would keep all of its output
         *("--mount", f"type=bind,source={folder},target={OUT}"),
         *(
             ()
@@ -153,7 +153,7 @@ class DockerExecutor:
                 outside=("docker", "kill", name),
                 on_poll=memory.look,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # also a NUL in an argument
             return not_started(job, f"docker cannot be run: {error}.", None, started_at, command)
         log = read_tail(folder / STDERR)
         if _was_not_started(ended, log):

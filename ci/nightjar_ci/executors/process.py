@@ -3,7 +3,7 @@
 In: an argument list, its environment variables, a folder for its logs and a timeout. Out: how it ended. The command
 leads a session of its own under a small supervisor (`supervisor.py`): whatever has come from it and still lives when it
 has ended is killed, also what left its session, and also where we ourselves are killed, for the supervisor reads a pipe
-of ours. Its output goes straight into files; nothing of it is held in memory.
+of ours. Its output goes through the supervisor into files of a limited size; nothing of it is held in memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from nightjar_ci.untrusted.files import create_untrusted, read_end
 
 STDOUT, STDERR = "stdout.log", "stderr.log"
 GRACE_S = 5.0  # between SIGTERM and SIGKILL: time to flush logs, short against any timeout worth having
@@ -65,7 +67,7 @@ def run_process(
     Args:
         command: argument list; the program is looked up on `PATH` of `environ`.
         environ: all of its environment variables.
-        folder: where `stdout.log` and `stderr.log` are written.
+        folder: where `stdout.log` and `stderr.log` are written; of a long log the head and the tail are kept.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line written to stderr, for progress.
         on_end: called before the job is signalled at a timeout or an interruption, to end what runs elsewhere.
@@ -154,7 +156,7 @@ def _start(
     report, report_to = os.pipe()
     options = [str(report_to), str(GRACE_S), pinned_cpus or "", str(len(outside)), *outside]
     try:
-        with (folder / STDOUT).open("wb") as stdout, (folder / STDERR).open("wb") as stderr:
+        with create_untrusted(folder, STDOUT) as stdout, create_untrusted(folder, STDERR) as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR), *options, *command],
                 env=environ,
@@ -209,13 +211,13 @@ def end_running() -> None:
 
 
 def read_tail(path: Path, lines: int = 20) -> str:
-    """The last lines of a log; empty where there is none."""
+    """The last lines of a log in a job's folder; empty where there is none, and why where it may not be read."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
+        text = read_end(path.parent, path.name, _TAIL_BYTES).decode("utf-8", errors="replace")
+    except FileNotFoundError:
         return ""
+    except OSError as error:
+        return f"{path.name} was not read: {error.strerror}."
     return "\n".join(text.splitlines()[-lines:])
 
 
@@ -228,7 +230,7 @@ class Follower:
     def look(self) -> None:
         """Hands on the last line, if there is a new one."""
         try:
-            size = self._path.stat().st_size
+            size = self._path.lstat().st_size
         except OSError:
             return
         if size != self._seen:

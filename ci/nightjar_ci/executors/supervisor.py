@@ -2,7 +2,9 @@
 
 In: the command, on its command line; fd 0, a pipe that we hold open, where `t` asks for an end with grace and the end
 of the pipe (we are gone, or want no more) for an end at once. Out: one line on a pipe: `end STATUS PEAK OWN_PEAK`
-(wait status, peak resident sets of the job and of this program, in the system's unit) or `error ERRNO`.
+(wait status, peak resident sets of the job and of this program, in the system's unit) or `error ERRNO`. What the job
+writes to stdout and stderr comes through pipes into our own, which are files: of a long log its head and its tail are
+kept, so that a job that prints for ever fills no disk.
 
 It is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): what leaves the job's process group or session by setsid becomes
 its child and is found. It runs alone, by path, with nothing but the interpreter's built-in modules, for a job of one
@@ -20,6 +22,10 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 CONTROL = 0
+END_BYTES = 8 * 2**20  # of a log that are kept, on either side
+CHUNK_BYTES = 65536  # what a pipe holds
+MOST_PIPED_BYTES = 2**20  # proc_sys_fs(5): what an enlarged pipe holds
+LEFT_OUT = b"\n[nightjar left out %20d bytes here]\n"
 
 
 def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command: list[str]) -> int:
@@ -38,6 +44,11 @@ def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command:
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     nothing = os.open(os.devnull, os.O_RDONLY)
+    logs, ends = {}, []
+    for descriptor in (1, 2):
+        pipe, end = os.pipe()
+        logs[pipe] = Log(descriptor)
+        ends.append(end)
     try:
         if cpus:
             os.sched_setaffinity(0, read_cpus(cpus))
@@ -47,6 +58,8 @@ def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command:
             os.environ,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, nothing, 0),
+                (os.POSIX_SPAWN_DUP2, ends[0], 1),
+                (os.POSIX_SPAWN_DUP2, ends[1], 2),
                 (os.POSIX_SPAWN_CLOSE, report_to),
             ],
             setsid=True,
@@ -55,12 +68,21 @@ def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command:
     except (OSError, ValueError) as error:
         report(report_to, f"error {getattr(error, 'errno', None) or 22}")
         return 1
-    gone = follow(job, wake, grace_s)
+    floor = own_peak()  # before logs grow: what the job was counted with until it became its command
+    for end in ends:
+        os.close(end)
+    gone = follow(job, wake, grace_s, logs)
     kill(job)
     status, peak = reap(job)
+    for pipe, log in logs.items():
+        os.set_blocking(pipe, False)
+        for _ in range(MOST_PIPED_BYTES // CHUNK_BYTES):
+            if not take(pipe, log):
+                break
+        log.close()
     if gone and outside:
         os.spawnvp(os.P_WAIT, outside[0], outside)
-    report(report_to, f"end {status} {peak} {own_peak()}")
+    report(report_to, f"end {status} {peak} {floor}")
     return 0
 
 
@@ -74,13 +96,78 @@ def read_cpus(text: str) -> set[int]:
     return {number for part in ends for number in range(int(part[0]), int(part[-1]) + 1)}
 
 
-def follow(job: int, wake: int, grace_s: float) -> bool:
-    """Waits until the job has ended or must; whether we are gone."""
-    watched = [CONTROL, wake]
+class Log:
+    """A file that keeps the head and the tail of what is written to it, and how many bytes were left out between.
+
+    Until it is closed it may hold two tails: the second is moved over the first when both are full, so that each byte
+    is written twice at most, and the end of the log is in the file whenever somebody looks.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.size = 0
+        self.tail_at = END_BYTES  # where the tail begins, behind the head and the line that says what is left out
+        self.left_out = 0
+        self.lost, self.why_lost = 0, ""
+
+    def write(self, data: bytes) -> None:
+        """Adds data; what the disk does not take is counted."""
+        try:
+            while data:
+                written = os.pwrite(self.descriptor, data, self.size)
+                self.size += written
+                data = data[written:]
+        except OSError as error:
+            self.lost, self.why_lost = self.lost + len(data), str(error.strerror)
+        if self.size >= self.tail_at + 2 * END_BYTES:
+            self.shorten()
+
+    def shorten(self) -> None:
+        """Moves the last bytes behind the head."""
+        source = self.size - END_BYTES
+        try:
+            source += os.pread(self.descriptor, CHUNK_BYTES, source).find(b"\n") + 1  # a whole line is the first
+            self.left_out += source - self.tail_at
+            line = LEFT_OUT % self.left_out
+            os.pwrite(self.descriptor, line, END_BYTES)
+            self.tail_at = target = END_BYTES + len(line)
+            while chunk := os.pread(self.descriptor, min(CHUNK_BYTES, self.size - source), source):
+                os.pwrite(self.descriptor, chunk, target)
+                source, target = source + len(chunk), target + len(chunk)
+            os.ftruncate(self.descriptor, target)
+            self.size = target
+        except OSError as error:
+            self.why_lost = str(error.strerror)
+
+    def close(self) -> None:
+        """Leaves one tail, and says what the disk did not take."""
+        if self.size > self.tail_at + END_BYTES:
+            self.shorten()
+        if self.lost:
+            self.write(b"\n[nightjar: %d bytes could not be written: %s]\n" % (self.lost, self.why_lost.encode()))
+        os.lseek(self.descriptor, self.size, os.SEEK_SET)  # for what we ourselves may say
+
+
+def take(pipe: int, log: Log) -> bool:
+    """Moves what a pipe holds into a log; whether there was anything."""
+    try:
+        data = os.read(pipe, CHUNK_BYTES)
+    except BlockingIOError:
+        return False
+    log.write(data)
+    return bool(data)
+
+
+def follow(job: int, wake: int, grace_s: float, logs: dict[int, Log]) -> bool:
+    """Waits until the job has ended or must, and keeps its logs; whether we are gone."""
+    watched = [CONTROL, wake, *logs]
     deadline = None
     while os.waitid(os.P_PID, job, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready = select.select(watched, [], [], left)[0]
+        for pipe in logs:
+            if pipe in ready and not take(pipe, logs[pipe]):
+                watched.remove(pipe)  # nobody can write to it any more
         if wake in ready:
             os.read(wake, 512)
         if CONTROL in ready:
@@ -89,7 +176,7 @@ def follow(job: int, wake: int, grace_s: float) -> bool:
             for pid in family(job):
                 signal_one(pid, signal.SIGTERM)
             deadline = time.monotonic() + grace_s
-        elif not ready:
+        elif deadline is not None and time.monotonic() >= deadline:
             return False
         reap_orphans(job)
     return False

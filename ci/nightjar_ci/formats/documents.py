@@ -19,23 +19,26 @@ import pydantic_core
 from pydantic import BaseModel
 
 from nightjar_ci.errors import InputError, SchemaError
+from nightjar_ci.untrusted.files import read_untrusted
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_document(path: Path, model: type[Model], schema: str) -> Model:
+def read_document(path: Path, model: type[Model], schema: str, *, left_in: Path | None = None) -> Model:
     """Reads and validates a TOML (by suffix) or JSON document.
 
     Args:
         path: the file.
         model: its pydantic model; unknown keys must be forbidden there.
         schema: the schema read here, such as `nightjar.run/1`.
+        left_in: folder of the job that left the file, which is then opened as an untrusted one; None where we or the
+            user wrote it.
 
     Raises:
         InputError: missing, unreadable, truncated, or wrong in a key or type.
         SchemaError: the document names a newer or another schema.
     """
-    data = _parse(path)
+    data = _parse(path, left_in)
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected an object with a 'schema' key, found {type(data).__name__}.")
     _check_schema(path, data.get("schema"), schema)
@@ -68,12 +71,17 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def _parse(path: Path) -> Any:
+def _parse(path: Path, left_in: Path | None) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
+        if left_in is None:
+            text = path.read_text(encoding="utf-8")
+        else:
+            text = read_untrusted(left_in, path.relative_to(left_in)).decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
     try:
         return tomllib.loads(text) if path.suffix == ".toml" else pydantic_core.from_json(text)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document, write_json
-from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.outcome import Outcome, SafeId
 from nightjar_ci.formats.profile import read_profile
 from nightjar_ci.formats.run_record import Git, RunRecord, read_run
 
@@ -26,13 +26,19 @@ class Night(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_: Annotated[Literal["nightjar.night/1"], Field(alias="schema")] = "nightjar.night/1"
-    id: str
+    id: SafeId
     matrix: str
     started_at: str
     finished_at: str | None
     git: Git | None
-    planned: tuple[str, ...] = ()
+    planned: tuple[SafeId, ...] = ()
     jobs: tuple[Outcome, ...]
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """The planned jobs that have no outcome."""
+        ended = {outcome.job for outcome in self.jobs}
+        return tuple(job for job in self.planned if job not in ended)
 
     def outcome_of(self, job_id: str) -> Outcome | None:
         """The outcome of a job, or None where it has not ended yet."""
@@ -108,7 +114,7 @@ def check_result(outcome: Outcome, folder: Path) -> Outcome:
         if outcome.kind == "profile":
             read_profile(folder / "capture")
             return outcome
-        record = read_run(folder / "result.json")
+        record = read_run(folder / "result.json", left_in=folder)
         if outcome.replicate is not None and record.seed != outcome.replicate:
             raise InputError(
                 f"{folder / 'result.json'}: seed is {record.seed}, expected {outcome.replicate}.",
@@ -127,6 +133,6 @@ def check_result(outcome: Outcome, folder: Path) -> Outcome:
 def read_result(folder: Path) -> RunRecord | None:
     """The result in a job's folder, or None where there is none that can be read."""
     try:
-        return read_run(folder / "result.json")
+        return read_run(folder / "result.json", left_in=folder)
     except InputError:
         return None

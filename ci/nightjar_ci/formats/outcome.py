@@ -13,7 +13,7 @@ from nightjar_ci.formats.job import SAFE_ID, Job, Kind
 
 State = Literal["completed", "failed", "killed", "timeout", "invalid", "not_started"]
 
-SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$")]
+SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$", max_length=160)]  # of the longest job id, and a suffix
 
 
 class Outcome(BaseModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document
 from nightjar_ci.formats.run_record import describe_devices, read_run
+from nightjar_ci.untrusted.files import read_untrusted
 
 PROFILE_SCHEMA = "nightjar.profile/1"
 
@@ -54,12 +55,12 @@ class Profile(_Strict):
 
 
 def read_profile(capture: Path) -> Profile:
-    """Reads the `profile.json` of a capture folder.
+    """Reads the `profile.json` of a capture folder in the folder of its job.
 
     Raises:
         InputError: it is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
     """
-    return read_document(capture / "profile.json", Profile, PROFILE_SCHEMA)
+    return read_document(capture / "profile.json", Profile, PROFILE_SCHEMA, left_in=capture.parent)
 
 
 def find_machine(folder: Path) -> str | None:
@@ -74,28 +75,30 @@ def find_machine(folder: Path) -> str | None:
     """
     for path in sorted(folder.glob("*/result.json")):
         with contextlib.suppress(InputError):
-            return read_run(path).environment.measured_on
+            return read_run(path, left_in=folder).environment.measured_on
     try:
-        manifest = json.loads((folder / "capture" / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads(read_untrusted(folder, "capture/manifest.json"))
         devices = [str(kind) for kind in manifest["environment"]["devices"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return describe_devices(devices) if devices else None
 
 
 def read_flamegraph(capture: Path, profile: Profile) -> dict[str, Any] | None:
-    """The Plotly figure of a capture, or None where it has none or it lies outside of the capture.
+    """The Plotly figure of a capture, or None where it has none, or none in its own folder that may be read.
 
     Raises:
         InputError: the file is not a Plotly figure.
     """
     if profile.flamegraph is None:
         return None
-    path = (capture / profile.flamegraph).resolve()
-    if not path.is_relative_to(capture.resolve()) or not path.is_file():
+    path = capture / profile.flamegraph
+    try:
+        text = read_untrusted(capture.parent, PurePath(capture.name, profile.flamegraph))
+    except OSError:
         return None
     try:
-        figure = json.loads(path.read_text(encoding="utf-8"))
+        figure = json.loads(text)
         return {"data": list(figure["data"]), "layout": dict(figure.get("layout", {}))}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not a Plotly figure: {error}.") from None

@@ -112,35 +112,37 @@ def sort_worst_first(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     return tuple(sorted(verdicts, key=rank))
 
 
-def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str]) -> int:
+def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run: int = 0) -> int:
     """The exit code of a night (docs/reference/night-folder.md), so that a doubt is never shown as a yes or a no.
 
     Args:
         verdicts: what the judges said.
         states: the outcome's state of every job.
+        not_run: how many planned jobs have no outcome.
 
-    Returns: 3 a job did not complete; 1 a series regressed; 4 a judge cannot tell; 0 otherwise.
+    Returns: 3 a job did not complete; 1 a series regressed; 4 a judge cannot tell, or jobs have not run; 0 otherwise.
 
     >>> decide_exit_code([], ["completed", "timeout"])
     3
-    >>> decide_exit_code([], ["completed"])
-    0
+    >>> decide_exit_code([], ["completed"]), decide_exit_code([], ["completed"], not_run=2)
+    (0, 4)
     """
     found = {verdict.status for verdict in verdicts}
     if any(state != "completed" for state in states):
         return 3
     if "regressed" in found:
         return 1
-    return 4 if "cannot_tell" in found else 0
+    return 4 if "cannot_tell" in found or not_run else 0
 
 
-def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0) -> str:
+def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0, not_run: int = 0) -> str:
     """The exit code of a night in words.
 
     Args:
         exit_code: of the night.
         verdicts: what the judges said.
         checked: how many numbers its jobs checked themselves.
+        not_run: how many planned jobs have no outcome.
 
     >>> describe_exit(3, [])
     'a job did not complete'
@@ -150,10 +152,21 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0)
     if exit_code == 3:
         return "a job did not complete" + (f", and {found}" if found else "")
     if exit_code == 4:
-        return "no regression found, but at least one judge cannot tell"
+        why = describe_not_run(not_run) if not_run else "at least one judge cannot tell"
+        return f"no regression found, but {why}"
     if found or verdicts:
         return found or "all is well"
     return "all jobs completed" + (f" and checked {checked} numbers" if checked else ", nothing was judged")
+
+
+def describe_not_run(number: int) -> str:
+    """That planned jobs have no outcome.
+
+    >>> describe_not_run(3), describe_not_run(12)
+    ('three jobs have not run', '12 jobs have not run')
+    """
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    return f"{words[number] if number < len(words) else number} job{' has' if number == 1 else 's have'} not run"
 
 
 def read_verdicts(path: Path) -> NightVerdicts:

@@ -18,7 +18,14 @@ from nightjar_ci.formats.night_folder import Night, read_night, read_outcomes, r
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Facts, RunRecord
-from nightjar_ci.formats.verdict import NightVerdicts, Verdict, decide_exit_code, sort_worst_first, write_verdicts
+from nightjar_ci.formats.verdict import (
+    NightVerdicts,
+    Verdict,
+    decide_exit_code,
+    describe_not_run,
+    sort_worst_first,
+    write_verdicts,
+)
 from nightjar_ci.gate.compile_cost import judge_night_compilers
 from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember
 from nightjar_ci.judges.convergence.convergence import judge_convergence
@@ -28,8 +35,10 @@ from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from nightjar_ci.store import StoredRun
 from nightjar_ci.store.folder import import_night
+from nightjar_ci.untrusted.files import read_untrusted
 
 Cells = Mapping[str, Sequence[RunRecord]]
+_MOST_NAMED = 10
 _RUN_FOLDER = re.compile(r"(\d+)-([ab])")
 
 
@@ -111,6 +120,10 @@ def judge_night(
         notes.append(f"{watched} series to watch: suspicious, and no more so than chance makes some of so many.")
     if night.finished_at is None:
         notes.append("The night is not finished: `nightjar-ci run --resume` continues it.")
+    elif not night.jobs and not night.planned:
+        notes.append("The night has no jobs, so there is nothing to judge.")
+    elif night.not_run:
+        notes.append(f"{describe_not_run(len(night.not_run))}: {', '.join(night.not_run[:_MOST_NAMED])}.")
     for outcome in read_outcomes(folder):
         if not outcome.completed:
             notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")
@@ -124,8 +137,10 @@ def judge_night(
 def find_exit_code(folder: Path, verdicts: NightVerdicts) -> int:
     """The exit code of a judged night: its jobs, the runs of its paired comparisons, and its verdicts."""
     ended = [*read_outcomes(folder), *read_pair_outcomes(folder).values()]
-    unfinished = ["not_started"] if read_night(folder).finished_at is None else []
-    return decide_exit_code(verdicts.verdicts, [*unfinished, *(outcome.state for outcome in ended)])
+    night = read_night(folder)
+    unfinished = ["not_started"] if night.finished_at is None else []
+    states = [*unfinished, *(outcome.state for outcome in ended)]
+    return decide_exit_code(verdicts.verdicts, states, not_run=len(night.not_run) or int(not night.jobs))
 
 
 def group_by_cell(folder: Path) -> Cells:
@@ -171,7 +186,7 @@ def read_pair_outcomes(folder: Path) -> dict[str, Outcome]:
 def read_outcome(folder: Path) -> Outcome | None:
     """The outcome in a run's folder, or None where there is none that can be read."""
     try:
-        return Outcome.model_validate_json((folder / "outcome.json").read_text(encoding="utf-8"))
+        return Outcome.model_validate_json(read_untrusted(folder, "outcome.json"))
     except (OSError, ValueError):
         return None
 

@@ -24,6 +24,7 @@ from nightjar_ci.formats.night_folder import (
     write_night,
 )
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.night.lock import hold_night
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.progress import NightProgress
 from nightjar_ci.night.run_job import DISK_HINT, find_git
@@ -57,17 +58,26 @@ def run_night(
 
     Raises:
         InputError: the folder holds a night already, or none that can be resumed.
-        NightjarError: at the end, where the night or the store could not be written.
+        NightjarError: another process runs this night; or, at the end, the night or the store could not be written.
         KeyboardInterrupt: after the running job has been ended; the night stays unfinished.
     """
-    todo = list(expand(matrix) if jobs is None else jobs)
-    night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
-    planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
-    night = night.model_copy(update={"planned": tuple(planned)})
-    todo, done = _left(night, todo), sum(outcome.completed for outcome in night.jobs)
-    environments = Environments() if environments is None else environments
+    if not resume:
+        _make_folder(folder)
+    with hold_night(folder):
+        todo = list(expand(matrix) if jobs is None else jobs)
+        night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
+        planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
+        night = night.model_copy(update={"planned": tuple(planned)})
+        return _run_left(night, todo, folder, store, environments or Environments(), workers)
+
+
+def _run_left(
+    night: Night, jobs: Sequence[Job], folder: Path, store: Store | None, environments: Environments, workers: int
+) -> Night:
+    """Runs the jobs that have not completed, and keeps each outcome."""
+    todo, done = _left(night, jobs), sum(outcome.completed for outcome in night.jobs)
     with NightProgress(len(todo)) as progress:
-        progress.say(f"night {night.id}: {len(todo)} jobs of {matrix.name}" + (f", {done} done" * bool(done)))
+        progress.say(f"night {night.id}: {len(todo)} jobs of {night.matrix}" + (f", {done} done" * bool(done)))
         keeper = _Keeper(folder, store, progress.say)
         keeper.keep(night)
         ends = run_jobs(
@@ -78,7 +88,7 @@ def run_night(
                 night = night.with_outcome(outcome)
                 keeper.keep(night, outcome)
                 progress.end(outcome)
-        if all(night.outcome_of(job_id) for job_id in night.planned):
+        if not night.not_run:
             night = night.model_copy(update={"finished_at": now()})
         keeper.finish(night)
     return night
@@ -149,13 +159,21 @@ def _started(folder: Path, matrix: Matrix) -> Night:
         jobs=(),
     )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_night(folder, night)
     except OSError as error:
-        raise NightjarError(
-            f"{folder} cannot be written: {error}.", "is the disk full, or the folder another's?"
-        ) from None
+        raise _unwritable(folder, error) from None
     return night
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> NightjarError:
+    return NightjarError(f"{folder} cannot be written: {error}.", "is the disk full, or the folder another's?")
 
 
 def _resumed(folder: Path, matrix: Matrix, *, finished_too: bool) -> Night:

@@ -47,6 +47,8 @@ def run_task(task: Task) -> Outcome:
         outcome = EXECUTORS[task.job.executor].run(task.job, task.environment, task.folder, task.on_line)
     except OSError as error:
         outcome = _unwritable(task.job, task.folder, error, started_at)
+    except Exception as error:  # one job ends no night
+        outcome = not_run(task.job, error, started_at)
     return finish(task.job, task.folder, outcome)
 
 
@@ -67,6 +69,8 @@ def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine 
         outcome = not_started(job, error.message, error.hint, started_at)
     except OSError as error:
         outcome = _unwritable(job, folder, error, started_at)
+    except Exception as error:
+        outcome = not_run(job, error, started_at)
     return finish(job, folder, outcome)
 
 
@@ -74,12 +78,15 @@ def finish(job: Job, folder: Path, outcome: Outcome) -> Outcome:
     """Reads what a job left, and writes `outcome.json`."""
     if job.adapter is not None and outcome.completed:
         try:
-            adapt_job(outcome, job.adapter, folder, find_git())
+            adapt_job(outcome, job.adapter, folder, find_git(), job.timeout_s)
         except InputError as error:
             message = f"{job.id}: exit code 0, but its adapter cannot read what it left: {error}"
             outcome = outcome.model_copy(update={"state": "invalid", "message": message})
         except OSError as error:
             outcome = _unwritable(job, folder, error, outcome.started_at)
+        except Exception as error:  # what a job wrote must not end the night, whatever it is
+            message = f"{job.id}: exit code 0, but its adapter met {type(error).__name__}: {error}"
+            outcome = outcome.model_copy(update={"state": "invalid", "message": message})
     outcome = check_result(outcome, folder)
     try:
         write_json(folder / "outcome.json", outcome)
@@ -87,6 +94,12 @@ def finish(job: Job, folder: Path, outcome: Outcome) -> Outcome:
         lost = f"{job.id}: outcome.json cannot be written: {error}. Hint: {DISK_HINT}"
         return outcome.model_copy(update={"message": f"{outcome.message}\n{lost}" if outcome.message else lost})
     return outcome
+
+
+def not_run(job: Job, error: Exception, started_at: str) -> Outcome:
+    """The outcome of a job that met an error of a kind that nothing here expects."""
+    problem = f"{type(error).__name__}: {error}."
+    return not_started(job, problem, "this is a fault of nightjar-ci; the night goes on without this job", started_at)
 
 
 def _unwritable(job: Job, folder: Path, error: OSError, started_at: str) -> Outcome:

@@ -17,9 +17,9 @@ from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.executors import EXECUTORS, BatchExecutor, OnLine, Task
 from nightjar_ci.executors.process import end_running
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.night_folder import job_folder
+from nightjar_ci.formats.night_folder import job_folder, now
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.night.run_job import finish, prepare, run_job
+from nightjar_ci.night.run_job import finish, not_run, prepare, run_job
 
 _JOIN_S = 0.2
 
@@ -116,8 +116,19 @@ class _Crew:
             if isinstance(one, Outcome):
                 self.ends.put(one)
         tasks = [one for one in prepared if isinstance(one, Task)]
-        if tasks and not self._stop.is_set():
-            executor.run_many(tasks, self._take_in, self._stop)
+        if not tasks or self._stop.is_set():
+            return
+        left = {task.job.id: task for task in tasks}
+
+        def take_in(task: Task, outcome: Outcome) -> None:
+            del left[task.job.id]
+            self.ends.put(finish(task.job, task.folder, outcome))
+
+        try:
+            executor.run_many(tasks, take_in, self._stop)
+        except Exception as error:  # it has cancelled what it had submitted
+            for task in list(left.values()):
+                take_in(task, not_run(task.job, error, now()))
 
     def dismiss(self) -> None:
         """Ends what still runs; afterwards nothing does."""
@@ -126,9 +137,6 @@ class _Crew:
             end_running()
             for thread in self._threads:
                 thread.join(_JOIN_S)
-
-    def _take_in(self, task: Task, outcome: Outcome) -> None:
-        self.ends.put(finish(task.job, task.folder, outcome))
 
     def _folder(self, job: Job) -> Path:
         return job_folder(self._night_folder, job.id)

@@ -133,7 +133,9 @@ def gather(
         night=night,
         verdicts=verdicts,
         exit_code=exit_code,
-        exit_text=describe_exit(exit_code, verdicts.verdicts, sum(len(part.numbers) for part in checked)),
+        exit_text=describe_exit(
+            exit_code, verdicts.verdicts, sum(len(part.numbers) for part in checked), len(night.not_run)
+        ),
         duration_s=sum(outcome.duration_s for outcome in night.jobs),
         environment=_environment(cells),
         failed=tuple(outcome for outcome in night.jobs if not outcome.completed),

@@ -7,7 +7,6 @@ In: the store, and folders of nights and bisections. Out: `index.html`, `status.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from nightjar_ci.site.status import Status, read_status
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
 from nightjar_ci.store.nights import read_nights
+from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
 _REPORTS = ("report.html", "jobs/*/capture/report.html")
 
@@ -185,14 +185,24 @@ def _import_missing(store: Store, folders: Mapping[str, Path]) -> None:
 
 
 def _publish(folder: Path, out: Path) -> Sequence[Path]:
-    """Copies the reports of a night that are newer than those that are there; returns what was found."""
+    """Copies the reports of a night that are newer than those that are there; returns what is published."""
     found = [path for pattern in _REPORTS for path in sorted(folder.glob(pattern))]
-    for path in found:
-        target = out / path.relative_to(folder)
-        if not target.exists() or target.stat().st_mtime < path.stat().st_mtime:
+    return [path for path in found if _copy(folder, path.relative_to(folder), out)]
+
+
+def _copy(folder: Path, name: Path, out: Path) -> bool:
+    """Copies a file that a job may have left, where it is newer; whether it is published."""
+    target = out / name
+    try:
+        if not target.exists() or target.stat().st_mtime < (folder / name).lstat().st_mtime:
+            data = read_untrusted(folder.resolve(), name, MOST_DATA_BYTES)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, target)
-    return found
+            target.write_bytes(data)
+    except OSError as error:
+        print(f"warning: {folder / name} is not published: {error.strerror or error}", file=sys.stderr)
+        target.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, str]]:
@@ -204,10 +214,7 @@ def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, st
             answer = read_document(path, Bisection, "nightjar.answer/1")
         except InputError:
             continue  # of another version; its own page says more
-        if page.is_file():
-            target = out / path.parent.name / "report.html"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(page, target)
+        if page.is_file() and _copy(path.parent, Path(page.name), out / path.parent.name):
             yield answer, f"bisections/{path.parent.name}/report.html"
 
 

@@ -23,6 +23,9 @@ esac
 
 cd "$folder" || exit 73
 rm -f slurm.exit
+for log in stdout.log stderr.log; do
+  if [ -L "$log" ] || [ ! -f "$log" ]; then rm -f "$log"; fi
+done
 exec >>stdout.log 2>>stderr.log
 attempt=${SLURM_RESTART_COUNT:-0}
 if [ "$attempt" -gt 3 ]; then
@@ -39,5 +42,6 @@ fi
 started=$EPOCHREALTIME
 srun --kill-on-bad-exit=1 --cpus-per-task=8 --label '--container-image=ghcr.io#me/nightjar:models-cuda12' --no-container-mount-home --container-env=NIGHTJAR_JOB,NIGHTJAR_OUT,NIGHTJAR_SEED "--container-mounts=$folder:/out" "${command[@]}"
 code=$?
+rm -f "$folder/slurm.exit"
 echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"
 exit "$code"

@@ -39,7 +39,7 @@ def test_a_job_is_rendered_as_docker_run() -> None:
     )
     assert rendered == (
         *("docker", "run", "--rm", "--init", "--name", "nightjar-demo-1", "--pull", "never"),
-        *("--user", "1000:100", "--network", "none"),
+        *("--user", "1000:100", "--network", "none", "--log-driver", "none"),
         *("--mount", "type=bind,source=/nights/n/jobs/demo,target=/out"),
         *("--memory", "8g", "--cpus", "2"),
         *("--env", "HOME=/tmp", "--env", "NIGHTJAR_OUT"),

@@ -192,7 +192,7 @@ def test_output_is_not_held_in_memory(tmp_path: Path) -> None:
     before = resident_bytes()
     assert run(make_job("sh", "-c", "head -c 100000000 /dev/zero; head -c 50000000 /dev/zero >&2; exit 1"), tmp_path)
     assert resident_bytes() - before < 20e6
-    assert (tmp_path / "stdout.log").stat().st_size == 100_000_000
+    assert (tmp_path / "stdout.log").stat().st_size < 17 * 2**20
 
 
 def test_progress_shows_the_last_line(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night, judge_night
+from nightjar_ci.report.contents import gather
 from nightjar_ci.store import StoredRun
 from tests.ci.nights import (
     CELL,
@@ -231,6 +232,34 @@ def test_an_unfinished_night_is_never_a_yes(tmp_path: Path, baselines: Path) -> 
     verdicts = judge_night(folder, POLICIES, baselines)
     assert find_exit_code(folder, verdicts) == 3
     assert any("not finished" in note for note in verdicts.notes)
+
+
+@pytest.mark.parametrize(
+    ("ended", "planned", "note"),
+    [
+        (0, 3, f"three jobs have not run: {CELL}-s0, {CELL}-s1, {CELL}-s2."),
+        (2, 3, f"one job has not run: {CELL}-s2."),
+        (0, 0, "The night has no jobs, so there is nothing to judge."),
+    ],
+)
+def test_a_finished_night_whose_jobs_have_not_run_cannot_tell(
+    tmp_path: Path, baselines: Path, ended: int, planned: int, note: str
+) -> None:
+    folder = night(tmp_path, [record(seed) for seed in range(3)])
+    whole = read_night(folder)
+    ids = tuple(outcome.job for outcome in whole.jobs)
+    write_night(folder, whole.model_copy(update={"planned": ids[:planned], "jobs": whole.jobs[:ended]}))
+    verdicts = judge_night(folder, POLICIES, baselines)
+    assert find_exit_code(folder, verdicts) == 4
+    assert note in verdicts.notes
+    contents = gather(folder, verdicts, POLICIES, baselines)
+    assert contents.exit_text.startswith("no regression found, but ")
+
+
+def test_a_regression_is_said_though_other_jobs_have_not_run(tmp_path: Path, baselines: Path) -> None:
+    folder = night(tmp_path, [record(seed).model_copy(update={"facts": ()}) for seed in range(3)])
+    write_night(folder, read_night(folder).model_copy(update={"planned": ("another",)}))
+    assert find_exit_code(folder, judge_night(folder, POLICIES, baselines)) == 1
 
 
 def test_facts_that_are_no_longer_written_have_vanished(tmp_path: Path, baselines: Path) -> None:

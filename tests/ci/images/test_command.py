@@ -11,8 +11,10 @@ from typing import ClassVar
 
 import pytest
 
+from nightjar_ci.images.publish.index_store import _store as store_index
+from nightjar_ci.images.publish.nightly_index import Night, make_index
 from nightjar_ci.images.tree import find_checkout
-from nightjar_ci.web.registry import LOGIN_HINT, REFUSED_HINT
+from nightjar_ci.web.registry import LOGIN_HINT, REFUSED_HINT, Repository
 from tests.ci.registries import run_registry
 
 CHECKOUT = find_checkout(Path(__file__).parent)
@@ -215,6 +217,73 @@ def test_wrong_use_ends_with_2_and_names_the_value(environ: dict[str, str], argu
     done = images(*arguments, environ=environ)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+DIGEST = f"sha256:{'a1' * 32}"
+HOSTILE = {
+    "another repository": f"attacker.example/evil@{DIGEST}",
+    "a repository below": f"ghcr.io/me/nightjar/evil@{DIGEST}",
+    "a tag": "ghcr.io/me/nightjar:latest",
+    "another repository's tag": "attacker.example/evil:latest",
+    "half a digest": "ghcr.io/me/nightjar@sha256:1",
+    "an option": "--disable-content-trust=true",
+    "an escape sequence": f"ghcr.io/me/nightjar@{DIGEST}\u001b]0;pwn\u0007",
+}
+
+
+def write_index(path: Path, reference: str, name: str = "jax-cpu") -> str:
+    night = {"name": name, "date": "2026-11-24", "reference": reference}
+    path.write_text(json.dumps({"schema": "nightjar.images/1", "images": [night]}))
+    return f"{path}:{name}"
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_pull_refuses_an_index_that_names_anything_but_a_digest_of_the_repository_that_is_asked(
+    environ: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    where = write_index(tmp_path / "index.json", HOSTILE[kind])
+    done = images("pull", where, "--from", "ghcr.io/me/nightjar", "--dry-run", environ=environ)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "reference" in done.stderr or "the index says that jax-cpu-2026-11-24 is " in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_pull_from_a_file_wants_to_know_the_repository(environ: dict[str, str], tmp_path: Path) -> None:
+    where = write_index(tmp_path / "index.json", f"ghcr.io/me/nightjar@{DIGEST}")
+    done = images("pull", where, "--dry-run", environ=environ)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--from is missing" in done.stderr
+    done = images("pull", where, "--from", "ghcr.io/Me/nightjar", "--dry-run", environ=environ)
+    assert done.stdout.splitlines() == [
+        f"docker pull ghcr.io/me/nightjar@{DIGEST}",
+        f"docker tag ghcr.io/me/nightjar@{DIGEST} ghcr.io/me/nightjar:jax-cpu-2026-11-24",
+    ]
+
+
+@pytest.mark.parametrize("name", ["--help", "a b", "x;y", "../x", "\u001b[2J"])
+def test_a_night_whose_name_is_no_part_of_a_tag_is_not_pulled(
+    environ: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    write_index(tmp_path / "index.json", f"ghcr.io/me/nightjar@{DIGEST}", name)
+    where = f"{tmp_path / 'index.json'}:{name}"
+    done = images("pull", "--from", "ghcr.io/me/nightjar", "--dry-run", "--", where, environ=environ)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_pull_asks_the_repository_that_is_named_and_no_other(
+    environ: dict[str, str], tmp_path: Path, honest: bool
+) -> None:
+    with run_registry(tmp_path / "registry") as registry:
+        name = f"{registry.host}/nightjar"
+        night = Night(name="jax-cpu", date="2026-11-24", reference=f"{name if honest else 'evil.example/x'}@{DIGEST}")
+        store_index(Repository(name), make_index([night]))
+        done = images("pull", f"{name}:jax-cpu", "--dry-run", environ=environ)
+    if honest:
+        assert done.stdout.splitlines()[0] == f"docker pull {name}@{DIGEST}"
+    else:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"expected {name}@sha256:<64 hex digits>" in done.stderr
 
 
 def test_outside_a_checkout_it_says_so(environ: dict[str, str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -227,6 +229,96 @@ def test_a_job_that_meets_a_file_size_limit_is_told_so(tmp_path: Path) -> None:
     assert outcome.state == "failed"
     assert "File too large" in (outcome.message or "")
     assert "Hint: the disk is full, or a quota or file-size limit" in (outcome.message or "")
+
+
+BROKEN_LOCKS = {
+    "marker": b"jax==0.10.2 ; sys_platform !=\n",
+    "variable": b"jax==0.10.2 ; no_such_variable == '1'\n",
+    "binary": b"\xff\xfe\x00",
+}
+
+
+@pytest.mark.parametrize("lock", BROKEN_LOCKS)
+def test_a_lock_that_cannot_be_read_stops_only_its_job(tmp_path: Path, settings: Settings, lock: str) -> None:
+    (tmp_path / "bad.txt").write_bytes(BROKEN_LOCKS[lock])
+    path = write_matrix(tmp_path / "m.toml", {"first": python(GOOD), "second": python(GOOD), "third": python(GOOD)})
+    place = f'name = "second"\nenvironment = "uv:{tmp_path / "bad.txt"}"'
+    path.write_text(path.read_text().replace('name = "second"', place))
+    night = run_night(read_matrix(path), tmp_path / "night", environments=Environments(settings))
+    states = {outcome.job: outcome.state for outcome in night.jobs}
+    if lock == "binary":
+        assert "is not a lock" in (night.jobs[1].message or "")
+    else:
+        assert "bad.txt has a marker that is not valid: " in (night.jobs[1].message or "")
+        assert "Hint: `nightjar-ci images lock` makes the locks" in (night.jobs[1].message or "")
+    assert states == {"first": "completed", "second": "not_started", "third": "completed"}
+
+
+def test_a_nul_in_a_name_stops_only_its_job(tmp_path: Path, settings: Settings) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "lock": {"environment": "uv:bad\0.txt"},
+        "image": {"environment": "image:a\0b", "executor": "docker"},
+        "command": {"command": ("true", "\0")},
+        "variable": {"env": {"A": "\0"}},
+        "good": {"command": python(GOOD)},
+    }
+    jobs = [make_job("true", **{"id": name, "cell": name, "replicate": None} | one) for name, one in changes.items()]
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"x": ("true",)}))
+    for workers in (1, 2):
+        folder = tmp_path / f"night{workers}"
+        night = run_night(matrix, folder, jobs=jobs, environments=Environments(settings), workers=workers)
+        states = {outcome.job: outcome.state for outcome in night.jobs}
+        assert states == dict.fromkeys(changes, "not_started") | {"good": "completed"}
+        assert all("null byte" in (outcome.message or "") for outcome in night.jobs if outcome.job != "good")
+
+
+def test_a_disk_that_is_full_where_environments_are_made_stops_only_its_job(small_disk: Path, tmp_path: Path) -> None:
+    (small_disk / "ballast").write_bytes(b"x" * 2**20)
+    (small_disk / "state").mkdir()
+    with contextlib.suppress(OSError), (small_disk / "more").open("wb", 0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    full = read_settings({"NIGHTJAR_STATE_DIR": str(small_disk / "state")})
+    (tmp_path / "lock.txt").write_text("six==1.17.0\n")
+    path = write_matrix(tmp_path / "m.toml", {"a": python(GOOD), "b": python(GOOD)})
+    place = f'name = "a"\nenvironment = "uv:{tmp_path / "lock.txt"}"'
+    path.write_text(path.read_text().replace('name = "a"', place))
+    night = run_night(read_matrix(path), tmp_path / "night", environments=Environments(full))
+    assert [outcome.state for outcome in night.jobs] == ["not_started", "completed"]
+    assert "No space left on device" in (night.jobs[0].message or "")
+
+
+def test_what_a_job_wrote_for_its_adapter_ends_no_night_whatever_it_is(tmp_path: Path) -> None:
+    path = write_matrix(
+        tmp_path / "m.toml", {"odd": python(r"""print('{"loss": 1, "\\ud800": 2}')"""), "b": python(GOOD)}
+    )
+    adapter = """name = "odd"\nadapter = { format = "jsonl", sample = [{ field = "*" }] }"""
+    path.write_text(path.read_text().replace('name = "odd"', adapter))
+    night = run_night(read_matrix(path), tmp_path / "night")
+    assert [outcome.state for outcome in night.jobs] == ["invalid", "completed"]
+
+
+def test_a_second_run_of_a_night_is_told_who_runs_it_and_ends_with_3(tmp_path: Path, settings: Settings) -> None:
+    path = write_matrix(tmp_path / "m.toml", {"a": ("sleep", "60"), "b": python(GOOD)})
+    folder = settings.nights_dir / new_night_id()
+    command = [sys.executable, "-m", "nightjar_ci", "run", str(path)]
+    environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(settings.state_dir)}
+    running = subprocess.Popen([*command, "--out", str(folder)], env=environ, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not (job_folder(folder, "a") / "stderr.log").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for more in (["--resume"], ["--resume", "--out", str(folder)], ["--out", str(folder)]):
+            second = subprocess.run([*command, *more], env=environ, capture_output=True, text=True, check=False)
+            assert second.returncode == 3
+            assert f"is being written by process {running.pid} on " in second.stderr
+        assert not job_folder(folder, "b").exists()
+    finally:
+        running.kill()
+        running.wait()
+    write_matrix(path, {"a": python(GOOD), "b": python(GOOD)})
+    third = subprocess.run([*command, "--resume"], env=environ, capture_output=True, text=True, check=False)
+    assert third.returncode == 0, third.stderr
 
 
 def test_a_night_is_never_written_over(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.policy import PerformancePolicy, Policies, read_policies
 from nightjar_ci.settings import Settings
+from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 JUDGES = ("facts", "convergence", "performance")
 USUAL_POLICIES = Path("ci/policies.toml")
@@ -111,7 +112,7 @@ def _find_oracle(asked: Asked) -> tuple[Oracle, dict[str, str]]:
         raise InputError(f"--judge: {asked.judge!r} is unknown, expected one of {', '.join(JUDGES)}.")
     if asked.metric_regex is not None:
         check_pattern(asked.metric_regex)
-        return Metric(better=asked.better, pattern=asked.metric_regex), {
+        return Metric(better=asked.better, pattern=asked.metric_regex, search_s=min(SEARCH_S, asked.timeout_s)), {
             "regex": asked.metric_regex,
             "better": asked.better,
         }

@@ -20,10 +20,11 @@ from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Better, RunRecord
+from nightjar_ci.untrusted.files import read_log, split_left_out
+from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, find_last, find_names
 
 SKIP_EXIT_CODE = 125  # git-bisect(1): "the current source code cannot be tested"
 _SHELL = (126, 127)  # POSIX: a command that cannot be run, or is not found
-_MOST_LOG_BYTES = 64 * 2**20
 _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 
 BadToo = Literal["crash", "timeout", "import"]
@@ -130,11 +131,13 @@ class Metric:
         better: which values are better.
         name: a sample (its steady median) or a curve (its last value) of `result.json`, or `NAME=VALUE` on stdout.
         pattern: instead, a regular expression with one group that is searched on stdout; its last match counts.
+        search_s: how long a search may take.
     """
 
     better: Better | None
     name: str | None = None
     pattern: str | None = None
+    search_s: float = SEARCH_S
 
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
         """The value (see `Oracle`)."""
@@ -143,13 +146,14 @@ class Metric:
             why = f"exit code {outcome.exit_code}: its metric is not trusted"
         if why is not None:
             return Reading(answer="cannot_tell", why=why)
-        value = self._in_result(folder)
-        if value is None:
-            value = self._in_log(folder)
-        if value is None:
-            printed = _names_in(_read_log(folder)) if self.pattern is None else []
-            instead = f", but {', '.join(printed[:5])}" if printed else ""
-            return Reading(answer="cannot_tell", why=f"it printed no {self._described}{instead}")
+        try:
+            value = self._in_result(folder)
+            if value is None:
+                value = self._in_log(folder)
+            if value is None:
+                return Reading(answer="cannot_tell", why=self._why_none(folder))
+        except (OSError, SlowPatternError) as error:
+            return Reading(answer="cannot_tell", why=f"its output: {getattr(error, 'strerror', None) or error}")
         if not math.isfinite(value):
             return Reading(answer="cannot_tell", why=f"{self._described} is {value}")
         return Reading(value=value)
@@ -169,25 +173,22 @@ class Metric:
 
     def _in_log(self, folder: Path) -> float | None:
         pattern = self.pattern or rf"(?<![\w.]){re.escape(self.name or '')}\s*[=:]\s*({_NUMBER})(?![\w])"
-        found = [match[1] for match in re.finditer(pattern, _read_log(folder), re.MULTILINE | re.IGNORECASE)]
+        log, _ = split_left_out(read_log(folder, STDOUT))
+        last = find_last(pattern, log, self.search_s)
         try:
-            return float(found[-1].replace(",", "")) if found else None
+            return None if last is None else float(last.replace(",", ""))
         except ValueError:
             return None
 
-
-def _names_in(text: str) -> list[str]:
-    """The names of all numbers that were printed, each once."""
-    found = re.finditer(rf"(?<![\w.])([A-Za-z_][\w.]*)\s*[=:]\s*{_NUMBER}(?![\w])", text, re.IGNORECASE)
-    return list(dict.fromkeys(match[1] for match in found))
-
-
-def _read_log(folder: Path) -> str:
-    try:
-        with (folder / STDOUT).open("rb") as file:
-            return file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace")
-    except OSError:
-        return ""
+    def _why_none(self, folder: Path) -> str:
+        """That it printed no number, and the names of those that it did print."""
+        what = f"it printed no {self._described}"
+        log, left_out = split_left_out(read_log(folder, STDOUT))
+        if left_out:
+            what += f" in the first and last 8 MiB of its output, without {left_out:,} bytes between"
+        any_name = rf"(?<![\w.])([A-Za-z_][\w.]*)\s*[=:]\s*{_NUMBER}(?![\w])"
+        printed = find_names(any_name, log, self.search_s) if self.pattern is None else []
+        return what + (f", but {', '.join(printed)}" if printed else "")
 
 
 def check_pattern(pattern: str) -> None:

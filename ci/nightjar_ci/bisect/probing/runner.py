@@ -219,7 +219,7 @@ class Worker:
         """Runs a job on a rung."""
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob("*"):  # of a probe that a kill ended
-            if left.is_file():
+            if left.is_symlink() or not left.is_dir():
                 left.unlink()
         try:
             environment = self.workshop.make(self.ladder, index, self.stage, self.on_line)

@@ -20,12 +20,13 @@ from nightjar_ci.executors.process import STDERR, STDOUT, read_tail, run_process
 from nightjar_ci.formats.policy import FactsPolicy
 from nightjar_ci.formats.run_record import Facts, Memory, Tally
 from nightjar_ci.judges.facts.diff import diff_lines
+from nightjar_ci.untrusted.files import read_untrusted
 
 OnLine = Callable[[str], None]
 PAGE = "difference.html"  # of two captures, in `diff/`
 _DIFF_TIMEOUT_S = 600.0
 _MOST_PROGRAMS = 8
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (?:\(.*?\)|\S+) ([a-z][a-z0-9-]*)\(", re.MULTILINE)
+_INSTRUCTION = re.compile(r"^[ \t]+(?:ROOT )?%?[\w.-]+ = (?:\(.*?\)|\S+) ([a-z][a-z0-9-]*)\(", re.MULTILINE)
 _FUSION = re.compile(r"\bkind=(k\w+)")
 _CUSTOM_CALL = re.compile(r'custom_call_target="([^"]+)"')
 _DUMPED = re.compile(r"module_\d+\.(?P<program>.+?)\.(?:cpu|gpu|sm_[\w.]+?)_(?:gpu_)?after_optimizations\.txt")
@@ -88,7 +89,11 @@ def read_dumps(folder: Path) -> dict[str, Facts]:
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*after_optimizations.txt")):
         if name := _DUMPED.fullmatch(path.name):
-            found.setdefault(name["program"], []).append(path.read_text(encoding="utf-8", errors="replace"))
+            try:
+                text = read_untrusted(folder, path.name)
+            except OSError:
+                continue
+            found.setdefault(name["program"], []).append(text.decode("utf-8", errors="replace"))
     return {program: read_facts(program, "\n".join(texts)) for program, texts in found.items()}
 
 

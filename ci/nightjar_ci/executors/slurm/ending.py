@@ -7,6 +7,7 @@ Source: the job state codes of squeue(1) and sacct(1) of Slurm 22.05.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from nightjar_ci.executors.slurm.cluster import JobState
 from nightjar_ci.executors.slurm.script import EXIT_FILE
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome, make_outcome
+from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
 
 _OUT_OF_TIME = frozenset(("TIMEOUT", "DEADLINE"))
 _OUT_OF_MEMORY = re.compile(r"slurmstepd.*oom[-_]kill")  # what a step says, whose job then counts as failed
@@ -34,7 +36,7 @@ _HINTS = {
 def read_exit(folder: Path) -> tuple[int, float] | None:
     """Exit code and wall time, as the script left them; None while it has not."""
     try:
-        code, started, ended = (folder / EXIT_FILE).read_text(encoding="utf-8").split()
+        code, started, ended = read_untrusted(folder, EXIT_FILE, most_bytes=1000).split()
         return int(code), float(ended) - float(started)
     except (OSError, ValueError):
         return None
@@ -66,7 +68,8 @@ def judge_slurm_end(
         moves: why it was taken away from its nodes, each time.
     """
     for log in (STDOUT, STDERR):  # a job that never ran has none
-        (folder / log).touch()
+        with contextlib.suppress(OSError):
+            append_untrusted(folder, log, "")
     left = read_exit(folder)
     duration_s = left[1] if left is not None else state.elapsed_s
     in_time = left is not None and left[1] <= job.timeout_s  # it ended by itself, just before it was cancelled

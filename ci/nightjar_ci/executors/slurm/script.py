@@ -121,6 +121,9 @@ def _render_start(place: Place) -> list[str]:
     lines = [
         f'cd "$folder" || exit {NO_FOLDER}',
         f"rm -f {EXIT_FILE}",
+        "for log in stdout.log stderr.log; do",  # a job that starts again may have left links there
+        '  if [ -L "$log" ] || [ ! -f "$log" ]; then rm -f "$log"; fi',
+        "done",
         "exec >>stdout.log 2>>stderr.log",
         "attempt=${SLURM_RESTART_COUNT:-0}",
         f'if [ "$attempt" -gt {place.restarts} ]; then',
@@ -164,6 +167,7 @@ def _render_step(place: Place, variables: Sequence[str]) -> list[str]:
         "started=$EPOCHREALTIME",
         f'{" ".join(step)} "${{command[@]}}"',
         "code=$?",
+        f'rm -f "$folder/{EXIT_FILE}"',  # the job may have left a link there
         f'echo "$code $started $EPOCHREALTIME" >"$folder/{EXIT_FILE}"',
         'exit "$code"',
     ]

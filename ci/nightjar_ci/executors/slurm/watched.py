@@ -5,7 +5,9 @@ In: a task. Out: what the executor keeps of it, a part of which is in `slurm.jso
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +19,7 @@ from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.settings import read_settings
+from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
 
 STATE_FILE = "slurm.json"
 
@@ -94,13 +97,15 @@ def remember(one: Watched) -> None:
 def _recall(folder: Path) -> tuple[str, list[str], bool]:
     """The id of the job under way in a folder, why it was moved, and whether it was cancelled for that."""
     try:
-        known = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        known = json.loads(read_untrusted(folder, STATE_FILE))
+        if not re.fullmatch(r"\d+(_\d+)?", str(known["id"])):  # the job can write here
+            return "", [], False
         return str(known["id"]), list(known.get("moves", ())), bool(known.get("leaving"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "", [], False
 
 
 def say(one: Watched, text: str) -> None:
-    """Adds a line to the log of a job."""
-    with (one.task.folder / STDERR).open("a", encoding="utf-8") as log:
-        log.write(f"{text}\n")
+    """Adds a line to the log of a job, unless the job has put something else in its place."""
+    with contextlib.suppress(OSError):
+        append_untrusted(one.task.folder, STDERR, f"{text}\n")

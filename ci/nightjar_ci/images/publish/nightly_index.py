@@ -8,6 +8,7 @@ format.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,6 +20,7 @@ from nightjar_ci.formats.documents import read_document
 from nightjar_ci.web.http import HttpError, get, hide_passwords
 
 IMAGES_SCHEMA = "nightjar.images/1"
+_TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"  # distribution/reference: the grammar of tags
 
 
 class _Strict(BaseModel):
@@ -61,9 +63,9 @@ class Night(_Strict):
         revision: the git commit that it was built from; empty where unknown.
     """
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # it goes to a terminal, and to docker
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    reference: str
+    reference: Annotated[str, Field(pattern=r"^[A-Za-z0-9][!-~]*$")]
     packages: dict[str, str] = {}
     system_packages: dict[str, str] = {}
     platforms: dict[str, PlatformImage] = {}
@@ -82,6 +84,28 @@ def make_index(nights: Iterable[Night]) -> NightlyIndex:
     by_key = {(night.name, night.date): night for night in nights}
     ordered = sorted(sorted(by_key.values(), key=lambda night: night.date, reverse=True), key=lambda night: night.name)
     return NightlyIndex(schema=IMAGES_SCHEMA, images=tuple(ordered))
+
+
+def check_reference(night: Night, repository: str) -> str:
+    """The reference of a night in a repository, by digest.
+
+    Args:
+        night: of an index, which may be anybody's.
+        repository: where the user wants it from.
+
+    Raises:
+        InputError: the index names another repository, or no digest.
+    """
+    named, _, digest = night.reference.rpartition("@")
+    expected = f"{repository}@sha256:<64 hex digits>"
+    if not re.fullmatch(_TAG, f"{night.name}-{night.date}"):
+        raise InputError(f"the index has a night named {night.name!r}, which is not part of a tag.")
+    if named.lower() != repository.lower() or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise InputError(
+            f"the index says that {night.name}-{night.date} is {night.reference!r}, expected {expected}.",
+            "an index may only name images of the repository that is asked, by digest",
+        )
+    return f"{repository.lower()}@{digest}"
 
 
 def parse_index(text: bytes, where: str) -> NightlyIndex:

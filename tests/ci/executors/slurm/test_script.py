@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import ExecutorError
+from nightjar_ci.executors.base import Task
 from nightjar_ci.executors.slurm import cluster
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState, read_sacct, read_scontrol, read_squeue
-from nightjar_ci.executors.slurm.ending import judge_slurm_end
+from nightjar_ci.executors.slurm.ending import judge_slurm_end, read_exit
 from nightjar_ci.executors.slurm.script import Cell, Place, name_for_pyxis, render_batch
+from nightjar_ci.executors.slurm.watched import prepare, say
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
-from tests.ci.jobs import make_job
+from tests.ci.jobs import HERE, make_job
 
 TRAIN = ("nightjar-models", "train", "gpt_tiny", "--set", "text=it's here", "--out", "/nights/n/jobs/gpt-s0")
 CELL = Cell(folder="/nights/n/jobs/gpt-s0", command=TRAIN, variables={"NIGHTJAR_SEED": "0", "A": "$HOME `x`"})
@@ -64,7 +67,7 @@ def bash(tmp_path: Path, restarts: int = 0, **variables: str) -> subprocess.Comp
     for number in range(2):
         folder = tmp_path / f"it's {number}"
         folder.mkdir(exist_ok=True)
-        command = ("sh", "-c", 'echo "$WORD" "$0"; exit 3', f"a'b {number}")
+        command = ("sh", "-c", 'echo "$WORD" "$0"; ${LEAVE:-true}; exit 3', f"a'b {number}")
         cells.append(Cell(folder=str(folder), command=command, variables={"WORD": "$(no) `no`"}))
     script = render_batch("x", Place(resources=Resources(), timeout_s=60, restarts=restarts), cells)
     environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **variables}
@@ -89,6 +92,48 @@ def test_a_job_that_started_again_too_often_gives_up_and_says_so(tmp_path: Path)
         "restarted 3 times after lost or drained nodes or preemptions: given up"
         in (tmp_path / "it's 0" / "stderr.log").read_text()
     )
+
+
+def test_links_in_place_of_what_the_script_writes_are_replaced(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    host.write_text("as it was")
+    folder = tmp_path / "it's 1"
+    folder.mkdir()
+    (folder / "stdout.log").symlink_to(host)
+    os.mkfifo(folder / "stderr.log")
+    ended = bash(tmp_path, SLURM_ARRAY_TASK_ID="1", LEAVE=f"ln -s {host} slurm.exit")
+    assert ended.returncode == 3, ended.stderr
+    assert host.read_text() == "as it was"
+    assert read_exit(folder) is not None
+    assert not any((folder / name).is_symlink() for name in ("stdout.log", "stderr.log", "slurm.exit"))
+
+
+def test_what_a_job_wrote_in_place_of_its_slurm_id_is_no_id(tmp_path: Path) -> None:
+    task = Task(make_job("true"), HERE, tmp_path)
+    for text, slurm_id in (("17", "17"), ("17_3", "17_3"), ("--user=root", ""), ("17 18", "")):
+        (tmp_path / "slurm.json").write_text(json.dumps({"id": text}))
+        assert prepare(task).slurm_id == slurm_id
+
+
+def test_a_link_in_place_of_a_log_is_neither_followed_nor_an_error(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    host.write_text("as it was")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "stderr.log").symlink_to(host)
+    (tmp_path / "job" / "slurm.exit").symlink_to("/dev/zero")
+    say(prepare(Task(make_job("true"), HERE, tmp_path / "job")), "moved")
+    outcome = judge_slurm_end(
+        make_job("true"),
+        JobState(state="FAILED", exit_code=1),
+        tmp_path / "job",
+        cancelled=False,
+        command=("true",),
+        started_at="",
+        slurm_id="1",
+        submissions=1,
+    )
+    assert outcome.state == "failed"
+    assert host.read_text() == "as it was"
 
 
 def test_scripts_are_clean_for_shellcheck() -> None:

@@ -24,6 +24,9 @@ esac
 
 cd "$folder" || exit 73
 rm -f slurm.exit
+for log in stdout.log stderr.log; do
+  if [ -L "$log" ] || [ ! -f "$log" ]; then rm -f "$log"; fi
+done
 exec >>stdout.log 2>>stderr.log
 attempt=${SLURM_RESTART_COUNT:-0}
 if [ "$attempt" -gt 3 ]; then
@@ -40,5 +43,6 @@ fi
 started=$EPOCHREALTIME
 srun --kill-on-bad-exit=1 --cpus-per-task=12 --label '--container-image=ghcr.io#nightjar/models:2026-11-21' --no-container-mount-home --container-env=NIGHTJAR_OUT,NIGHTJAR_SEED --container-workdir=/work "--container-mounts=$folder:/out,/src/jax:/work:ro" "${command[@]}"
 code=$?
+rm -f "$folder/slurm.exit"
 echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"
 exit "$code"

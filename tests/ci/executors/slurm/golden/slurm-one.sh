@@ -18,6 +18,9 @@ esac
 
 cd "$folder" || exit 73
 rm -f slurm.exit
+for log in stdout.log stderr.log; do
+  if [ -L "$log" ] || [ ! -f "$log" ]; then rm -f "$log"; fi
+done
 exec >>stdout.log 2>>stderr.log
 attempt=${SLURM_RESTART_COUNT:-0}
 if [ "$attempt" -gt 3 ]; then
@@ -29,5 +32,6 @@ fi
 started=$EPOCHREALTIME
 srun --kill-on-bad-exit=1 "${command[@]}"
 code=$?
+rm -f "$folder/slurm.exit"
 echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"
 exit "$code"

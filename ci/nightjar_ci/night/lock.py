@@ -1,0 +1,63 @@
+"""The lock that makes one process the only writer of a night.
+
+In: a night folder. Out: a context in which nobody else runs jobs there. The lock dies with its process.
+
+Source: flock(2).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nightjar_ci.errors import InputError, NightjarError
+
+LOCK = "night.lock"
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # Lustre without -o flock, for one
+
+
+@contextmanager
+def hold_night(folder: Path) -> Iterator[None]:
+    """Holds a night folder; where its file system has no locks, it says so and goes on.
+
+    Raises:
+        InputError: there is no such folder.
+        NightjarError: another process holds it, or it cannot be written.
+    """
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no such folder.") from None
+    except OSError as error:
+        raise NightjarError(
+            f"{folder} cannot be written: {error}.", "is the disk full, or the folder another's?"
+        ) from None
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+        raise NightjarError(f"{folder} is being written by {holder}.", "wait for it, or end it") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise NightjarError(f"{folder / LOCK} cannot be locked: {error}.") from None
+        print(f"warning: {folder}: this file system has no locks: start no second run of it", file=sys.stderr)
+        return
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError:  # a full disk: the lock holds all the same
+        pass
