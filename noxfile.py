@@ -16,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -113,14 +114,12 @@ def hand_over(arguments: list[str]) -> None:
         python = make_tools()
     except (subprocess.CalledProcessError, OSError) as error:
         shutil.rmtree(TOOLS, ignore_errors=True)
-        print(f"error: the tool environment {TOOLS} could not be made: {error}.", file=sys.stderr)
         hint = "on Debian, apt install python3-venv" if isinstance(error, FileNotFoundError) else UNREACHED
-        print(f"Hint: {hint}", file=sys.stderr)
+        print(f"error: the tool environment {TOOLS} could not be made: {error}.\nHint: {hint}", file=sys.stderr)
         raise SystemExit(3) from None
     path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    os.execve(
-        python, [str(python), "-m", "nox", "-f", str(ROOT / "noxfile.py"), *arguments], {**os.environ, "PATH": path}
-    )
+    command = [str(python), "-m", "nox", "-f", str(ROOT / "noxfile.py"), *arguments]
+    os.execve(python, command, {**os.environ, "PATH": path})
 
 
 if __name__ == "__main__":
@@ -209,33 +208,36 @@ def ecosystem(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Lint, types and tests; what this machine lacks (Docker, Chromium, PostgreSQL) is skipped with its reason."""
+    """Lint, types and tests, or `-- PATH`, `-- -k NAME` those tests alone; what this machine lacks is skipped."""
     install(session)
-    check_style(session)
-    check_types(session)
+    if not selects_tests(session.posargs):
+        lint(session)
+        types(session)
     session.run("pytest", *session.posargs)
+
+
+def selects_tests(arguments: Sequence[str]) -> bool:
+    """Whether arguments of pytest name tests: by path, by node id or by `-k`; a file that is not there counts."""
+    values = [value for option, value in pairwise(arguments) if option in ("-m", "-n", "-p", "-o", "-c", "-W")]
+    places = [Path(argument.partition("::")[0]) for argument in arguments if argument not in values]
+    return any(str(place).startswith("-k") or place.suffix == ".py" or place.exists() for place in places)
 
 
 @nox.session
 def check_all(session: nox.Session) -> None:
-    """The same with nothing lacking: what `system` installs, and images of this tree; lint and types run beside."""
+    """The same with all that `system` installs, where a skip for lack of it fails, and with images of this tree."""
     with ThreadPoolExecutor() as beside:
         machine = beside.submit(prepare_machine, session) if os.geteuid() == 0 and shutil.which("apt-get") else None
         install(session)
-        checks = [beside.submit(check, session) for check in (check_style, check_types)]
+        checks = [beside.submit(check, session) for check in (lint, types)]
+        # Every part of the machine broken: what asks for one is skipped, and nothing fails.
+        checks.append(beside.submit(session.run, "python", "-m", "tests.broken", silent=True))
         if machine is not None:
             machine.result()
             run_command(session, "nightjar-ci", "images", "build")
         for check in checks:
             check.result()
-    session.run("pytest", *session.posargs)
-
-
-@nox.session
-def pytest(session: nox.Session) -> None:
-    """Run pytest alone, without lint and types: `-- tests/ci/night/test_matrix.py -k seeds`."""
-    install(session)
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *(["--whole-machine"] if machine is not None else []), *session.posargs)
 
 
 @nox.session
@@ -247,26 +249,16 @@ def format(session: nox.Session) -> None:
 
 
 @nox.session
-def lint(session: nox.Session) -> None:
-    """Formatting, lint, import rules and shell scripts."""
-    install(session)
-    check_style(session)
-
-
-@nox.session
 def types(session: nox.Session) -> None:
     """Type-check packages, tests and this file."""
     install(session)
-    check_types(session)
-
-
-def check_types(session: nox.Session) -> None:
-    """Runs mypy over everything, tests too."""
     session.run("mypy", "--no-error-summary", *SOURCES)
 
 
-def check_style(session: nox.Session) -> None:
-    """Runs the linters; nothing is rewritten."""
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Formatting, lint, import rules and shell scripts; nothing is rewritten."""
+    install(session)
     session.run("ruff", "format", "--check", "--quiet", *SOURCES)
     session.run("ruff", "check", "--quiet", *SOURCES)
     session.run("lint-imports", "--no-logo", silent=True)

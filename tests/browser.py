@@ -18,12 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
+from tests.machine import find_chromium
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 OPTIONS = (
     "--headless=new",
     "--no-sandbox",
@@ -167,8 +163,11 @@ def open_browser(profile: Path, kind: type[AnyPage]) -> Iterator[AnyPage]:
     Args:
         profile: a folder for its files.
         kind: how the page is driven.
+
+    Raises:
+        LackError: there is no Chromium, or it does not start.
     """
-    assert CHROMIUM is not None
+    chromium = find_chromium()
     to_browser, from_us = os.pipe()
     to_us, from_browser = os.pipe()
     silent = os.open(os.devnull, os.O_WRONLY)
@@ -176,10 +175,10 @@ def open_browser(profile: Path, kind: type[AnyPage]) -> Iterator[AnyPage]:
     # Free numbers above all targets first, so that no target is overwritten before it is copied.
     high = {number: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, 10) for number, source in inherited.items()}
     actions = [(os.POSIX_SPAWN_DUP2, source, number) for number, source in high.items()]
-    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
+    command = [chromium, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
     temporary = tempfile.mkdtemp()  # short: the path of a socket in it has 107 bytes at most
     environ = {**os.environ, "HOME": str(profile.parent), "TMPDIR": temporary}
-    pid = os.posix_spawn(CHROMIUM, command, environ, file_actions=actions)
+    pid = os.posix_spawn(chromium, command, environ, file_actions=actions)
     for descriptor in {to_browser, from_browser, silent, *high.values()}:
         os.close(descriptor)
     page = kind(to_us, from_us)

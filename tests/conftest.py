@@ -1,22 +1,69 @@
-"""What all tests share: golden files; the slowest begin first; no property has a time limit (busy machines)."""
+"""What all tests share: parts of the machine, golden files, the slowest first, no time limit of a property.
+
+A test has the parts that it asks for (tests/machine.py) and no others; it is skipped where this machine lacks one.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.machine import PARTS, SYSTEM, find_lack, refuse, resolve
+from tests.stand_ins import render_path
+
+PATH = os.environ.get("PATH", os.defpath)
 settings.register_profile("nightjar", deadline=None)
 settings.load_profile("nightjar")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the files that rendered text must equal.")
+    parser.addoption(
+        "--whole-machine",
+        action="store_true",
+        help=f"Fail where a part is lacking that `{SYSTEM}` brings, instead of skipping.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, part in PARTS.items():
+        config.addinivalue_line("markers", f"{name}: needs {part.what}")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives a test the markers of the parts that its fixtures ask for."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    for definitions in fixtures.name2fixturedefs.values() if fixtures is not None else ():
+        for part in getattr(definitions[-1].func, "parts", ()):
+            item.add_marker(part)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Hides what a test does not ask for, then skips it where a part that it asks for is lacking."""
+    asked = [name for name in PARTS if item.get_closest_marker(name)]
+    os.environ["PATH"] = render_path(asked, PATH)
+    for part in resolve(asked):
+        if (lack := find_lack(part)) is not None:
+            refuse(item.config, lack, brought=PARTS[part].brought_by == SYSTEM)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    os.environ["PATH"] = PATH
+
+
+@pytest.fixture(autouse=True)
+def _unhide() -> Iterator[None]:
+    """Ends the hiding when the fixtures of a test have ended, and before those of its module do."""
+    yield
+    os.environ["PATH"] = PATH
 
 
 @pytest.hookimpl(trylast=True)

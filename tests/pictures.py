@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import noxfile
-from tests.browser import CHROMIUM, Page, open_browser
+from tests.browser import Page, open_browser
+from tests.machine import find_lack
 
 FOLDER = noxfile.ROOT / "docs" / "pictures"
 MOST_BYTES = 200_000
@@ -34,8 +35,8 @@ class Picture:
 
 def main(arguments: list[str]) -> None:
     """Makes the pictures of the night that is named, or of a new one."""
-    if CHROMIUM is None:
-        raise SystemExit("error: no Chromium. Hint: apt-get install chromium")
+    if (lack := find_lack("browser")) is not None:
+        raise SystemExit(f"error: {lack}")
     with tempfile.TemporaryDirectory() as temporary:
         night = Path(arguments[0]) if arguments else run_night(Path(temporary))
         command = ["nightjar-ci", "site", "--nights", str(night.parent), "--out", str(Path(temporary) / "status")]

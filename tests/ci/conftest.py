@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ci.postgres import find_programs, running_postgres
+from tests.machine import asks
 
 
 @pytest.fixture
+@asks("postgres")
 def postgres() -> Iterator[str]:
     """The URL of a PostgreSQL server of its own."""
-    programs = find_programs()
-    if programs is None:
-        pytest.skip("no initdb and pg_ctl, or no psycopg: apt-get install postgresql")
-    with running_postgres(programs) as url:
+    with running_postgres(find_programs()) as url:
         yield url

@@ -8,23 +8,29 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.machine import LackError, find_program
 
-def find_programs() -> Path | None:
-    """The folder of initdb and pg_ctl; Debian keeps them off PATH. None where they or the driver are missing."""
-    if find_spec("psycopg") is None:
-        return None
-    places = [Path(found).resolve().parent for found in [shutil.which("initdb")] if found]
-    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((place for place in places if (place / "initdb").exists() and (place / "pg_ctl").exists()), None)
+
+def find_programs() -> Path:
+    """The folder of initdb and pg_ctl: that on PATH, else the newest of Debian, which keeps them off PATH.
+
+    Raises:
+        LackError: neither is there.
+    """
+    with suppress(LackError):
+        return Path(find_program("initdb")).resolve().parent
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: path.parts[4].zfill(3))
+    if not places:
+        raise LackError("initdb is not installed")
+    return places[-1].parent
 
 
 @contextmanager
-def running_postgres(programs: Path) -> Iterator[str]:
-    """A server for as long as the context lives; its URL."""
+def running_postgres(programs: Path, timeout_s: float = 60.0) -> Iterator[str]:
+    """A server for as long as the context lives; its URL. Each step of starting and ending it has its time limit."""
     user = None
     if os.getuid() == 0:  # the server refuses to run as root
         names = {entry.pw_name for entry in pwd.getpwall()}
@@ -34,7 +40,7 @@ def running_postgres(programs: Path) -> Iterator[str]:
         shutil.chown(cluster, user)
 
     def run(*command: str) -> None:
-        subprocess.run(command, user=user, cwd="/", check=True, stdout=subprocess.DEVNULL, timeout=60)
+        subprocess.run(command, user=user, cwd="/", check=True, stdout=subprocess.DEVNULL, timeout=timeout_s)
 
     try:
         run(str(programs / "initdb"), "--pgdata", str(cluster / "data"), "--auth", "trust", "--username", "tester")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tarfile
@@ -17,16 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from nightjar_ci.images.content.contents import LayerContents
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter
 from nightjar_ci.images.publish.pack import LAYER_SCHEMA, PackedImage, PackedLayer
 from nightjar_ci.images.publish.push import Source
 from nightjar_ci.images.tested import TestedImage
 from nightjar_ci.web.registry import Repository
+from tests.machine import REGISTRIES, find_program
 
-PROGRAM = "docker-registry"
 SOURCE = Source(locks={}, builder="urn:nightjar:test", invocation=None)
 
 
@@ -44,11 +41,14 @@ class Registry:
 
 
 @contextmanager
-def run_registry(folder: Path, *, options: dict[str, str] | None = None) -> Iterator[Registry]:
-    """Runs Debian's docker-registry on a free port of loopback; skips the test where it is not installed."""
-    program = shutil.which(PROGRAM)
-    if program is None:
-        pytest.skip(f"{PROGRAM} is not installed: nox -s system")
+def run_registry(folder: Path, *, options: dict[str, str] | None = None, wait_s: float = 60.0) -> Iterator[Registry]:
+    """Runs a registry on a free port of loopback.
+
+    Raises:
+        LackError: its program is not installed.
+        RuntimeError: it does not answer within `wait_s`.
+    """
+    program = find_program(*REGISTRIES)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{free.getsockname()[1]}"
@@ -66,17 +66,19 @@ def run_registry(folder: Path, *, options: dict[str, str] | None = None) -> Iter
             [program, "serve", str(config)], env={**os.environ, **variables}, stdout=log, stderr=log
         )
     try:
-        _wait(host, process, folder / "log")
+        _wait(host, process, folder / "log", time.monotonic() + wait_s)
         yield Registry(host, folder, process)
     finally:
         process.terminate()
         process.wait(timeout=30)
 
 
-def _wait(host: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(600):
+def _wait(host: str, process: subprocess.Popen[bytes], log: Path, deadline: float) -> None:
+    while time.monotonic() < deadline:
         if process.poll() is not None:
-            pytest.fail(f"{PROGRAM} ended: {log.read_text()}")
+            raise RuntimeError(
+                f"the registry ended with {process.returncode}, saying: {log.read_text()[-500:].strip()}"
+            )
         try:
             with urllib.request.urlopen(f"http://{host}/v2/", timeout=5):
                 return
@@ -85,7 +87,7 @@ def _wait(host: str, process: subprocess.Popen[bytes], log: Path) -> None:
             return  # it wants a password: it runs
         except OSError:
             time.sleep(0.05)
-    pytest.fail(f"{PROGRAM} does not answer: {log.read_text()}")
+    raise RuntimeError(f"the registry does not answer, saying: {log.read_text()[-500:].strip() or 'nothing'}")
 
 
 def make_image(

@@ -17,10 +17,11 @@ import pytest
 from docker.client import DockerClient
 
 from nightjar_ci.images.build import build_images
-from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, read_tree, select_images
 from tests.docker.copies import CHECKOUT as CHECKOUT
 from tests.docker.copies import copy_sources
+from tests.machine import asks, find_lack, refuse
 
 COPIES = 3  # of an image, at most, while it becomes a layout and is unpacked
 SPARED_BYTES = 10_000_000_000  # of the disk, for everybody else
@@ -38,10 +39,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     name = metafunc.module.__name__.rpartition("test_")[2]
     wanted = metafunc.config.getoption("--image", None)
-    tree = read_tree_once(get_flavor(metafunc.config))
-    if isinstance(tree, ToolError):
-        metafunc.parametrize("image", [pytest.param(None, marks=pytest.mark.skip(reason=tree.message), id=name)])
+    if find_lack("buildx") is not None:  # which is why the test is skipped, as it asks for it
+        metafunc.parametrize("image", [pytest.param(None, id=name)])
         return
+    tree = read_tree_once(get_flavor(metafunc.config))
     images = [image for image in select_wanted(tree, wanted) if name in ancestry(image, tree)]
     if not images:
         reason = f"no image under test has it: nightjar-ci images test {name} (--flavor cuda12)"
@@ -51,12 +52,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @functools.cache
-def read_tree_once(flavor: str) -> tuple[Image, ...] | ToolError:
-    """The images of this checkout, or why they cannot be read: 30 tests ask for them, and two processes answer."""
-    try:
-        return read_tree(CHECKOUT, flavor)
-    except ToolError as error:
-        return error
+def read_tree_once(flavor: str) -> tuple[Image, ...]:
+    """The images of this checkout: 30 tests ask for them, and two processes answer."""
+    return read_tree(CHECKOUT, flavor)
 
 
 def get_flavor(config: pytest.Config) -> str:
@@ -82,20 +80,9 @@ def ancestry(image: Image, tree: tuple[Image, ...]) -> list[str]:
     return names
 
 
-@functools.cache
-def reason_without_engine() -> str | None:
-    try:  # the commands: an SDK client that reaches no engine leaves a socket open
-        run_captured(["docker", "version"])
-        run_captured(["docker", "buildx", "version"])
-    except ToolError as error:
-        return error.message
-    return None
-
-
 @pytest.fixture(scope="session")
+@asks("docker")
 def client() -> Iterator[DockerClient]:
-    if reason := reason_without_engine():
-        pytest.skip(reason)
     client = DockerClient.from_env()
     yield client
     client.close()
@@ -113,7 +100,7 @@ def tree(client: DockerClient, pytestconfig: pytest.Config) -> tuple[Image, ...]
     there = list_tags(client)
     missing = [image.tag for image in tree if image.tag not in there]
     if missing:
-        pytest.skip(f"not built: {', '.join(missing)}: nightjar-ci images build")
+        refuse(pytestconfig, f"not built: {', '.join(missing)}. Hint: nightjar-ci images build")
     build_images(CHECKOUT, tree, flavor=get_flavor(pytestconfig), environ=os.environ, on_step=lambda step: None)
     return tree
 

@@ -15,6 +15,7 @@ from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import Image
 from tests.ci.registries import run_registry
 from tests.docker.conftest import copy_to_layout, get_flavor
+from tests.machine import asks
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -25,12 +26,9 @@ IMPORTS = "import jax, nightjar_models; print(jax.numpy.arange(4).sum(), jax.def
 
 
 @pytest.fixture
+@asks("podman")
 def podman(tmp_path: Path) -> Iterator[Podman]:
     """Podman with a store of its own, which is removed."""
-    if missing := [program for program in ("podman", "runc") if shutil.which(program) is None]:
-        pytest.skip(f"not installed: {', '.join(missing)}: nox -s system")
-    if os.getuid() != 0:
-        pytest.skip("without root, podman wants subordinate user ids that not every machine gives")
     state = Path(tempfile.mkdtemp(prefix="podman-"))  # podman takes no path of more than 50 characters
     store = ["--root", str(tmp_path / "store"), "--runroot", str(state), "--storage-driver", "overlay"]
     store += ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
@@ -47,6 +45,7 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
 
 
 @pytest.fixture(scope="module")
+@asks("skopeo")
 def layout(
     client: DockerClient,
     tree: tuple[Image, ...],
@@ -57,8 +56,6 @@ def layout(
     models = [image for image in tree if image.name == "models"]
     if not models or get_flavor(pytestconfig) != "cpu":
         pytest.skip("the models image of the CPU flavour is not under test")
-    if shutil.which("skopeo") is None:
-        pytest.skip("not installed: skopeo: nox -s system")
     folder = tmp_path_factory.mktemp("layout")
     yield copy_to_layout(client, models[0], folder, "--dest-decompress")
     shutil.rmtree(folder)
@@ -71,9 +68,8 @@ def test_podman_runs_jax_from_the_layout(podman: Podman, layout: str) -> None:
     assert podman(*bare, "id", "-u").strip() == "10001"
 
 
+@pytest.mark.apptainer
 def test_apptainer_runs_jax_from_the_layout(layout: str, tmp_path: Path) -> None:
-    if shutil.which("apptainer") is None:
-        pytest.skip("not installed: apptainer, a package of Debian's unstable release and of its own site")
     sandbox = str(tmp_path / "sandbox")
     run_captured(["apptainer", "build", "--disable-cache", "--sandbox", sandbox, f"oci:{layout.rpartition(':')[0]}"])
     alone = ["apptainer", "exec", "--no-privs", "--containall", "--no-home", sandbox]  # nothing of the host
@@ -82,9 +78,9 @@ def test_apptainer_runs_jax_from_the_layout(layout: str, tmp_path: Path) -> None
     shutil.rmtree(sandbox)
 
 
+@pytest.mark.enroot
+@pytest.mark.registry
 def test_enroot_runs_jax_from_a_registry(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("enroot") is None:
-        pytest.skip("not installed: enroot, which NVIDIA releases at https://github.com/NVIDIA/enroot")
     monkeypatch.setenv("ENROOT_ALLOW_HTTP", "yes")
     for place in ("CACHE", "CONFIG", "DATA", "RUNTIME", "TEMP"):
         (tmp_path / place).mkdir()

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -199,14 +198,12 @@ def test_an_image_with_a_bad_name_or_mode_fails(
     assert all(str(fault) in one for one in found)
 
 
+@pytest.mark.root  # files of other users are unpacked
+@pytest.mark.skopeo
+@pytest.mark.umoci
 def test_the_image_is_an_oci_layout_that_other_engines_unpack(
     client: DockerClient, tree: tuple[Image, ...], tmp_path: Path
 ) -> None:
-    missing = [program for program in ("skopeo", "umoci") if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}: nox -s system")
-    if os.getuid() != 0:
-        pytest.skip("files of other users are unpacked by root only")
     layout = copy_to_layout(client, tree[0], tmp_path)
     run_captured(["umoci", "unpack", "--image", layout, str(tmp_path / "bundle")])
     config = json.loads((tmp_path / "bundle" / "config.json").read_text())

@@ -15,7 +15,7 @@ from nightjar_ci.web.registry import Repository
 from tests.ci.registries import make_tar, run_registry
 from tests.docker.conftest import Runner
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = [pytest.mark.docker, pytest.mark.registry, pytest.mark.slow]
 
 LIBRARY = "usr/local/cuda/lib64/libcudart.so.12"
 

@@ -49,7 +49,7 @@ def test_an_engine_without_buildx_is_not_replaced(environ: dict[str, str]) -> No
     assert "Hint: install docker-buildx" in done.stderr
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="nobody is reached from root only")
+@pytest.mark.root
 def test_without_root_the_engine_script_says_who_must_run_it(environ: dict[str, str]) -> None:
     done = script("engine.sh", environ=environ, user=NOBODY)
     assert done.returncode == 2
@@ -138,7 +138,7 @@ def test_without_root_the_ground_floor_is_made_by_a_sudo_that_asks_for_no_passwo
     assert "--change LABEL nightjar.debian=20261119T000000Z" in calls.read_text()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="debootstrap wants root")
+@pytest.mark.root
 def test_a_ground_floor_of_another_architecture_wants_an_emulator_that_chroots_have_too(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
 from tests.ci.registries import run_registry
-from tests.journeys.pages import PAGES, run_page
+from tests.journeys.pages import HEAVY_PARTS, PAGES, run_page
+from tests.machine import find_lack
 
+for part in HEAVY_PARTS:
+    if (lack := find_lack(part)) is not None:
+        print(f"error: {lack}", file=sys.stderr)
+        sys.exit(3)
 for page in PAGES:
     with tempfile.TemporaryDirectory() as folder, run_registry(Path(folder, "registry")) as registry:
         count = run_page(page, Path(folder), heavy=True, registry=registry.repository.name)

@@ -1,8 +1,9 @@
 """Which commands do the tutorials tell a reader to run, and do they do what the page says?
 
 In: the pages of docs/journeys. A shell block has a comment above it: `run: 0` (the exit codes that are right), `run:
-heavy 0` (not within the tests' time) or `not run: why`; `in: checkout` says that a page begins in a checkout. Out: how
-many blocks ran, or the first that ended otherwise.
+heavy 0` (not within the tests' time) or `not run: why`; `in: checkout` says that a page begins in a checkout, `needs:
+buildx` which parts of a machine its light blocks use (tests/machine.py). Out: how many blocks ran, or the first that
+ended otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import noxfile
 
 PAGES = sorted(path for path in (noxfile.ROOT / "docs" / "journeys").glob("*.md") if path.name != "index.md")
 REGISTRY = "ghcr.io/me/nightjar"
+HEAVY_PARTS = ("docker", "registry")
 _BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```sh\n(?P<text>.*?)```", re.DOTALL)
+_NEEDS = re.compile(r"^<!-- needs: (.*) -->$", re.MULTILINE)
 _RUN = re.compile(r"run: (?P<heavy>heavy )?(?P<codes>\d+(?: \d+)*)")
 
 
@@ -47,6 +50,11 @@ def read_blocks(page: str) -> Iterator[Block]:
             yield Block(text=found["text"], codes=(), heavy=False)
         else:
             raise ValueError(f"no comment says whether this is run: {found['text']!r}")
+
+
+def read_parts(page: str) -> tuple[str, ...]:
+    """The parts of a machine that the light blocks of a page use."""
+    return tuple(part for line in _NEEDS.findall(page) for part in line.split())
 
 
 def run_page(path: Path, folder: Path, *, heavy: bool, registry: str = REGISTRY) -> int:

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.pages import PAGES, Block, read_blocks, run_page
+from tests.journeys.pages import PAGES, Block, read_blocks, read_parts, run_page
 
 LIGHT = [path for path in PAGES if any(block.codes and not block.heavy for block in read_blocks(path.read_text()))]
 
 
-@pytest.mark.parametrize("page", LIGHT, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[getattr(pytest.mark, part) for part in read_parts(page.read_text())], id=page.stem)
+        for page in LIGHT
+    ],
+)
 def test_the_commands_of_a_journey_do_what_it_says(page: Path, tmp_path: Path) -> None:
     assert run_page(page, tmp_path, heavy=False) > 0
 

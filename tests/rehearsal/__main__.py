@@ -24,7 +24,8 @@ from functools import partial
 from pathlib import Path
 
 import noxfile
-from tests.browser import CHROMIUM, Page, open_browser
+from tests.browser import Page, open_browser
+from tests.machine import REGISTRIES, find_lack, find_program
 from tests.rehearsal.runner import Done, Runner
 from tests.rehearsal.stand_ins import StandIns
 from tests.rehearsal.workflow import read_workflow
@@ -41,10 +42,10 @@ def main() -> int:
     parser.add_argument("--workflow", default="nightly.yml", help="a file of .github/workflows, default %(default)s")
     parser.add_argument("--event", default="schedule", help="what set it off, default %(default)s; push for docs.yml")
     asked = parser.parse_args()
-    missing = [name for name, found in (("chromium", CHROMIUM), ("docker-registry", _registry_program())) if not found]
-    if missing:
-        print(f"error: not found: {', '.join(missing)}. Hint: apt-get install {' '.join(missing)}", file=sys.stderr)
-        return MACHINE_FAILED
+    for part in ("browser", "registry"):
+        if (lack := find_lack(part)) is not None:
+            print(f"error: {lack}", file=sys.stderr)
+            return MACHINE_FAILED
     folder = (asked.folder or Path(tempfile.mkdtemp(prefix="rehearsal-"))).absolute()
     checkout = clone(folder / "checkout")
     with registry(folder / "registry") as address:
@@ -97,17 +98,13 @@ def registry(folder: Path) -> Iterator[str]:
     path = folder.parent / "registry.json"  # JSON is YAML
     path.write_text(json.dumps(config))
     with (folder.parent / "registry.log").open("w") as log:
-        process = subprocess.Popen([str(_registry_program()), "serve", str(path)], stdout=log, stderr=log)
+        process = subprocess.Popen([find_program(*REGISTRIES), "serve", str(path)], stdout=log, stderr=log)
         try:
             _wait_for(f"http://127.0.0.1:{port}/v2/", process)
             yield f"localhost:{port}"
         finally:
             process.terminate()
             process.wait()
-
-
-def _registry_program() -> str | None:
-    return shutil.which("docker-registry") or shutil.which("registry")
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -34,7 +34,7 @@ def test_every_path_of_the_page_exists() -> None:
 
 def test_every_session_of_the_page_exists() -> None:
     named = re.findall(r"noxfile\.py -s (\w+)", PAGE)
-    assert {"pytest", "format", "tests"} <= set(named)
+    assert {"format", "tests"} <= set(named)
     assert set(named) <= set(nox.registry.get())
 
 
@@ -58,7 +58,7 @@ def test_each_pytest_command_of_the_page_selects_tests(arguments: list[str]) -> 
 
 
 def test_the_first_test_of_the_page_is_green() -> None:
-    (words,) = [words for words in COMMANDS if words[:4] == ["python3", "noxfile.py", "-s", "pytest"]]
+    (words,) = [words for words in COMMANDS if words[:4] == ["python3", "noxfile.py", "-s", "tests"] and "--" in words]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words[words.index("--") + 1 :]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -133,9 +133,10 @@ def test_a_lock_that_is_missing_or_broken_is_not_an_answer(
 
 
 class _Noting:
-    """As much of a session as preparing a machine needs: it runs nothing."""
+    """As much of a session as preparing a machine or testing needs: it runs nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *posargs: str) -> None:
+        self.posargs = posargs
         self.commands: list[tuple[str, ...]] = []
 
     def run(self, *command: str, **_: object) -> None:
@@ -149,3 +150,28 @@ def test_a_machine_that_has_a_program_gets_no_package_of_it(monkeypatch: pytest.
     installed = {name for command in session.commands if "install" in command for name in command}
     assert {"postgresql", "docker-registry", "skopeo", "umoci", "git", "cosign"} <= installed
     assert not {"chromium", "podman"} & installed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "alone"),
+    [
+        ("", False),
+        ("-n 3 --dist worksteal", False),
+        ("-m docker", False),
+        ("tests/repo", True),
+        ("tests/repo/test_noxfile.py", True),
+        ("-x tests/repo/test_noxfile.py::test_one[a::b]", True),
+        ("tests/repo/test_misspelt.py", True),
+        ("-k gate", True),
+        ("-kgate", True),
+    ],
+)
+def test_tests_that_are_named_run_without_linting_and_typing_everything(
+    monkeypatch: pytest.MonkeyPatch, arguments: str, alone: bool
+) -> None:
+    monkeypatch.setattr(noxfile, "install", lambda session: None)
+    session = _Noting(*arguments.split())
+    noxfile.tests(session)
+    assert session.commands[-1] == ("pytest", *arguments.split())
+    assert ({command[0] for command in session.commands} == {"pytest"}) == alone
+    assert ("mypy" in {command[0] for command in session.commands}) != alone

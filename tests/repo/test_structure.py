@@ -18,7 +18,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """The repository's own files; every file below its folders where there is no git."""
+    """The repository's own files."""
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns],
         cwd=ROOT,
@@ -31,6 +31,7 @@ def tracked(*patterns: str) -> list[Path]:
     return [ROOT / line for line in listing.stdout.splitlines() if (ROOT / line).is_file()]
 
 
+@pytest.mark.git
 def test_no_python_file_is_longer_than_400_lines() -> None:
     files = [path for path in tracked("*.py") if not path.name.endswith("_pb2.py")]
     lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
@@ -38,6 +39,7 @@ def test_no_python_file_is_longer_than_400_lines() -> None:
     assert {name: length for name, length in lengths.items() if length > 400} == {}
 
 
+@pytest.mark.git
 def test_no_file_names_a_package_index_or_an_archive_mirror() -> None:
     address = re.compile(r"https?://(?!mirror\.example|[\w.]+\.invalid|user:)[\w.:@-]+/(simple|debian|ubuntu)\b")
     assert address.search("http://deb.debian.org" + "/debian trixie main")
@@ -66,6 +68,7 @@ def sessions_named_in(text: str) -> set[str]:
     return set(re.findall(r"nox(?:file\.py)?\s+-s\s+([a-z]\w*)(?![\w*])", text))
 
 
+@pytest.mark.git
 def test_every_session_that_a_file_names_exists() -> None:
     defined = set(nox.registry.get())
     unknown, named = {}, set()
@@ -78,6 +81,7 @@ def test_every_session_that_a_file_names_exists() -> None:
     assert unknown == {}
 
 
+@pytest.mark.git
 def test_links_between_documents_lead_somewhere() -> None:
     broken = []
     for page in tracked("*.md"):

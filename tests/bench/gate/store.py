@@ -27,6 +27,7 @@ from nightjar_ci.store.query import query
 from tests.bench.table import Row
 from tests.ci.nights import make_night, outcome, record
 from tests.ci.postgres import find_programs, running_postgres
+from tests.machine import find_lack
 
 CELLS, NIGHTS = 100, 10_000
 MEASURES = (
@@ -45,11 +46,10 @@ def measure(quick: bool) -> list[Row]:
     nights = NIGHTS // 10 if quick else NIGHTS
     with tempfile.TemporaryDirectory() as name:
         rows = measure_one("SQLite", f"sqlite:///{name}/store.sqlite", fill_sqlite, nights)
-    programs = find_programs()
-    if programs is None:
-        print("PostgreSQL is left out: apt-get install postgresql, pip install psycopg", file=sys.stderr)
+    if (lack := find_lack("postgres")) is not None:
+        print(f"PostgreSQL is left out: {lack}", file=sys.stderr)
         return rows
-    with running_postgres(programs) as url:
+    with running_postgres(find_programs()) as url:
         return rows + measure_one("PostgreSQL", url, fill_postgres, nights)
 
 

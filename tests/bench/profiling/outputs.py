@@ -8,7 +8,6 @@ measured on synthetic captures of 100 thousand and of a million ops on four devi
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from nightjar_profiling.commands.export import Format, find_renderer
 from nightjar_profiling.pipeline.ingest import publish
 from tests.bench.profiling.attribution import TINY
 from tests.bench.table import Row
+from tests.machine import find_lack
 from tests.profiling.capture_folder.test_manifest import MANIFEST
 from tests.profiling.chromium import open_browser
 
@@ -74,8 +74,8 @@ def measure_page(folder: Path) -> list[Row]:
 
 def measure_drawing(report: Path) -> list[Row]:
     """From opening the page until a view is on the screen, in headless Chromium; the median of five."""
-    if shutil.which("chromium") is None:
-        print("no chromium on PATH: the page is not drawn", file=sys.stderr)
+    if (lack := find_lack("browser")) is not None:
+        print(f"the page is not drawn: {lack}", file=sys.stderr)
         return []
     rows = []
     with tempfile.TemporaryDirectory() as name, open_browser(Path(name) / "profile") as page:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import socket
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.ci.bisect.test_command import answer, state
 from tests.ci.executors.test_docker import real_image
+from tests.ci.registries import run_registry
+from tests.machine import asks
 
 __all__ = ["real_image", "state"]
 
-pytestmark = pytest.mark.docker
 
 CONFIG = """
 version: 0.1
@@ -35,34 +29,12 @@ def docker(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-@contextlib.contextmanager
-def serve_registry(folder: Path) -> Iterator[str]:
-    """The address of a registry on loopback."""
-    program = shutil.which("docker-registry") or shutil.which("registry")
-    if program is None:
-        pytest.skip("no registry program: apt-get install docker-registry")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    config = folder / "registry.yml"
-    config.write_text(CONFIG.format(data=folder / "registry", address=address))
-    process = subprocess.Popen([program, "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(200):
-            with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(f"http://{address}/v2/"):
-                break
-            time.sleep(0.05)
-        yield address
-    finally:
-        process.terminate()
-        process.wait()
-
-
 @pytest.fixture(scope="module")
+@asks("docker", "registry")
 def repository(real_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Five nights of images, the last two slower; the first two nights pushed the same one. None is kept here."""
-    with serve_registry(tmp_path_factory.mktemp("registry")) as address:
-        name = f"{address}/nightly"
+    with run_registry(tmp_path_factory.mktemp("registry")) as registry:
+        name = f"{registry.host}/nightly"
         container = docker("container", "create", "--entrypoint", "/bin/sh", real_image)
         for date, level in NIGHTS.items():
             tag = f"{name}:toy-{date}"

@@ -104,7 +104,6 @@ def test_when_a_bisection_is_killed_the_engine_is_asked_to_kill_its_container(tm
     assert wait_for(lambda: ["kill", name] in asked("kill"))
 
 
-@pytest.mark.docker
 def test_a_real_container_does_not_outlive_a_bisection_that_was_killed(tmp_path: Path, real_image: str) -> None:
     def containers() -> list[str]:
         listing = ["docker", "ps", "--all", "--quiet", "--filter", f"ancestor={real_image}"]

@@ -27,6 +27,7 @@ from nightjar_ci.web.http import HttpError, request
 from nightjar_ci.web.package_index import Release, read_releases
 from nightjar_ci.web.registry import Repository
 from tests.ci.servers import Answer, serve
+from tests.machine import asks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -282,6 +283,7 @@ def commit(folder: Path, text: str) -> str:
 
 
 @pytest.fixture
+@asks("git")
 def repository(tmp_path: Path) -> Path:
     """1 - 2 - merge of (x, y) - 3"""
     folder = tmp_path / "repository"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import subprocess
 import tarfile
 import uuid
@@ -21,6 +20,7 @@ from nightjar_ci.executors.docker import DockerExecutor, render_docker_run
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from tests.ci.jobs import make_job
+from tests.machine import asks
 from tests.places import FAKES
 
 IMAGE = "nightjar/models:cpu"
@@ -163,12 +163,9 @@ def shell_and_its_libraries() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
+@asks("docker")
 def real_image() -> Iterator[str]:
     """An image with this machine's shell in it: needs a Docker engine, and no registry."""
-    if shutil.which("docker") is None:
-        pytest.skip("no docker command")
-    if subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=60).returncode:
-        pytest.skip("no Docker engine answers")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path in {*shell_and_its_libraries()}:
@@ -179,7 +176,6 @@ def real_image() -> Iterator[str]:
     subprocess.run(["docker", "image", "rm", "--force", name], check=True, capture_output=True)
 
 
-@pytest.mark.docker
 def test_a_real_container_writes_results_that_belong_to_the_caller(tmp_path: Path, real_image: str) -> None:
     outcome = run(tmp_path, "/bin/sh", "-c", "echo $NIGHTJAR_JOB > /out/result; id -u >&2", image=real_image)
     assert outcome.completed, outcome.message
@@ -189,7 +185,6 @@ def test_a_real_container_writes_results_that_belong_to_the_caller(tmp_path: Pat
     assert (tmp_path / "job" / "stderr.log").read_text() == f"{os.getuid()}\n"
 
 
-@pytest.mark.docker
 def test_a_real_container_is_gone_after_its_timeout(tmp_path: Path, real_image: str) -> None:
     outcome = run(tmp_path, "/bin/sleep", "60", image=real_image, timeout_s=2)
     assert outcome.state == "timeout"
@@ -200,19 +195,16 @@ def test_a_real_container_is_gone_after_its_timeout(tmp_path: Path, real_image: 
     assert listed.stdout == ""
 
 
-@pytest.mark.docker
 def test_a_command_that_a_real_image_lacks_is_not_started(tmp_path: Path, real_image: str) -> None:
     outcome = run(tmp_path, "no-such-command", image=real_image)
     assert outcome.state == "not_started", outcome.message
 
 
-@pytest.mark.docker
 def test_a_real_container_that_is_killed_says_so(tmp_path: Path, real_image: str) -> None:
     outcome = run(tmp_path, "/bin/sh", "-c", "kill -KILL $$", image=real_image)
     assert (outcome.state, outcome.signal) == ("killed", "SIGKILL")
 
 
-@pytest.mark.docker
 def test_a_real_container_keeps_to_its_processor_and_its_shared_memory(tmp_path: Path, real_image: str) -> None:
     last = str(max(os.sched_getaffinity(0)))
     text = (
@@ -227,7 +219,6 @@ def test_a_real_container_keeps_to_its_processor_and_its_shared_memory(tmp_path:
     assert "size=32768k" in shm
 
 
-@pytest.mark.docker
 def test_the_peak_memory_of_a_real_container_is_that_of_its_largest_process(tmp_path: Path, real_image: str) -> None:
     grow = (
         "x=0123456789abcdef; for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do x=$x$x; done; sleep 3"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -180,9 +179,8 @@ def test_the_whole_manifest_is_one_of_the_published_definition() -> None:
         published.validate(wrong)
 
 
+@pytest.mark.kubectl
 def test_kubectl_takes_the_manifest_in_a_dry_run(tmp_path: Path) -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("no kubectl: apt-get install kubernetes-client")
     group = {"groupVersion": "jobset.x-k8s.io/v1alpha2", "version": "v1alpha2"}
     kind = {
         "name": "jobsets",

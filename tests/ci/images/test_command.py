@@ -124,6 +124,7 @@ def test_a_leaf_that_does_not_build_leaves_the_others_and_is_named(leafy: dict[s
     assert "Hint: `nightjar-ci images build NAME`" in done.stderr
 
 
+@pytest.mark.registry
 def test_what_was_not_built_is_not_tested_nor_published_and_both_say_so(leafy: dict[str, str], tmp_path: Path) -> None:
     report = tmp_path / "tests.json"
     done = images("test", "--all", "--report", str(report), environ=leafy)

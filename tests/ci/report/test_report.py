@@ -29,7 +29,7 @@ from nightjar_ci.report.figures import curve_figure, sample_figure
 from nightjar_ci.report.history import find_levels, history_figure, spark_points
 from nightjar_ci.report.html import render_html
 from nightjar_ci.report.write import write_reports
-from tests.browser import Page, needs_chromium, open_browser
+from tests.browser import Page, open_browser
 from tests.ci.nights import CELL, baseline, failed, leave_capture, leave_pair, losses, make_night, outcome, record
 
 POLICIES = Policies.model_validate(
@@ -269,7 +269,6 @@ def test_what_is_not_ok_has_a_card_with_its_history_and_its_capture(tmp_path: Pa
 
 
 @pytest.mark.browser
-@needs_chromium
 def test_the_page_draws_what_is_scrolled_to_in_a_real_browser(tmp_path: Path) -> None:
     runs = [*good_runs(), (failed("vit-s0", message=EVIL), None)]
     make_night(tmp_path / "night", runs)
@@ -288,7 +287,6 @@ def test_the_page_draws_what_is_scrolled_to_in_a_real_browser(tmp_path: Path) ->
 
 
 @pytest.mark.browser
-@needs_chromium
 def test_verdicts_are_filtered_by_text_and_status(tmp_path: Path) -> None:
     path = write_reports(tmp_path / "night", contents(tmp_path, good_runs()))
     shown = "document.querySelectorAll('.verdicts tbody tr:not(.gone)').length"

@@ -28,7 +28,7 @@ from nightjar_ci.site.html import find_headline, render_bisect, render_html
 from nightjar_ci.site.status import ANSWER_TEXT, Answer, Row, find_answer, find_events, find_open, place_of, read_status
 from nightjar_ci.site.write import Sources, write_site
 from nightjar_ci.store.nights import StoredNight, read_nights
-from tests.browser import Page, needs_chromium, open_browser
+from tests.browser import Page, open_browser
 from tests.ci.images.publish.test_support import CUDA, night
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 from tests.ci.registries import run_registry
@@ -284,6 +284,7 @@ def test_the_support_matrix_of_the_nightly_images_is_on_the_page(tmp_path: Path)
         make_site(tmp_path, images=str(tmp_path / "absent.json"))
 
 
+@pytest.mark.registry
 def test_a_registry_without_nights_or_without_an_answer_leaves_a_page_that_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,7 +343,6 @@ def test_a_damaged_night_is_named(tmp_path: Path) -> None:
         make_site(tmp_path)
 
 
-@needs_chromium
 @pytest.mark.browser
 def test_the_page_works_from_a_folder_on_a_desk_and_on_a_phone(tmp_path: Path) -> None:
     statuses: tuple[Status, ...] = ("ok", "ok", "regressed")

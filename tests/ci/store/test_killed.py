@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from sqlalchemy import text
 
 from nightjar_ci.settings import read_settings
@@ -114,6 +113,5 @@ def test_sqlite_loses_nothing(tmp_path: Path) -> None:
     engine.dispose()
 
 
-@pytest.mark.postgres
 def test_postgresql_loses_nothing(postgres: str, tmp_path: Path) -> None:
     check_that_nothing_is_lost(postgres, tmp_path)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, text
@@ -93,6 +92,5 @@ def test_a_store_of_the_first_version_is_upgraded_with_all_it_knew(tmp_path: Pat
     check_upgrade(f"sqlite:///{tmp_path / 'store.sqlite'}")
 
 
-@pytest.mark.postgres
 def test_a_postgresql_store_of_the_first_version_is_upgraded_too(postgres: str) -> None:
     check_upgrade(postgres)

@@ -64,7 +64,6 @@ def test_sqlite_answers_and_cannot_be_written(tmp_path: Path) -> None:
     check_questions(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}), tmp_path)
 
 
-@pytest.mark.postgres
 def test_postgresql_answers_and_cannot_be_written(postgres: str, tmp_path: Path) -> None:
     check_questions(read_settings({"NIGHTJAR_DATABASE_URL": postgres}), tmp_path)
 

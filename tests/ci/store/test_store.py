@@ -372,7 +372,6 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
         open_store(sqlite_settings(tmp_path))
 
 
-@pytest.mark.postgres
 def test_postgresql_remembers_the_same(postgres: str) -> None:
     settings = read_settings({"NIGHTJAR_DATABASE_URL": postgres})
     store = open_store(settings)

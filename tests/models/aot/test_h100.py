@@ -126,8 +126,6 @@ def compile_preset(target: str, out: Path, *options: str) -> dict[str, Any]:
 def test_ahead_of_time_the_program_is_that_of_this_machines_gpu(tmp_path: Path) -> None:
     import jax
 
-    if jax.default_backend() != "gpu":
-        pytest.skip("no GPU")
     kind = jax.devices()[0].device_kind
     target = next((name for name in list_targets() if read_target(name).name == kind), None)
     if target is None:

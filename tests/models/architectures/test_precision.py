@@ -175,7 +175,6 @@ def test_fp8_and_accumulation_exclude_each_other(products: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
 def test_on_a_gpu_with_fp8_the_product_is_one_of_cublas_and_equals_the_rounded_one() -> None:
     device: Any = jax.devices()[0]
     capability = tuple(map(int, str(device.compute_capability).split(".")))

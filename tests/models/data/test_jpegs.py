@@ -51,7 +51,6 @@ def test_without_a_mesh_an_array_lies_on_the_default_device() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
 def test_dali_decodes_on_the_gpu_what_grain_decodes_on_the_cpu(tmp_path: Path) -> None:
     pytest.importorskip("nvidia.dali", reason="DALI is not installed")
     pillow = pytest.importorskip("PIL.Image")

@@ -51,7 +51,6 @@ def test_a_fallback_is_said_once_and_noted(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
 def test_what_is_not_refused_is_compiled_to_cudnn() -> None:
     q = jnp.ones((2, 64, 4, 64), jnp.bfloat16)
     attend = jax.jit(lambda q: jax.nn.dot_product_attention(q, q, q, implementation="cudnn"))

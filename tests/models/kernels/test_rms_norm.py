@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ NORMS = {"ffi": rms_norm.rms_norm, "pallas": rms_norm_pallas.rms_norm}
 # float32 sums of 96 products of order one; bfloat16 keeps 8 bits of each result
 TOLERANCES = {"float32": 2e-6, "bfloat16": 2**-8}
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernel")
+pytestmark = pytest.mark.compiler
 
 
 def reference(
@@ -125,7 +124,7 @@ def test_the_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to compile the CUDA source")
+@pytest.mark.nvcc
 def test_the_cuda_source_compiles_and_has_both_symbols(tmp_path: Path) -> None:
     library = build("rms_norm", "cuda", jax.ffi.include_dir(), tmp_path)
     symbols = subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True).stdout
@@ -133,7 +132,6 @@ def test_the_cuda_source_compiles_and_has_both_symbols(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
 @pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 def test_a_gpu_computes_the_same(norm: Norm) -> None:
     x, scale, dy = arguments("bfloat16", 64, 33)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def test_only_flags_that_matter_are_kept() -> None:
     assert select_flags({**kept, "PATH": "/bin", "MY_XLA_FLAGS": "x"}) == kept
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.git
 def test_git_tells_commit_and_changes(tmp_path: Path) -> None:
     def git(*words: str) -> str:
         identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ from nightjar_models.parallel.pipeline import run_pipeline
 from nightjar_models.parallel.ring import ring_attention
 from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.training.nans import find_first
+from tests.machine import find_lack
 
 P: Any = PartitionSpec
 
@@ -115,7 +115,7 @@ def check_broadcast() -> dict[str, Any]:
 
 def check_rms_norm() -> dict[str, Any]:
     """The collectives of forward and backward, by the way in which x is split; both rows and width are."""
-    if shutil.which("g++") is None:
+    if find_lack("compiler") is not None:
         return {}
     mesh = make_mesh(parse_mesh("dp2.sp2.tp2"))
     x, scale = random(4, 8, 16), random(16, seed=1)

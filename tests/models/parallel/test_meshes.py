@@ -27,6 +27,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.presets.sizes import MoEConfig
 from nightjar_models.training.tasks import WITHOUT
 from tests.ci.nights import record
+from tests.machine import asks
 from tests.models.conftest import NO_EMITTERS
 from tests.models.parallel.eight_meshes import SIZES
 from tests.places import ROOT
@@ -90,6 +91,7 @@ TOLERANCE = 5e-6
 
 
 @pytest.fixture(scope="module")
+@asks("compiler")  # one of the cases has a kernel of Nightjar's
 def runs(once: Callable[[str, Callable[[], str]], str]) -> Any:
     """What `eight_meshes.py` computes for all cases."""
     return json.loads(once("eight_meshes.json", compute_all))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 
 import jax
 import pytest
@@ -23,6 +22,7 @@ from tests.models.parallel.eight_meshes import SIZES, make_batch, tiny
 USUAL = {"compute.dtype=f32", "compute.remat=none", "compute.attention=einsum", "compute.norm=jnp"}
 OFFERED = {f"{key}={value}" for key, values in CHOICES.items() if key.startswith("compute.") for value in values}
 CHOSEN = OFFERED - USUAL - {"compute.products=plain", "compute.layers=plain"}
+FFI = "compute.norm=ffi"  # its kernel is compiled here
 SWITCHES = sorted(CHOSEN | {"compute.scan_layers=true", "compute.accumulate=2"})
 
 
@@ -40,11 +40,11 @@ def lower(preset: str, *settings: str, backward: bool = False) -> tuple[str, fro
     return text, frozenset(note for note in notes if "refused" in note)
 
 
-@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize(
+    "switch", [pytest.param(switch, marks=pytest.mark.compiler if switch == FFI else ()) for switch in SWITCHES]
+)
 @pytest.mark.parametrize("preset", SIZES)
 def test_a_switch_changes_the_program_or_is_refused_or_says_that_it_fell_back(preset: str, switch: str) -> None:
-    if switch == "compute.norm=ffi" and shutil.which("g++") is None:
-        pytest.skip("no g++ to compile the kernel")
     key, value = switch.removeprefix("compute.").split("=")
     models = {(field, str(choice).lower()): models for (field, choice), models in NEEDS.items()}.get((key, value))
     used = models is None or isinstance(PRESETS[preset]().model, models)

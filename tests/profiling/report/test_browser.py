@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +16,7 @@ from tests.profiling.capture_folder.test_manifest import MANIFEST
 from tests.profiling.chromium import Page, open_browser
 from tests.profiling.report.test_report import make_capture
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
-]
+pytestmark = pytest.mark.browser
 
 ROW = "document.querySelector('.lines .body .row[data-row=\"{}\"]')"
 

@@ -9,7 +9,6 @@ Source: slurmdbd.conf(5), mariadb-install-db(1).
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,16 +16,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.machine import find_program
+
 PACKAGES = ("slurmdbd", "mariadb-server-core", "mariadb-client-core")
-_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "my_print_defaults", "sacct", "sacctmgr")
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _START_S = 30.0
-
-
-def find_obstacle() -> str | None:
-    """Why a cluster of this machine cannot keep accounts; None where it can."""
-    missing = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
-    return f"no {missing[0]} on this machine: apt-get install {' '.join(PACKAGES)}" if missing else None
 
 
 class Accounts:
@@ -103,7 +97,7 @@ class Accounts:
 
     def _daemon(self, program: str, *options: str) -> subprocess.Popen[bytes]:
         with (self._folder / "log" / f"{program}.out").open("ab") as log:
-            command = [shutil.which(program, path=_PATH) or program, *options]
+            command = [find_program(program), *options]
             return subprocess.Popen(
                 command, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

@@ -27,29 +27,11 @@ from pathlib import Path
 
 from tests.ci.executors.slurm import accounts
 from tests.ci.executors.slurm.accounts import Accounts
+from tests.machine import find_lack, find_program
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "unshare")
 _MEMORY_MB = 4000  # what each node says it has
 _START_S = 30.0
 _CGROUPS = Path("/sys/fs/cgroup")
-
-
-def find_obstacle() -> str | None:
-    """Why there can be no cluster on this machine; None where there can."""
-    missing = [name for name in PROGRAMS if _find(name) is None]
-    if missing:
-        return f"no {missing[0]} on this machine: apt-get install slurm-wlm munge"
-    return None if os.getuid() == 0 else "the daemons of a cluster need root"
-
-
-def find_memory_obstacle() -> str | None:
-    """Why a cluster of this machine cannot hold a job to its memory; None where it can."""
-    controller = _CGROUPS / "memory"
-    return None if os.access(controller, os.W_OK) else f"{controller}, of cgroup version 1, cannot be written"
-
-
-def _find(name: str) -> str | None:
-    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
 class Lab:
@@ -147,7 +129,7 @@ class Lab:
 
     def _daemon(self, name: str, program: str, *options: str) -> None:
         inside = 'mount --bind "$0" /etc/hosts && exec "$@"'
-        command = [_find(program) or program, *options]
+        command = [find_program(program), *options]
         log = (self.folder / "log" / f"{name}.out").open("wb")
         with log:
             process = subprocess.Popen(
@@ -171,7 +153,7 @@ class Lab:
         key.chmod(0o400)
         paths = {"key-file": key, "socket": self.folder / "munge.sock"}
         paths |= {f"{name}-file": self.folder / "log" / f"munge.{name}" for name in ("log", "pid", "seed")}
-        command = [_find("munged") or "munged", "--foreground", "--force", "--num-threads=4"]
+        command = [find_program("munged"), "--foreground", "--force", "--num-threads=4"]
         command += [f"--{name}={path}" for name, path in paths.items()]
         self._daemons["munged"] = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -228,7 +210,7 @@ class Lab:
         return "\n".join(lines) + "\n"
 
     def _hold_to_memory(self) -> dict[str, str]:
-        if find_memory_obstacle() is not None:
+        if find_lack("slurm_memory") is not None:
             return {}
         lines = ("CgroupPlugin=cgroup/v1", f"CgroupMountpoint={_CGROUPS}", "ConstrainRAMSpace=yes")
         (self.folder / "cgroup.conf").write_text("\n".join(lines) + "\n")
@@ -276,7 +258,7 @@ def _kill(pids: list[int]) -> None:
 
 def install() -> None:
     """Installs Slurm with apt, where it is missing and that can be done."""
-    if (find_obstacle() or accounts.find_obstacle()) is None or os.getuid() != 0 or _find("apt-get") is None:
+    if find_lack("slurm_accounts") is None or os.getuid() != 0 or not Path("/usr/bin/apt-get").exists():
         return
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options = ("-qq", "install", "-y", "--no-install-recommends")
@@ -285,14 +267,14 @@ def install() -> None:
         ("apt-get", *options, "slurm-wlm", "munge", *accounts.PACKAGES),
     ):
         subprocess.run(command, env=environ, check=False, stdout=sys.stderr)
+    find_lack.cache_clear()
 
 
 def main(arguments: list[str]) -> int:
     """Runs a command beside a cluster; installs Slurm first, where it is missing."""
     install()
-    obstacle = find_obstacle()
-    if obstacle is not None:
-        print(f"error: {obstacle}", file=sys.stderr)
+    if (lack := find_lack("slurm")) is not None:
+        print(f"error: {lack}", file=sys.stderr)
         return 3
     with running_lab(int(arguments[0])) as lab:
         return subprocess.run(arguments[2:], env=lab.environ, check=False).returncode

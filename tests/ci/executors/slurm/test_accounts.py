@@ -12,10 +12,10 @@ import pytest
 
 from nightjar_ci.executors.slurm.cluster import Cluster
 from nightjar_ci.formats.resources import Resources
-from tests.ci.executors.slurm import accounts
 from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
-from tests.ci.executors.slurm.lab import Lab, find_memory_obstacle, find_obstacle, running_lab
+from tests.ci.executors.slurm.lab import Lab, running_lab
 from tests.ci.jobs import python
+from tests.machine import asks
 
 pytestmark = pytest.mark.slurm
 
@@ -24,10 +24,8 @@ GREEDY = "print('asks', flush=True); kept = bytearray(200_000_000); print('has')
 
 
 @pytest.fixture(scope="module")
+@asks("slurm_accounts")
 def cluster() -> Iterator[Lab]:
-    obstacle = find_obstacle() or accounts.find_obstacle()
-    if obstacle is not None:
-        pytest.skip(obstacle)
     with running_lab(2, accounts=True) as lab:
         yield lab
 
@@ -84,10 +82,9 @@ def test_slurms_own_time_limit_is_a_timeout_and_is_not_tried_again(lab: Lab, tmp
     assert sacct(lab, job.slurm_id) == "TIMEOUT"
 
 
+@pytest.mark.slurm_memory
 @pytest.mark.parametrize("through_shell", [False, True])
 def test_more_memory_than_asked_for_is_out_of_memory(lab: Lab, tmp_path: Path, through_shell: bool) -> None:
-    if (obstacle := find_memory_obstacle()) is not None:
-        pytest.skip(obstacle)
     command = python(GREEDY)
     if through_shell:  # whose own exit code is 1
         command = ("sh", "-c", '"$@" || exit 1', "sh", *command)

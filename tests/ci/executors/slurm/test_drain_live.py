@@ -18,8 +18,9 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import Curve, read_run
 from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
-from tests.ci.executors.slurm.lab import Lab, find_obstacle, running_lab
+from tests.ci.executors.slurm.lab import Lab, running_lab
 from tests.ci.jobs import HERE, make_job, python
+from tests.machine import asks
 
 pytestmark = pytest.mark.slurm
 
@@ -41,10 +42,8 @@ time.sleep(0 if mark.exists() else 60)
 
 
 @pytest.fixture(scope="module")
+@asks("slurm")
 def cluster() -> Iterator[Lab]:
-    obstacle = find_obstacle()
-    if obstacle is not None:
-        pytest.skip(obstacle)
     with running_lab(3) as lab:
         yield lab
 

@@ -21,17 +21,16 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import read_run
 from tests.ci.executors.slurm.jobs import COUNT, Running, run, wait_for
-from tests.ci.executors.slurm.lab import Lab, find_obstacle, running_lab
+from tests.ci.executors.slurm.lab import Lab, running_lab
 from tests.ci.jobs import GOOD, HERE, make_job, python, write_matrix
+from tests.machine import asks
 
 pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture(scope="module")
+@asks("slurm")
 def cluster() -> Iterator[Lab]:
-    obstacle = find_obstacle()
-    if obstacle is not None:
-        pytest.skip(obstacle)
     with running_lab(2) as lab:
         yield lab
 

@@ -15,6 +15,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.lock.bump import Bump, bump_locks, compare_locks, find_changelog, write_bump
 from nightjar_ci.images.lock.commits import find_commits
 from nightjar_ci.images.process import ToolError
+from tests.machine import asks
 
 Versions = tuple[str, ...]
 
@@ -163,6 +164,7 @@ class Upstream:
 
 
 @pytest.fixture
+@asks("git")
 def flax(checkout: Path, tmp_path: Path) -> Upstream:
     upstream = Upstream(tmp_path, "flax")
     name_repository(checkout, f"file://{upstream.bare}")

@@ -25,12 +25,14 @@ from nightjar_ci.images.publish.retention import delete_expired, find_expired, l
 from nightjar_ci.images.publish.tags import INDEX_TAG, check_date, dated_tag, image_name, night_date, read_tag
 from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, RegistryError, Repository, digest_of
 from tests.ci.registries import SOURCE, Registry, make_image, run_registry, verdict_on
+from tests.machine import asks
 
 NAME = "jax-cpu"
 BOTH = ("linux/amd64", "linux/arm64")
 
 
 @pytest.fixture(scope="module")
+@asks("registry")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with run_registry(tmp_path_factory.mktemp("registry")) as registry:
         yield registry
@@ -190,6 +192,7 @@ def test_expired_nights_are_deleted_and_images_that_are_needed_stay(repository: 
     assert repository.find_digest(NAME) == repository.digest(dated_tag(NAME, "2026-11-21"))
 
 
+@pytest.mark.registry
 def test_a_registry_that_deletes_nothing_says_so(tmp_path: Path) -> None:
     with run_registry(tmp_path / "r", options={"REGISTRY_STORAGE_DELETE_ENABLED": "false"}) as registry:
         push(registry.repository, tmp_path, "2026-11-21", "1.0")
@@ -198,6 +201,7 @@ def test_a_registry_that_deletes_nothing_says_so(tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.registry
 def test_wrong_credentials_and_none_end_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     # user:right, bcrypt of cost 4, the only hash that this registry takes

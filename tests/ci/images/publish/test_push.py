@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import signal
 import socket
 import socketserver
@@ -30,7 +29,7 @@ from nightjar_ci.images.tested import TESTS_SCHEMA
 from nightjar_ci.images.tree import find_checkout
 from nightjar_ci.web.registry import Repository
 from tests.ci.registries import SOURCE, Registry, make_tar, run_registry
-from tests.docker.conftest import reason_without_engine
+from tests.machine import asks, find_program
 
 pytestmark = pytest.mark.docker
 
@@ -42,14 +41,13 @@ DAY = "2026-11-21"
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[DockerClient]:
-    if reason := reason_without_engine():
-        pytest.skip(reason)
     client = DockerClient.from_env()
     yield client
     client.close()
 
 
 @pytest.fixture(scope="module")
+@asks("registry")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with run_registry(tmp_path_factory.mktemp("registry")) as registry:
         yield registry
@@ -105,7 +103,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     texts = {"base.name": "scratch", "description": "x", "title": "nightjar/tiny"}
     labels = {f"org.opencontainers.image.{key}": text for key, text in texts.items()}
     (tmp_path / "docker.json").write_text(json.dumps({"target": {"tiny": {"tags": [TAG], "labels": labels}}}))
-    monkeypatch.setenv("REAL_DOCKER", shutil.which("docker") or "")
+    monkeypatch.setenv("REAL_DOCKER", find_program("docker"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(CHECKOUT)
@@ -313,17 +311,15 @@ def test_a_push_that_is_killed_within_a_layer_leaves_no_half_tag_and_the_next_se
     assert json.loads(elsewhere.stdout)["images"][0]["digest"] == answer["images"][0]["digest"]
 
 
+@pytest.mark.skopeo
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_other_tools_read_what_was_pushed(
     registry: Registry, image: str, images: Command, tmp_path: Path, compression: str
 ) -> None:
-    skopeo = shutil.which("skopeo")
-    if skopeo is None:
-        pytest.skip("skopeo is not installed: nox -s system")
     push = ["push", "tiny", "--to", f"{registry.host}/{compression}", "--date", DAY, "--compression", compression]
     assert images(*push, "--tests", str(report_on(tmp_path / "t.json"))).returncode == 0
     source = f"docker://{registry.host}/{compression}:{NAME}"
-    copy = [skopeo, "copy", "--src-tls-verify=false", source, f"oci:{tmp_path / 'layout'}:{NAME}"]
+    copy = ["skopeo", "copy", "--src-tls-verify=false", source, f"oci:{tmp_path / 'layout'}:{NAME}"]
     copied = subprocess.run(copy, capture_output=True, text=True, check=False)
     assert copied.returncode == 0, copied.stderr
     manifests = json.loads((tmp_path / "layout" / "index.json").read_text())["manifests"]

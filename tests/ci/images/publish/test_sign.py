@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +18,13 @@ from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, sign_night
 from nightjar_ci.web.registry import Repository
 from tests.ci.images.publish.test_publish import night as publish
 from tests.ci.registries import run_registry
+from tests.machine import asks
 
 OFFLINE = ("--insecure-ignore-tlog=true", "--key")
 
 
 @pytest.fixture
+@asks("registry")
 def repository(tmp_path: Path) -> Iterator[Repository]:
     with run_registry(tmp_path / "registry") as registry:
         yield registry.repository
@@ -38,13 +39,12 @@ def night(repository: Repository, tmp_path: Path) -> Night:
 
 
 def make_key(folder: Path, name: str) -> Path:
-    if shutil.which(PROGRAM) is None:
-        pytest.skip(f"{PROGRAM} is not installed: a package of Debian 13")
     argv = [PROGRAM, "generate-key-pair", "--output-key-prefix", str(folder / name)]
     run_captured(argv, variables={PASSWORD: ""})
     return folder / f"{name}.key"
 
 
+@pytest.mark.cosign
 def test_a_signed_night_is_verified_with_its_key_and_with_no_other(
     repository: Repository, night: Night, tmp_path: Path
 ) -> None:

@@ -18,7 +18,6 @@ from nightjar_profiling.readers.nsys.nsys_rep import read_raw
 from tests.profiling.capture.test_backends import SIGNALLED, start
 from tests.profiling.conftest import Run
 
-NSYS = find_nsys(os.environ)
 PROGRAM = """
 import time, nvtx
 with nvtx.annotate("XlaCompile:#module=jit_f,program_id=3#", domain="TSL"):
@@ -32,15 +31,13 @@ import jax
 with jax.profiler.StepTraceAnnotation("train", step_num=1):
     jax.jit(lambda x: x + 1)(1)
 """
-pytestmark = [
-    pytest.mark.nsys,
-    pytest.mark.skipif(NSYS is None, reason="no Nsight Systems on PATH or where NVIDIA installs it"),
-]
+pytestmark = pytest.mark.nsys
 
 
 def test_ranges_that_a_real_nsys_recorded_have_their_names_domains_and_nesting(tmp_path: Path) -> None:
     pytest.importorskip("nvtx", reason="the package nvtx is not installed")
-    assert NSYS is not None
+    nsys = find_nsys(os.environ)
+    assert nsys is not None
     report = tmp_path / "run.nsys-rep"
     options = [
         "--trace=nvtx",
@@ -49,11 +46,11 @@ def test_ranges_that_a_real_nsys_recorded_have_their_names_domains_and_nesting(t
         "--stats=false",
         f"--output={report.with_suffix('')}",
     ]
-    command = [NSYS, "profile", *options, sys.executable, "-c", PROGRAM]
+    command = [nsys, "profile", *options, sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert report.is_file(), done.stdout + done.stderr
     exported = tmp_path / "run.sqlite"
-    subprocess.run([NSYS, "export", "--type=sqlite", f"--output={exported}", str(report)], check=True, timeout=300)
+    subprocess.run([nsys, "export", "--type=sqlite", f"--output={exported}", str(report)], check=True, timeout=300)
     with closing(sqlite3.connect(exported)) as base:
         if not base.execute("SELECT 1 FROM sqlite_master WHERE name LIKE 'NVTX_EVENTS%'").fetchall():
             pytest.skip("this nsys records nothing of this nvtx package (2022.4 needs nvtx 0.2.8 or older)")

@@ -1,0 +1,209 @@
+"""Parts of a machine that are lacking or there by half: one reason, with what brings the part, and a skip."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests import machine
+from tests.broken import HANGS, PODMAN, REFUSES
+from tests.machine import PARTS, SYSTEM, LackError, answer, find_lack, resolve
+from tests.places import ROOT
+from tests.stand_ins import render_path, write_programs
+
+CLIENT = """#!/bin/sh
+case "$1" in
+  --version) echo Docker version 28.2.2 ;;
+  buildx) %s ;;
+  version) %s ;;
+esac
+"""
+WORKS = "#!/bin/sh\necho 1.9.3\n"
+NO_BUILDX = "echo \"docker: 'buildx' is not a docker command.\" >&2; exit 1"
+OLD_BUILDX = 'echo "probe:3,3-9: Unsupported argument; An argument named \\"matrix\\" is not expected." >&2; exit 1'
+NO_ENGINE = 'echo "Cannot connect to the Docker daemon at unix:///var/run/docker.sock." >&2; exit 1'
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Answers about this machine are forgotten before and after."""
+    find_lack.cache_clear()
+    machine.find_chromium.cache_clear()
+    yield
+    find_lack.cache_clear()
+    machine.find_chromium.cache_clear()
+
+
+def stand_before(monkeypatch: pytest.MonkeyPatch, folder: Path, **texts: str) -> None:
+    """Puts programs first on PATH."""
+    write_programs(folder, texts)
+    folder.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize("text", [REFUSES, HANGS, "not a program"], ids=["refuses", "hangs", "is damaged"])
+@pytest.mark.parametrize("part", [name for name, part in PARTS.items() if part.programs and part.on != ("slurm",)])
+def test_a_part_whose_programs_do_not_work_is_lacking_and_what_brings_it_is_named(
+    part: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_before(monkeypatch, tmp_path / "bin", **dict.fromkeys(PARTS[part].programs, text))
+    if text == HANGS:
+        monkeypatch.setattr(machine, "PROBE_S", 0.3)
+    lack = find_lack(part)
+    assert lack is not None
+    if part in lack.partition(":")[0]:  # and not what it needs, which is looked at first
+        assert lack.endswith(f". Hint: {PARTS[part].brought_by}")
+
+
+@pytest.mark.parametrize(
+    ("docker", "lack"),
+    [
+        (PODMAN, "no buildx: `docker` is another program; it says: podman version 4.3.1"),
+        (
+            CLIENT % (NO_BUILDX, NO_ENGINE),
+            "no buildx: `docker buildx bake` ends with exit status 1, saying: docker: 'build",
+        ),
+        (
+            CLIENT % (NO_BUILDX, "echo 26.1.5"),
+            "no buildx: `docker buildx bake` ends with exit status 1, saying: docker: ",
+        ),
+        (
+            CLIENT % (OLD_BUILDX, "echo 26.1.5"),
+            "no buildx: `docker buildx bake` ends with exit status 1, saying: probe:3",
+        ),
+        (
+            CLIENT % ("cat >/dev/null", NO_ENGINE),
+            "no docker: `docker version --format` ends with exit status 1, saying: C",
+        ),
+    ],
+    ids=["podman", "client alone", "engine without buildx", "old buildx", "client without engine"],
+)
+def test_a_docker_by_half_is_told(docker: str, lack: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_before(monkeypatch, tmp_path, docker=docker)
+    said = find_lack("docker") or ""
+    assert said.startswith(lack)
+    assert said.endswith(f"Hint: {SYSTEM}")
+
+
+def test_an_engine_that_the_library_does_not_reach_is_lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")  # as where `docker context` names another
+    stand_before(monkeypatch, tmp_path, docker=CLIENT % ("cat >/dev/null", "echo 26.1.5"))
+    assert (find_lack("docker") or "").startswith("no docker: `python")
+
+
+def test_a_client_without_an_engine_is_enough_to_print_the_tree(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_before(monkeypatch, tmp_path, docker=CLIENT % ("cat >/dev/null", NO_ENGINE))
+    assert find_lack("buildx") is None
+
+
+def test_a_machine_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_before(monkeypatch, tmp_path, skopeo=f"#!/bin/sh\necho >>{tmp_path}/calls\n")
+    assert find_lack("skopeo") is find_lack("skopeo") is None
+    assert (tmp_path / "calls").read_text() == "\n"
+
+
+def test_what_a_program_that_hangs_has_started_is_ended_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine, "PROBE_S", 2.0)
+    text = f"#!/bin/sh\nsleep 3600 &\necho $! >{tmp_path}/pid\nwait\n"
+    program = write_programs(tmp_path, {"hangs": text}) / "hangs"
+    with pytest.raises(LackError, match=r"`hangs` takes longer than 2 s"):
+        answer(str(program))
+    state = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    deadline = time.monotonic() + 30  # it is not our child: nobody tells us when it has gone
+    while runs(state) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not runs(state)
+
+
+def runs(state: Path) -> bool:
+    """Whether the process of a /proc/PID/stat is neither gone nor waits to be reaped."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return state.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def test_a_part_comes_after_those_that_it_needs() -> None:
+    assert resolve(["slurm_memory", "docker"]) == ("root", "slurm", "slurm_memory", "buildx", "docker")
+
+
+def test_a_part_that_is_not_asked_for_is_hidden_and_what_an_asked_one_needs_is_not(tmp_path: Path) -> None:
+    def hidden(*asked: str) -> set[str]:
+        folders = map(Path, render_path(asked, "/usr/bin").split(os.pathsep)[:-1])
+        return {program.name for folder in folders for program in folder.iterdir()}
+
+    assert {"docker", "chromium", "initdb", "nsys", "sbatch", "skopeo"} <= hidden()
+    assert hidden() - hidden("docker") == {"docker"}
+    assert not {"git", "g++"} & hidden()  # Nightjar itself looks for them everywhere
+
+
+TESTS = """
+import subprocess
+import pytest
+from tests.machine import asks
+
+def run(): return subprocess.run(["skopeo", "--version"], capture_output=True, text=True)
+
+@pytest.fixture(scope="module")
+@asks("skopeo")
+def version():
+    yield run().stdout
+    assert run().returncode == 0, "the end of a module's fixture has what the fixture asked for"
+
+@pytest.mark.skopeo
+def test_marked(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere", prepend=":")
+    assert run().returncode == 0
+
+def test_through_a_fixture(version):
+    assert version == "1.9.3\\n"
+
+def test_unasked(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere", prepend=":")
+    done = run()
+    assert done.returncode == 0, done.stderr
+"""
+
+
+def run_tests(folder: Path, skopeo: str, *options: str) -> tuple[int, str]:
+    """Runs `TESTS` under the hooks of this project on a machine with this `skopeo`."""
+    write_programs(folder / "bin", {"skopeo": skopeo})
+    (folder / "test_it.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:randomly", "-ra", *options]
+    path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
+    environ = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    environ = {name: value for name, value in environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_a_test_has_what_it_asks_for_and_fails_on_every_machine_where_it_does_not_ask(tmp_path: Path) -> None:
+    code, said = run_tests(tmp_path, WORKS)
+    assert code == 1
+    assert "this test does not ask for the part 'skopeo'" in said
+    assert "1 failed, 2 passed in" in said  # and no error at the end of the fixture
+
+
+def test_a_machine_by_half_skips_who_asks_with_one_reason(tmp_path: Path) -> None:
+    code, said = run_tests(tmp_path, REFUSES, "--deselect", "test_it.py::test_unasked")
+    assert code == 0
+    assert "2 skipped" in said
+    assert f"skopeo: refused. Hint: {SYSTEM}" in said
+
+
+def test_a_skip_on_a_machine_that_is_said_to_be_whole_is_a_failure(tmp_path: Path) -> None:
+    code, said = run_tests(tmp_path, REFUSES, "--whole-machine", "--deselect", "test_it.py::test_unasked")
+    assert code == 1
+    assert "2 errors" in said
+    assert "--whole-machine says that this is there" in said
