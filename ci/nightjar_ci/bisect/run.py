@@ -6,6 +6,7 @@ culprit is a merge, the branch that it merged is bisected next, with what is lef
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,7 @@ from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.settings import Settings
+from nightjar_ci.untrusted.masking import make_mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +104,12 @@ def run_bisection(
         on_probe: called with each probe that has ended now.
 
     Raises:
-        InputError: the ladder cannot be made, or another process runs this bisection.
+        InputError: the ladder cannot be made, a secret is missing, or another process runs this bisection.
         NightjarError: a tool failed, or the record cannot be written.
     """
-    with locked(folder):
+    mask = make_mask(plan.question.secrets, os.environ)
+    on_line = mask.listener(on_line)
+    with locked(folder), mask.guard(folder):
         bisection = read_bisection(folder)
         if bisection is None:
             stages = (Stage(ladder=plan.make_ladder()),)
@@ -116,7 +120,7 @@ def run_bisection(
         probes = read_probes(folder)
         if probes:
             on_line(f"going on after {len(probes)} probes in {folder}")
-        workshop = Workshop(folder, plan.question, settings, plan.python, plan.repository)
+        workshop = Workshop(folder, plan.question, settings, plan.python, plan.repository, mask)
         number = 0
         while True:
             worker = _worker(plan, bisection, number, probes, folder, workshop, on_line, on_probe)
@@ -132,7 +136,7 @@ def run_bisection(
             on_line(f"the culprit is a merge: bisecting its branch, {len(deeper.ladder.rungs)} commits")
         answer = make_answer(plan, bisection, number, worker, conclusion, probes)
         if plan.explain and conclusion.culprits is not None:
-            texts = _explain(plan, worker, conclusion, folder, on_line)
+            texts = tuple(map(mask.text, _explain(plan, worker, conclusion, folder, on_line)))
             pages = tuple(str(page.relative_to(folder)) for page in sorted(folder.glob(f"explain*/diff/{PAGE}")))
             answer = answer.model_copy(update={"explained": texts, "pages": pages})
         workshop.clear()
@@ -265,7 +269,7 @@ def _explain_change(
             return (f"{rung.name} could not be made ready again: {error.message}",)
         command = workshop.command(rung, workshop.place(rung, index, stage), plan.question.command)
         sides.append((rung.name, environment, command))
-    return explain(sides, folder, 3 * plan.question.timeout_s, on_line)
+    return explain(sides, folder, 3 * plan.question.timeout_s, on_line, plan.question.inherited)
 
 
 def _sides(

@@ -44,6 +44,7 @@ class Question(_Strict):
         timeout_s: wall time of one test.
         prepare: command that prepares a rung.
         install: whether a commit is installed.
+        pass_env, secrets: names of variables that the test and `prepare` inherit, as of a job.
     """
 
     ladder: dict[str, str]
@@ -55,11 +56,19 @@ class Question(_Strict):
     timeout_s: float
     prepare: tuple[str, ...] = ()
     install: bool = False
+    pass_env: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def inherited(self) -> tuple[str, ...]:
+        """The names and patterns of variables that the test inherits besides those that every job does."""
+        return (*self.pass_env, *self.secrets)
 
     @property
     def id(self) -> str:
         """A folder name: readable, and unique to the question."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        unused = {name for name in ("pass_env", "secrets") if not getattr(self, name)}  # older folders keep their names
+        text = json.dumps(self.model_dump(mode="json", exclude=unused), sort_keys=True)
         program = next((Path(part).stem for part in self.command[1:] if not part.startswith("-")), self.command[0])
         name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{program}-{self.ladder.get('what', '')}").strip("-")[:48].strip("-")
         return f"{name or 'bisection'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

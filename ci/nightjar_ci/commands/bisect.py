@@ -136,6 +136,18 @@ def command(
         ),
     ] = None,
     executor: Annotated[str | None, typer.Option(help="Where tests run: local, docker.", rich_help_panel=TEST)] = None,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Variable that the test also inherits; PREFIX* is a pattern.", rich_help_panel=TEST
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Secret that the test inherits; masked in all that it leaves.", rich_help_panel=TEST
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -217,6 +229,8 @@ def command(
         confidence=confidence,
         deterministic=deterministic,
         max_tests=max_tests,
+        pass_env=tuple(pass_env or ()),
+        secrets=tuple(secret or ()),
     )
     follower = Follower()
     if verdict is not None:

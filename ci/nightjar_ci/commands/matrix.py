@@ -16,10 +16,11 @@ def command(
 ) -> None:
     """Print the jobs of a matrix.
 
-    One line per job: id, kind, executor, environment and timeout in seconds. Nothing is run.
+    One line per job: id, kind, executor, environment, timeout in seconds and names of secrets. Nothing is run.
 
     Example: nightjar-ci matrix ci/matrix/nightly-cpu.toml
     """
+    from nightjar_ci.commands.run import show_secrets
     from nightjar_ci.night.matrix import expand, read_matrix
 
     jobs = expand(read_matrix(matrix))
@@ -28,4 +29,5 @@ def command(
         return
     width = max(len(job.id) for job in jobs)
     for job in jobs:
-        print(f"{job.id:{width}}  {job.kind:7}  {job.executor}  {job.environment}  {job.timeout_s:g} s")
+        place = f"{job.executor}  {job.environment}  {job.timeout_s:g} s"
+        print(f"{job.id:{width}}  {job.kind:7}  {place}{show_secrets(job)}")

@@ -74,6 +74,7 @@ def slurm(
         timeout_s=found.timeout_s,
         image=image if kind == "image" else None,
         options=read_settings().slurm_options,
+        passed=tuple(name for name in found.inherited if not name.endswith("*")),
     )
     cell = Cell(folder=str(folder), command=command, variables=variables)
     print(render_batch(f"nightjar-{found.id}", place, [cell]), end="")

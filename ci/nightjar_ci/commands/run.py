@@ -96,5 +96,10 @@ def parse_seeds(text: str) -> list[int]:
 
 def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
     if as_json:
-        return json.dumps([{"id": job.id, "command": job.command} for job in jobs], indent=1)
-    return "\n".join(f"{job.id}: {shlex.join(job.rendered(Path('OUT'))[0])}" for job in jobs)
+        return json.dumps([{"id": job.id, "command": job.command, "secrets": job.secrets} for job in jobs], indent=1)
+    return "\n".join(f"{job.id}: {shlex.join(job.rendered(Path('OUT'))[0])}{show_secrets(job)}" for job in jobs)
+
+
+def show_secrets(job: Job) -> str:
+    """The names of a job's secrets, as the end of a line."""
+    return f"  (secrets: {', '.join(job.secrets)})" if job.secrets else ""

@@ -29,6 +29,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.untrusted.inheritance import inherit_for_fetching, looks_secret
+from nightjar_ci.untrusted.masking import Mask
+from nightjar_ci.web.http import hide_passwords
 
 STAMP = "nightjar-environment.json"
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
@@ -233,7 +236,7 @@ def run_uv(text: str, *arguments: str, stdin: str = "", variables: Mapping[str, 
         text: the requirements asked for, as a message names them.
         arguments: of uv.
         stdin: what it reads there.
-        variables: environment variables to set.
+        variables: environment variables to set, besides those that foreign code and a download inherit.
 
     Raises:
         EnvironmentFailedError: uv is missing or failed; the message names the package that blocks.
@@ -242,10 +245,12 @@ def run_uv(text: str, *arguments: str, stdin: str = "", variables: Mapping[str, 
     program = shutil.which("uv", path=path)
     if program is None:
         raise EnvironmentFailedError(f"uv:{text}: there is no uv command on PATH.", "pip install uv")
-    environ = {**os.environ, **(variables or {})}
+    environ = {**inherit_for_fetching(os.environ), **(variables or {})}
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, input=stdin, env=environ)
     if done.returncode != 0:
-        raise explain_failure(text, ("uv", *arguments), done.returncode, done.stderr)
+        passwords = Mask(tuple(value for name, value in environ.items() if looks_secret(name)))
+        said = passwords.text(hide_passwords(done.stderr))
+        raise explain_failure(text, ("uv", *arguments), done.returncode, said)
     return done.stdout
 
 

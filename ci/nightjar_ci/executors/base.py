@@ -14,18 +14,20 @@ from typing import Protocol, runtime_checkable
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 OnLine = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job, what it runs in, where it leaves its results, and who hears its last line."""
+    """A job, what it runs in, where it leaves its results, who hears its last line, and what hides its secrets."""
 
     job: Job
     environment: PreparedEnvironment
     folder: Path
     on_line: OnLine | None = None
+    mask: Mask = NO_MASK
 
 
 class Executor(Protocol):

@@ -1,7 +1,8 @@
 """How does a job run in a container? `docker run` is rendered (pure), and run like any other command.
 
 The job's folder is mounted as `/out`; results belong to the caller; the container has no network unless
-`NIGHTJAR_DOCKER_NETWORK` names one, for a workload that downloads is no measurement.
+`NIGHTJAR_DOCKER_NETWORK` names one, for a workload that downloads is no measurement. Of the caller's variables it has
+those that the matrix names (`pass_env`, `secrets`) and no other; docker gets their values in its own environment.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -23,6 +24,8 @@ from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.settings import read_settings
+from nightjar_ci.untrusted.inheritance import select
+from nightjar_ci.untrusted.masking import make_mask
 
 OUT = PurePosixPath("/out")
 WORK = PurePosixPath("/work")
@@ -41,6 +44,7 @@ def render_docker_run(
     folder: Path,
     user: str,
     variables: Mapping[str, str],
+    passed: Iterable[str] = (),
     network: str = "none",
     resources: Resources = _NOTHING_ASKED,
     options: Sequence[str] = (),
@@ -55,6 +59,7 @@ def render_docker_run(
         folder: the job's folder on this machine, mounted as `/out`.
         user: `uid:gid` that the results will belong to.
         variables: environment variables inside the container; most are rendered by name alone.
+        passed: further variables, which docker finds in its own environment.
         network: network of the container.
         resources: limits and GPUs.
         options: further options of `docker run`.
@@ -71,6 +76,7 @@ def render_docker_run(
         ),
         *_render_resources(resources),
         *(part for key, value in sorted(variables.items()) for part in ("--env", _render_variable(key, value))),
+        *(part for key in sorted(passed) if key not in variables for part in ("--env", key)),
         *options,
         *("--entrypoint", command[0], image, *command[1:]),
     )
@@ -135,6 +141,7 @@ class DockerExecutor:
             folder=folder.absolute(),
             user=f"{os.getuid()}:{os.getgid()}",
             variables=variables,
+            passed=select(os.environ, job.inherited),
             network=settings.docker_network,
             resources=job.resources,
             options=settings.docker_options,
@@ -152,6 +159,7 @@ class DockerExecutor:
                 on_end=lambda: _kill(name),
                 outside=("docker", "kill", name),
                 on_poll=memory.look,
+                mask=make_mask(job.secrets, os.environ),
             )
         except (OSError, ValueError) as error:  # also a NUL in an argument
             return not_started(job, f"docker cannot be run: {error}.", None, started_at, command)

@@ -26,6 +26,7 @@ from nightjar_ci.formats.resources import Resources
 VOLUME = PurePosixPath("/nights")  # where the shared volume is mounted
 PORT = 55527
 RESTARTS = 3
+SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by their names
 _SIGNALLED = [137, 143]  # exit codes of a pod that was ended from outside: SIGKILL, SIGTERM
 _LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
 _SHM_WITH_GPUS = "8G"  # as in a docker container
@@ -85,7 +86,7 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     }
     pod = {
         "restartPolicy": "Never",
-        "containers": [_container(image, command, environ, job.resources, fabric)],
+        "containers": [_container(job, image, command, environ, fabric)],
         "volumes": _volumes(claim, job.resources),
         **({"tolerations": [_GPU_TAINT]} if job.resources.gpus_per_task else {}),
         **({"nodeSelector": dict(fabric.selector)} if fabric.selector else {}),
@@ -153,13 +154,14 @@ def _meeting_point(name: str, resources: Resources, fabric: Fabric) -> dict[str,
     }
 
 
-def _container(
-    image: str, command: tuple[str, ...], environ: dict[str, str], resources: Resources, fabric: Fabric
-) -> Manifest:
+def _container(job: Job, image: str, command: tuple[str, ...], environ: dict[str, str], fabric: Fabric) -> Manifest:
+    resources = job.resources
     variables: list[Manifest] = [{"name": key, "value": value} for key, value in sorted(environ.items())]
     if resources.nodes > 1:
         index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
         variables.append({"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": index}}})
+    for name in job.secrets:
+        variables.append({"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}})
     limits = {
         **({"cpu": str(resources.cpus_per_task)} if resources.cpus_per_task else {}),
         **({"memory": _quantity(resources.memory)} if resources.memory else {}),

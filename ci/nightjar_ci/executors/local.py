@@ -13,6 +13,8 @@ from nightjar_ci.executors.process import run_process
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.untrusted.inheritance import inherit
+from nightjar_ci.untrusted.masking import make_mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class LocalExecutor:
         """Runs a job to its end (see `Executor`)."""
         started_at = now()
         command, variables = job.rendered(folder.absolute())
-        environ = {**environment.entered(os.environ), **variables}
+        environ = {**environment.entered(inherit(os.environ, job.inherited)), **variables}
         try:
             ended = run_process(
                 command,
@@ -37,6 +39,7 @@ class LocalExecutor:
                 on_line,
                 cwd=environment.folder,
                 pinned_cpus=job.resources.pinned_cpus,
+                mask=make_mask(job.secrets, os.environ),
             )
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."

@@ -3,7 +3,8 @@
 In: an argument list, its environment variables, a folder for its logs and a timeout. Out: how it ended. The command
 leads a session of its own under a small supervisor (`supervisor.py`): whatever has come from it and still lives when it
 has ended is killed, also what left its session, and also where we ourselves are killed, for the supervisor reads a pipe
-of ours. Its output goes through the supervisor into files of a limited size; nothing of it is held in memory.
+of ours. Its output goes through the supervisor into files of a limited size, of a command with secrets through a mask
+first (`log`); nothing of it is held in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightjar_ci.untrusted.files import create_untrusted, read_end
+from nightjar_ci.executors.log import Log
+from nightjar_ci.untrusted.files import read_end
+from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 STDOUT, STDERR = "stdout.log", "stderr.log"
 GRACE_S = 5.0  # between SIGTERM and SIGKILL: time to flush logs, short against any timeout worth having
@@ -61,6 +64,7 @@ def run_process(
     outside: Sequence[str] = (),
     pinned_cpus: str | None = None,
     on_poll: Callable[[], None] | None = None,
+    mask: Mask = NO_MASK,
 ) -> Ended:
     """Runs a command to its end.
 
@@ -75,12 +79,13 @@ def run_process(
         outside: command that ends what runs elsewhere, for when we are killed and cannot call `on_end`.
         pinned_cpus: the processors that it may use, such as `0-3,8`; all where None.
         on_poll: called many times a second while it runs.
+        mask: hides its secrets in both logs as they are written.
 
     Raises:
         OSError: the command cannot be started, or the logs cannot be written.
     """
     start = time.monotonic()
-    supervised = _start(command, environ, folder, cwd, outside, pinned_cpus)
+    supervised = _start(command, environ, folder, cwd, outside, pinned_cpus, mask)
     _running[supervised] = on_end
     timed_out = False
     looks = [Follower(folder / STDERR, on_line).look] if on_line else []
@@ -111,8 +116,8 @@ def run_process(
 class _Supervised:
     """A running supervisor, and the pipes to it and from it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: int) -> None:
-        self._process, self._report = process, report
+    def __init__(self, process: subprocess.Popen[bytes], report: int, logs: Sequence[Log]) -> None:
+        self._process, self._report, self._logs = process, report, logs
 
     def wait(self, deadline: float, looks: Sequence[Callable[[], None]] = ()) -> bool:
         """Waits for the end of the job, looking at what happens meanwhile; whether it has come."""
@@ -141,6 +146,8 @@ class _Supervised:
         with open(self._report, encoding="ascii") as file:  # noqa: PTH123 - a descriptor has no path
             report = file.read().split()
         code = self._process.wait()
+        for log in self._logs:
+            log.finish()
         killed = -code if code < 0 else signal.SIGKILL  # it was killed itself, and could tell nothing
         return report or ["end", str(int(killed)), "0", "0"]
 
@@ -152,11 +159,13 @@ def _start(
     cwd: Path | None,
     outside: Sequence[str],
     pinned_cpus: str | None,
+    mask: Mask,
 ) -> _Supervised:
     report, report_to = os.pipe()
     options = [str(report_to), str(GRACE_S), pinned_cpus or "", str(len(outside)), *outside]
     try:
-        with create_untrusted(folder, STDOUT) as stdout, create_untrusted(folder, STDERR) as stderr:
+        logs = [Log(folder, name, mask) for name in (STDOUT, STDERR)]
+        with logs[0].file as stdout, logs[1].file as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR), *options, *command],
                 env=environ,
@@ -173,7 +182,7 @@ def _start(
         raise
     finally:
         os.close(report_to)
-    return _Supervised(process, report)
+    return _Supervised(process, report, logs)
 
 
 def _end(supervised: _Supervised, on_end: Callable[[], None] | None) -> None:

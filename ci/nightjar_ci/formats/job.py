@@ -1,7 +1,7 @@
 """What is one job of a night, and which command line does it become where it runs?
 
 In: a job of an expanded matrix and the output folder as the job will see it. Out: its argument list and the environment
-variables that are added to those of the executor.
+variables that are added to those that it inherits (`inheritance`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Job:
         timeout_s: wall time after which the job is ended.
         adapter: how its result is read from what it wrote; None where it writes one itself.
         resources: what it needs of the machines that it runs on.
+        pass_env: names and patterns of variables that it inherits besides those that every job does.
+        secrets: names of variables that it inherits, and whose values are masked in all that it leaves.
     """
 
     id: str
@@ -49,11 +51,18 @@ class Job:
     timeout_s: float
     adapter: Adapter | None = None
     resources: Resources = field(default_factory=Resources)
+    pass_env: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
 
     @property
     def seed(self) -> int:
         """The replicate, or 0 where the matrix names none."""
         return self.replicate or 0
+
+    @property
+    def inherited(self) -> tuple[str, ...]:
+        """The names and patterns of variables that this job inherits and others do not."""
+        return (*self.pass_env, *self.secrets)
 
     def rendered(self, out: PurePath) -> tuple[tuple[str, ...], dict[str, str]]:
         """The argument list and the environment variables of the job.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nightjar_ci.errors import NightjarError
+from nightjar_ci.untrusted.inheritance import inherit_for_fetching
 
 TAIL_LINES = 20
 ENGINE_HINT = "docker/engine.sh installs and starts a Docker engine with buildx (Debian or Ubuntu, root)"
@@ -31,7 +32,9 @@ def run_captured(
         ToolError: it is not installed or failed.
     """
     try:
-        done = subprocess.run(argv, cwd=cwd, env=_environment(variables), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            argv, cwd=cwd, env=_environment(argv[0], variables), capture_output=True, text=True, check=False
+        )
     except OSError as error:
         raise _not_started(argv, error, hint) from None
     if done.returncode != 0:
@@ -55,9 +58,14 @@ def run_streamed(
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     try:
         process = subprocess.Popen(
-            argv, cwd=cwd, env=_environment(variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            argv,
+            cwd=cwd,
+            env=_environment(argv[0], variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             errors="replace",
-        )  # fmt: skip
+        )
     except OSError as error:
         raise _not_started(argv, error, hint) from None
     with process:
@@ -82,8 +90,10 @@ def check_engine() -> None:
     run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)
 
 
-def _environment(variables: Mapping[str, str] | None) -> dict[str, str]:
-    return {**os.environ, **(variables or {})}
+def _environment(program: str, variables: Mapping[str, str] | None) -> dict[str, str]:
+    """All variables of ours, but for uv, which builds packages to read what they need: that is foreign code."""
+    inherited = inherit_for_fetching(os.environ) if program == "uv" else os.environ
+    return {**inherited, **(variables or {})}
 
 
 def _not_started(argv: Sequence[str], error: OSError, hint: str | None) -> ToolError:

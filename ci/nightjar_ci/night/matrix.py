@@ -24,6 +24,7 @@ from nightjar_ci.formats.documents import read_document
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
 from nightjar_ci.formats.placeholders import fill_placeholders
 from nightjar_ci.formats.resources import Resources, merge_resources
+from nightjar_ci.untrusted.inheritance import check_passed, check_secret
 
 SCHEMA = "nightjar.matrix/1"
 RESERVED = ("seed", "out", "job")
@@ -47,6 +48,8 @@ ExecutorName = Annotated[str, AfterValidator(_known_executor)]
 EnvironmentName = Annotated[str, AfterValidator(_known_environment)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Seed = Annotated[int, Strict(), Field(ge=0)]
+PassedName = Annotated[str, AfterValidator(check_passed)]
+SecretName = Annotated[str, AfterValidator(check_secret)]
 
 
 class _Strict(BaseModel):
@@ -61,6 +64,8 @@ class Defaults(_Strict):
     timeout_s: Seconds = 300
     kind: Kind = "train"
     env: dict[str, str] = {}
+    pass_env: tuple[PassedName, ...] = ()
+    secrets: tuple[SecretName, ...] = ()
     resources: Resources = Resources()
 
 
@@ -78,6 +83,8 @@ class JobEntry(_Strict):
     timeout_s: Seconds | None = None
     kind: Kind | None = None
     env: dict[str, str] = {}
+    pass_env: tuple[PassedName, ...] = ()
+    secrets: tuple[SecretName, ...] = ()
     resources: Resources | None = None
     adapter: Adapter | None = None
 
@@ -195,6 +202,9 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
     resources = merge_resources(defaults.resources, entry.resources)
     _check_place(executor, environment, resources)
+    secrets = tuple(dict.fromkeys((*defaults.secrets, *entry.secrets)))
+    if both := [name for name in secrets if name in {**defaults.env, **entry.env}]:
+        raise ValueError(f"{both[0]!r} stands in 'env' and in 'secrets': expected a value or the name of a secret")
     for combination in _combinations(entry):
         cell = fill_placeholders(entry.name, combination)
         for seed in (None,) if entry.seeds is None else entry.seeds:
@@ -216,6 +226,8 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 timeout_s=defaults.timeout_s if entry.timeout_s is None else entry.timeout_s,
                 adapter=entry.adapter,
                 resources=resources,
+                pass_env=tuple(dict.fromkeys((*defaults.pass_env, *entry.pass_env))),
+                secrets=secrets,
             )
 
 

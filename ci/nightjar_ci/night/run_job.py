@@ -6,6 +6,7 @@ In: a job and a folder. Out: an outcome, also written to `outcome.json`; whateve
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import check_result, now
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Git
+from nightjar_ci.untrusted.masking import make_mask
 
 DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
 
@@ -42,6 +44,11 @@ def run_job(job: Job, folder: Path, environments: Environments | None = None, on
 
 def run_task(task: Task) -> Outcome:
     """Runs what is prepared, and finishes it."""
+    return finish(task.job, task.folder, execute(task))
+
+
+def execute(task: Task) -> Outcome:
+    """Runs what is prepared; its secrets are masked in its folder and its outcome, also where it is interrupted."""
     started_at = now()
     try:
         outcome = EXECUTORS[task.job.executor].run(task.job, task.environment, task.folder, task.on_line)
@@ -49,7 +56,26 @@ def run_task(task: Task) -> Outcome:
         outcome = _unwritable(task.job, task.folder, error, started_at)
     except Exception as error:  # one job ends no night
         outcome = not_run(task.job, error, started_at)
-    return finish(task.job, task.folder, outcome)
+    except BaseException:
+        task.mask.clean(task.folder)
+        raise
+    return conceal(task, outcome)
+
+
+def conceal(task: Task, outcome: Outcome) -> Outcome:
+    """The outcome with its secrets masked, as they then are in its folder; `invalid` where one may be left there."""
+    left = task.mask.clean(task.folder)
+    message = outcome.message
+    if left:
+        lost = f"{outcome.job}: {left[0]} may hold a secret, and can neither be masked nor removed: do not publish it."
+        message = f"{message}\n{lost}" if message else lost
+    return outcome.model_copy(
+        update={
+            "state": "invalid" if left else outcome.state,
+            "message": None if message is None else task.mask.text(message),
+            "command": tuple(map(task.mask.text, outcome.command)),
+        }
+    )
 
 
 def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine | None = None) -> Task | Outcome:
@@ -64,8 +90,9 @@ def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine 
             if folder.exists():
                 shutil.rmtree(folder)
             folder.mkdir(parents=True)
-        return Task(job, environments.get(job.environment, on_line), folder, on_line)
-    except EnvironmentFailedError as error:
+        mask = make_mask(job.secrets, os.environ)
+        return Task(job, environments.get(job.environment, on_line), folder, on_line and mask.listener(on_line), mask)
+    except (EnvironmentFailedError, InputError) as error:
         outcome = not_started(job, error.message, error.hint, started_at)
     except OSError as error:
         outcome = _unwritable(job, folder, error, started_at)

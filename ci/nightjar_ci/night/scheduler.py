@@ -19,7 +19,7 @@ from nightjar_ci.executors.process import end_running
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import job_folder, now
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.night.run_job import finish, not_run, prepare, run_job
+from nightjar_ci.night.run_job import conceal, finish, not_run, prepare, run_job
 
 _JOIN_S = 0.2
 
@@ -122,13 +122,16 @@ class _Crew:
 
         def take_in(task: Task, outcome: Outcome) -> None:
             del left[task.job.id]
-            self.ends.put(finish(task.job, task.folder, outcome))
+            self.ends.put(finish(task.job, task.folder, conceal(task, outcome)))
 
         try:
             executor.run_many(tasks, take_in, self._stop)
         except Exception as error:  # it has cancelled what it had submitted
             for task in list(left.values()):
                 take_in(task, not_run(task.job, error, now()))
+        finally:
+            for task in left.values():  # cancelled: it has no outcome
+                task.mask.clean(task.folder)
 
     def dismiss(self) -> None:
         """Ends what still runs; afterwards nothing does."""

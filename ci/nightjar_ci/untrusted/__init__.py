@@ -1,1 +1,1 @@
-"""What jobs leave, treated as hostile: files opened without following links, patterns searched under a deadline."""
+"""The border to jobs, which are not trusted: variables they inherit, secrets masked, files and patterns read safely."""

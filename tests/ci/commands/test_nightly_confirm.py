@@ -71,6 +71,7 @@ class Project:
         (folder / "matrix.toml").write_text(
             'schema = "nightjar.matrix/1"\nname = "nightly-cpu"\n'
             f'[[job]]\nname = "{CELL}"\nseeds = [0]\ntimeout_s = 60\ncommand = ["pace"]\n'
+            'pass_env = ["SLOWER", "MACHINE", "PACKAGES"]\n'
         )
         (folder / "template.json").write_text(result({}, 0.05).model_dump_json(by_alias=True))
         template = folder / "template.json"

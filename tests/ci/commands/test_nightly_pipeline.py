@@ -66,6 +66,7 @@ def make_project(tmp_path: Path) -> Path:
     (tmp_path / "matrix.toml").write_text(
         'schema = "nightjar.matrix/1"\nname = "fakes"\n'
         f'[[job]]\nname = "fake-train-cpu"\nseeds = [0, 1]\ntimeout_s = 60\ncommand = {command}\n'
+        'pass_env = ["FAKE_*"]\n'
     )
     return tmp_path
 

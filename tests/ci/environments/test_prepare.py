@@ -103,11 +103,11 @@ def test_an_image_needs_no_preparation() -> None:
 
 FAKE_UV = f"""#!{sys.executable}
 import os, pathlib, sys
-with open(os.environ["FAKE_UV_LOG"], "a") as file:
+with open(os.environ["UV_FAKE_LOG"], "a") as file:
     print(*sys.argv[1:], "UV_COMPILE_BYTECODE", os.environ.get("UV_COMPILE_BYTECODE"), file=file)
 if sys.argv[1] == "venv":
     (pathlib.Path(sys.argv[-1]) / "bin").mkdir(parents=True)
-elif os.environ.get("FAKE_UV_FAILS"):
+elif os.environ.get("UV_FAKE_FAILS"):
     sys.exit("Because flax==1 depends on jax>=2, it fails")
 """
 
@@ -119,7 +119,7 @@ def uv_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin" / "uv").write_text(FAKE_UV)
     (tmp_path / "bin" / "uv").chmod(0o755)
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))
-    monkeypatch.setenv("FAKE_UV_LOG", str(tmp_path / "uv.log"))
+    monkeypatch.setenv("UV_FAKE_LOG", str(tmp_path / "uv.log"))
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
     return tmp_path / "uv.log"
 
@@ -155,16 +155,16 @@ def test_only_what_is_imported_is_compiled(uv_log: Path, tmp_path: Path, monkeyp
 
 
 def test_an_environment_that_failed_half_way_is_made_anew(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_UV_FAILS", "1")
+    monkeypatch.setenv("UV_FAKE_FAILS", "1")
     with pytest.raises(EnvironmentFailedError, match="ended with 1"):
         prepare("uv:jax==0.1")
-    monkeypatch.delenv("FAKE_UV_FAILS")
+    monkeypatch.delenv("UV_FAKE_FAILS")
     prepare("uv:jax==0.1")
     assert [line.split()[0] for line in uv_log.read_text().splitlines()] == ["venv", "pip", "venv", "pip", "pip"]
 
 
 def test_a_night_does_not_try_a_failed_environment_twice(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_UV_FAILS", "1")
+    monkeypatch.setenv("UV_FAKE_FAILS", "1")
     environments = Environments(read_settings())
     for _ in range(2):
         with pytest.raises(EnvironmentFailedError, match=r"uv:jax==0\.1"):

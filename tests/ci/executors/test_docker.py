@@ -185,6 +185,23 @@ def test_a_real_container_writes_results_that_belong_to_the_caller(tmp_path: Pat
     assert (tmp_path / "job" / "stderr.log").read_text() == f"{os.getuid()}\n"
 
 
+@pytest.mark.docker
+def test_a_real_container_gets_a_secret_that_no_log_and_no_command_line_shows(
+    tmp_path: Path, real_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE_TOKEN", "s3cr3t-value")
+    monkeypatch.setenv("GITHUB_TOKEN", "ghp_planted0001")
+    script = "export -p; echo ${{#MINE_TOKEN}} >&2"
+    outcome = run(tmp_path, "/bin/sh", "-c", script, image=real_image, secrets=("MINE_TOKEN",))
+    assert outcome.completed, outcome.message
+    assert (tmp_path / "job" / "stderr.log").read_text() == "12\n"
+    log = (tmp_path / "job" / "stdout.log").read_text()
+    assert "MINE_TOKEN='***'" in log
+    assert "planted" not in log
+    assert "s3cr3t" not in outcome.model_dump_json()
+
+
+@pytest.mark.docker
 def test_a_real_container_is_gone_after_its_timeout(tmp_path: Path, real_image: str) -> None:
     outcome = run(tmp_path, "/bin/sleep", "60", image=real_image, timeout_s=2)
     assert outcome.state == "timeout"

@@ -90,6 +90,13 @@ def test_a_job_of_one_pod_without_gpus_asks_for_nothing_that_it_does_not_need() 
     assert not any(name.startswith(("JAX_", "NCCL_")) for name in environment_of(manifest))
 
 
+def test_a_secret_is_named_and_comes_from_the_cluster() -> None:
+    manifest = image_job(secrets=("HF_TOKEN",))
+    check(manifest)
+    wanted = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "nightjar-secrets", "key": "HF_TOKEN"}}}
+    assert wanted in pod_of(manifest)["containers"][0]["env"]
+
+
 def test_a_cloud_adds_its_network_and_chooses_its_nodes() -> None:
     fabric = Fabric(requests={"rdma/ib": "8"}, selector={"agentpool": "h100"}, host_network=True)
     job = make_job("train", environment="image:x:1", resources=Resources(nodes=2, gpus_per_task=8))

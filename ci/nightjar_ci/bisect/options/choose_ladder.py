@@ -69,6 +69,8 @@ class Asked:
     confidence: float = 0.99
     deterministic: bool = False
     max_tests: int = 400
+    pass_env: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.policy import PerformancePolicy, Policies, read_policies
 from nightjar_ci.settings import Settings
+from nightjar_ci.untrusted.inheritance import check_passed, check_secret
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 JUDGES = ("facts", "convergence", "performance")
@@ -57,6 +59,8 @@ def make_plan(asked: Asked, settings: Settings, on_line: OnLine) -> Plan:
         timeout_s=asked.timeout_s,
         prepare=_split(asked.prepare),
         install=asked.install,
+        pass_env=_check_names("--pass-env", asked.pass_env, check_passed),
+        secrets=_check_names("--secret", asked.secrets, check_secret),
     )
     return Plan(
         question=question,
@@ -144,6 +148,13 @@ def _find_pairs(asked: Asked) -> PerformancePolicy:
     if found is None:
         raise InputError(f"no performance policy is for the cell {asked.cell!r}.", "name a cell that has one: --cell")
     return found if asked.metric is None else found.model_copy(update={"sample": asked.metric})
+
+
+def _check_names(option: str, names: Sequence[str], check: Callable[[str], str]) -> tuple[str, ...]:
+    try:
+        return tuple(map(check, names))
+    except ValueError as error:
+        raise InputError(f"{option}: {error}.") from None
 
 
 def _split(text: str | None) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ from nightjar_ci.environments.uv import freeze, is_made, make_pinned
 from nightjar_ci.errors import EnvironmentFailedError, NightjarError
 from nightjar_ci.executors.process import STDERR, read_tail, run_process
 from nightjar_ci.settings import Settings
+from nightjar_ci.untrusted.inheritance import inherit
+from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 OnLine = Callable[[str], None]
 PREPARE_TIMEOUT_S = 7200.0  # building jaxlib from source takes longer, and then belongs into an image
@@ -40,6 +42,7 @@ class Workshop:
         settings: where environments are kept.
         python: interpreter of environments; this one where None.
         repository: of commits.
+        mask: hides the secrets of the question.
     """
 
     folder: Path
@@ -47,6 +50,7 @@ class Workshop:
     settings: Settings
     python: str | None = None
     repository: Path | None = None
+    mask: Mask = NO_MASK
     _locks: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock), repr=False)
 
     def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
@@ -139,10 +143,14 @@ class Workshop:
         logs = place / "prepare"
         logs.mkdir(exist_ok=True)
         argv = self.command(rung, place, self.question.prepare)
-        environ = {**environment.entered(os.environ), **_variables(rung, place)}
+        inherited = inherit(os.environ, self.question.inherited)
+        environ = {**environment.entered(inherited), **_variables(rung, place)}
         on_line(f"preparing {rung.name}")
         try:
-            ended = run_process(argv, environ, logs, PREPARE_TIMEOUT_S, on_line, cwd=environment.folder)
+            with self.mask.guard(logs):
+                ended = run_process(
+                    argv, environ, logs, PREPARE_TIMEOUT_S, on_line, cwd=environment.folder, mask=self.mask
+                )
         except (OSError, ValueError) as error:
             raise EnvironmentFailedError(f"{argv[0]!r} cannot be run: {error}.") from None
         if ended.exit_code != 0:

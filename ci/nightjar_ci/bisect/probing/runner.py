@@ -21,7 +21,7 @@ from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion
 from nightjar_ci.bisect.state import Find, Probe, append_probe
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.executors import EXECUTORS
+from nightjar_ci.executors import Task
 from nightjar_ci.executors.ending import not_started
 from nightjar_ci.executors.process import end_running
 from nightjar_ci.formats.job import Job
@@ -30,6 +30,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.night.paired_runs import Comparison, run_pairs
+from nightjar_ci.night.run_job import execute
 from nightjar_ci.web.http import hide_passwords
 
 GUESSED_BUILD_S = {"packages": 30.0, "image": 120.0, "commit": 30.0, "listed": 30.0}  # until the first is measured
@@ -213,6 +214,8 @@ class Worker:
             environment="current",
             executor=question.executor,
             timeout_s=question.timeout_s,
+            pass_env=question.pass_env,
+            secrets=question.secrets,
         )
 
     def _run(self, job: Job, index: int, folder: Path) -> Outcome:
@@ -226,7 +229,7 @@ class Worker:
         except EnvironmentFailedError as error:
             return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
         self.on_line(f"testing {self.ladder.rungs[index].name}")
-        return EXECUTORS[job.executor].run(job, environment, folder, self.on_line)
+        return execute(Task(job, environment, folder, self.on_line, self.workshop.mask))
 
     def _relative_to_good(self, reading: Reading, index: int, folder: Path) -> Reading:
         """The metric divided by that of the good end, run right after: what slows the machine slows both."""

@@ -21,6 +21,7 @@ from nightjar_ci.formats.policy import FactsPolicy
 from nightjar_ci.formats.run_record import Facts, Memory, Tally
 from nightjar_ci.judges.facts.diff import diff_lines
 from nightjar_ci.untrusted.files import read_untrusted
+from nightjar_ci.untrusted.inheritance import inherit
 
 OnLine = Callable[[str], None]
 PAGE = "difference.html"  # of two captures, in `diff/`
@@ -34,7 +35,11 @@ _NO_MEMORY = Memory.model_validate(dict.fromkeys(Memory.model_fields))
 
 
 def explain(
-    sides: Sequence[tuple[str, PreparedEnvironment, Sequence[str]]], folder: Path, timeout_s: float, on_line: OnLine
+    sides: Sequence[tuple[str, PreparedEnvironment, Sequence[str]]],
+    folder: Path,
+    timeout_s: float,
+    on_line: OnLine,
+    inherited: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Captures of both sides and what is different in them.
 
@@ -43,6 +48,7 @@ def explain(
         folder: where captures and dumps go.
         timeout_s: wall time of one capture.
         on_line: called with one line of progress.
+        inherited: names of variables that the test inherits besides those that every job does.
     """
     program = shutil.which("nightjar-profiling", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
     texts: list[str] = []
@@ -53,7 +59,7 @@ def explain(
         shutil.rmtree(here, ignore_errors=True)
         (here / "hlo").mkdir(parents=True)
         dumps.append(here / "hlo")
-        environ = environment.entered(os.environ)
+        environ = environment.entered(inherit(os.environ, inherited))
         flags = f"--xla_dump_to={here / 'hlo'} --xla_dump_hlo_as_text"
         environ |= {"XLA_FLAGS": f"{environ.get('XLA_FLAGS', '')} {flags}".strip(), "NIGHTJAR_OUT": str(here)}
         argv = [part.replace("{out}", str(here)) for part in command]
@@ -80,7 +86,7 @@ def _show(program: str, captures: Sequence[Path], folder: Path) -> str:
     folder.mkdir()
     verb, page = ("diff", ["--html", str(folder / PAGE)]) if len(captures) == 2 else ("summary", [])
     shown = f"nightjar-profiling {verb} {' '.join(map(str, captures))}"
-    problem = _run([program, verb, *map(str, captures), *page], dict(os.environ), folder, _DIFF_TIMEOUT_S, None)
+    problem = _run([program, verb, *map(str, captures), *page], inherit(os.environ), folder, _DIFF_TIMEOUT_S, None)
     return f"{shown}\n{read_tail(folder / STDOUT, 200)}" if problem is None else f"{shown} failed: {problem}"
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from nightjar_ci.errors import ExecutorError
 from nightjar_ci.executors.slurm.drain import SINFO_OPTIONS, read_drained
+from nightjar_ci.untrusted.inheritance import inherit, select
 
 PATIENCE_S = 300.0
 ACCOUNTS_PAUSE_S = (5.0, 300.0)  # between two questions to accounts that do not answer: the first time, and at most
@@ -39,6 +40,7 @@ ENDED = frozenset(
     )
 )
 _ENDED_FOR_GOOD = frozenset(("COMPLETED", "OUT_OF_MEMORY", "TIMEOUT"))  # what no requeue follows
+_EXPORTS = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV")  # would add variables of the login, or drop those that we give
 HOPELESS = frozenset(  # reasons to wait that no other job's end removes
     (
         *("BadConstraints", "InvalidAccount", "InvalidQOS", "JobHeldAdmin", "JobHeldUser"),
@@ -101,15 +103,17 @@ class Cluster:
 
         Args:
             script: the text.
-            environ: variables that reach the job; ours where None. Those of an allocation around us do not.
+            environ: variables that reach the job; those that every job inherits where None. Those of an allocation
+                around us do not. sbatch also gets its own options (`SBATCH_*`), but not which variables to export.
 
         Raises:
             ExecutorError: Slurm refuses it, or there is none.
         """
+        given = inherit(self.environ) if environ is None else environ
         variables = {
             name: value
-            for name, value in (self.environ if environ is None else environ).items()
-            if not name.startswith("SLURM_") or name in ("SLURM_CONF", "SLURM_CLUSTERS")
+            for name, value in {**select(self.environ, ("SBATCH_*",)), **given}.items()
+            if name not in _EXPORTS and (not name.startswith("SLURM_") or name in ("SLURM_CONF", "SLURM_CLUSTERS"))
         }
         answer = self._ask(("sbatch", "--parsable"), variables, script)
         return answer.strip().partition(";")[0]

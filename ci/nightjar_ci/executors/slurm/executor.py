@@ -34,6 +34,7 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.settings import read_settings
+from nightjar_ci.untrusted.inheritance import inherit
 
 _BROKEN = frozenset(("NODE_FAIL", "BOOT_FAIL"))  # the nodes themselves
 LOST: Final = _BROKEN | {"PREEMPTED"}  # the cluster's doing: worth another attempt
@@ -128,7 +129,8 @@ class _Watch:
         name = f"nightjar-{first.job.id}" if len(group) == 1 else f"nightjar-{len(group)}-jobs"
         script = render_batch(name, first.place, [one.cell for one in group], sorted(first.excluded))
         try:
-            slurm_id = self._cluster.submit(script, first.task.environment.entered(os.environ))
+            environ = first.task.environment.entered(inherit(os.environ, first.place.passed))
+            slurm_id = self._cluster.submit(script, environ)
         except ExecutorError as error:
             if first.excluded:  # without those nodes too few are left: wait for them
                 for one in group:

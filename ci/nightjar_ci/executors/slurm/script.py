@@ -28,7 +28,7 @@ class Cell:
     Attributes:
         folder: absolute path of its folder, on a file system that the nodes share.
         command: argument list.
-        variables: environment variables that are its own; the others reach it from the caller of sbatch.
+        variables: environment variables that are its own; the others, secrets too, reach it from that of sbatch.
     """
 
     folder: str
@@ -47,6 +47,7 @@ class Place:
         work: working directory, mounted as `/work` in a container; the cell's folder where None.
         options: further options of sbatch, such as `--partition=gpu`.
         restarts: how often a cell may start again after a node has failed or is drained, or a preemption.
+        passed: names of the variables that the cells inherit by the matrix; their values are in no script.
     """
 
     resources: Resources
@@ -55,6 +56,7 @@ class Place:
     work: str | None = None
     options: tuple[str, ...] = ()
     restarts: int = 3
+    passed: tuple[str, ...] = ()
 
 
 def render_batch(name: str, place: Place, cells: Sequence[Cell], excluded: Sequence[str] = ()) -> str:
@@ -88,7 +90,7 @@ def render_batch(name: str, place: Place, cells: Sequence[Cell], excluded: Seque
             "",
             *_render_start(place),
             "",
-            *_render_step(place, sorted({name for cell in cells for name in cell.variables})),
+            *_render_step(place, sorted({*place.passed, *(name for cell in cells for name in cell.variables)})),
             "",
         ]
     )

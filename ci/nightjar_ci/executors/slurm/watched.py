@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,7 @@ from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
+from nightjar_ci.untrusted.inheritance import select
 
 STATE_FILE = "slurm.json"
 
@@ -78,6 +80,7 @@ def prepare(task: Task) -> Watched:
             image=image,
             work=None if work is None else str(work.absolute()),
             options=settings.slurm_options,
+            passed=tuple(sorted(select(os.environ, task.job.inherited))),
         ),
         cell=Cell(folder=str(folder), command=command, variables=variables),
         started_at=now(),

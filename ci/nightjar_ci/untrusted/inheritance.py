@@ -1,0 +1,132 @@
+"""The environment variables that foreign code inherits from its caller: jobs, environment builds, tests of a bisection.
+
+In: the caller's variables and the names that a matrix adds. Out: those that pass. A pattern never passes a name that
+looks like a secret, nor a value that holds a user or password; docs/reference/environment.md lists what passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+
+ALLOWED = (
+    # the user and the machine
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "HOSTNAME", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "CI"),
+    *("TMPDIR", "TMP", "TEMP", "XDG_*", "KRB5CCNAME"),
+    # how the network is reached
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_*", "UV_*"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    # Python and its environments
+    *("PYTHON*", "VIRTUAL_ENV", "CONDA_*", "COVERAGE_*", "COV_CORE_*"),
+    # compilers, libraries and the module system of a cluster
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "PKG_CONFIG_*"),
+    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "MAX_JOBS", "CMAKE_*", "CCACHE_*"),
+    *("NVCC_*", "HERMETIC_*", "CARGO_*", "RUSTUP_*", "SOURCE_DATE_EPOCH"),
+    *("MODULEPATH", "MODULESHOME", "LOADEDMODULES", "LMOD_*"),
+    # JAX, XLA and accelerators
+    *("JAX_*", "XLA_*", "TF_*", "PJRT_*", "TPU_*", "LIBTPU_*", "ENABLE_PJRT_COMPATIBILITY"),
+    *("CUDA_*", "CUDNN_*", "CUBLAS_*", "CUBLASLT_*", "CUTLASS_*", "CUTE_*", "NVIDIA_*", "NVTE_*", "NVTX_*", "NSYS_*"),
+    *("TRITON_*", "ROCM_*", "ROCR_*", "HIP_*", "HSA_*"),
+    # processes that work together
+    *("NCCL_*", "NVSHMEM_*", "RCCL_*", "UCX_*", "UCC_*", "FI_*", "IBV_*", "GLOO_*", "GRPC_*"),
+    *("OMPI_*", "PMI_*", "PMIX_*", "PRTE_*", "MPICH_*", "SLURM_*"),
+    # threads and memory
+    *("OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NUMEXPR_*", "TBB_*"),
+    *("MALLOC_*", "TCMALLOC_*", "GLIBC_TUNABLES"),
+    # libraries of the field
+    *("FLAX_*", "OPTAX_*", "ORBAX_*", "EQX_*", "KERAS_*", "TFDS_*", "HF_*", "TRANSFORMERS_*", "TOKENIZERS_PARALLELISM"),
+    *("ABSL_*", "GLOG_*", "MPLBACKEND", "MPLCONFIGDIR"),
+    # ours, and JAX's flag whose name only looks like that of a key
+    *("NIGHTJAR_IMAGE", "NIGHTJAR_CACHE_DIR", "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY"),
+)
+# What uv and pip need to fetch packages: an index or a proxy may want a password, and a build backend can read it.
+FETCHING = (
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_INDEX_URL"),
+    *("PIP_EXTRA_INDEX_URL", "UV_INDEX_*_USERNAME", "UV_INDEX_*_PASSWORD"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
+)
+NEVER = ("TF_VAR_*",)  # Terraform's, which begin as TensorFlow's and often are secrets
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_ENDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CRED", "COOKIE", "APIKEY", "JWT")
+_SECRET_WORDS = frozenset(("KEY", "AUTH", "PASS", "PAT", "DSN", "PW", "PWD", "BEARER", "NETRC"))
+_CREDENTIALS = re.compile(r"//[^/\s]*@|^[^/\s@]+:[^/\s@]+@")  # scheme://user:password@host, user:password@host
+
+
+def inherit(environ: Mapping[str, str], names: Collection[str] = ()) -> dict[str, str]:
+    """The variables that pass to foreign code.
+
+    Args:
+        environ: the caller's.
+        names: names in full and patterns that a matrix adds (`pass_env`, `secrets`).
+
+    >>> inherit({"PATH": "/bin", "JAX_PLATFORMS": "cpu", "JAX_TOKEN": "x", "MINE": "1"}, ["MINE"])
+    {'PATH': '/bin', 'JAX_PLATFORMS': 'cpu', 'MINE': '1'}
+    """
+    return {
+        name: value for name, value in environ.items() if _passes(name, value, ALLOWED) or _is_added(name, value, names)
+    }
+
+
+def select(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """The variables that a matrix names, by their full name or a pattern; no other."""
+    return {name: value for name, value in environ.items() if _is_added(name, value, names)}
+
+
+def inherit_for_fetching(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that pass to a command that fetches packages: with the passwords of indexes and proxies."""
+    fetching = {name: value for name, value in environ.items() if _matches(name, FETCHING)}
+    return {**inherit(environ), **fetching}
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable of that name holds a secret, as far as names say.
+
+    >>> [looks_secret(name) for name in ("GITHUB_TOKEN", "AWS_ACCESS_KEY_ID", "DATABASE_URL", "mypassword2")]
+    [True, True, True, True]
+    >>> [looks_secret(name) for name in ("TOKENIZERS_PARALLELISM", "PWD", "XLA_FLAGS", "KEYBOARD", "AUTHOR")]
+    [False, False, False, False, False]
+    """
+    words = [word.rstrip("0123456789") for word in name.upper().split("_")]
+    if "DATABASE_URL" in name.upper() or (name != "PWD" and _SECRET_WORDS.intersection(words)):
+        return True
+    return any(word.removesuffix("S").endswith(_SECRET_ENDS) for word in words if word)
+
+
+def check_passed(name: str) -> str:
+    """A name or pattern of `pass_env`.
+
+    Raises:
+        ValueError: it is not the name of a variable or its beginning with `*`, or looks like a secret.
+    """
+    if not _NAME.fullmatch(name.removesuffix("*")):
+        raise ValueError("expected the name of a variable, or the beginning of names and '*', such as MYLAB_*")
+    if not name.endswith("*") and looks_secret(name):
+        raise ValueError(f"{name} looks like a secret: name it in 'secrets', whose values are masked")
+    return name
+
+
+def check_secret(name: str) -> str:
+    """A name of `secrets`.
+
+    Raises:
+        ValueError: it is not the name of a variable.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError("expected the name of an environment variable, such as HF_TOKEN; its value stays outside")
+    return name
+
+
+def _is_added(name: str, value: str, names: Iterable[str]) -> bool:
+    return any(name == one or ("*" in one and _passes(name, value, (one,))) for one in names)
+
+
+def _passes(name: str, value: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern passes a variable: by its full name, or by a part of it that hides no secret."""
+    if _CREDENTIALS.search(value) or _matches(name, NEVER):
+        return False
+    return any(name == one or (fnmatchcase(name, one) and not looks_secret(name)) for one in patterns)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, one) for one in patterns)
