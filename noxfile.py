@@ -366,6 +366,7 @@ BENCHES = {
     "models": "Measure training steps against Flax's own loops and PyTorch, trainer overhead and JPEG loaders (6 GB).",
     "profiling": "Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed.",
     "run": "Measure the overhead of a run: 1000 jobs of one second, two at a time (`-- --work sleep --jobs 100`).",
+    "truth": "Measure the profiler against the clock: CPU programs of two parts, each timed alone (`-- --only scan`).",
 }
 
 

@@ -6,6 +6,7 @@ It shares nothing with the reader but the declaration of the messages.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,55 @@ def stats_of(plane: xplane_pb2.XPlane, event: xplane_pb2.XEvent) -> dict[str, An
 
 
 def _thunks(plane: xplane_pb2.XPlane) -> list[Row]:
-    rows, ends = [], {}
+    """The thunks; one whose `end:` event follows others, in what is around that event, ended where those began."""
+    rows: dict[Any, Row] = {}
+    ends: dict[Any, _End] = {}
     for line in plane.lines:
-        for event in line.events:
-            stats = stats_of(plane, event)
-            if "hlo_op" in stats:
-                rows.append((_row(plane, line, event, int(stats.get("device_ordinal", 0))), stats.get("_p")))
-            elif "_c" in stats and plane.event_metadata[event.metadata_id].name.startswith(b"end: "):
-                ends[stats["_c"]] = line.timestamp_ns + event.offset_ps // 1000
-    return [(*row[:6], max(row[6], ends.get(produced, 0) - row[5])) for row, produced in rows]
+        around = [_Around(None)]
+        for event in sorted(line.events, key=lambda one: (one.offset_ps // 1000, -one.duration_ps)):
+            name, stats = plane.event_metadata[event.metadata_id].name, stats_of(plane, event)
+            now = line.timestamp_ns + event.offset_ps // 1000
+            while (until := around[-1].until_ns) is not None and until <= now:
+                around.pop()
+            if name.startswith(b"ThreadpoolListener::StartRegion"):
+                around = [around[0], _Around(None)]
+            elif name.startswith(b"ThreadpoolListener::StopRegion"):
+                around = [around[0]]
+            elif "hlo_op" in stats or name == b"ThunkExecutor::Execute":
+                around[-1].begun_ns.append(now)
+                around.append(_Around(now + event.duration_ps // 1000))
+                if "hlo_op" in stats:
+                    key = stats.get("_p", -len(rows))
+                    rows[key] = _row(plane, line, event, int(stats.get("device_ordinal", 0)))
+            elif "_c" in stats and name.startswith(b"end: "):
+                ends[stats["_c"]] = _End(line.name.decode(), now, around[-1].begun_ns, len(around) > 1)
+    return [(*row[:6], ends[key].of(row) - row[5]) if key in ends else row for key, row in rows.items()]
+
+
+@dataclass
+class _Around:
+    """A task, a thunk or a call of the executor; `until_ns` is None for a task, and for the thread itself."""
+
+    until_ns: int | None
+    begun_ns: list[int] = field(default_factory=list)  # what began directly in it
+
+
+@dataclass
+class _End:
+    """An `end:` event: its thread and time, what began around it, and whether anything but the thread is around it."""
+
+    thread: str
+    written_ns: int
+    begun_ns: list[int]
+    contained: bool
+
+    def of(self, row: Row) -> int:
+        """When the thunk ended."""
+        start, own_end = row[5], row[5] + row[6]
+        first = next((begin for begin in self.begun_ns if start < begin < self.written_ns), None)
+        if first is not None:
+            return first if self.contained else own_end
+        return max(own_end, self.written_ns) if self.thread == row[3] else max(start, self.written_ns)
 
 
 def _row(plane: xplane_pb2.XPlane, line: xplane_pb2.XLine, event: xplane_pb2.XEvent, device: int) -> Row:

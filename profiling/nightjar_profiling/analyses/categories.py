@@ -2,10 +2,9 @@
 
 In: ops and instructions. Out: device time by category, in a person's words rather than by opcode. The category of an
 op is that of its instruction; communication comes before all else, whatever wraps it. What a fusion does cannot be
-told from its kind: it counts as matrix product or convolution where its flops are mostly theirs, which is when it
-does more than `PRODUCT_FLOPS_PER_ELEMENT` for each element that it makes. Of an op without an instruction only the
-kernel's name is known: it is a matrix product where that says so, and else stays without a category. A library's call
-is what the name of its kernel says.
+told from its kind: it counts as what it holds, where that is mostly a matrix product, a convolution or a reduction
+(`instructions.main_work`). Of an op without an instruction only the kernel's name is known: it is a matrix product
+where that says so, and else stays without a category. A library's call is what the name of its kernel says.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import polars as pl
 from nightjar_profiling.analyses.communication.overlap import mark_communication
 from nightjar_profiling.capture_folder.tables import Tables
 
-PRODUCT_FLOPS_PER_ELEMENT = 64.0  # a reduction or a chain of 60 elementwise operations does less
 PRODUCTS = r"gemm|matmul|\$lt\$|cudnn.*conv|onednn"
 PRODUCT_KERNELS = r"(?i)gemm|cutlass|cublas|matmul|^nvjet"
 CONVOLUTION_KERNELS = r"(?i)implicit_gemm|fprop_optimized|[dw]grad[2_]|convolve|conv2d|cudnn::cnn"
@@ -44,8 +42,7 @@ GROUPS = {  # what a drawing tells apart by colour
 def categorise() -> pl.Expr:
     """The category of an op, from the columns that `summarise_work` brings together."""
     opcode = pl.col("opcode")
-    bare = opcode.str.split(":").list.first()
-    flops_per_element = pl.col("flops") / pl.max_horizontal(pl.col("output_bytes") / 4, 1)
+    bare = pl.coalesce("main_work", opcode.str.split(":").list.first())
     return (
         pl.when("communicates").then(pl.lit("communication"))
         .when(pl.col("kind").is_in(["memcpy", "memset"])).then(pl.lit("memory copy"))
@@ -57,7 +54,6 @@ def categorise() -> pl.Expr:
         .when((bare == "custom-call") & pl.col("kernel").str.contains(PRODUCT_KERNELS)).then(pl.lit("matrix product"))
         .when((bare == "custom-call") & pl.col("instruction").str.contains(PRODUCTS)).then(pl.lit("matrix product"))
         .when(bare == "custom-call").then(pl.lit("custom call"))
-        .when((bare == "fusion") & (flops_per_element > PRODUCT_FLOPS_PER_ELEMENT)).then(pl.lit("matrix product"))
         .when(bare == "fusion").then(pl.lit("fusion"))
         .when(bare.is_in(["reduce", "reduce-window"])).then(pl.lit("reduction"))
         .when(bare.is_in(MOVES)).then(pl.lit("data movement"))
@@ -73,9 +69,9 @@ def summarise_work(tables: Tables) -> pl.DataFrame:
     Returns:
         Columns: `program_id`, `instruction`, `kernel`, `category`, `count` (of ops), `device_ns`.
     """
-    known = tables.instructions.select(
-        "program_id", "opcode", "flops", instruction=pl.col("name"), output_bytes=pl.col("bytes")
-    ).unique(["program_id", "instruction"])
+    known = tables.instructions.select("program_id", "opcode", "main_work", instruction=pl.col("name")).unique(
+        ["program_id", "instruction"]
+    )
     key = ["program_id", "instruction", "kernel"]
     return (
         tables.ops.select(*key, "kind", "duration_ns", mark_communication(tables.ops, tables.collectives))

@@ -29,6 +29,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "bytes": pl.Int64,  # of the output
         "flops": pl.Float64,  # of one run; null: cannot be known (a loop's trips, a custom call)
         "bytes_accessed": pl.Int64,  # of one run, read and written; null: as flops
+        "main_work": pl.String,  # of a fusion: the opcode that makes it what it is; null: none does, or no fusion
         "scheduling_name": pl.String,  # by which XLA looks up measured latencies; null: not recorded
     },
     "frames": {
@@ -58,6 +59,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "kernel": pl.String,
         "start_ns": pl.Int64,
         "duration_ns": pl.Int64,
+        "uncertain_ns": pl.Int64,  # of a thunk: by how much its end may be off; 0: recorded; null: no thunk
         "hidden_ns": pl.Int64,  # of communication: the part during which the device also computed; null: not computed
         "kind": pl.String,  # kernel, thunk, memcpy, memset, graph
         "thunk": pl.Int64,  # kernels that one thunk run launched share it, within a rank; null: not known
@@ -147,7 +149,8 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     },
 }
 
-LATER = ("groups", "variants")  # tables that captures of earlier versions lack, as they lack `collectives.group`
+LATER = ("groups", "variants")  # tables that captures of earlier versions lack
+LATER_COLUMNS = {"collectives": "group", "instructions": "main_work", "ops": "uncertain_ns"}
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
 # What Polars raises of a damaged file: beside its errors, its decoders give up on some bytes with a panic.
 UNREADABLE: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -269,8 +272,9 @@ def scan_table(folder: Path, name: str) -> pl.LazyFrame:
         return make_table(name, ()).lazy()
     try:
         table = pl.scan_parquet(path)
-        if name == "collectives" and "group" not in table.collect_schema():
-            table = table.with_columns(group=pl.lit(None, pl.Int64)).select(list(SCHEMAS[name]))
+        later = LATER_COLUMNS.get(name)
+        if later is not None and later not in table.collect_schema():
+            table = table.with_columns(pl.lit(None, SCHEMAS[name][later]).alias(later)).select(list(SCHEMAS[name]))
         found = dict(table.collect_schema())
     except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None

@@ -1,6 +1,6 @@
 """Which instructions has a compiled program, how do they depend on each other, and which Python stack has each?
 
-In: a serialized HloProto. Out: a `Program`, plain data, and its rows for the tables. Traces embed the module as it was
+In: a serialized HloProto. Out: a `Program`, plain data. Traces embed the module as it was
 after all optimizations. The link to Python is `metadata.stack_frame_id`, or, where the compiler wrote only one line for
 each instruction (older XLA, other frontends), `source_file` and `source_line`: a stack of one frame.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -159,6 +159,10 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
             for one in computation.instructions
         }
         roots = {computation.name: names[computation.root_id] for computation in module.computations}
+        for computation in module.computations:
+            if computation.root_id not in {one.id for one in computation.instructions}:
+                root = names[computation.root_id]
+                raise InputError(f"{where}: {root!r}, the root of computation {computation.name!r}, is not in it.")
     except KeyError as error:
         raise InputError(
             f"{where}: the program refers to instruction or computation {error}, which it lacks."
@@ -178,44 +182,6 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
             if number in called
         },
     )
-
-
-def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a program in the tables `programs`, `instructions`, `frames` and `buffers`."""
-    key = {"program_id": program.program_id}
-    return {
-        "programs": [{**key, "name": program.name, "fingerprint": program.fingerprint}],
-        "instructions": [
-            {
-                **key,
-                "name": one.name,
-                "opcode": one.category,
-                "computation": one.computation,
-                "op_name": one.op_name,
-                "frame_id": one.frame_id,
-                "bytes": one.bytes,
-                "flops": one.flops,
-                "bytes_accessed": one.bytes_accessed,
-                "scheduling_name": one.scheduling_name or None,
-            }
-            for one in program.instructions.values()
-        ],
-        "frames": [
-            {
-                **key,
-                "frame_id": frame.frame_id,
-                "parent_id": frame.parent_id,
-                "file": frame.file,
-                "line": frame.line,
-                "function": frame.function,
-            }
-            for frame in program.frames.values()
-        ],
-        "buffers": [
-            {**key, "instruction": one.instruction, "kind": one.kind, "size_bytes": one.size_bytes}
-            for one in program.buffers
-        ],
-    }
 
 
 def _read_instruction(

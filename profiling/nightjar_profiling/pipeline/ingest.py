@@ -17,6 +17,7 @@ from nightjar_profiling import report
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks
 from nightjar_profiling.analyses.communication.collectives import make_collectives, make_groups
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
+from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.overhead import find_overhead
 from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.attribute import attribute
@@ -36,7 +37,7 @@ from nightjar_profiling.capture_folder.tables import (
 )
 from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.errors import NotAttributableError
-from nightjar_profiling.hlo.hlo import program_rows
+from nightjar_profiling.hlo.hlo_rows import program_rows
 from nightjar_profiling.readers.detect import find_kind, find_raw
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
@@ -44,13 +45,21 @@ from nightjar_profiling.report import analyse, flamegraph
 LARGEST_PAGE_OPS = 2_000_000  # a page of them is made within a minute
 
 
-def make_tables(raw: Raw) -> Tables:
-    """All tables of a trace, with what follows from them: attribution, collectives, hidden time, clocks."""
+def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
+    """All tables of a trace, with what follows from them: attribution, collectives, hidden time, clocks.
+
+    Args:
+        raw: what the trace holds.
+        outlived: what `find_outlived` finds in it, where that is known already.
+    """
     tables = {name: raw.tables.get(name, make_table(name, ())) for name in SCHEMAS}
     rows = [program_rows(program) for program in raw.programs.values()]
     for name in ("programs", "instructions", "frames", "buffers"):
         if name not in raw.tables:
             tables[name] = make_table(name, (row for one in rows for row in one[name]))
+    tables["ops"] = cut_outlived(
+        tables["ops"], find_outlived(tables["ops"], raw.programs) if outlived is None else outlived
+    )
     if "groups" not in raw.tables:
         tables["groups"] = make_groups(raw.programs)
     if "collectives" not in raw.tables:
@@ -89,14 +98,17 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
         raise _explain_no_op(raw, found.warnings)
     if found.devices and not manifest.environment.get("devices"):  # who traced the program himself has told them
         manifest = replace(manifest, environment={**manifest.environment, "devices": list(found.devices)})
-    tables = make_tables(found)
+    outlived = find_outlived(found.tables["ops"], found.programs)
+    tables = make_tables(found, outlived)
     if copy_sources:
         files = tables.frames["file"].unique().to_list()
         copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources")
         manifest = replace(manifest, sources=tuple(copied))
     write_tables(folder / "tables", tables)
-    warnings = (*manifest.warnings, *found.warnings, *find_overhead(tables, manifest.backend))
-    profile = publish(folder, replace(manifest, warnings=warnings), tables, fusion=fusion)
+    doubts = (*explain_outlived(outlived, tables.device_time_ns), *find_overhead(tables, manifest.backend))
+    seen = replace(manifest, warnings=(*manifest.warnings, *found.warnings, *doubts))
+    impossible_ns = int(outlived["impossible_ns"].sum())
+    profile = publish(folder, seen, tables, fusion=fusion, impossible_ns=impossible_ns)
     write_manifest(folder, manifest)
     return profile
 
@@ -114,7 +126,13 @@ def _explain_no_op(raw: Sequence[Path], warnings: Sequence[str]) -> NotAttributa
 
 
 def publish(
-    folder: Path, manifest: Manifest, tables: Tables, *, shown: Tables | None = None, fusion: Fusion = "split"
+    folder: Path,
+    manifest: Manifest,
+    tables: Tables,
+    *,
+    shown: Tables | None = None,
+    fusion: Fusion = "split",
+    impossible_ns: int | None = None,
 ) -> analyse.Profile:
     """Writes profile, flame graph and report of a capture whose tables are there.
 
@@ -124,6 +142,7 @@ def publish(
         tables: all that ran; the ops may be summed by instruction.
         shown: what the page shows, where that is not all.
         fusion: what happens to the time of a fusion.
+        impossible_ns: what was cut off ops that a reader of their result began before; None where nobody looked.
     """
     working_folder = manifest.environment.get("cwd")
     time = analyse.sum_device_time(tables, fusion)
@@ -138,6 +157,7 @@ def publish(
         steps=manifest.steps,
         flamegraph="flamegraph.json",
         warnings=manifest.warnings,
+        impossible_ns=impossible_ns,
     )
     write_json(folder / "profile.json", profile.document())
     tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))
@@ -168,7 +188,7 @@ def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -
     events = {name: collect(found, folder / "tables", name) for name, found in firsts.items()}
     small["collectives"] = small["collectives"].filter(pl.col("rank") <= last)
     shown = Tables(**small, **events)
-    sums = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "hidden_ns").sum())
+    sums = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "uncertain_ns", "hidden_ns").sum())
     by_instruction = collect(sums, folder / "tables", "ops")
     summed = fill_table("ops", by_instruction.height, **by_instruction.to_dict())
     seen = manifest

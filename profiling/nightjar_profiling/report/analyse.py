@@ -65,6 +65,8 @@ class Profile:
     unattributed_fraction: float
     user_fraction: float
     library_fraction: float
+    uncertain_fraction: float
+    impossible_fraction: float | None
     hot_lines: tuple[HotLine, ...]
     categories: dict[str, int]
     flamegraph: str | None
@@ -77,9 +79,14 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTime:
-    """Device time by what it is asked for most: by how it was attributed, by frame, and by category; in ns."""
+    """Device time by what it is asked for most: by how it was attributed, by frame, and by category; in ns.
+
+    Attributes:
+        uncertain_ns: by how much the ends of ops may be off, summed.
+    """
 
     total_ns: int
+    uncertain_ns: int
     by_how: Mapping[str, int]
     by_frame: Mapping[FrameKey, int]
     by_category: Mapping[str, int]
@@ -95,6 +102,7 @@ def sum_device_time(tables: Tables, fusion: Fusion = "split") -> DeviceTime:
     frames = shares.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
     return DeviceTime(
         total_ns=tables.device_time_ns,
+        uncertain_ns=int(tables.ops["uncertain_ns"].sum()),
         by_how=dict(shares.group_by("how").agg(pl.col("duration_ns").sum()).iter_rows()),
         by_frame={(p, f): ns for p, f, ns in frames.agg(pl.col("duration_ns").sum()).iter_rows()},
         by_category=dict(summarise_categories(tables).select("category", "device_ns").iter_rows()),
@@ -163,8 +171,9 @@ def make_profile(
     steps: tuple[int, int] | None,
     flamegraph: str | None,
     warnings: tuple[str, ...],
+    impossible_ns: int | None = None,
 ) -> Profile:
-    """The summary that other programs read."""
+    """The summary that other programs read; `impossible_ns` is None where nobody has looked for it."""
     direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
     inferred_ns = sum(time.by_how.get(how, 0) for how in INFERRED)
     user_ns = sum(ns for key, ns in time.by_frame.items() if any(frame.user for frame in stack_of(key)))
@@ -178,6 +187,8 @@ def make_profile(
         unattributed_fraction=time.fraction(time.total_ns - direct_ns - inferred_ns),
         user_fraction=time.fraction(user_ns),
         library_fraction=time.fraction(direct_ns + inferred_ns - user_ns),
+        uncertain_fraction=time.fraction(time.uncertain_ns),
+        impossible_fraction=None if impossible_ns is None else time.fraction(impossible_ns),
         hot_lines=tuple(hot_lines[:HOT_LINES]),
         categories=dict(sorted(time.by_category.items(), key=lambda item: (-item[1], item[0]))),
         flamegraph=flamegraph,

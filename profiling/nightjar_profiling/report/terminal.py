@@ -32,6 +32,8 @@ def render_summary(
     for warning in profile["warnings"]:
         yield Text(f"warning: {warning}", style="yellow")
     yield explained(profile, bar=bar)
+    if profile.get("uncertain_fraction"):  # profiles of older versions do not say it
+        yield uncertain(profile["uncertain_fraction"])
     if overview is not None:
         yield from devices(overview)
         if len(overview.programs) > 1 or any(program.executions != 1 for program in overview.programs):
@@ -70,6 +72,11 @@ def explained(profile: dict[str, Any], *, bar: bool) -> Text:
     for share, name in zip(shares, ("direct", "inferred", "without a stack"), strict=True):
         text.append(f", {share:.1%} {name}")
     return text
+
+
+def uncertain(fraction: float) -> Text:
+    """How much of the device time may belong to other ops."""
+    return Text(f"{fraction:.1%} of the device time uncertain: the trace records the end of some ops late")
 
 
 def devices(overview: Overview) -> Iterator[Text]:

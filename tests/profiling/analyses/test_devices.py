@@ -136,13 +136,14 @@ def test_an_execution_cut_off_by_the_end_of_the_trace_is_not_steady() -> None:
 def test_categories_name_the_work_and_lose_no_time() -> None:
     instructions = [
         {"program_id": 1, "name": "dot.1", "opcode": "dot"},
-        {"program_id": 1, "name": "fusion.1", "opcode": "fusion:kLoop", "bytes": 400, "flops": 100.0},
-        {"program_id": 1, "name": "fusion.2", "opcode": "fusion:kOutput", "bytes": 400, "flops": 100.0 * 256},
+        {"program_id": 1, "name": "fusion.1", "opcode": "fusion:kLoop"},
+        {"program_id": 1, "name": "fusion.2", "opcode": "fusion:kOutput", "main_work": "dot"},
+        {"program_id": 1, "name": "fusion.3", "opcode": "fusion:kInput", "main_work": "reduce"},
         {"program_id": 1, "name": "gemm.1", "opcode": "custom-call"},
         {"program_id": 1, "name": "all-reduce.1", "opcode": "all-reduce"},
         {"program_id": 1, "name": "transpose.1", "opcode": "transpose"},
     ]
-    names = ["dot.1", "fusion.1", "fusion.2", "gemm.1", "all-reduce.1", "transpose.1", None]
+    names = ["dot.1", "fusion.1", "fusion.2", "gemm.1", "all-reduce.1", "transpose.1", None, "fusion.3"]
     ops = [op(name, 0, 10**n) for n, name in enumerate(names)]
     found = summarise_categories(
         tables(ops=ops, instructions=instructions, collectives=[collective("all-reduce.1", 0, 1)])
@@ -153,6 +154,7 @@ def test_categories_name_the_work_and_lose_no_time() -> None:
         "communication": 10_000,
         "data movement": 100_000,
         "no instruction": 1_000_000,
+        "reduction": 10_000_000,
     }
     assert found["fraction"].sum() == pytest.approx(1)
 

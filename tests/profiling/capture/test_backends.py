@@ -218,7 +218,7 @@ def test_a_killed_capture_looks_like_none_and_can_be_made_again(
     for command in ("report", "summary"):
         done = run_command(command, "c")
         assert done.returncode == 2
-        assert "c: this capture was ended before its program was. Hint: capture again" in done.stderr
+        assert "c: this capture was ended before its program was.\nHint: capture again" in done.stderr
     again = run_command("capture", "--out", "c", "--", sys.executable, "-c", STEPS, **variables)
     assert again.returncode == 0
     assert not list((tmp_path / "c").glob(".nightjar*"))

@@ -154,7 +154,7 @@ def test_a_failing_program_keeps_its_exit_code_and_what_was_captured(
 @pytest.mark.parametrize(
     ("program", "arguments", "exit_code", "message"),
     [
-        (STEPS, ("--steps", "10:12"), 4, "ran steps 0 to 4: steps 10 to 12 never occurred. Hint: choose from 0:4"),
+        (STEPS, ("--steps", "10:12"), 4, "ran steps 0 to 4: steps 10 to 12 never occurred.\nHint: choose from 0:4"),
         ("import jax", ("--steps", "1:2"), 4, "has no jax.profiler.StepTraceAnnotation"),
         ("import jax", (), 4, "never used a device"),
         ("print(1)", (), 4, "never imported jax.profiler"),

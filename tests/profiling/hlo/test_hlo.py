@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nightjar_profiling.errors import InputError
-from nightjar_profiling.hlo.hlo import program_rows, read_program
+from nightjar_profiling.hlo.hlo import Program, read_program
+from nightjar_profiling.hlo.hlo_rows import find_main_work, program_rows
 from nightjar_profiling.hlo.shapes import count_bytes
 from nightjar_profiling.protos import hlo_pb2
 from tests.profiling.builders import TRAINING, Hlo, hlo_proto, program
@@ -103,3 +106,52 @@ def test_stacks_that_run_in_circles_or_into_nothing_end() -> None:
             here = found[here].parent_id
         assert len(seen) == len(set(seen))
     assert found[4].parent_id is None
+
+
+def test_a_root_outside_its_computation_is_named() -> None:
+    proto = hlo_proto(TRAINING)
+    inner, outer = proto.hlo_module.computations[0], proto.hlo_module.computations[-1]
+    inner.root_id = outer.instructions[0].id
+    with pytest.raises(InputError, match=f"the root of computation '{inner.name}', is not in it"):
+        read_program(proto.SerializeToString(), 7, "test")
+
+
+def fused(*opcodes: str, flops: dict[str, float], elements: dict[str, int]) -> Program:
+    """A fusion of a chain of instructions, with these flops and elements of each."""
+    names = ("parameter.1", *(f"{opcode}.1" for opcode in opcodes))
+    inside = [Hlo(name, operands=names[max(0, n - 1) : n]) for n, name in enumerate(names)]
+    found = program({"fused": inside, "entry": [Hlo("p.0"), Hlo("fusion.1", operands=("p.0",), calls=("fused",))]})
+    sized = {
+        name: replace(one, flops=flops.get(one.opcode, 0.0), elements=elements.get(one.opcode, one.elements))
+        for name, one in found.instructions.items()
+    }
+    return replace(found, instructions=sized)
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "flops", "elements", "work"),
+    [
+        (
+            ("multiply", "reduce", "sqrt"),
+            {"multiply": 2e6, "reduce": 2e6},
+            {"multiply": 2_000_000, "fusion": 2_000},
+            "reduce",
+        ),
+        (("reduce", "broadcast"), {"reduce": 2e6}, {"parameter": 2_000_000, "fusion": 2_000_000}, None),
+        (("dot", "add"), {"dot": 1e6, "add": 10}, {}, "dot"),
+        (("dot", "reduce"), {"dot": 1e6, "reduce": 1e3}, {"dot": 1_000, "fusion": 1}, "dot"),
+        (("dot", "tanh"), {"dot": 10, "tanh": 1e6}, {}, None),
+        (("convolution",), {"convolution": 1e6}, {}, "convolution"),
+        (("multiply", "add"), {"multiply": 6e4, "add": 6e4}, {"fusion": 100}, None),
+    ],
+)
+def test_a_fusion_does_mostly_what_it_holds(
+    opcodes: tuple[str, ...], flops: dict[str, float], elements: dict[str, int], work: str | None
+) -> None:
+    found = fused(*opcodes, flops=flops, elements=elements)
+    assert find_main_work(found, found.instructions["fusion.1"]) == work
+
+
+def test_what_is_no_fusion_has_no_main_work() -> None:
+    found = program({"entry": [Hlo("dot.1")]})
+    assert find_main_work(found, found.instructions["dot.1"]) is None

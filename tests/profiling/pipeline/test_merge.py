@@ -118,8 +118,11 @@ def test_tables_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     folder = capture_of(rank_trace(0), tmp_path / "rank0") / "tables"
     for name in ("groups", "variants"):
         (folder / f"{name}.parquet").unlink()
-    pl.read_parquet(folder / "collectives.parquet").drop("group").write_parquet(folder / "collectives.parquet")
+    for name, column in (("collectives", "group"), ("ops", "uncertain_ns"), ("instructions", "main_work")):
+        pl.read_parquet(folder / f"{name}.parquet").drop(column).write_parquet(folder / f"{name}.parquet")
     tables = read_tables(folder)
+    assert tables.ops["uncertain_ns"].null_count() == tables.ops.height > 0
+    assert tables.instructions["main_work"].null_count() == tables.instructions.height > 0
     assert tables.variants.is_empty()
     assert tables.collectives["group"].null_count() == tables.collectives.height == 2
 

@@ -91,6 +91,6 @@ def test_a_log_folder_of_jax_is_said_to_be_one_and_which_trace_to_name(tmp_path:
     training_trace().write(tmp_path / place, "host.xplane.pb")
     failed = run_command("report", "log", "--out", "a")
     assert failed.returncode == 2
-    said = "log: a log folder of JAX's profiler, traces in it: 1. Hint: name one of them, such as "
+    said = "log: a log folder of JAX's profiler, traces in it: 1.\nHint: name one of them, such as "
     assert failed.stderr == f"error: {said}{place / 'host.xplane.pb'}\n"
     assert run_command("report", place / "host.xplane.pb", "--out", "a").returncode == 0

@@ -48,10 +48,16 @@ def test_the_summary_says_where_the_time_goes(tmp_path: Path) -> None:
     assert line.split() == ["1.500", "75.0%", "gpt.py:7", "x", "@", "w[a]"]
 
 
+def test_the_summary_says_how_much_of_the_time_is_uncertain_where_any_is(tmp_path: Path) -> None:
+    said = "1.8% of the device time uncertain: the trace records the end of some ops late"
+    assert said in summarise(tmp_path, PROFILE | {"uncertain_fraction": 0.018}).stdout.splitlines()
+    assert "uncertain" not in summarise(tmp_path, PROFILE | {"uncertain_fraction": 0.0}).stdout
+
+
 def test_a_summary_with_tables_says_how_busy_the_devices_were(tmp_path: Path) -> None:
     trace = TraceBuilder().hlo(7, hlo_proto(TRAINING))
     for device, run_id, name, start_ns, duration_ns in (
-        (0, 1, "dot.1", 0, 60_000), (0, 1, "add.1", 50_000, 20_000), (0, 2, "dot.1", 90_000, 10_000),
+        (0, 1, "add.1", 0, 60_000), (0, 1, "dot.1", 50_000, 20_000), (0, 2, "dot.1", 90_000, 10_000),
         (1, 1, "dot.1", 0, 50_000),
     ):  # fmt: skip
         trace.thunk(name, start_ns, duration_ns, run_id, device_ordinal=device)

@@ -245,7 +245,9 @@ def _make_ops(run: _Run, runs: pl.DataFrame, ranks: dict[int, int]) -> pl.DataFr
         how="left",
         maintain_order="left",
     )
-    ops = ops.with_columns(hidden_ns=pl.lit(None, pl.Int64)).sort("start_ns", maintain_order=True)
+    ops = ops.with_columns(hidden_ns=pl.lit(None, pl.Int64), uncertain_ns=pl.lit(None, pl.Int64)).sort(
+        "start_ns", maintain_order=True
+    )
     return ops.select(pl.col(name).cast(kind) for name, kind in SCHEMAS["ops"].items())
 
 

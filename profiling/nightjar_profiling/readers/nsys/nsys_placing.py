@@ -17,7 +17,7 @@ from nightjar_profiling.hlo.hlo import Program
 from nightjar_profiling.readers.raw import Placing, merge_placings
 from nightjar_profiling.readers.xplane.xplane_graphs import place_nodes
 from nightjar_profiling.readers.xplane.xplane_ops import KINDS, Ops
-from nightjar_profiling.readers.xplane.xplane_values import Integers, Texts
+from nightjar_profiling.readers.xplane.xplane_values import Integers, Texts, unknown
 
 COMMAND_BUFFER = r"^command_buffer(?:[._]\d+)?$"
 
@@ -76,6 +76,7 @@ def _make_ops(table: pl.DataFrame) -> Ops:
         kind=Texts(codes=table["kind"].replace_strict(KINDS, list(range(len(KINDS)))).to_numpy(), names=KINDS),
         start_ns=table["start_ns"].to_numpy(),
         duration_ns=table["duration_ns"].to_numpy(),
+        uncertain=unknown(table.height),
         correlation=_integers(table["correlation_id"]),
         graph=Integers(values=node.values >> 32, known=node.known),
         graph_node=node,

@@ -30,17 +30,11 @@ from nightjar_profiling.readers.raw import Placing, Raw, merge_placings
 from nightjar_profiling.readers.xplane.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane.xplane_graphs import place_nodes
-from nightjar_profiling.readers.xplane.xplane_host import (
-    STATS,
-    Launches,
-    decode,
-    read_launches,
-    read_thunks,
-    tabulate_ranges,
-)
+from nightjar_profiling.readers.xplane.xplane_host import STATS, Launches, decode, read_launches, tabulate_ranges
 from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
 from nightjar_profiling.readers.xplane.xplane_projection import project_ranges
+from nightjar_profiling.readers.xplane.xplane_thunks import read_thunks
 from nightjar_profiling.readers.xplane.xplane_values import as_int64
 
 PROGRAM_EVENT = re.compile(r".*\((\d{1,20})\)", re.DOTALL)

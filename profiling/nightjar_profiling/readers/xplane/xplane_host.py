@@ -1,10 +1,9 @@
-"""What do the host's threads tell: CPU thunks, launches of kernels, annotations, steps?
+"""What do the host's threads tell: launches of kernels, annotations, steps?
 
-In: the host planes of a trace, decoded once. Out: ops of XLA:CPU, the launches by correlation id, and the tables
-`ranges` and `steps`. A CPU op is a thunk event, on whichever thread. A thunk that runs on after its event has ended
-(asynchronous) ends where the event `end: <op>` begins whose `_c` is the thunk's `_p`.
+In: the host planes of a trace, decoded once. Out: the launches by correlation id, and the tables `ranges` and `steps`.
+The thunks of XLA:CPU are read by `xplane_thunks`.
 
-Source: openxla/xla:xla/backends/cpu/runtime/thunk_executor.cc, third_party/tsl/tsl/profiler/utils/xplane_schema.cc
+Source: openxla/xla:third_party/tsl/tsl/profiler/utils/xplane_schema.cc
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from nightjar_profiling.bytes.wire import Positions
 from nightjar_profiling.capture_folder.tables import fill_table
 from nightjar_profiling.readers.annotations.nesting import find_parents
 from nightjar_profiling.readers.xplane.xplane_events import Events
-from nightjar_profiling.readers.xplane.xplane_ops import KINDS, THUNK, Ops
 from nightjar_profiling.readers.xplane.xplane_planes import Line, Plane
 from nightjar_profiling.readers.xplane.xplane_values import (
     Integers,
     Texts,
-    constant,
     integers_of,
     look_up,
     numbers_in,
@@ -98,38 +95,6 @@ def decode(plane: Plane, stats: Iterable[str], lines: Iterable[Line] | None = No
     return Decoded(plane=plane, lines=chosen, events=events, line=line)
 
 
-def read_thunks(host: Decoded) -> Ops:
-    """The thunks of XLA:CPU; those that contain others are among them."""
-    rows = np.flatnonzero(host.has("hlo_op"))
-    start, duration = host.start_ns[rows], host.duration_ns[rows]
-    ends = np.flatnonzero(host.has("_c") & ~host.has("hlo_op") & _matches(host.names, re.compile("end: ")))
-    if len(ends):
-        consumed, produced = host.integers("_c").values[ends], host.integers("_p").take(rows)
-        order = np.argsort(consumed, kind="stable")
-        at = np.searchsorted(consumed[order], produced.values, side="right") - 1  # of equal ones the last
-        met = produced.known & (at >= 0) & (consumed[order][at] == produced.values)
-        duration = np.maximum(duration, np.where(met, host.start_ns[ends][order][at] - start, 0))
-    program, count = host.integers("program_id").take(rows), len(rows)
-    instruction = host.texts("hlo_op").take(rows)
-    device = host.integers("device_ordinal").take(rows)
-    return Ops(
-        device=np.where(device.known, device.values, 0),
-        program=program,
-        run=host.integers("run_id").take(rows),
-        instruction=Texts(codes=np.where(program.known, instruction.codes, -1), names=instruction.names),
-        stream=host.line_names.take(rows),
-        kernel=host.names.take(rows),
-        kind=Texts(codes=constant(THUNK, count), names=KINDS),
-        start_ns=start,
-        duration_ns=duration,
-        correlation=unknown(count),
-        graph=unknown(count),
-        graph_node=unknown(count),
-        bytes=unknown(count),
-        launch_ns=unknown(count),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
     """The calls that launched something, by correlation id, ascending."""
@@ -187,7 +152,7 @@ def _find_runs(host: Decoded, rows: Positions) -> tuple[Positions, int]:
 
     A GPU's events do not say in which run of their program they ran; its host runs the thunks of each within one event.
     """
-    around = np.flatnonzero(_matches(host.names, RUN))
+    around = np.flatnonzero(host.names.match(RUN))
     found = np.full(len(rows), -1)
     for line in np.unique(host.line[around]).tolist():
         runs = around[host.line[around] == line]
@@ -216,7 +181,7 @@ def tabulate_ranges(hosts: Iterable[Decoded], rank: int) -> dict[str, pl.DataFra
                 duration_ns=host.duration_ns[rows],
             )
         )
-        other = host.has("hlo_op") | host.has("correlation_id") | _matches(host.names, NO_ANNOTATION)
+        other = host.has("hlo_op") | host.has("correlation_id") | host.names.match(NO_ANNOTATION)
         rows = np.flatnonzero(~other & (host.events.duration_ps > 0))
         thread = np.array([line.line_id for line in host.lines] or [0], np.int64)[host.line[rows]]
         start, duration = host.start_ns[rows], host.duration_ns[rows]
@@ -239,9 +204,3 @@ def tabulate_ranges(hosts: Iterable[Decoded], rank: int) -> dict[str, pl.DataFra
         )
         first += len(rows)
     return {"ranges": pl.concat(ranges), "steps": pl.concat(steps).sort("start_ns")}
-
-
-def _matches(texts: Texts, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Whose text a pattern matches from its beginning."""
-    found = np.array([*(pattern.match(text) is not None for text in texts.names), False])
-    return found[texts.codes]

@@ -36,6 +36,7 @@ class Ops:
     kind: Texts
     start_ns: Positions
     duration_ns: Positions
+    uncertain: Integers  # ns by which the end may be off; known of thunks
     correlation: Integers
     graph: Integers
     graph_node: Integers
@@ -78,6 +79,7 @@ def tabulate(ops: Ops, rank: int) -> dict[str, pl.DataFrame]:
             kernel=ops.kernel.column(),
             start_ns=ops.start_ns,
             duration_ns=ops.duration_ns,
+            uncertain_ns=ops.uncertain.column(),
             kind=ops.kind.column(),
             thunk=number_thunks(ops).column(),
             correlation_id=ops.correlation.column(),

@@ -40,6 +40,11 @@ class Texts:
         codes = np.where(self.codes < 0, len(self.names), self.codes) if (self.codes < 0).any() else self.codes
         return pl.Series([*self.names, None], dtype=pl.String).gather(codes.astype(np.uint32))
 
+    def match(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+        """Whose text a pattern matches from its beginning."""
+        matching = np.array([*(pattern.match(text) is not None for text in self.names), False])
+        return matching[self.codes]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integers:

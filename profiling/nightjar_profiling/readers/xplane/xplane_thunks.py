@@ -1,0 +1,133 @@
+"""The thunks of XLA:CPU: when each began, and when it was done.
+
+In: the host plane of a trace, decoded. Out: its ops. A thunk is an event that carries `hlo_op`, on whichever thread. It
+may work on in the thread pool after that event; XLA then writes `end: <op>`, whose `_c` is the thunk's `_p`.
+
+XLA writes `end:` late. What waits for a thunk is handled first, on the thread that completed it: the executor goes on
+there with the thunks that became ready, and only then does `end:` follow. So where the interval around an `end:` event
+(a task of the pool, or another event) holds thunks that began before it, the thunk was done when the first of them
+began. In truth it was done a little before: not before its own event had ended, when the call returned, nor before the
+task had begun. `uncertain_ns` says how far these are apart. Where nothing is recorded around the `end:` event, as in a
+trace without the pool's tasks, nothing tells of work after the thunk's own event, and the thunk ends there.
+
+Source: openxla/xla:xla/backends/cpu/runtime/thunk_executor.cc (`TracedExecute`),
+openxla/xla:xla/tsl/concurrency/async_value.h (`AndThen`: what was added last runs first),
+openxla/xla:third_party/tsl/tsl/profiler/backends/cpu/threadpool_listener.cc
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nightjar_profiling.bytes.wire import Positions
+from nightjar_profiling.readers.annotations.nesting import find_parents
+from nightjar_profiling.readers.xplane.xplane_host import Decoded
+from nightjar_profiling.readers.xplane.xplane_ops import KINDS, THUNK, Ops
+from nightjar_profiling.readers.xplane.xplane_values import Integers, Texts, constant, unknown
+
+END = re.compile(r"end: ")
+EXECUTOR = re.compile(r"ThunkExecutor::Execute$")  # runs thunks that have become ready
+TASK_START, TASK_STOP = re.compile(r"ThreadpoolListener::StartRegion"), re.compile(r"ThreadpoolListener::StopRegion")
+
+
+def read_thunks(host: Decoded) -> Ops:
+    """The thunks of XLA:CPU; those that contain others are among them."""
+    rows = np.flatnonzero(host.has("hlo_op"))
+    end, uncertain = _find_ends(host, rows)
+    start, program, count = host.start_ns[rows], host.integers("program_id").take(rows), len(rows)
+    instruction = host.texts("hlo_op").take(rows)
+    device = host.integers("device_ordinal").take(rows)
+    return Ops(
+        device=np.where(device.known, device.values, 0),
+        program=program,
+        run=host.integers("run_id").take(rows),
+        instruction=Texts(codes=np.where(program.known, instruction.codes, -1), names=instruction.names),
+        stream=host.line_names.take(rows),
+        kernel=host.names.take(rows),
+        kind=Texts(codes=constant(THUNK, count), names=KINDS),
+        start_ns=start,
+        duration_ns=end - start,
+        uncertain=Integers(values=uncertain, known=np.ones(count, np.bool_)),
+        correlation=unknown(count),
+        graph=unknown(count),
+        graph_node=unknown(count),
+        bytes=unknown(count),
+        launch_ns=unknown(count),
+    )
+
+
+def _find_ends(host: Decoded, rows: Positions) -> tuple[Positions, Positions]:
+    """When each thunk was done, and how wide the interval is in which that lies (0: recorded)."""
+    start, line = host.start_ns[rows], host.line[rows]
+    own_end = start + host.duration_ns[rows]
+    uncertain = np.zeros(len(rows), np.int64)
+    closing = np.flatnonzero(host.has("_c") & ~host.has("hlo_op") & host.names.match(END))
+    if not len(closing):
+        return own_end, uncertain
+    consumed, produced = host.integers("_c").values[closing], host.integers("_p").take(rows)
+    order = np.argsort(consumed, kind="stable")
+    at = np.searchsorted(consumed[order], produced.values, side="right") - 1  # of equal ones the last
+    met = np.flatnonzero(produced.known & (at >= 0) & (consumed[order][at] == produced.values))
+    closed = closing[order][at[met]]
+    written = host.start_ns[closed]
+    inline, task_ns, contained = _find_first_inline(host, rows, met, closed)
+    late = inline < written
+    on_thread = host.line[closed] == line[met]
+    done = np.where(on_thread, np.maximum(own_end[met], written), written)
+    done = np.where(late, np.where(contained, inline, own_end[met]), done)
+    end = own_end.copy()
+    end[met] = np.maximum(done, start[met])
+    uncertain[met] = np.where(late, np.abs(inline - np.maximum(own_end[met], task_ns)), 0)
+    return end, uncertain
+
+
+def _find_first_inline(
+    host: Decoded, rows: Positions, met: Positions, closed: Positions
+) -> tuple[Positions, Positions, NDArray[np.bool_]]:
+    """When the first thunk began that ran before the `end:` event was written, within what directly contains the event.
+
+    Args:
+        host: of the thunks.
+        rows: the events of all thunks.
+        met: which of these have an `end:` event.
+        closed: that event of each.
+
+    Returns:
+        When it began (after all else where there is none), when the task began that contains the event (before all
+        else where none does), and whether anything recorded contains the event.
+    """
+    runs = np.concatenate([rows, np.flatnonzero(host.names.match(EXECUTOR))])
+    task_line, task_start, task_end = _find_tasks(host)
+    line = np.concatenate([host.line[runs], task_line, host.line[closed]])
+    start = np.concatenate([host.start_ns[runs], task_start, host.start_ns[closed]])
+    end = np.concatenate([host.start_ns[runs] + host.duration_ns[runs], task_end, host.start_ns[closed]])
+    order = np.lexsort((-end, start, line))
+    parent = np.empty(len(order), np.int64)
+    parent[order] = np.append(order, -1)[find_parents(line[order], start[order], end[order])]
+    inside = np.where(parent >= 0, parent, len(order) + line)  # at the top of a thread, by thread
+    mine = inside[len(order) - len(closed) :]
+    times = np.sort(start[: len(runs)])
+    keys = inside[: len(runs)] * (len(runs) + 1) + np.searchsorted(times, start[: len(runs)])
+    by_key = np.argsort(keys)
+    wanted = mine * (len(runs) + 1) + np.searchsorted(times, host.start_ns[rows[met]], side="right")
+    first = np.append(by_key, 0)[np.searchsorted(keys[by_key], wanted)]
+    itself = mine == met  # an `end:` event inside that of its thunk: done on return
+    exists = (inside[: len(runs)][first] == mine) & (start[first] > host.start_ns[rows[met]]) & ~itself
+    in_task = (mine >= len(runs)) & (mine < len(order))
+    task_ns = np.where(in_task, start[np.where(in_task, mine, 0)], host.start_ns.min())
+    return np.where(exists, start[first], host.start_ns.max() + 1), task_ns, mine < len(order)
+
+
+def _find_tasks(host: Decoded) -> tuple[Positions, Positions, Positions]:
+    """Thread, start and end of every task of a thread pool; one that is cut off lasts until the last event."""
+    begins = host.names.match(TASK_START)
+    rows = np.flatnonzero(begins | host.names.match(TASK_STOP))
+    rows = rows[np.lexsort((host.start_ns[rows], host.line[rows]))]
+    line, when, begin = host.line[rows], host.start_ns[rows], begins[rows]
+    last = host.start_ns.max(initial=0) + 1
+    following = np.append(when[1:], last)
+    following[np.append(line[1:] != line[:-1], True)[: len(rows)]] = last
+    return line[begin], when[begin], following[begin]

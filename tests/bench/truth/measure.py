@@ -1,0 +1,166 @@
+"""One program captured: each part's share by the profiler, and by the clock when it runs alone.
+
+The program is written to a folder, each part in a file of its own, and run under `nightjar-profiling capture`. In every
+step the parts run alone and then together, so that what else the machine does meets all of them. A share is the median
+over the third of the steps that took the least time by the clock: the same steps for the clock and the profiler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from tests.bench.truth.programs import Program
+
+STEPS = 30
+WARM_UP = 2
+PART = """\
+import functools
+import jax
+import jax.numpy as jnp
+
+def part(x, seed):
+    return {text}
+"""
+MAIN = """\
+import json
+import sys
+import time
+import jax
+import jax.numpy as jnp
+import first
+import second
+
+def normal(*shape):
+    return jax.random.normal(jax.random.key(0), shape)
+
+def place(x):
+    if jax.device_count() == 1:
+        return x
+    mesh = jax.make_mesh((jax.device_count(),), ("d",))
+    spec = jax.sharding.PartitionSpec(*(None,) * (x.ndim - 2), "d", None)
+    return jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+
+def together(a, b, seed):
+    return second.part(b, first.part(a, seed) * 0)
+
+a, b, seed = place({first}), place({second}), jnp.float32(0)
+runs = {{
+    "first": (jax.jit(first.part), (a, seed)),
+    "second": (jax.jit(second.part), (b, seed)),
+    "together": (jax.jit(together), (a, b, seed)),
+}}
+times = {{name: [] for name in runs}}
+for number in range({warm_up} + {steps}):
+    with jax.profiler.StepTraceAnnotation("step", step_num=number):
+        for name, (run, arguments) in runs.items():
+            begin = time.perf_counter()
+            jax.block_until_ready(run(*arguments))
+            times[name].append(time.perf_counter() - begin)
+with open(sys.argv[1], "w") as file:
+    json.dump({{name: found[{warm_up}:] for name, found in times.items()}}, file)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """The first part's share of the two, in percent, and what the capture says of itself.
+
+    Attributes:
+        truth: of the times of both parts alone.
+        ours: of the device time of both in the program.
+        op_over_elapsed: device time of a run over its elapsed time and number of devices, the median.
+        uncertain: of the device time, by how much ends may be off, in percent.
+        cut: of the device time, what broke the data flow in the trace and was cut off, in percent.
+        outlived: ops of the capture that end after a reader of their result has begun.
+        together: time of both in one program over that of both alone, the median; far from 1 the parts cost something
+            else there, or the machine did something else.
+        overbusy: runs whose device time is more than their elapsed time on all threads.
+    """
+
+    truth: float
+    ours: float
+    op_over_elapsed: float
+    uncertain: float
+    cut: float
+    outlived: int
+    together: float
+    overbusy: int
+
+
+def measure(program: Program, folder: Path) -> Shares:
+    """Captures a program in an empty folder."""
+    for name, part in (("first", program.first), ("second", program.second)):
+        (folder / f"{name}.py").write_text(PART.format(text=part.text))
+    (folder / "main.py").write_text(
+        MAIN.format(first=program.first.x, second=program.second.x, warm_up=WARM_UP, steps=STEPS)
+    )
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={program.devices}"
+    capture = ["capture", "--steps", f"{WARM_UP}:{WARM_UP + STEPS - 1}", "--out", str(folder / "capture")]
+    command = [sys.executable, "-m", "nightjar_profiling", *capture, "--"]
+    command += [sys.executable, str(folder / "main.py"), str(folder / "times.json")]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{program.name}: capture ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    times = pl.DataFrame(json.loads((folder / "times.json").read_text()))
+    return read_shares(folder, times)
+
+
+def read_shares(folder: Path, times: pl.DataFrame) -> Shares:
+    """The shares of a capture of `main.py`.
+
+    Args:
+        folder: with the capture.
+        times: of every step, in seconds by the clock: `first`, `second`, `together`.
+    """
+    from nightjar_profiling import load
+    from nightjar_profiling.analyses.outlived import find_outlived
+    from nightjar_profiling.attribution.apportion import apportion_time
+    from nightjar_profiling.capture_folder.usercode import user_code_test
+    from nightjar_profiling.readers.xplane.xplane import read_raw
+    from nightjar_profiling.report.analyse import read_stacks, user_line
+
+    capture = load(folder / "capture")
+    tables = capture.read()
+    (program_id,) = tables.programs.filter(name="jit_together")["program_id"]
+    stack_of = read_stacks(tables, user_code_test(()))
+    spent = apportion_time(tables, by=("execution",)).filter(pl.col("frame_id").is_not_null(), program_id=program_id)
+    part_of = {
+        frame: Path(user_line(stack_of((program_id, frame))).file).stem
+        for frame in spent["frame_id"].unique().to_list()
+    }
+    by_part = spent.with_columns(part=pl.col("frame_id").replace_strict(part_of, return_dtype=pl.String))
+    first, second = (pl.col("duration_ns").filter(pl.col("part") == name).sum() for name in ("first", "second"))
+    ours = by_part.group_by("execution").agg(ours=first / (first + second)).sort("execution")["ours"]
+    alone = pl.col("first") + pl.col("second")
+    steps = times.with_columns(ours=ours, truth=pl.col("first") / alone, both=pl.col("together") / alone)
+    quiet = steps.sort(pl.sum_horizontal("first", "second", "together")).head(STEPS // 3).median().row(0, named=True)
+    busy = tables.ops.filter(program_id=program_id).group_by("execution").agg(pl.col("duration_ns").sum())
+    elapsed = (
+        tables.executions.filter(program_id=program_id)
+        .group_by("execution")
+        .agg(
+            devices=pl.len(),
+            elapsed_ns=(pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min(),
+        )
+    )
+    runs = busy.join(elapsed, on="execution")
+    threads = (os.cpu_count() or 1) + pl.col("devices")  # those of the pool, and one for each device that calls
+    profile = capture.profile or {}
+    return Shares(
+        truth=100 * quiet["truth"],
+        ours=100 * quiet["ours"],
+        op_over_elapsed=runs.select((pl.col("duration_ns") / pl.col("elapsed_ns") / pl.col("devices")).median()).item(),
+        uncertain=100 * profile["uncertain_fraction"],
+        cut=100 * profile["impossible_fraction"],
+        outlived=find_outlived(tables.ops, read_raw(folder / "capture" / "raw" / "rank0000.xplane.pb").programs).height,
+        together=quiet["both"],
+        overbusy=runs.filter(pl.col("duration_ns") > pl.col("elapsed_ns") * threads).height,
+    )

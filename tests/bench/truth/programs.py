@@ -1,0 +1,117 @@
+"""Programs of two parts whose costs are known once each part has been timed alone.
+
+A part is one expression over `x` (its argument) and `seed`, a scalar that is zero, and its result is a scalar. The
+second part takes the result of the first as its seed, so that it runs after it: parts that run side by side share the
+cores, and then neither has the cost that it has alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An expression over `x` and `seed`, and the expression that makes `x` (with `normal(*shape)`)."""
+
+    text: str
+    x: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Two parts, and on how many devices they run."""
+
+    name: str
+    first: Part
+    second: Part
+    devices: int = 1
+
+
+def product(size: int) -> Part:
+    """A chain of products, each of which reads the one before."""
+    return Part(text="((x + seed) @ x @ x @ x).sum()", x=f"normal({size}, {size}) / {size}")
+
+
+def scan(size: int, length: int) -> Part:
+    """A scan over layers."""
+    text = "jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x[0] + seed, x)[0].sum()"
+    return Part(text=text, x=f"normal({length}, {size}, {size}) / {size}")
+
+
+def loop(size: int, trips: int) -> Part:
+    """A while loop whose number of trips is known only when it runs."""
+    body = f"lambda c: (c[0] + 1, jnp.sin(c[1] @ x)), (seed.astype(int) - {trips}, x))"
+    return Part(text=f"jax.lax.while_loop(lambda c: c[0] < 0, {body}[1].sum()", x=f"normal({size}, {size}) / {size}")
+
+
+def branch(size: int, taken: bool) -> Part:
+    """A conditional of products and a fusion; which one runs is known only when it runs."""
+    branches = "lambda h: h @ x @ x @ x, lambda h: jnp.tanh(jnp.sin(h))"
+    sign = ">=" if taken else ">"
+    return Part(text=f"jax.lax.cond(seed {sign} 0, {branches}, x + seed).sum()", x=f"normal({size}, {size}) / {size}")
+
+
+def gradient(size: int, layers: int, wrapped: str) -> Part:
+    """The gradient of a network."""
+    layer = f"{wrapped}(lambda h, w: jax.nn.gelu(h @ w))"
+    loss = f"functools.reduce({layer}, list(ws), ws[0] + seed).sum()"
+    text = f"jax.grad(lambda ws: {loss})(x).sum()"
+    return Part(text=text, x=f"normal({layers}, {size}, {size}) / {size} ** 0.5")
+
+
+def elementwise(text: str, rows: int, columns: int = 1024) -> Part:
+    """An expression over a large matrix `h`."""
+    return Part(text=f"(lambda h: {text})(x + seed).sum()", x=f"normal({rows}, {columns})")
+
+
+MATH = "jnp.tanh(jnp.sin(h) * jnp.exp(-h * h))"
+ROWS_AND_COLUMNS = "h.sum(0)[0] + h.max(1) + (h * h).sum()"
+TAKEN = "h[(jnp.abs(h[:, 0]) * 1e6).astype(int) % h.shape[0]]"
+ADDED = "h.at[(jnp.abs(h[:, 0]) * 1e6).astype(int) % h.shape[0]].add(h)"
+CONVOLUTION = Part(
+    text="jax.lax.conv_general_dilated(x + seed, x[:3, :3, :16, :32], (1, 1), 'SAME',"
+    " dimension_numbers=('NHWC', 'HWIO', 'NHWC')).sum()",
+    x="normal(32, 32, 32, 16)[..., :16].repeat(2, 2)[:, :, :32]",
+)
+BATCHED = Part(text="((x + seed) @ x.mT @ x).sum()", x="normal(16, 256, 256) / 256")
+INDEPENDENT = Part(text="sum((x * k + seed) @ x for k in range(1, 7)).sum()", x="normal(500, 500) / 500")
+
+PROGRAMS = (
+    Program(name="products, large and small", first=product(900), second=product(400)),
+    Program(name="products, small and large", first=product(400), second=product(900)),
+    Program(name="products, equal", first=product(700), second=product(700)),
+    Program(name="product, reductions", first=product(600), second=elementwise(ROWS_AND_COLUMNS, 8192)),
+    Program(name="reductions, product", first=elementwise(ROWS_AND_COLUMNS, 8192), second=product(600)),
+    Program(name="fusion, product", first=elementwise(MATH, 4096), second=product(600)),
+    Program(name="product, fusion", first=product(600), second=elementwise(MATH, 2048)),
+    Program(name="fusions, large and small", first=elementwise(MATH, 8192), second=elementwise(MATH, 1024)),
+    Program(name="softmax, product", first=elementwise("jax.nn.softmax(h)[:, :512]", 4096), second=product(500)),
+    Program(name="gather, product", first=elementwise(TAKEN, 16384), second=product(500)),
+    Program(name="scatter, product", first=elementwise(ADDED, 8192), second=product(700)),
+    Program(name="sort, product", first=elementwise("jnp.sort(h)[:, ::2]", 512), second=product(600)),
+    Program(name="cumulative sum, product", first=elementwise("jnp.cumsum(h, 1)", 2048), second=product(600)),
+    Program(
+        name="transposition, fusion",
+        first=elementwise("h.T.reshape(h.shape) * h", 8192),
+        second=elementwise(MATH, 2048),
+    ),
+    Program(name="scan, product", first=scan(300, 20), second=product(500)),
+    Program(name="scans, long and short", first=scan(250, 40), second=scan(250, 10)),
+    Program(name="product, scan", first=product(500), second=scan(300, 20)),
+    Program(name="while, product", first=loop(300, 20), second=product(500)),
+    Program(name="while, scan", first=loop(256, 30), second=scan(300, 10)),
+    Program(name="conditional, product", first=branch(600, True), second=product(500)),
+    Program(name="conditional not taken, product", first=branch(1500, False), second=product(500)),
+    Program(name="gradient, product", first=gradient(300, 6, ""), second=product(600)),
+    Program(name="rematerialised gradient, product", first=gradient(300, 6, "jax.checkpoint"), second=product(600)),
+    Program(
+        name="rematerialised gradient, gradient", first=gradient(300, 6, "jax.checkpoint"), second=gradient(300, 3, "")
+    ),
+    Program(name="convolution, product", first=CONVOLUTION, second=product(500)),
+    Program(name="batched products, product", first=BATCHED, second=product(500)),
+    Program(name="independent products, reductions", first=INDEPENDENT, second=elementwise(ROWS_AND_COLUMNS, 8192)),
+    Program(name="products on 2 devices", first=product(1000), second=product(500), devices=2),
+    Program(name="fusion, product on 4 devices", first=elementwise(MATH, 4096), second=product(600), devices=4),
+    Program(name="scan, fusion on 2 devices", first=scan(300, 20), second=elementwise(MATH, 2048), devices=2),
+)
