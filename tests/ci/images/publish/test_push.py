@@ -332,14 +332,14 @@ def test_other_tools_read_what_was_pushed(
 @pytest.mark.parametrize(
     ("arguments", "code", "message", "hint"),
     [
-        (["push", "tiny", "--to", "127.0.0.1:1/x"], 3, "cannot be reached", "does it run?"),
+        (["push", "tiny", "--to", "127.0.0.1:1/x"], 3, "cannot reach", "host and port"),
         (["push", "tiny"], 2, "--to is missing", "--to HOST/PATH"),
         (["push", "tiny", "--to", "x/y", "--date", "tonight"], 2, "'tonight' is no date", "UTC"),
         (["push", "tiny", "--to", "x/y", "--platform", "arm64"], 2, "'arm64' is no platform", "linux/arm64"),
         (["push", "tinny", "--to", "x/y"], 2, "unknown image 'tinny'", "did you mean 'tiny'?"),
         (["push", "tiny", "--to", "x/y", "--tests", "/nowhere.json"], 2, "/nowhere.json: no such file", ""),
         (["show", "127.0.0.1:1/x"], 2, "names no night", "REPOSITORY:NAME"),
-        (["list", "127.0.0.1:1/x"], 3, "cannot be reached", "does it run?"),
+        (["list", "127.0.0.1:1/x"], 3, "cannot reach", "host and port"),
     ],
 )
 def test_what_cannot_be_pushed_ends_with_the_next_step(
