@@ -1,8 +1,7 @@
-"""Which nightly images are there, and which versions of everything are in each? `nightjar.images/1`.
+"""The nightly index: all nightly images with their package versions, `nightjar.images/1`.
 
-In: a file, an address, or a repository whose registry keeps the document under the tag `nightly-index`. Out: nights:
-date, image, digest, packages, platforms, layers with their sizes. docs/reference/nightly-index.md describes the
-format.
+In: a file or a URL. Out: nightly images: name, date, digest, packages, platforms, layers with their sizes.
+docs/reference/nightly-index.md describes the format.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class _Strict(BaseModel):
 
 
 class Layer(_Strict):
-    """One layer: `size_bytes` is what is pulled."""
+    """One layer; `size_bytes` is the compressed size."""
 
     digest: str
     size_bytes: int
@@ -39,9 +38,9 @@ class PlatformImage(_Strict):
 
     Attributes:
         digest: of its manifest.
-        size_bytes: of its configuration and layers: what is pulled where nothing is there yet.
-        layers: the lowest first.
-        packages: those whose version differs from that of the night; an empty version: the package is absent.
+        size_bytes: size of a first pull: configuration and layers.
+        layers: lowest first.
+        packages: packages that differ from those of the first platform; an empty version: the package is absent.
     """
 
     digest: str
@@ -51,16 +50,16 @@ class PlatformImage(_Strict):
 
 
 class Night(_Strict):
-    """The image of one night.
+    """A nightly image.
 
     Attributes:
         name: such as `jax-cuda12`.
-        date: of UTC.
+        date: in UTC.
         reference: by digest, as `docker pull` takes it.
         packages: Python packages of the first platform, name to version.
         system_packages: Debian packages of the first platform, name to version.
-        platforms: such as `linux/amd64` to its image.
-        revision: the git commit that it was built from; empty where unknown.
+        platforms: platform, such as `linux/amd64`, to its image.
+        revision: the git commit that it was built from; empty if unknown.
     """
 
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # it goes to a terminal, and to docker
@@ -80,7 +79,7 @@ class NightlyIndex(_Strict):
 
 
 def make_index(nights: Iterable[Night]) -> NightlyIndex:
-    """An index in its order: by name, the newest night first; the last of two nights of one name and date counts."""
+    """An index, sorted by name, then newest first; of two images with the same name and date, the last one counts."""
     by_key = {(night.name, night.date): night for night in nights}
     ordered = sorted(sorted(by_key.values(), key=lambda night: night.date, reverse=True), key=lambda night: night.name)
     return NightlyIndex(schema=IMAGES_SCHEMA, images=tuple(ordered))

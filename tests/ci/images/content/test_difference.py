@@ -88,7 +88,7 @@ def write_layout(folder: Path, versions: dict[str, str], compression: Compressio
 
 
 def read(reference: str, tmp_path: Path) -> ImageContent:
-    return read_image(reference, memory=tmp_path / "memory", platform="linux/amd64", on_step=lambda step: None)
+    return read_image(reference, layer_cache=tmp_path / "layers", platform="linux/amd64", on_step=lambda step: None)
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
@@ -106,11 +106,11 @@ def test_two_layouts_are_compared_by_what_lies_in_their_blobs(tmp_path: Path, co
 @pytest.mark.parametrize("compression", get_args(Compression))
 def test_a_layout_without_that_tag_or_with_a_damaged_blob_is_refused(tmp_path: Path, compression: Compression) -> None:
     layout = write_layout(tmp_path / "x", {"jax": "0.11"}, compression)
-    with pytest.raises(InputError, match="no image 'nigth': its tags are: night"):
+    with pytest.raises(InputError, match="has no image 'nigth'; its tags: night"):
         read(f"oci:{layout}:nigth", tmp_path)
     (layer,) = (blob for blob in (layout / "blobs/sha256").iterdir() if blob.read_bytes()[:1] != b"{")
     layer.write_bytes(layer.read_bytes()[:30])
-    with pytest.raises(InputError, match="no layer can be read"):
+    with pytest.raises(InputError, match="cannot read a layer"):
         read(f"oci:{layout}", tmp_path)
 
 

@@ -102,11 +102,11 @@ def test_a_published_night_never_changes_and_publishing_it_again_is_no_change(
     published = night(repository, tmp_path, "2026-11-21", "1.0")
     assert night(repository, tmp_path, "2026-11-21", "1.0") == published
     other = make_image(tmp_path, repository, python={"jax": "1.1"}, layer=b"1.1")
-    with pytest.raises(InputError, match="a published night never changes") as caught:
+    with pytest.raises(InputError, match="cannot replace it") as caught:
         check_immutable(repository, NAME, "2026-11-21", other)
     assert "another --date" in str(caught.value)
     push_packed(other, repository, NAME, "2026-11-21", tested=verdict_on(other), source=SOURCE)  # behind its back
-    with pytest.raises(InputError, match="a night never changes"):
+    with pytest.raises(InputError, match="cannot replace it"):
         publish_night(repository, NAME, "2026-11-21", BOTH[:1])
     assert repository.digest(dated_tag(NAME, "2026-11-21")) == repository.digest(NAME) == published.digest
 
@@ -137,7 +137,7 @@ def test_the_nightly_index_holds_every_version_platform_and_layer(repository: Re
     manifest, _ = repository.read_manifest(found.platforms[BOTH[0]].digest)
     (layer,) = found.platforms[BOTH[0]].layers
     assert (layer.digest, layer.size_bytes) == (manifest["layers"][0]["digest"], manifest["layers"][0]["size"])
-    with pytest.raises(InputError, match=f"'te' is no published night, the names are: {NAME}"):
+    with pytest.raises(InputError, match=f"'te' is not a published nightly image; names: {NAME}"):
         find_night(load_index(repository), "te")
 
 
@@ -159,7 +159,7 @@ def test_an_entry_that_a_writer_lost_is_added_by_the_next(repository: Repository
     assert load_index(repository).images == ()
     assert len(refresh_index(repository).images) == 2
     before = repository.digest(INDEX_TAG)
-    assert refresh_index(repository, anew=True) == load_index(repository)
+    assert refresh_index(repository, rebuild=True) == load_index(repository)
     assert repository.digest(INDEX_TAG) == before
 
 
@@ -288,7 +288,7 @@ def test_a_build_at_23_59_in_two_time_zones_has_one_date() -> None:
         for zone in ("JST-9", "PST8")
     }
     assert dates == {"2026-11-21"}
-    with pytest.raises(InputError, match="a time without a zone has no date"):
+    with pytest.raises(InputError, match="has no time zone"):
         night_date(datetime(2026, 11, 21, 23, 59))
 
 
@@ -310,7 +310,7 @@ def test_what_is_no_date_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("tag", ["nightjar/Jax:cpu", "nightjar/jax:2026-11-21", "x/:cpu"])
 def test_a_tag_that_gives_no_name_is_refused(tag: str) -> None:
-    with pytest.raises(InputError, match="no name of a nightly image"):
+    with pytest.raises(InputError, match="no valid name of a nightly image"):
         image_name(tag)
 
 

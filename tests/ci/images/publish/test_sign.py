@@ -64,7 +64,7 @@ def test_a_signed_night_is_verified_with_its_key_and_with_no_other(
 
 def test_a_key_that_is_not_there_and_a_password_that_is_not_set_are_said(tmp_path: Path) -> None:
     night = Night(name="jax-cpu", date="2026-11-20", reference="localhost:1/x@sha256:0")
-    with pytest.raises(InputError, match="there is no such key"):
+    with pytest.raises(InputError, match="no such key file"):
         sign_night(night, str(tmp_path / "cosign.key"), {}, lambda step: None)
     (tmp_path / "cosign.key").touch()
     with pytest.raises(InputError, match="COSIGN_PASSWORD is not set"):
