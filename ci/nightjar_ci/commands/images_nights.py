@@ -39,9 +39,7 @@ Where = Annotated[
     str,
     typer.Argument(help="REPOSITORY, or the file or URL of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."),
 ]
-From = Annotated[
-    str, typer.Option("--from", help="The repository, where WHERE is a file or an address.", show_default=False)
-]
+From = Annotated[str, typer.Option("--from", help="The repository, if WHERE is a file or a URL.", show_default=False)]
 LOCAL_BUILDER = "urn:nightjar:builder:local"
 NO = 1
 
@@ -190,14 +188,14 @@ def pull(
 ) -> None:
     """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
 
-    The digest comes from the nightly index, so that a moved tag cannot give you another image. An index entry of another
-    repository, or without a digest, is refused with exit code 2.
+    The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
+    another repository, or to a tag, is refused with exit code 2.
     """
     from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
 
     night = _find(where)
-    reference = check_reference(night, _asked_repository(where, repository))
+    reference = check_reference(night, _find_repository(where, repository))
     named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
     commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
     if dry_run:
@@ -226,7 +224,7 @@ def sign(
     from nightjar_ci.images.publish.sign import sign_night
 
     night = _find(where)
-    check_reference(night, _asked_repository(where, repository))
+    check_reference(night, _find_repository(where, repository))
     if dry_run:
         for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
             typer.echo(f"{digest} would be signed")
@@ -277,18 +275,18 @@ def _find(where: str) -> Night:
     return find_night(_index(source), name)
 
 
-def _asked_repository(where: str, given: str) -> str:
-    """The repository that the user names: an index in a file or at an address has no say in it."""
+def _find_repository(where: str, from_option: str) -> str:
+    """The repository that the user trusts; an index in a file or at a URL cannot choose it."""
     source = where.rpartition(":")[0]
     if source.endswith(".json"):
-        if not given:
+        if not from_option:
             raise InputError(
-                f"{source} says which image, and not from which repository it may come: --from is missing.",
-                "--from HOST/PATH, such as --from ghcr.io/me/nightjar",
+                f"--from is missing: {source} cannot choose the repository.",
+                "add --from HOST/PATH, such as --from ghcr.io/me/nightjar",
             )
-        return _repository(given).name
-    if given and _repository(given).name != _repository(source).name:
-        raise InputError(f"--from: {given!r} is not {source!r}.", "leave it out")
+        return _repository(from_option).name
+    if from_option and _repository(from_option).name != _repository(source).name:
+        raise InputError(f"--from: {from_option!r} is not {source!r}.", "leave it out")
     return _repository(source).name
 
 

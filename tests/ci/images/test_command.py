@@ -245,7 +245,7 @@ def test_pull_refuses_an_index_that_names_anything_but_a_digest_of_the_repositor
     where = write_index(tmp_path / "index.json", HOSTILE[kind])
     done = images("pull", where, "--from", "ghcr.io/me/nightjar", "--dry-run", environ=environ)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "reference" in done.stderr or "the index says that jax-cpu-2026-11-24 is " in done.stderr
+    assert "reference" in done.stderr or " for jax-cpu-2026-11-24; expected ghcr.io/me/nightjar@sha256:" in done.stderr
     assert "\x1b" not in done.stderr
 
 

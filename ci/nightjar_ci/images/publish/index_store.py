@@ -25,10 +25,10 @@ INDEX_MEDIA_TYPE = "application/vnd.nightjar.images.v1+json"
 
 
 def load_index(repository: Repository) -> NightlyIndex:
-    """The nightly index of a repository, as it was last written; without nights where it never was.
+    """The nightly index of a repository; empty if the repository has none.
 
     Raises:
-        NightjarError: the registry does not answer, or holds something else under the tag.
+        NightjarError: the registry does not answer, or the tag does not refer to an index.
     """
     try:
         manifest, _ = repository.read_manifest(INDEX_TAG)
@@ -36,16 +36,16 @@ def load_index(repository: Repository) -> NightlyIndex:
     except AbsentError:
         return make_index(())
     except (KeyError, IndexError, TypeError):
-        raise NightjarError(f"{repository.name}:{INDEX_TAG} is no nightly index.") from None
+        raise NightjarError(f"{repository.name}:{INDEX_TAG} is not a nightly index.") from None
     return parse_index(repository.read_blob(digest), f"{repository.name}:{INDEX_TAG}")
 
 
 def open_index(source: str) -> NightlyIndex:
-    """The nightly index of a repository, or in a file or at an address that ends with `.json`.
+    """The nightly index of a repository, or in a file or at a URL that ends with `.json`.
 
     Raises:
         InputError: there is none.
-        NightjarError: the registry or the address does not answer.
+        NightjarError: the registry or the URL does not answer.
     """
     return read_index_file(source) if source.endswith(".json") else load_index(Repository(source))
 

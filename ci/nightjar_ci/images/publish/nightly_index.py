@@ -19,7 +19,7 @@ from nightjar_ci.formats.documents import read_document
 from nightjar_ci.web.http import HttpError, get, hide_passwords
 
 IMAGES_SCHEMA = "nightjar.images/1"
-_TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"  # distribution/reference: the grammar of tags
+_TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"  # the grammar of tags in distribution/reference
 
 
 class _Strict(BaseModel):
@@ -62,7 +62,7 @@ class Night(_Strict):
         revision: the git commit that it was built from; empty if unknown.
     """
 
-    name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # it goes to a terminal, and to docker
+    name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # printed on a terminal and passed to docker
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     reference: Annotated[str, Field(pattern=r"^[A-Za-z0-9][!-~]*$")]
     packages: dict[str, str] = {}
@@ -86,37 +86,37 @@ def make_index(nights: Iterable[Night]) -> NightlyIndex:
 
 
 def check_reference(night: Night, repository: str) -> str:
-    """The reference of a night in a repository, by digest.
+    """The reference of a nightly image in a repository, by digest.
 
     Args:
-        night: of an index, which may be anybody's.
-        repository: where the user wants it from.
+        night: from an index, which may be untrusted.
+        repository: the repository that the user trusts.
 
     Raises:
-        InputError: the index names another repository, or no digest.
+        InputError: the index refers to another repository, or has no digest.
     """
-    named, _, digest = night.reference.rpartition("@")
-    expected = f"{repository}@sha256:<64 hex digits>"
+    source, _, digest = night.reference.rpartition("@")
     if not re.fullmatch(_TAG, f"{night.name}-{night.date}"):
-        raise InputError(f"the index has a night named {night.name!r}, which is not part of a tag.")
-    if named.lower() != repository.lower() or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise InputError(f"the index has an image named {night.name!r}, which is not valid in a tag.")
+    if source.lower() != repository.lower() or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise InputError(
-            f"the index says that {night.name}-{night.date} is {night.reference!r}, expected {expected}.",
-            "an index may only name images of the repository that is asked, by digest",
+            f"the index refers to {night.reference!r} for {night.name}-{night.date}; "
+            f"expected {repository}@sha256:<64 hex digits>.",
+            "use an index of the same repository",
         )
     return f"{repository.lower()}@{digest}"
 
 
 def parse_index(text: bytes, where: str) -> NightlyIndex:
-    """An index, read.
+    """A parsed index.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a valid index.
     """
     try:
         return NightlyIndex.model_validate(json.loads(text))
     except (ValidationError, ValueError) as error:
-        raise InputError(f"{where}: no {IMAGES_SCHEMA}: {str(error).splitlines()[0]}.") from None
+        raise InputError(f"{where} is not a valid {IMAGES_SCHEMA}: {str(error).splitlines()[0]}.") from None
 
 
 def render_index(index: NightlyIndex) -> str:
@@ -125,11 +125,11 @@ def render_index(index: NightlyIndex) -> str:
 
 
 def read_index_file(source: str) -> NightlyIndex:
-    """The index in a file or at an http or https address.
+    """The index in a file or at an http or https URL.
 
     Raises:
         InputError: there is none.
-        NightjarError: the address is not reached.
+        NightjarError: the URL cannot be reached.
     """
     if not source.startswith(("http://", "https://")):
         return read_document(Path(source), NightlyIndex, IMAGES_SCHEMA)
