@@ -15,7 +15,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
 
 if TYPE_CHECKING:
-    from nightjar_ci.images.publish.nightly_index import Night, NightlyIndex
+    from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
     from nightjar_ci.images.publish.publish import Publication
     from nightjar_ci.images.tested import TestedImage
     from nightjar_ci.web.registry import Repository
@@ -221,7 +221,7 @@ def sign(
     import os
 
     from nightjar_ci.images.publish.nightly_index import check_reference
-    from nightjar_ci.images.publish.sign import sign_night
+    from nightjar_ci.images.publish.sign import sign_image
 
     night = _find(where)
     check_reference(night, _find_repository(where, repository))
@@ -230,7 +230,7 @@ def sign(
             typer.echo(f"{digest} would be signed")
         return
     with show_steps() as on_step:
-        signed = sign_night(night, key, os.environ, on_step)
+        signed = sign_image(night, key, os.environ, on_step)
     for digest in signed:
         typer.echo(digest)
 
@@ -266,13 +266,13 @@ def _index(source: str) -> NightlyIndex:
     return open_index(source)
 
 
-def _find(where: str) -> Night:
-    from nightjar_ci.images.publish.index_store import find_night
+def _find(where: str) -> NightlyImage:
+    from nightjar_ci.images.publish.index_store import find_image
 
     source, colon, name = where.rpartition(":")
     if not colon or "/" in name:
         raise InputError(f"{where!r} has no image name.", "use REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD")
-    return find_night(_index(source), name)
+    return find_image(_index(source), name)
 
 
 def _find_repository(where: str, from_option: str) -> str:
@@ -292,9 +292,9 @@ def _find_repository(where: str, from_option: str) -> str:
 
 def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:
     from nightjar_ci.images.publish.index_store import refresh_index
-    from nightjar_ci.images.publish.publish import publish_night
+    from nightjar_ci.images.publish.publish import publish_image
 
-    publication = publish_night(_repository(to), name, day, platforms)
+    publication = publish_image(_repository(to), name, day, platforms)
     if not publication.reasons:
         refresh_index(_repository(to))
     return publication

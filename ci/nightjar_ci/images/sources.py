@@ -20,8 +20,8 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.build import inspect_image
 from nightjar_ci.images.content.difference import ImageContent, LayerContent
 from nightjar_ci.images.content.layout import choose_platform, read_layout
-from nightjar_ci.images.publish.index_store import find_night, load_index
-from nightjar_ci.images.publish.nightly_index import Night, read_index_file
+from nightjar_ci.images.publish.index_store import find_image, load_index
+from nightjar_ci.images.publish.nightly_index import NightlyImage, read_index_file
 from nightjar_ci.images.publish.pack import Packer
 from nightjar_ci.web.registry import AbsentError, Repository
 
@@ -47,7 +47,7 @@ def read_image(reference: str, *, layer_cache: Path, platform: str, on_step: Cal
         return read_layout(Path(folder), tag or None, platform)
     if kind == "index":
         source, _, night = name.rpartition(":")
-        return _from_night(reference, find_night(read_index_file(source), night), platform)
+        return _from_night(reference, find_image(read_index_file(source), night), platform)
     if kind == "engine" or (kind is None and inspect_image(name) is not None):
         return read_engine(name, layer_cache, on_step)
     return read_registry(name, platform)
@@ -100,7 +100,7 @@ def read_registry(reference: str, platform: str) -> ImageContent:
     )
     unknown = ImageContent(name=reference, layers=layers)
     try:
-        night = _from_night(reference, find_night(load_index(repository), version), platform)
+        night = _from_night(reference, find_image(load_index(repository), version), platform)
     except (InputError, AbsentError):
         return unknown
     if [layer.digest for layer in night.layers] != [layer.digest for layer in layers]:
@@ -108,7 +108,7 @@ def read_registry(reference: str, platform: str) -> ImageContent:
     return replace(unknown, python=night.python, system=night.system)
 
 
-def _from_night(name: str, night: Night, platform: str) -> ImageContent:
+def _from_night(name: str, night: NightlyImage, platform: str) -> ImageContent:
     if platform not in night.platforms:
         platforms = ", ".join(night.platforms)
         raise InputError(f"{name}: no image for {platform}: expected one of {platforms}.", "use --platform")

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from nightjar_ci.images.publish.index_store import _store as store_index
-from nightjar_ci.images.publish.nightly_index import Night, make_index
+from nightjar_ci.images.publish.nightly_index import NightlyImage, make_index
 from nightjar_ci.images.tree import find_checkout
 from nightjar_ci.web.registry import LOGIN_HINT, REFUSED_HINT, Repository
 from tests.ci.registries import run_registry
@@ -277,7 +277,9 @@ def test_pull_asks_the_repository_that_is_named_and_no_other(
 ) -> None:
     with run_registry(tmp_path / "registry") as registry:
         name = f"{registry.host}/nightjar"
-        night = Night(name="jax-cpu", date="2026-11-24", reference=f"{name if honest else 'evil.example/x'}@{DIGEST}")
+        night = NightlyImage(
+            name="jax-cpu", date="2026-11-24", reference=f"{name if honest else 'evil.example/x'}@{DIGEST}"
+        )
         store_index(Repository(name), make_index([night]))
         done = images("pull", f"{name}:jax-cpu", "--dry-run", environ=environ)
     if honest:

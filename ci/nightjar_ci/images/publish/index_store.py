@@ -11,7 +11,7 @@ from nightjar_ci.images.publish.artifacts import NIGHT_TYPE, find_documents
 from nightjar_ci.images.publish.manifests import EMPTY, render_artifact
 from nightjar_ci.images.publish.nightly_index import (
     IMAGES_SCHEMA,
-    Night,
+    NightlyImage,
     NightlyIndex,
     make_index,
     parse_index,
@@ -77,7 +77,7 @@ def refresh_index(repository: Repository, *, rebuild: bool = False) -> NightlyIn
     return after
 
 
-def find_night(index: NightlyIndex, reference: str) -> Night:
+def find_image(index: NightlyIndex, reference: str) -> NightlyImage:
     """The nightly image that `NAME` (the newest one) or `NAME-DATE` refers to.
 
     Raises:
@@ -94,12 +94,12 @@ def find_night(index: NightlyIndex, reference: str) -> Night:
     raise InputError(f"{reference!r} is not a published nightly image; names: {names}.", "use NAME or NAME-YYYY-MM-DD")
 
 
-def _read_night(repository: Repository, tag: str) -> Night | None:
+def _read_night(repository: Repository, tag: str) -> NightlyImage | None:
     digest = repository.find_digest(tag)
     if digest is None:
         return None
     documents = find_documents(repository, digest, NIGHT_TYPE, {"nightjar.tag": tag})
-    return Night.model_validate_json(documents[-1]) if documents else None  # None: being published right now
+    return NightlyImage.model_validate_json(documents[-1]) if documents else None  # None: being published right now
 
 
 def _store(repository: Repository, index: NightlyIndex) -> None:

@@ -49,7 +49,7 @@ class PlatformImage(_Strict):
     packages: dict[str, str] = {}
 
 
-class Night(_Strict):
+class NightlyImage(_Strict):
     """A nightly image.
 
     Attributes:
@@ -75,17 +75,17 @@ class NightlyIndex(_Strict):
     """All nightly images: `nightjar.images/1`."""
 
     schema_: Literal["nightjar.images/1"] = Field(alias="schema")
-    images: tuple[Night, ...]
+    images: tuple[NightlyImage, ...]
 
 
-def make_index(nights: Iterable[Night]) -> NightlyIndex:
+def make_index(nights: Iterable[NightlyImage]) -> NightlyIndex:
     """An index, sorted by name, then newest first; of two images with the same name and date, the last one counts."""
     by_key = {(night.name, night.date): night for night in nights}
     ordered = sorted(sorted(by_key.values(), key=lambda night: night.date, reverse=True), key=lambda night: night.name)
     return NightlyIndex(schema=IMAGES_SCHEMA, images=tuple(ordered))
 
 
-def check_reference(night: Night, repository: str) -> str:
+def check_reference(night: NightlyImage, repository: str) -> str:
     """The reference of a nightly image in a repository, by digest.
 
     Args:

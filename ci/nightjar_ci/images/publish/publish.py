@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.publish.artifacts import NIGHT_TYPE, SBOM_TYPE, TESTS_TYPE, attach, find_documents
 from nightjar_ci.images.publish.manifests import read_platforms, render_index_manifest
-from nightjar_ci.images.publish.nightly_index import Layer, Night, PlatformImage
+from nightjar_ci.images.publish.nightly_index import Layer, NightlyImage, PlatformImage
 from nightjar_ci.images.publish.sbom import read_sbom_packages
 from nightjar_ci.images.publish.tags import dated_tag, read_tag
 from nightjar_ci.images.tested import TestedImage
@@ -44,7 +44,7 @@ class Publication:
     rolling_date: str | None
 
 
-def publish_night(repository: Repository, name: str, day: str, platforms: Sequence[str]) -> Publication:
+def publish_image(repository: Repository, name: str, day: str, platforms: Sequence[str]) -> Publication:
     """Publishes the pushed images of all platforms as one nightly image, if all are pushed and passed their tests.
 
     Raises:
@@ -67,7 +67,7 @@ def publish_night(repository: Repository, name: str, day: str, platforms: Sequen
         return Publication(tag=tag, reasons=tuple(reasons), digest=None, rolling=name, rolling_date=rolling_date)
     index = render_index_manifest(manifests)
     _put_once(repository, tag, index)
-    night = describe_night(repository, name, day, index)
+    night = describe_entry(repository, name, day, index)
     attach(repository, index, INDEX_TYPE, NIGHT_TYPE, night.model_dump_json().encode(), {"nightjar.tag": tag})
     rolling_date = day
     if day < max(list_dates(repository, name), default=day):
@@ -77,7 +77,7 @@ def publish_night(repository: Repository, name: str, day: str, platforms: Sequen
     return Publication(tag=tag, reasons=(), digest=digest_of(index), rolling=name, rolling_date=rolling_date)
 
 
-def describe_night(repository: Repository, name: str, day: str, index: bytes) -> Night:
+def describe_entry(repository: Repository, name: str, day: str, index: bytes) -> NightlyImage:
     """The entry of the nightly index, from the documents attached to the images.
 
     Raises:
@@ -102,7 +102,7 @@ def describe_night(repository: Repository, name: str, day: str, index: bytes) ->
             layers=layers,
             packages={name: python.get(name, "") for name in names if packages.get(name) != python.get(name)},
         )
-    return Night(
+    return NightlyImage(
         name=name,
         date=day,
         reference=f"{repository.name}@{digest_of(index)}",

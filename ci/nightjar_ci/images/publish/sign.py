@@ -17,7 +17,7 @@ from pathlib import Path
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, find_documents, read_json
-from nightjar_ci.images.publish.nightly_index import Night
+from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.web.registry import Repository
 
 PROGRAM = "cosign"
@@ -26,7 +26,9 @@ HINT = "install cosign (a package in Debian 13); create a key with `cosign gener
 _KINDS = {PROVENANCE_TYPE: "slsaprovenance1", SBOM_TYPE: "cyclonedx"}
 
 
-def sign_night(night: Night, key: str, environ: Mapping[str, str], on_step: Callable[[str], None]) -> tuple[str, ...]:
+def sign_image(
+    night: NightlyImage, key: str, environ: Mapping[str, str], on_step: Callable[[str], None]
+) -> tuple[str, ...]:
     """Signs a published nightly image.
 
     Args:

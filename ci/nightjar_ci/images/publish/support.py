@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nightjar_ci.images.publish.nightly_index import Night, NightlyIndex
+from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
 
 DRIVER_FLOORS = {12: "525", 13: "580"}
 GPU_ARCHITECTURES = {12: "sm_52 and newer", 13: "sm_75 and newer"}
@@ -84,7 +84,7 @@ def render_support(rows: Iterable[Support]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _describe(night: Night) -> Support:
+def _describe(night: NightlyImage) -> Support:
     versions = {key: _find(night.packages, pattern) for key, pattern in _PACKAGES.items()}
     plugins = filter(None, (re.fullmatch(r"jax-cuda(\d+)-plugin", name) for name in night.packages))
     major = next((int(plugin[1]) for plugin in plugins), 0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.content.difference import ImageContent, LayerContent, compare_images, render_difference
 from nightjar_ci.images.publish.layer_blob import Compression, find_compressor
-from nightjar_ci.images.publish.nightly_index import Layer, Night, PlatformImage, make_index, render_index
+from nightjar_ci.images.publish.nightly_index import Layer, NightlyImage, PlatformImage, make_index, render_index
 from nightjar_ci.images.sources import find_kind, read_image
 
 OLD = ImageContent(
@@ -115,10 +115,12 @@ def test_a_layout_without_that_tag_or_with_a_damaged_blob_is_refused(tmp_path: P
 
 
 def test_a_night_of_an_index_is_compared_without_a_registry(tmp_path: Path) -> None:
-    def entry(day: str, version: str, digest: str) -> Night:
+    def entry(day: str, version: str, digest: str) -> NightlyImage:
         image = PlatformImage(digest="sha256:m", size_bytes=7, layers=(Layer(digest=digest, size_bytes=7),))
         packages = {"jax": version}
-        return Night(name="jax-cpu", date=day, reference="r@x", packages=packages, platforms={"linux/amd64": image})
+        return NightlyImage(
+            name="jax-cpu", date=day, reference="r@x", packages=packages, platforms={"linux/amd64": image}
+        )
 
     index = make_index([entry("2026-11-19", "0.11", "sha256:1"), entry("2026-11-20", "0.12", "sha256:2")])
     (tmp_path / "nights.json").write_text(render_index(index))
