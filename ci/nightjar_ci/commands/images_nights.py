@@ -24,7 +24,7 @@ To = Annotated[str, typer.Option("--to", help="Repository, such as ghcr.io/me/ni
 Date = Annotated[
     str, typer.Option("--date", help="Date of the images, YYYY-MM-DD (default: today in UTC).", show_default=False)
 ]
-Flavor = Annotated[str, typer.Option(help="Flavour of the images: that of a lock docker/locks/jax-FLAVOR.txt.")]
+Flavor = Annotated[str, typer.Option(help="Flavour of the images; each has a lock docker/locks/jax-FLAVOR.txt.")]
 Platforms = Annotated[
     list[str] | None,
     typer.Option("--platform", help="Required platform (repeat for more; default: this machine's)."),
