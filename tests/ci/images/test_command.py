@@ -271,6 +271,7 @@ def test_a_night_whose_name_is_no_part_of_a_tag_is_not_pulled(
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.registry
 @pytest.mark.parametrize("honest", [True, False])
 def test_pull_asks_the_repository_that_is_named_and_no_other(
     environ: dict[str, str], tmp_path: Path, honest: bool
