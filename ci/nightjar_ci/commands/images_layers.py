@@ -40,11 +40,9 @@ def diff(
     platform = platform or f"linux/{ARCHITECTURES.get(machine.machine(), machine.machine())}"
     layer_cache = read_settings().state_dir / "layers"
     with show_steps() as on_step:
-        images = [
-            read_image(reference, layer_cache=layer_cache, platform=platform, on_step=on_step)
-            for reference in (old, new)
-        ]
-    difference = compare_images(*images)
+        before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)
+        after = read_image(new, layer_cache=layer_cache, platform=platform, on_step=on_step)
+    difference = compare_images(before, after)
     typer.echo(json.dumps(asdict(difference), indent=1) if as_json else render_difference(difference))
 
 

@@ -181,11 +181,7 @@ def show(where: Where, as_json: Json = False) -> None:
         typer.echo(f"{name}=={version}")
 
 
-def pull(
-    where: Where,
-    repository: From = "",
-    dry_run: DryRun = False,
-) -> None:
+def pull(where: Where, repository: From = "", dry_run: DryRun = False) -> None:
     """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
 
     The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to

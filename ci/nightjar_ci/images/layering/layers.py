@@ -54,8 +54,7 @@ def parse_layers(text: str, where: str) -> LayerRules:
             continue
         name, *patterns = words
         if not patterns:
-            hint = "write LAYER PATTERN..."
-            raise InputError(f"{where}:{number}: {line!r}: expected a layer and its patterns.", hint)
+            raise InputError(f"{where}:{number}: {line!r}: expected LAYER PATTERN...", "add the layer's patterns")
         if name in dict(rules):
             raise InputError(f"{where}:{number}: duplicate layer {name!r}.", "put its patterns on one line")
         rules.append((name, tuple(patterns)))

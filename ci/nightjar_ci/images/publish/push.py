@@ -164,14 +164,13 @@ def push_packed(
     digest = digest_of(manifest)
     repository.put_manifest(digest, manifest, MANIFEST_TYPE)
     tag = dated_tag(name, day, image.platform)
-    hashes = read_locked_hashes(source.locks.values())
     sbom = render_sbom(
         name=name,
         digest=digest,
         created=json.loads(image.config).get("created"),
         python=image.python,
         system=image.system,
-        hashes=hashes,
+        hashes=read_locked_hashes(source.locks.values()),
     )
     provenance = render_provenance(
         subject=f"{repository.name}:{tag}",
