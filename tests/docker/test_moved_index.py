@@ -79,7 +79,7 @@ def test_a_wheel_whose_hash_changed_ends_the_build_and_is_never_locked_anew(
         build(index, hashlib.sha256(str(os.getpid()).encode()).hexdigest())
     assert caught.value.exit_code == 3
     assert "ash mismatch" in caught.value.message
-    assert "is it the right index? Never lock it anew unseen" in str(caught.value)
+    assert "check the index, and review the file before you lock it" in str(caught.value)
 
 
 def test_a_pin_that_the_index_does_not_have_ends_the_build_with_the_next_step(

@@ -1,4 +1,4 @@
-"""`nightjar-ci images push|publish|prune|show|sign|pull`: nightly images in a registry."""
+"""The commands `nightjar-ci images push|publish|prune|show|sign|pull`: nightly images in a registry."""
 
 from __future__ import annotations
 
@@ -15,62 +15,57 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
 
 if TYPE_CHECKING:
-    from nightjar_ci.images.publish.nightly_index import Night, NightlyIndex
+    from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
     from nightjar_ci.images.publish.publish import Publication
     from nightjar_ci.images.tested import TestedImage
     from nightjar_ci.web.registry import Repository
 
 To = Annotated[str, typer.Option("--to", help="Repository, such as ghcr.io/me/nightjar; `docker login` gives access.")]
 Date = Annotated[
-    str, typer.Option("--date", help="The night, YYYY-MM-DD; today's date of UTC where absent.", show_default=False)
+    str, typer.Option("--date", help="Date of the images, YYYY-MM-DD (default: today in UTC).", show_default=False)
 ]
-Flavor = Annotated[str, typer.Option(help="The flavour of the images.")]
+Flavor = Annotated[str, typer.Option(help="Flavour of the images; each has a lock docker/locks/jax-FLAVOR.txt.")]
 Platforms = Annotated[
     list[str] | None,
-    typer.Option("--platform", help="A platform that the night must have (repeat); this machine's where absent."),
+    typer.Option("--platform", help="Required platform (repeat for more; default: this machine's)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
-Image = Annotated[
-    str | None, typer.Argument(help="An image of the tree; those of the default where absent.", show_default=False)
+Target = Annotated[
+    str | None, typer.Argument(help="An image of the tree (default: the default images).", show_default=False)
 ]
-Everything = Annotated[bool, typer.Option("--all", help="Every image of the tree, those outside of the default too.")]
+Everything = Annotated[bool, typer.Option("--all", help="All images of the tree, not only the default ones.")]
 Where = Annotated[
     str,
-    typer.Argument(
-        help="REPOSITORY, or the file or address of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."
-    ),
+    typer.Argument(help="REPOSITORY, or the file or URL of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."),
 ]
-From = Annotated[
-    str, typer.Option("--from", help="The repository, where WHERE is a file or an address.", show_default=False)
-]
+From = Annotated[str, typer.Option("--from", help="The repository, if WHERE is a file or a URL.", show_default=False)]
 LOCAL_BUILDER = "urn:nightjar:builder:local"
 NO = 1
 
 
 def push(
-    target: Image = None,
+    target: Target = None,
     everything: Everything = False,
     to: To = "",
     date: Date = "",
     flavor: Flavor = DEFAULT_FLAVOR,
     tests: Annotated[
-        list[Path] | None, typer.Option("--tests", help="Report of `images test --report` (repeat).")
+        list[Path] | None, typer.Option("--tests", help="Report of `images test --report` (repeat for more).")
     ] = None,
     platform: Platforms = None,
-    builder: Annotated[str, typer.Option(help="Who builds: the address of a workflow.")] = LOCAL_BUILDER,
+    builder: Annotated[str, typer.Option(help="Builder in the provenance: the URL of a workflow.")] = LOCAL_BUILDER,
     invocation: Annotated[str | None, typer.Option(help="Id of the workflow's run.", show_default=False)] = None,
     compression: Annotated[
-        str, typer.Option(help="Of the layers: zstd, or gzip, which is larger and read by engines before Docker 23.")
+        str, typer.Option(help="Compression of layers: zstd, or gzip (larger, for engines before Docker 23).")
     ] = "zstd",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Push built images of a night, with SBOM, provenance and test report, and publish what is then complete.
+    """Push built images with SBOM, provenance and test report, and publish the complete ones.
 
-    NAME-DATE-OS-ARCHITECTURE is pushed at once. NAME-DATE, which never changes, and NAME, which rolls, come when every
-    --platform is there and has passed its tests. Ends with 1 where an image failed its tests or, with --all, was not
-    built.
+    NAME-DATE-OS-ARCHITECTURE is pushed at once. NAME-DATE, which never changes, and the rolling NAME follow once every
+    --platform is pushed and passed its tests. Exits with 1 if an image failed its tests or, with --all, was not built.
     """
     from nightjar_ci.images.build import inspect_image
     from nightjar_ci.images.publish.layer_blob import Compression
@@ -87,8 +82,8 @@ def push(
     platforms = _platforms(platform)
     if dry_run:
         for image in images:
-            there = "there" if inspect_image(image.tag) else "not built"
-            typer.echo(f"{image.tag} ({there}) -> {repository.name}:{dated_tag(image_name(image.tag), day)}-PLATFORM")
+            state = "built" if inspect_image(image.tag) else "not built"
+            typer.echo(f"{image.tag} ({state}) -> {repository.name}:{dated_tag(image_name(image.tag), day)}-PLATFORM")
         return
     missing = [image.tag for image in images if everything and inspect_image(image.tag) is None]
     tags = [image.tag for image in images if image.tag not in missing]
@@ -100,22 +95,24 @@ def push(
             day,
             tested=tested,
             source=Source(locks=locks, builder=builder, invocation=invocation),
-            memory=read_settings().state_dir / "layers",
+            layer_cache=read_settings().state_dir / "layers",
             on_step=on_step,
             compression=cast(Compression, compression),
         )
-    names = {one.name: one.platform for one in report.images}
-    names |= dict.fromkeys(map(image_name, missing), _this_platform() if missing else "")
-    published = [_publish(to, name, day, platforms or [own]) for name, own in names.items()]
+    names = {pushed.name: pushed.platform for pushed in report.images}
+    if missing:
+        names |= dict.fromkeys(map(image_name, missing), _this_platform())
+    publications = [_publish(to, name, day, platforms or [local]) for name, local in names.items()]
     if as_json:
-        typer.echo(json.dumps({**asdict(report), "nights": [asdict(one) for one in published]}, indent=1))
+        document = {**asdict(report), "nights": [asdict(publication) for publication in publications]}
+        typer.echo(json.dumps(document, indent=1))
     else:
-        for one in report.images:
-            typer.echo(f"{repository.name}:{one.tag}  {one.digest[:19]}  {one.size_bytes / 1e6:.1f} MB")
+        for pushed in report.images:
+            typer.echo(f"{repository.name}:{pushed.tag}  {pushed.digest[:19]}  {pushed.size_bytes / 1e6:.1f} MB")
         typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
-        _print_publications(published)
-    failed = [tag for tag, verdict in tested.items() if not verdict.ok and tag in tags]
-    raise typer.Exit(NO if failed or missing else 0)
+        _print_publications(publications)
+    if missing or any(not tested[tag].ok for tag in tags if tag in tested):
+        raise typer.Exit(NO)
 
 
 def publish(
@@ -125,25 +122,26 @@ def publish(
     platform: Platforms = None,
     as_json: Json = False,
 ) -> None:
-    """Publish a night of which every platform is there and tested: NAME-DATE, and NAME if none is newer.
+    """Publish a nightly image once every platform is pushed and tested: NAME-DATE, and NAME if none is newer.
 
-    Ends with 1 where a platform is missing, untested or failed: then NAME stays at its night, which is said.
+    Exits with 1 if a platform is missing, untested or failed its tests; NAME then keeps its image.
     """
-    published = [_publish(to, name, _day(date), _platforms(platform) or [_this_platform()]) for name in names]
+    publications = [_publish(to, name, _day(date), _platforms(platform) or [_this_platform()]) for name in names]
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in published], indent=1))
+        typer.echo(json.dumps([asdict(publication) for publication in publications], indent=1))
     else:
-        _print_publications(published)
-    raise typer.Exit(NO if any(one.reasons for one in published) else 0)
+        _print_publications(publications)
+    if any(publication.reasons for publication in publications):
+        raise typer.Exit(NO)
 
 
 def prune(
     to: To = "",
-    keep_days: Annotated[int, typer.Option(min=1, help="Nights of so many days stay.")] = 180,
+    keep_days: Annotated[int, typer.Option(min=1, help="Age in days up to which images stay.")] = 180,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete nights older than --keep-days; the newest of each name and the first of each month stay."""
+    """Delete nightly images older than --keep-days; the newest of each name and the first of each month stay."""
     from nightjar_ci.images.publish.index_store import refresh_index
     from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
 
@@ -158,14 +156,15 @@ def prune(
     if as_json:
         typer.echo(json.dumps(asdict(expired), indent=1))
         return
+    verb = "would be deleted" if dry_run else "deleted"
     for tag in expired.tags:
-        typer.echo(f"{tag}: {'would be deleted' if dry_run else 'deleted'}")
+        typer.echo(f"{tag}: {verb}")
     for tag in expired.shared:
-        typer.echo(f"{tag}: stays: a newer night is the same image")
+        typer.echo(f"{tag}: kept, because another kept tag refers to the same image")
 
 
 def show(where: Where, as_json: Json = False) -> None:
-    """Print what is in a night: digest, platforms, layers and sizes (MB: 1,000,000 bytes), versions of packages."""
+    """Print a nightly image: digest, platforms, layers and sizes (MB: 1,000,000 bytes), package versions."""
     night = _find(where)
     if as_json:
         typer.echo(night.model_dump_json(indent=1))
@@ -182,21 +181,17 @@ def show(where: Where, as_json: Json = False) -> None:
         typer.echo(f"{name}=={version}")
 
 
-def pull(
-    where: Where,
-    repository: From = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Pull a night by its digest, tag it as it is called, and print its reference.
+def pull(where: Where, repository: From = "", dry_run: DryRun = False) -> None:
+    """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
 
-    The digest is that of the nightly index, so that a tag that was moved by somebody else is not what you get. An index
-    that names another repository than the one asked for, or a tag, is refused with exit code 2.
+    The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
+    another repository, or to a tag, is refused with exit code 2.
     """
     from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
 
     night = _find(where)
-    reference = check_reference(night, _asked_repository(where, repository))
+    reference = check_reference(night, _find_repository(where, repository))
     named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
     commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
     if dry_run:
@@ -204,43 +199,43 @@ def pull(
             typer.echo(" ".join(argv))
         return
     with show_steps() as on_step:
-        run_streamed(commands[0], on_step, hint="is the registry reached, and `docker login` done?")
+        run_streamed(commands[0], on_step, hint="check the network and `docker login`")
         run_captured(commands[1])
     typer.echo(named)
 
 
 def sign(
     where: Where,
-    key: Annotated[str, typer.Option("--key", help="A private key of cosign: a file, or such as awskms://...")],
+    key: Annotated[str, typer.Option("--key", help="A private key for cosign: a file, or a URI such as awskms://...")],
     repository: From = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Sign a published night, and attest its provenance and SBOM, with cosign; print the digests that were signed.
+    """Sign a published nightly image and attest its provenance and SBOM with cosign; print the signed digests.
 
-    COSIGN_PASSWORD holds the password of a key in a file. `cosign verify --key cosign.pub` checks it.
+    COSIGN_PASSWORD is the password of a key file. `cosign verify --key cosign.pub` checks the signature.
     """
     import os
 
     from nightjar_ci.images.publish.nightly_index import check_reference
-    from nightjar_ci.images.publish.sign import sign_night
+    from nightjar_ci.images.publish.sign import sign_image
 
     night = _find(where)
-    check_reference(night, _asked_repository(where, repository))
+    check_reference(night, _find_repository(where, repository))
     if dry_run:
         for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
             typer.echo(f"{digest} would be signed")
         return
     with show_steps() as on_step:
-        signed = sign_night(night, key, os.environ, on_step)
+        signed = sign_image(night, key, os.environ, on_step)
     for digest in signed:
         typer.echo(digest)
 
 
 def support(
-    source: Annotated[str, typer.Argument(help="A repository, or the file or address of a nightly index (.json).")],
+    source: Annotated[str, typer.Argument(help="A repository, or the file or URL of a nightly index (.json).")],
     as_json: Json = False,
 ) -> None:
-    """Print the support matrix: night by image by CUDA, cuDNN, NCCL, driver floor, JAX, TE, DALI, GPU architectures."""
+    """Print the support matrix: CUDA, cuDNN, NCCL, minimum driver, JAX, TE, DALI and GPUs of each nightly image."""
     from nightjar_ci.images.publish.support import describe_support, render_support
 
     rows = describe_support(_index(source))
@@ -248,7 +243,7 @@ def support(
 
 
 def list_nights(source: str, as_json: bool) -> None:
-    """Prints the nights of a repository or of a nightly index."""
+    """Prints the nightly images of a repository or of a nightly index."""
     from nightjar_ci.images.publish.nightly_index import render_index
 
     index = _index(source)
@@ -267,67 +262,69 @@ def _index(source: str) -> NightlyIndex:
     return open_index(source)
 
 
-def _find(where: str) -> Night:
-    from nightjar_ci.images.publish.index_store import find_night
+def _find(where: str) -> NightlyImage:
+    from nightjar_ci.images.publish.index_store import find_image
 
     source, colon, name = where.rpartition(":")
     if not colon or "/" in name:
-        raise InputError(f"{where!r} names no night.", "REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD")
-    return find_night(_index(source), name)
+        raise InputError(f"{where!r} has no image name.", "use REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD")
+    return find_image(_index(source), name)
 
 
-def _asked_repository(where: str, given: str) -> str:
-    """The repository that the user names: an index in a file or at an address has no say in it."""
+def _find_repository(where: str, from_option: str) -> str:
+    """The repository that the user trusts; an index in a file or at a URL cannot choose it."""
     source = where.rpartition(":")[0]
     if source.endswith(".json"):
-        if not given:
+        if not from_option:
             raise InputError(
-                f"{source} says which image, and not from which repository it may come: --from is missing.",
-                "--from HOST/PATH, such as --from ghcr.io/me/nightjar",
+                f"--from is missing: {source} cannot choose the repository.",
+                "add --from HOST/PATH, such as --from ghcr.io/me/nightjar",
             )
-        return _repository(given).name
-    if given and _repository(given).name != _repository(source).name:
-        raise InputError(f"--from: {given!r} is not {source!r}.", "leave it out")
+        return _repository(from_option).name
+    if from_option and _repository(from_option).name != _repository(source).name:
+        raise InputError(f"--from: {from_option!r} is not {source!r}.", "leave it out")
     return _repository(source).name
 
 
 def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:
     from nightjar_ci.images.publish.index_store import refresh_index
-    from nightjar_ci.images.publish.publish import publish_night
+    from nightjar_ci.images.publish.publish import publish_image
 
-    published = publish_night(_repository(to), name, day, platforms)
-    if not published.reasons:
+    publication = publish_image(_repository(to), name, day, platforms)
+    if not publication.reasons:
         refresh_index(_repository(to))
-    return published
+    return publication
 
 
-def _print_publications(published: list[Publication]) -> None:
-    for one in published:
-        stays = f"stays at {one.rolling_date}" if one.rolling_date else "names no night yet"
-        if one.reasons:
-            typer.echo(f"{one.tag} is not published: {'; '.join(one.reasons)}. The rolling tag {one.rolling} {stays}.")
-        else:
-            typer.echo(f"{one.tag} is published as {one.digest}; {one.rolling} is the night of {one.rolling_date}.")
+def _print_publications(publications: list[Publication]) -> None:
+    for publication in publications:
+        tag, rolling = publication.tag, publication.rolling
+        if not publication.reasons:
+            typer.echo(f"{tag} is published as {publication.digest}; {rolling} refers to {publication.rolling_date}.")
+            continue
+        state = f"stays at {publication.rolling_date}" if publication.rolling_date else "does not exist yet"
+        reasons = "; ".join(publication.reasons)
+        typer.echo(f"{tag} is not published: {reasons}. The rolling tag {rolling} {state}.")
 
 
 def _repository(name: str) -> Repository:
     from nightjar_ci.web.registry import Repository
 
     if not name:
-        raise InputError("--to is missing.", "--to HOST/PATH, such as --to ghcr.io/me/nightjar")
+        raise InputError("--to is missing.", "add --to HOST/PATH, such as --to ghcr.io/me/nightjar")
     return Repository(name)
 
 
-def _day(given: str) -> str:
+def _day(text: str) -> str:
     from nightjar_ci.images.publish.tags import check_date, night_date
 
-    return check_date(given) if given else night_date(datetime.now(UTC))
+    return check_date(text or night_date(datetime.now(UTC)))
 
 
-def _platforms(given: list[str] | None) -> list[str]:
+def _platforms(names: list[str] | None) -> list[str]:
     from nightjar_ci.images.publish.tags import check_platform
 
-    return [check_platform(one) for one in given or []]
+    return [check_platform(name) for name in names or []]
 
 
 def _this_platform() -> str:
@@ -340,4 +337,4 @@ def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:
     from nightjar_ci.formats.documents import read_document
     from nightjar_ci.images.tested import TESTS_SCHEMA, TestReport
 
-    return {one.tag: one for path in paths for one in read_document(path, TestReport, TESTS_SCHEMA).images}
+    return {image.tag: image for path in paths for image in read_document(path, TestReport, TESTS_SCHEMA).images}

@@ -1,4 +1,4 @@
-"""How does a command on images show what it is doing? One line that changes on a terminal, a line a step elsewhere."""
+"""Progress of the image commands: one changing line on a terminal, otherwise a line per step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def show_steps() -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows a step."""
+    """A context manager whose value is a function that shows a step."""
     from rich.console import Console
     from rich.markup import escape
 

@@ -1,7 +1,7 @@
-"""How are images built, and what came of it? Drives `docker buildx bake` over the image tree.
+"""Image builds: `docker buildx bake` over the image tree.
 
-In: a checkout, the images wanted and a flavour. Out: what each built image is (tag, id, size). The ground floor is made
-first where the tree stands on the local one and the engine lacks it; another base is pulled.
+In: a checkout, the images to build and a flavour. Out: tag, id and size of each built image. If the tree's base is the
+local root filesystem and the engine lacks it, it is built first; any other base is pulled.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake
 
-GROUND_FLOOR = "nightjar/ground-floor:"
-GROUND_FLOOR_SCRIPT = "docker/ground-floor.sh"
+ROOT_FILESYSTEM = "nightjar/ground-floor:"
+ROOT_FILESYSTEM_SCRIPT = "docker/ground-floor.sh"
 LOCKS = "docker/locks"
-BASE_HINT = "BASE_IMAGE names it: is it spelt right, its registry reached, and `docker login` done?"
-# What python-layer.sh says of a lock whose digest is not that of the checkout.
+BASE_HINT = "check BASE_IMAGE, that its registry can be reached, and `docker login`"
+# python-layer.sh prints this if a lock's digest differs from that of the checkout
 _STALE_LOCK = re.compile(r"python-layer\.sh: ([\w-]+\.txt) of the build context is not that of the checkout")
 _STEP = re.compile(r"#\d+ (\[\S+ (?!internal)[^\]]*\d+/\d+\] .*|exporting to image)")
 _HINTS = (
     (
         re.compile(r"no space left on device", re.IGNORECASE),
-        "`docker builder prune` frees the build cache, `docker image prune` the images that builds have replaced",
+        "free the build cache with `docker builder prune` and replaced images with `docker image prune`",
     ),
     (
         re.compile(r"hash mismatch", re.IGNORECASE),
-        "the index serves another file than the one that was locked: is it the right index? Never lock it anew unseen",
+        "the index serves another file than the locked one: check the index, and review the file before you lock it",
     ),
     (
         re.compile(r"there is no version of|no solution found|was not found in the package registry", re.IGNORECASE),
-        "a pin that the index does not have: correct it in docker/locks, or run `nightjar-ci images lock --upgrade`",
+        "the index lacks a pinned version: correct it in docker/locks, or run `nightjar-ci images lock --upgrade`",
     ),
 )
 _REMOTE = re.compile(
@@ -50,7 +50,7 @@ _MOUNTS = re.compile(r"( --mount=\S+)*\s+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltImage:
-    """An image that the engine holds: its size is that of all its layers, uncompressed."""
+    """An image in the engine; `size_bytes` counts all its layers, uncompressed."""
 
     name: str
     tag: str
@@ -61,7 +61,7 @@ class BuiltImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
-    """What a build left, how long it took, and what was not built, with the reason."""
+    """Built images, the build's duration, and a message for each image that could not be built."""
 
     images: tuple[BuiltImage, ...]
     duration_s: float
@@ -69,50 +69,41 @@ class BuildReport:
 
 
 def build_images(
-    checkout: Path,
-    images: Sequence[Image],
-    *,
-    flavor: str,
-    environ: Mapping[str, str],
-    on_step: Callable[[str], None],
+    checkout: Path, images: Sequence[Image], *, flavor: str, environ: Mapping[str, str], on_step: Callable[[str], None]
 ) -> BuildReport:
-    """Builds images and those below them.
+    """Builds images and their parents.
 
     Args:
         checkout: root of the checkout.
         images: what to build and tag.
         flavor: such as `cpu`.
-        environ: says how this machine reaches its package index and which certificates it trusts.
-        on_step: called with each step of the build as it starts.
+        environ: variables that configure this machine's package index and certificates.
+        on_step: called with each build step as it starts.
 
     Raises:
-        ToolError: no engine, or a step failed.
+        ToolError: there is no engine, or a step failed.
         InputError: `environ` names certificates that do not exist.
     """
     check_engine()
     started = time.monotonic()
     base = images[0].base
-    if needs_ground_floor(base, exists=inspect_image(base) is not None, of_a_day=bool(environ.get("DEBIAN_SNAPSHOT"))):
-        on_step(f"{GROUND_FLOOR_SCRIPT}: makes {base}")
-        run_streamed([str(checkout / GROUND_FLOOR_SCRIPT)], on_step)
-    elif (
-        inspect_image(base) is None
-    ):  # bake would pull it and keep no name of it, so that no label could say its digest
+    exists = inspect_image(base) is not None
+    if needs_root_filesystem(base, exists=exists, dated=bool(environ.get("DEBIAN_SNAPSHOT"))):
+        on_step(f"{ROOT_FILESYSTEM_SCRIPT}: builds {base}")
+        run_streamed([str(checkout / ROOT_FILESYSTEM_SCRIPT)], on_step)
+    elif not exists:  # bake would pull it without a name, so that the labels could not record its digest
         on_step(f"pulling {base}")
         platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"] if environ.get("IMAGE_ARCH") else []
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
     with open_secrets(environ) as secrets:
-        names = [image.name for image in images]
-        options = ["--progress", "plain"]
-        locks = digest_locks(checkout)
         command = render_bake(
-            names,
+            [image.name for image in images],
             flavor=flavor,
             revision=find_revision(checkout),
             source=find_source(checkout),
             secrets=secrets,
-            options=options,
-            locks=locks,
+            options=["--progress", "plain"],
+            locks=digest_locks(checkout),
             origin=describe_base(base, inspect_image(base)) | _list_versions(checkout, flavor, environ),
         )
         _bake(checkout, command, on_step)
@@ -122,9 +113,9 @@ def build_images(
 
 
 def group_images(images: Sequence[Image]) -> tuple[tuple[Image, ...], ...]:
-    """What is built at once: the images of the default, then each other alone, for they are built on those."""
-    trunk = tuple(image for image in images if image.by_default)
-    return tuple(group for group in (trunk, *((image,) for image in images if not image.by_default)) if group)
+    """Images to build together: the default ones, then each other one alone, since it has default ones as parents."""
+    default = tuple(image for image in images if image.by_default)
+    return tuple(group for group in (default, *((image,) for image in images if not image.by_default)) if group)
 
 
 def build_groups(
@@ -135,17 +126,17 @@ def build_groups(
     environ: Mapping[str, str],
     on_step: Callable[[str], None],
 ) -> BuildReport:
-    """Builds groups of images one after the other; one that fails leaves those after the first.
+    """Builds groups of images in order; after the first group, a failure does not stop the others.
 
     Args:
         checkout: root of the checkout.
         groups: from `group_images`.
         flavor: such as `cpu`.
-        environ: as `build_images` takes it.
-        on_step: called with each step of the build as it starts.
+        environ: as for `build_images`.
+        on_step: called with each build step as it starts.
 
     Raises:
-        ToolError: no engine, or the first group was not built.
+        ToolError: there is no engine, or the first group could not be built.
         InputError: `environ` names certificates that do not exist.
     """
     report = build_images(checkout, groups[0], flavor=flavor, environ=environ, on_step=on_step)
@@ -166,7 +157,7 @@ def _list_versions(checkout: Path, flavor: str, environ: Mapping[str, str]) -> d
 
 
 def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) -> None:
-    """Runs a build; once more for each lock of which the engine kept an older copy, and so was not sent the newer."""
+    """Runs a build, and repeats it for each lock of which the engine reused a cached older copy."""
     touched: list[Path] = []
     while True:
         try:
@@ -178,29 +169,27 @@ def _bake(checkout: Path, command: BakeCommand, on_step: Callable[[str], None]) 
             path = checkout / LOCKS / stale[1] if stale else None
             if path is None or path in touched or not os.access(path, os.W_OK):
                 raise ToolError(error.message, find_hint(error.message)) from None
-            on_step(
-                f"{LOCKS}/{path.name}: the engine holds another one of the same size and time: touched, built again"
-            )
+            on_step(f"{LOCKS}/{path.name}: the engine cached an older copy of the same size and time; building again")
             path.touch()
             touched.append(path)
 
 
-def find_hint(said: str) -> str | None:
-    """What to do about a failed build, from what it said; None where that says it all.
+def find_hint(output: str) -> str | None:
+    """The hint for a failed build, from its output; None if no known failure matches.
 
     >>> find_hint("write /target/x: no space left on device")
-    '`docker builder prune` frees the build cache, `docker image prune` the images that builds have replaced'
+    'free the build cache with `docker builder prune` and replaced images with `docker image prune`'
     """
-    return next((hint for words, hint in _HINTS if words.search(said)), None)
+    return next((hint for pattern, hint in _HINTS if pattern.search(output)), None)
 
 
-def needs_ground_floor(base: str, *, exists: bool, of_a_day: bool = False) -> bool:
-    """Whether the tree stands on the local ground floor, and that is yet to be made, or may be of another day."""
-    return base.startswith(GROUND_FLOOR) and (of_a_day or not exists)
+def needs_root_filesystem(base: str, *, exists: bool, dated: bool = False) -> bool:
+    """Whether to build the local root filesystem: it is missing or, with `dated`, may be of another day."""
+    return base.startswith(ROOT_FILESYSTEM) and (dated or not exists)
 
 
 def inspect_image(reference: str) -> dict[str, object] | None:
-    """What the engine knows of an image; None where it has no such image.
+    """The engine's description of an image; None if it has no such image.
 
     Raises:
         ToolError: the engine does not answer.
@@ -208,27 +197,27 @@ def inspect_image(reference: str) -> dict[str, object] | None:
     listed = run_captured(["docker", "image", "ls", "--quiet", "--no-trunc", reference], hint=ENGINE_HINT)
     if not listed.strip():
         return None
-    found: list[dict[str, object]] = json.loads(run_captured(["docker", "image", "inspect", reference]))
-    return found[0]
+    described: list[dict[str, object]] = json.loads(run_captured(["docker", "image", "inspect", reference]))
+    return described[0]
 
 
 def describe_image(image: Image) -> BuiltImage:
-    """What became of an image of the tree.
+    """The built image of an image of the tree.
 
     Raises:
-        ToolError: the engine lacks it.
+        ToolError: the engine does not have it.
     """
-    found = inspect_image(image.tag)
-    if found is None:
+    inspected = inspect_image(image.tag)
+    if inspected is None:
         raise ToolError(f"{image.tag}: the engine has no such image.", f"nightjar-ci images build {image.name}")
-    match found:
+    match inspected:
         case {"Id": str(id_), "Size": int(size), "RootFS": {"Layers": [*layers]}}:
             return BuiltImage(name=image.name, tag=image.tag, id=id_, size_bytes=size, layers=tuple(map(str, layers)))
-    raise ToolError(f"{image.tag}: `docker image inspect` answered {found!r}, expected Id, Size and RootFS.Layers.")
+    raise ToolError(f"{image.tag}: `docker image inspect` printed {inspected!r}, expected Id, Size and RootFS.Layers.")
 
 
 def find_revision(checkout: Path) -> str:
-    """The git commit of a checkout, with `-dirty` where a tracked file differs; empty outside git."""
+    """The git commit of a checkout, with `-dirty` if a tracked file differs; empty outside git."""
     try:
         described = run_captured(
             ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
@@ -239,7 +228,7 @@ def find_revision(checkout: Path) -> str:
 
 
 def find_source(checkout: Path) -> str:
-    """The web address of the repository that a checkout was cloned from; empty where that is no web server."""
+    """The web address of the repository that a checkout was cloned from; empty if it is not on a web server."""
     try:
         remote = run_captured(["git", "-C", str(checkout), "remote", "get-url", "origin"])
     except ToolError:
@@ -248,15 +237,15 @@ def find_source(checkout: Path) -> str:
 
 
 def render_source(remote: str) -> str:
-    """The web address of a remote, without user and password; empty for a folder.
+    """The web address of a git remote, without user and password; empty for a folder.
 
     >>> render_source("git@github.com:me/nightjar.git"), render_source("https://user:word@example.org/nightjar")
     ('https://github.com/me/nightjar', 'https://example.org/nightjar')
     """
-    found = _REMOTE.fullmatch(remote)
-    if found is None:
+    match = _REMOTE.fullmatch(remote)
+    if match is None:
         return ""
-    return f"https://{found['host'] or found['secure'] or found['short']}/{found['path']}"
+    return f"https://{match['host'] or match['secure'] or match['short']}/{match['path']}"
 
 
 def _report_step(line: str, on_step: Callable[[str], None]) -> None:

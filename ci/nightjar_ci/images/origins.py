@@ -1,10 +1,10 @@
-"""What do an image's labels say of where it comes from? Its base by digest, and the version of what it is named after.
+"""The origin labels of an image: the digest of its base, and the version of the package that it is named after.
 
-In: what the engine knows of the base, and the locks. Out: variables of the bake file. They stay as they are while base
-and locks do, so that two builds bear the same labels.
+In: the engine's description of the base, and the locks. Out: variables of the bake file. Two builds from the same base
+and locks get the same labels.
 
-Source: OCI image-spec, annotations.md (base.digest is that of a manifest, which an image that was never in a registry
-has not: then its layers name it).
+Source: OCI image-spec, annotations.md (base.digest is that of a manifest; an image that was never in a registry has no
+manifest and is identified by its layers).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-# what an image is named after; the others are Nightjar's own
+# lock and package that give an image its name and version; the other images have Nightjar's version
 _PACKAGES = {
     "cuda": ("jax", r"nvidia-cuda-runtime(-cu\d+)?"),
     "jax": ("jax", "jax"),
@@ -29,43 +29,43 @@ _HUB = re.compile(r"^(docker\.io/)?(library/)?")
 
 
 def describe_base(reference: str, inspected: Mapping[str, Any] | None) -> dict[str, str]:
-    """`BASE_DIGEST`, of the manifest, and where that is unknown `BASE_LAYERS`, digests of the uncompressed layers.
+    """`BASE_DIGEST`, of the manifest, or if that is unknown `BASE_LAYERS`, the digests of the uncompressed layers.
 
     Args:
         reference: the base, such as `debian:trixie`.
-        inspected: what the engine says of it; None where it has it not yet.
+        inspected: the engine's description of it; None if the engine does not have it yet.
 
     >>> describe_base("a:1", {"RepoDigests": [], "RootFS": {"Layers": ["sha256:1", "sha256:2"]}})
     {'BASE_DIGEST': '', 'BASE_LAYERS': 'sha256:1 sha256:2'}
     """
-    if named := _DIGEST.search(reference):
-        return {"BASE_DIGEST": named[1], "BASE_LAYERS": ""}
-    known = inspected or {}
+    if pinned := _DIGEST.search(reference):
+        return {"BASE_DIGEST": pinned[1], "BASE_LAYERS": ""}
+    description = inspected or {}
     repository = _HUB.sub("", re.sub(r":[^/:]*$", "", reference))
-    for digest in known.get("RepoDigests") or ():
+    for digest in description.get("RepoDigests") or ():
         if _HUB.sub("", digest.partition("@")[0]) == repository:
             return {"BASE_DIGEST": digest.partition("@")[2], "BASE_LAYERS": ""}
-    return {"BASE_DIGEST": "", "BASE_LAYERS": " ".join(known.get("RootFS", {}).get("Layers") or ())}
+    return {"BASE_DIGEST": "", "BASE_LAYERS": " ".join(description.get("RootFS", {}).get("Layers") or ())}
 
 
 def list_versions(locks: Mapping[str, str], flavor: str, python: str) -> dict[str, str]:
-    """`VERSIONS`: JSON, image name to version; the images that are not in it have Nightjar's own, under the name ``.
+    """`VERSIONS`: JSON, image name to version; the entry "" is Nightjar's version, for all other images.
 
     Args:
-        locks: text of the lock files by name, such as `jax-cpu`.
+        locks: texts of the lock files by name, such as `jax-cpu`.
         flavor: such as `cpu`.
-        python: of the images, such as `3.13`.
+        python: version in the images, such as `3.13`.
     """
-    found = {"": version("nightjar-ci")}
+    versions = {"": version("nightjar-ci")}
     for image, (lock, package) in _PACKAGES.items():
         pin = find_pin(locks.get(f"{lock}-{flavor}", ""), package, python)
         if pin is not None:
-            found[image] = pin
-    return {"VERSIONS": json.dumps(found, sort_keys=True)}
+            versions[image] = pin
+    return {"VERSIONS": json.dumps(versions, sort_keys=True)}
 
 
 def find_pin(lock: str, package: str, python: str) -> str | None:
-    """The version (or commit) of a package in a lock; None where it has none.
+    """The version (or commit) of a package in a lock; None if the lock does not have it.
 
     Args:
         lock: text of a lock.
@@ -81,6 +81,7 @@ def find_pin(lock: str, package: str, python: str) -> str | None:
             continue
         requirement = Requirement(line.rstrip("\\ "))
         if requirement.marker is None or requirement.marker.evaluate(environment):
-            commit = re.search(r"@([0-9a-f]{40})", requirement.url or "")
-            return commit[1] if commit else str(requirement.specifier).removeprefix("==")
+            if commit := re.search(r"@([0-9a-f]{40})", requirement.url or ""):
+                return commit[1]
+            return str(requirement.specifier).removeprefix("==")
     return None

@@ -1,6 +1,6 @@
-"""How is a tool run so that its failure is explained? The one place where this subpackage starts processes.
+"""Tool runs whose failures are explained.
 
-In: a command. Out: its stdout, or a `ToolError` with the command, its exit status and the last lines that it wrote.
+In: a command. Out: its stdout, or a `ToolError` with the command, its exit status and its last lines of output.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class ToolError(NightjarError):
 def run_captured(
     argv: Sequence[str], *, cwd: Path | None = None, variables: Mapping[str, str] | None = None, hint: str | None = None
 ) -> str:
-    """Runs a command to its end and returns its stdout.
+    """Runs a command and returns its stdout.
 
     Raises:
-        ToolError: it is not installed or failed.
+        ToolError: the command is not installed or failed.
     """
     try:
         done = subprocess.run(
@@ -50,10 +50,10 @@ def run_streamed(
     variables: Mapping[str, str] | None = None,
     hint: str | None = None,
 ) -> None:
-    """Runs a command to its end and hands on each line of its stdout and stderr as it comes.
+    """Runs a command and calls `on_line` with each line of its stdout and stderr.
 
     Raises:
-        ToolError: it is not installed or failed.
+        ToolError: the command is not installed or failed.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     try:
@@ -81,10 +81,10 @@ def run_streamed(
 
 
 def check_engine() -> None:
-    """Refuses to go on without a Docker engine that builds with BuildKit.
+    """Checks that a Docker engine with BuildKit runs.
 
     Raises:
-        ToolError: no docker command, no buildx, or no engine that answers.
+        ToolError: there is no docker command or no buildx, or the engine does not answer.
     """
     run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
     run_captured(["docker", "version", "--format", "{{.Server.Version}}"], hint=ENGINE_HINT)
@@ -101,5 +101,5 @@ def _not_started(argv: Sequence[str], error: OSError, hint: str | None) -> ToolE
 
 
 def _failed(argv: Sequence[str], status: int, tail: Sequence[str], hint: str | None) -> ToolError:
-    said = "; it said:\n" + "\n".join(f"  {line}" for line in tail) + "\n" if tail else ", saying nothing."
-    return ToolError(f"`{shlex.join(argv)}` ended with exit status {status}{said}", hint)
+    output = "; last output:\n" + "\n".join(f"  {line}" for line in tail) + "\n" if tail else ", without output."
+    return ToolError(f"`{shlex.join(argv)}` ended with exit status {status}{output}", hint)

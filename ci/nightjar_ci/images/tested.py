@@ -1,8 +1,8 @@
-"""Did an image pass its tests? `nightjar.image-tests/1`, written by `images test --report`, read by `images push`.
+"""Test reports of images: `nightjar.image-tests/1`, written by `images test --report`, read by `images push`.
 
-In: the JUnit file of a run of tests/docker, and the images that were tested. Out: for each image how many tests passed,
-failed and were skipped. A test that bears no image's name in its id can fail every image, and passes none: an image is
-good by tests that ran in it.
+In: the JUnit file of a run of tests/docker, and the tested images. Out: passed and skipped counts and the failures of
+each image. If a test has no image name in its id, its failure counts for every image and its success for none: an image
+passes only by tests that ran in it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 TESTS_SCHEMA = "nightjar.image-tests/1"
+_STATES = {"failure": "failed", "error": "failed", "skipped": "skipped"}  # by JUnit element; the first match decides
 
 
 class TestedImage(BaseModel):
     """The tests of one image.
 
     Attributes:
-        tag: what the engine calls it.
-        id: the engine's id of what was tested: the digest of its configuration.
-        failures: ids of the tests that failed or ended in an error.
+        tag: in the engine.
+        id: the engine's id of the tested image: the digest of its configuration.
+        failures: ids of the tests that failed or raised an error.
     """
 
     __test__ = False
@@ -37,12 +38,12 @@ class TestedImage(BaseModel):
 
     @property
     def ok(self) -> bool:
-        """Whether it passed: nothing failed, and something was tested."""
+        """Whether it passed: at least one test passed and none failed."""
         return not self.failures and self.passed > 0
 
 
 class TestReport(BaseModel):
-    """The tests of some images: `nightjar.image-tests/1`."""
+    """The test results of several images: `nightjar.image-tests/1`."""
 
     __test__ = False
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,16 +57,18 @@ def summarize_junit(junit: str, images: Mapping[str, tuple[str, str]]) -> TestRe
 
     Args:
         junit: text of the file that `pytest --junit-xml` wrote.
-        images: name of each image to its tag and its id.
+        images: image name to tag and id.
     """
     counts: dict[str, dict[str, list[str]]] = {name: {"passed": [], "skipped": [], "failed": []} for name in images}
     for case in ElementTree.fromstring(junit).iter("testcase"):
         test = f"{case.get('classname')}::{case.get('name')}"
         kinds = {child.tag for child in case}
-        state = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        found = re.search(r"\[([^\]]*)\]$", case.get("name") or "")
-        named = [name for name in images if found and name in found[1].split("-")]
-        for name in named or (images if state != "passed" else ()):
+        state = next((state for kind, state in _STATES.items() if kind in kinds), "passed")
+        parameters = re.search(r"\[([^\]]*)\]$", case.get("name") or "")
+        tested = [name for name in images if parameters and name in parameters[1].split("-")]
+        if not tested and state != "passed":
+            tested = list(images)
+        for name in tested:
             counts[name][state].append(test)
     return TestReport(
         schema=TESTS_SCHEMA,

@@ -1,7 +1,7 @@
-"""Which images are there, and what is each built on? `docker/docker-bake.hcl`, read through `bake --print`.
+"""The image tree: `docker/docker-bake.hcl`, read through `bake --print`.
 
-In: a checkout and a flavour. Out: the images, parents first, and the command that builds some of them. The tree is
-written nowhere else: whatever lists images asks here.
+In: a checkout and a flavour. Out: the images, parents first, and the command that builds some of them. This is the only
+definition of the tree; all lists of images come from here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Image:
     """One image of the tree.
 
     Attributes:
-        name: the group of the bake file that holds its chosen cell (flavour, Python, architecture).
+        name: the bake group of its selected target (flavour, Python, architecture).
         tag: reference of the built image, such as `nightjar/jax:cpu`.
-        parent: name of the image that it is built on; None for the lowest.
-        base: reference of the image below the whole tree.
+        parent: name of its parent image; None for the lowest.
+        base: reference of the base image of the whole tree.
         description: what is in it.
-        by_default: whether it is built where no image is named; the others are asked for by name.
+        by_default: whether it is built without being named.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BakeCommand:
-    """A `docker buildx bake` and the bake variables that it needs in its environment."""
+    """A `docker buildx bake` command and the bake variables for its environment."""
 
     argv: tuple[str, ...]
     variables: Mapping[str, str]
 
 
 def find_checkout(start: Path) -> Path:
-    """The nearest folder at or above `start` that holds the image tree.
+    """The nearest folder at or above `start` that contains the image tree.
 
     Raises:
         InputError: there is none.
@@ -58,11 +58,11 @@ def find_checkout(start: Path) -> Path:
     for folder in (start.absolute(), *start.absolute().parents):
         if (folder / BAKE_FILES[-1]).is_file():
             return folder
-    raise InputError(f"{start.absolute()}: no {BAKE_FILES[-1]} here or above.", "run it in a checkout of Nightjar")
+    raise InputError(f"{start.absolute()}: no {BAKE_FILES[-1]} here or above.", "run this in a checkout of Nightjar")
 
 
 def find_flavors(checkout: Path) -> tuple[str, ...]:
-    """The flavours that the tree can be built in: there is one lock of the jax image for each."""
+    """The flavours of the tree: each has a lock of the jax image."""
     return tuple(sorted(path.stem.removeprefix("jax-") for path in (checkout / "docker/locks").glob("jax-*.txt")))
 
 
@@ -83,11 +83,11 @@ def render_bake(
         targets: names of images; empty for all.
         flavor: such as `cpu`.
         revision: git commit for the images' label.
-        source: address of the repository for the images' label.
-        secrets: files that `RUN` steps may mount, by id; they enter no layer.
+        source: URL of the repository for the images' label.
+        secrets: files that `RUN` steps may mount, by id; no layer contains them.
         options: further options of bake.
-        locks: SHA-256 of the lock files by name, which the build compares with what it was sent.
-        origin: variables of the bake file from `nightjar_ci.images.origins`, for the labels.
+        locks: SHA-256 of the lock files by name; the build compares them with its copies.
+        origin: bake variables for the labels, from `nightjar_ci.images.origins`.
 
     >>> " ".join(render_bake(["jax"], secrets={"ca": Path("/ca.pem")}).argv[3:])
     '--file docker/versions.json --file docker/docker-bake.hcl --set *.secrets=id=ca,src=/ca.pem jax'
@@ -105,16 +105,16 @@ def render_bake(
 
 
 def digest_locks(checkout: Path) -> dict[str, str]:
-    """SHA-256 of each lock file by its name, such as `jax-cpu`."""
+    """SHA-256 of each lock file by name, such as `jax-cpu`."""
     files = sorted((checkout / "docker/locks").glob("*.txt"))
     return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def parse_tree(bake: str) -> tuple[Image, ...]:
-    """The images in what `bake --print` wrote, parents first.
+    """The images in the output of `bake --print`, parents first.
 
     Args:
-        bake: JSON. A target without a tag is a builder stage, not an image; an image's name is the title of its label.
+        bake: JSON. A target without a tag is a builder stage, not an image; an image's name is in its title label.
     """
     printed = json.loads(bake)
     targets = printed["target"]
@@ -154,32 +154,28 @@ def read_tree(checkout: Path, flavor: str = DEFAULT_FLAVOR) -> tuple[Image, ...]
     """
     flavors = find_flavors(checkout)
     if flavor not in flavors:
-        raise InputError(
-            f"flavor: unknown flavor {flavor!r}: expected one of {', '.join(flavors)}.", _suggest(flavor, flavors)
-        )
+        raise InputError(f"unknown flavor {flavor!r}: expected one of {', '.join(flavors)}.", _suggest(flavor, flavors))
     run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
     command = render_bake(["default", "tree"], flavor=flavor, options=["--print"])
     return parse_tree(run_captured(command.argv, cwd=checkout, variables=command.variables))
 
 
 def select_images(tree: Sequence[Image], target: str | None, *, everything: bool = False) -> tuple[Image, ...]:
-    """The image of that name; where None, those that are built by default, or `everything`.
+    """The image named `target`; without a target, the default images, or all of them with `everything`.
 
     Raises:
-        InputError: there is no such image, or one is named beside everything.
+        InputError: there is no such image, or both a target and `everything` are given.
     """
     if target is None:
         return tuple(image for image in tree if image.by_default or everything)
     if everything:
-        raise InputError(f"target: {target!r} and --all: expected one of them.")
+        raise InputError(f"{target!r} and --all exclude each other: expected one of them.")
     names = [image.name for image in tree]
     if target not in names:
-        raise InputError(
-            f"target: unknown image {target!r}: expected one of {', '.join(names)}.", _suggest(target, names)
-        )
+        raise InputError(f"unknown image {target!r}: expected one of {', '.join(names)}.", _suggest(target, names))
     return tuple(image for image in tree if image.name == target)
 
 
-def _suggest(word: str, known: Sequence[str]) -> str | None:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else None
+def _suggest(word: str, names: Sequence[str]) -> str | None:
+    similar = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {similar[0]!r}?" if similar else None

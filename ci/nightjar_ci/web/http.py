@@ -1,4 +1,4 @@
-"""How is the web asked? One request, with the password of the address sent to its host alone and never shown."""
+"""HTTP requests: a password in the URL goes to that host only and appears in no message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 TIMEOUT_S = 60.0
-MOST_BYTES = 256 * 2**20  # the largest page of a package index is some 10 MB; an answer without end is cut off
+MAX_BYTES = 256 * 2**20  # the largest page of a package index is about 10 MB; an endless response is cut off
 
 
 class HttpError(Exception):
-    """A page could not be fetched: its message names no password; `status` is 0 where there was no answer."""
+    """A failed request: the message contains no password; `status` is 0 if there was no response."""
 
     def __init__(self, message: str, status: int, headers: Message | None = None, body: bytes = b"") -> None:
         super().__init__(message)
@@ -26,10 +26,10 @@ class HttpError(Exception):
 
 
 def get(url: str, *, accept: str, authorization: str | None = None) -> tuple[bytes, str]:
-    """The body of a page, and its content type.
+    """The body and content type of a page.
 
     Raises:
-        HttpError: no answer, or one that is no success.
+        HttpError: there was no response, or not a successful one.
     """
     body, headers = request(url, accept=accept, authorization=authorization)
     return body, headers.get_content_type()
@@ -44,51 +44,52 @@ def request(
     body: bytes | Path | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[bytes, Message]:
-    """The body of an answer, and its headers; a user and password in the address are sent as basic authorization.
+    """The body and headers of a response; a user and password in the URL are sent as basic authorization.
 
     Args:
-        url: an http or https address.
-        accept: the media types that are understood.
-        authorization: header for the host of the address; no other host gets it after a redirect.
-        method: of the request.
-        body: what is sent; a file is read as it is sent.
+        url: an http or https URL.
+        accept: the media types that the caller reads.
+        authorization: header for the host of the URL; a redirect sends it to no other host.
+        method: the HTTP method.
+        body: the request body; a file is streamed.
         headers: further headers.
 
     Raises:
-        HttpError: no answer, or one that is no success.
+        HttpError: there was no response, or not a successful one.
     """
-    bare, found = split_credentials(url)
-    if urlsplit(bare).scheme not in ("http", "https"):
-        raise HttpError(f"{bare!r} is no http or https address", 0)
-    asked = urllib.request.Request(bare, method=method)
+    address, credentials = split_credentials(url)
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise HttpError(f"{address!r} is not an http or https URL", 0)
+    outgoing = urllib.request.Request(address, method=method)
     for name, value in {"Accept": accept, "User-Agent": "nightjar-ci", **(headers or {})}.items():
-        asked.add_header(name, value)
-    if (authorization := authorization or found) is not None:
-        asked.add_unredirected_header("Authorization", authorization)
+        outgoing.add_header(name, value)
+    if (authorization := authorization or credentials) is not None:
+        outgoing.add_unredirected_header("Authorization", authorization)
     try:
         if not isinstance(body, Path):
-            return _send(asked, body)
-        asked.add_header("Content-Length", str(body.stat().st_size))
+            return _send(outgoing, body)
+        outgoing.add_header("Content-Length", str(body.stat().st_size))
         with body.open("rb") as file:
-            asked.data = file
-            return _send(asked, None)
+            outgoing.data = file
+            return _send(outgoing, None)
     except urllib.error.HTTPError as error:
         with error:
-            said = error.read(4096)
-            raise HttpError(f"{bare} answers {error.code} {error.reason}", error.code, error.headers, said) from None
+            page = error.read(4096)
+            message = f"{address} answered {error.code} {error.reason}"
+            raise HttpError(message, error.code, error.headers, page) from None
     except (OSError, ValueError) as error:
-        raise HttpError(f"{bare} cannot be reached: {getattr(error, 'reason', error)}", 0) from None
+        raise HttpError(f"cannot reach {address}: {getattr(error, 'reason', error)}", 0) from None
 
 
-def _send(asked: urllib.request.Request, body: bytes | None) -> tuple[bytes, Message]:
+def _send(outgoing: urllib.request.Request, body: bytes | None) -> tuple[bytes, Message]:
     if body is not None:
-        asked.data = body
-    with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
-        return answer.read(MOST_BYTES), answer.headers
+        outgoing.data = body
+    with urllib.request.urlopen(outgoing, timeout=TIMEOUT_S) as response:
+        return response.read(MAX_BYTES), response.headers
 
 
 def split_credentials(url: str) -> tuple[str, str | None]:
-    """An address without user and password, and these as an `Authorization` header.
+    """A URL without its user and password, and those as an `Authorization` header.
 
     >>> split_credentials("https://user:s3cret@index.example/root")
     ('https://index.example/root', 'Basic dXNlcjpzM2NyZXQ=')
@@ -102,7 +103,7 @@ def split_credentials(url: str) -> tuple[str, str | None]:
 
 
 def hide_passwords(text: str) -> str:
-    """A text without the user and password of any address in it.
+    """A text in which no URL shows its user and password.
 
     >>> hide_passwords("at https://user:s3cret@host/root/")
     'at https://***@host/root/'

@@ -1,9 +1,9 @@
-"""Which versions of a package are there, and since when? Asked of a package index.
+"""The releases of a package in a package index, with their upload times.
 
-In: a package and the index of this machine. Out: its releases. Reads the JSON and the HTML form of the simple index.
+In: a package name and the URL of an index. Out: its releases. Reads the JSON and the HTML form of the simple API.
 
-Source: packaging.python.org/en/latest/specifications/simple-repository-api (PEP 503, 592, 691, 700). Some mirrors give
-PEP 700's upload time as `data-upload-time` in HTML; both are read.
+Source: packaging.python.org/en/latest/specifications/simple-repository-api (PEP 503, 592, 691, 700). Some mirrors send
+PEP 700's upload time as `data-upload-time` in HTML; this module reads both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import (
@@ -36,8 +37,8 @@ class Release:
     """One version of a package in an index.
 
     Attributes:
-        version: as the index spells it.
-        uploaded: when its first file came, where the index says so (PEP 700).
+        version: normalized (PEP 440).
+        uploaded: when its first file was uploaded, if the index says so (PEP 700).
         yanked: whether all of its files are yanked.
     """
 
@@ -59,79 +60,79 @@ def read_releases(package: str, index_url: str) -> list[Release]:
     """The releases of a package, oldest version first.
 
     Raises:
-        InputError: the index does not have it, or no package can have that name.
-        NightjarError: the index is not reached, or its answer is no simple index.
+        InputError: the index does not have it, or the name is not valid.
+        NightjarError: the index cannot be reached, or does not send a simple API page.
     """
     try:
         name = canonicalize_name(package, validate=True)
     except InvalidName:
-        raise InputError(f"{package!r} is no name of a package.", "mind the spelling") from None
+        raise InputError(f"{package!r} is not a valid package name.", "check the spelling") from None
     try:
         body, content_type = get(f"{index_url.rstrip('/')}/{name}/", accept=ACCEPT)
     except HttpError as error:
         if error.status == 404:
-            raise InputError(f"{package!r} is not in the package index.", "mind the spelling") from None
-        raise NightjarError(f"{error}", "UV_DEFAULT_INDEX names another package index") from None
+            raise InputError(f"{package!r} is not in the package index.", "check the spelling") from None
+        raise NightjarError(f"{error}", "set UV_DEFAULT_INDEX to use another package index") from None
+    read_files = _read_json if "json" in content_type else _read_html
     try:
-        files = list(_read_json(body) if "json" in content_type else _read_html(body))
+        releases = group(name, read_files(body))
     except (ValueError, KeyError, TypeError) as error:
-        raise NightjarError(f"the answer of the package index about {package!r} cannot be read: {error}.") from None
-    releases = group(name, files)
+        raise NightjarError(f"cannot read the package index page of {package!r}: {error}.") from None
     if not releases:
-        raise InputError(f"the package index has no release of {package!r}.", "mind the spelling")
+        raise InputError(f"the package index has no release of {package!r}.", "check the spelling")
     return releases
 
 
 def group(name: str, files: Iterable[File]) -> list[Release]:
-    """Files by version: a release is as old as its first file, and yanked where all of its files are."""
+    """Files grouped by version: a release is as old as its first file, and yanked if all of its files are."""
     by_version: dict[Version, list[File]] = {}
     for file in files:
         version = _version_of(name, file.name)
         if version is not None:
             by_version.setdefault(version, []).append(file)
     releases = []
-    for version, found in sorted(by_version.items()):
-        times = [file.uploaded for file in found if file.uploaded is not None]
-        yanked = all(file.yanked for file in found)
+    for version, uploads in sorted(by_version.items()):
+        times = [file.uploaded for file in uploads if file.uploaded is not None]
+        yanked = all(file.yanked for file in uploads)
         releases.append(Release(version=str(version), uploaded=min(times, default=None), yanked=yanked))
     return releases
 
 
 def _version_of(name: str, file: str) -> Version | None:
     try:
-        found, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+        package, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
-        return None  # an egg or an installer of long ago
-    return version if found == name else None
+        return None  # an egg or an old installer
+    return version if package == name else None
 
 
 def _read_json(body: bytes) -> Iterable[File]:
     for file in json.loads(body)["files"]:
-        yield File(file["filename"], _time(file.get("upload-time")), file.get("yanked", False) is not False)
+        yield File(file["filename"], _parse_time(file.get("upload-time")), file.get("yanked", False) is not False)
 
 
-def _read_html(body: bytes) -> list[File]:
+def _read_html(body: bytes) -> Iterable[File]:
     reader = _Anchors()
     reader.feed(body.decode("utf-8", errors="replace"))
     return reader.files
 
 
 class _Anchors(HTMLParser):
-    """The files that a page of a simple index links to."""
+    """Parser of the links on a simple API page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.files: list[File] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "a" and (href := given.get("href")):
+        attributes = dict(attrs)
+        if tag == "a" and (href := attributes.get("href")):
             name = unquote(urlsplit(href).path.rpartition("/")[2])
-            self.files.append(File(name, _time(given.get("data-upload-time")), "data-yanked" in given))
+            self.files.append(File(name, _parse_time(attributes.get("data-upload-time")), "data-yanked" in attributes))
 
 
-def _time(text: object) -> datetime | None:
+def _parse_time(text: Any) -> datetime | None:
     try:
-        return datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
         return None

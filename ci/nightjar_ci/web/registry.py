@@ -1,8 +1,8 @@
-"""What does a repository of images hold, and how does something get there? Asked of its registry over HTTP.
+"""Client for one repository of a container registry: tags, digests, manifests and blobs, read and written over HTTP.
 
-In: a repository such as `ghcr.io/nvidia/jax`. Out: tags, digests, manifests and blobs; and some put there.
-A registry that wants a token gets one, with the user and password that `docker login` has left, or as nobody. A blob or
-manifest is there whole or not at all: the registry checks its digest.
+In: a repository such as `ghcr.io/nvidia/jax`. Out: its tags, digests, manifests and blobs. If the registry asks for a
+token, the client gets one with the login that `docker login` saved, or anonymously. An upload is complete or absent:
+the registry checks its digest.
 
 Source: github.com/opencontainers/distribution-spec (spec.md) and distribution.github.io/distribution/spec/auth/token.
 """
@@ -35,21 +35,19 @@ MANIFESTS = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-LOGIN_HINT = "`docker login` leaves a password that is used here"
-REFUSED_HINT = (
-    "the password that `docker login` has left is wrong, or without this right: `docker login {}` replaces it"
-)
-REACH_HINT = "is the registry's host and port right, and does it run?"
-_MOST_PAGES = 1000
+LOGIN_HINT = "log in with `docker login`"
+REFUSED_HINT = "the saved login is wrong or lacks this permission; log in again with `docker login {}`"
+REACH_HINT = "check the registry's host and port, and that it runs"
+_MAX_PAGES = 1000
 _DIGEST = re.compile(r"[a-z0-9+._-]+:[0-9a-fA-F]{32,}")
 _TRIES = 3
 _WAIT_S = 1.0
 
 
 class RegistryError(NightjarError):
-    """A registry is not reached, refuses, or answers what nobody can understand: exit code 3.
+    """A registry cannot be reached, refuses, or sends an invalid response: exit code 3.
 
-    `status` is that of its answer; 0 where there was none, None where it could not be understood.
+    `status` is that of the response: 0 if there was none, None if the response is invalid.
     """
 
     def __init__(self, message: str, hint: str | None = None, status: int | None = None) -> None:
@@ -66,8 +64,8 @@ class Repository:
     """One repository of a registry.
 
     Attributes:
-        name: as `docker pull` takes it, without tag; registries have lower case only, so ghcr.io/NVIDIA/nightjar, as a
-            workflow says, is ghcr.io/nvidia/nightjar.
+        name: as `docker pull` takes it, without tag. Registries accept lower case only, so ghcr.io/NVIDIA/nightjar (as
+            GitHub spells it) becomes ghcr.io/nvidia/nightjar.
     """
 
     name: str
@@ -78,56 +76,58 @@ class Repository:
 
     @property
     def host(self) -> str:
-        """The registry: the part before the first slash where it looks like a host, else Docker Hub."""
+        """The registry: the part before the first slash if it looks like a host, else Docker Hub."""
         first, slash, _ = self.name.partition("/")
-        return first if slash and (re.search(r"[.:]", first) or first == "localhost") else DOCKER_HUB
+        if slash and (re.search(r"[.:]", first) or first == "localhost"):
+            return first
+        return DOCKER_HUB
 
     @property
     def path(self) -> str:
-        """The repository inside its registry."""
+        """The repository's path in its registry."""
         if self.host != DOCKER_HUB:
             return self.name.partition("/")[2]
         return self.name if "/" in self.name else f"library/{self.name}"
 
     def tags(self) -> list[str]:
-        """All of its tags.
+        """All tags, page by page.
 
         Raises:
             AbsentError: there is no such repository.
-            RegistryError: the registry is not reached or refuses.
+            RegistryError: the registry cannot be reached or refuses.
         """
-        url: str | None = f"{self._base()}/tags/list?n=1000"
-        found: list[str] = []
-        for _ in range(_MOST_PAGES):
-            if url is None:
-                break
-            body, headers = self._ask(url, accept="application/json")
+        url = f"{self._base()}/tags/list?n=1000"
+        tags: list[str] = []
+        for _ in range(_MAX_PAGES):
+            body, headers = self._request(url, accept="application/json")
             try:
-                found += json.loads(body)["tags"] or []
+                tags += json.loads(body)["tags"] or []
             except (ValueError, KeyError, TypeError):
-                raise RegistryError(f"the registry's answer about {self.name} is no list of tags.") from None
+                raise RegistryError(f"{self.name}: the registry did not send a list of tags.") from None
             following = re.search(r'<([^>]+)>\s*;\s*rel="?next"?', headers.get("Link", ""))
-            url = urljoin(url, following[1]) if following else None
-        return found
+            if following is None:
+                break
+            url = urljoin(url, following[1])
+        return tags
 
     def digest(self, tag: str) -> str:
-        """The digest of the image behind a tag.
+        """The digest of a tag.
 
         Raises:
             AbsentError: there is no such tag.
-            RegistryError: the registry is not reached, or names no digest.
+            RegistryError: the registry cannot be reached, or sends no digest.
         """
-        _, headers = self._ask(f"{self._base()}/manifests/{tag}", accept=MANIFESTS, method="HEAD")
+        _, headers = self._request(f"{self._base()}/manifests/{tag}", accept=MANIFESTS, method="HEAD")
         digest = headers.get("Docker-Content-Digest", "")
         if not _DIGEST.fullmatch(digest):
-            raise RegistryError(f"the registry names no digest of {self.name}:{tag}.")
+            raise RegistryError(f"{self.name}:{tag}: the registry sent no digest.")
         return str(digest)
 
     def find_digest(self, tag: str) -> str | None:
-        """The digest behind a tag; None where there is no such tag.
+        """The digest of a tag; None if there is no such tag.
 
         Raises:
-            RegistryError: the registry is not reached or refuses.
+            RegistryError: the registry cannot be reached or refuses.
         """
         try:
             return self.digest(tag)
@@ -135,13 +135,13 @@ class Repository:
             return None
 
     def read_manifest(self, reference: str) -> tuple[dict[str, Any], bytes]:
-        """A manifest or index by tag or digest: parsed, and its bytes.
+        """A manifest or manifest index, by tag or digest: parsed, and as bytes.
 
         Raises:
             AbsentError: there is none.
-            RegistryError: it is no JSON object, or not that of the digest asked for.
+            RegistryError: it is not a JSON object, or its digest is not the requested one.
         """
-        body, _ = self._ask(f"{self._base()}/manifests/{reference}", accept=MANIFESTS)
+        body, _ = self._request(f"{self._base()}/manifests/{reference}", accept=MANIFESTS)
         _check_digest(reference, body, self.name)
         return _read_object(body, f"{self.name}:{reference}"), body
 
@@ -150,78 +150,78 @@ class Repository:
 
         Raises:
             AbsentError: there is none.
-            RegistryError: its bytes are not those of the digest.
+            RegistryError: its bytes do not have this digest.
         """
-        body, _ = self._ask(f"{self._base()}/blobs/{digest}")
+        body, _ = self._request(f"{self._base()}/blobs/{digest}")
         _check_digest(digest, body, self.name)
         return body
 
     def has_blob(self, digest: str) -> bool:
-        """Whether a blob is there."""
+        """Whether the repository has a blob."""
         try:
-            self._ask(f"{self._base()}/blobs/{digest}", method="HEAD")
+            self._request(f"{self._base()}/blobs/{digest}", method="HEAD")
         except AbsentError:
             return False
         return True
 
     def put_blob(self, digest: str, content: bytes | Path) -> bool:
-        """Puts a blob there unless it is there.
+        """Uploads a blob unless the repository has it.
 
         Returns: whether it was sent.
 
         Raises:
-            RegistryError: the registry is not reached or refuses.
+            RegistryError: the registry cannot be reached or refuses.
         """
         if self.has_blob(digest):
             return False
         for attempt in range(_TRIES):
             try:
-                _, headers = self._ask(f"{self._base()}/blobs/uploads/", method="POST", body=b"")
-                place = urljoin(f"{self._base()}/blobs/uploads/", headers.get("Location", ""))
-                url = f"{place}{'&' if urlsplit(place).query else '?'}{urlencode({'digest': digest})}"
+                _, headers = self._request(f"{self._base()}/blobs/uploads/", method="POST", body=b"")
+                location = urljoin(f"{self._base()}/blobs/uploads/", headers.get("Location", ""))
+                url = f"{location}{'&' if urlsplit(location).query else '?'}{urlencode({'digest': digest})}"
                 octets = {"Content-Type": "application/octet-stream"}
-                self._ask(url, method="PUT", body=content, headers=octets)
+                self._request(url, method="PUT", body=content, headers=octets)
                 return True
             except RegistryError as error:
-                if attempt == _TRIES - 1 or not _is_passing(error):
+                if attempt == _TRIES - 1 or not _is_transient(error):
                     raise
                 time.sleep(_WAIT_S * 2**attempt)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def read_referrers(self, digest: str) -> dict[str, Any]:
-        """The index of the artifacts whose subject is a manifest, as the registry keeps it.
+        """The registry's index of the artifacts that refer to a manifest (referrers API).
 
         Raises:
-            AbsentError: this registry keeps none.
-            RegistryError: it is not reached, or its answer is no JSON object.
+            AbsentError: this registry has no referrers API.
+            RegistryError: the registry cannot be reached, or does not send a JSON object.
         """
-        body, _ = self._ask(f"{self._base()}/referrers/{digest}", accept=INDEX_TYPE)
+        body, _ = self._request(f"{self._base()}/referrers/{digest}", accept=INDEX_TYPE)
         return _read_object(body, f"{self.name}: referrers of {digest}")
 
     def put_manifest(self, reference: str, manifest: bytes, media_type: str) -> Message:
-        """Puts a manifest there under a tag or its digest, once all that it names is there.
+        """Uploads a manifest under a tag or its digest; everything that it refers to must be uploaded before.
 
-        Returns: the headers of the answer.
+        Returns: the response headers.
 
         Raises:
-            RegistryError: the registry is not reached or refuses.
+            RegistryError: the registry cannot be reached or refuses.
         """
         url = f"{self._base()}/manifests/{reference}"
-        return self._ask(url, method="PUT", body=manifest, headers={"Content-Type": media_type})[1]
+        return self._request(url, method="PUT", body=manifest, headers={"Content-Type": media_type})[1]
 
     def delete_manifest(self, digest: str) -> None:
-        """Removes a manifest, and with it every tag of it.
+        """Deletes a manifest and every tag of it.
 
         Raises:
-            RegistryError: the registry is not reached, or lets nobody delete.
+            RegistryError: the registry cannot be reached, or does not allow deletion.
         """
-        self._ask(f"{self._base()}/manifests/{digest}", method="DELETE")
+        self._request(f"{self._base()}/manifests/{digest}", method="DELETE")
 
     def _base(self) -> str:
         local = re.fullmatch(r"(localhost|127\.0\.0\.\d+)(:\d+)?", self.host)  # as the Docker engine decides
         return f"{'http' if local else 'https'}://{self.host}/v2/{self.path}"
 
-    def _ask(
+    def _request(
         self,
         url: str,
         *,
@@ -231,9 +231,10 @@ class Repository:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[bytes, Message]:
         def send() -> tuple[bytes, Message]:
-            # an upload's place may be another host's, which has its own authorization in the address
-            known = self._authorization if urlsplit(url).netloc == urlsplit(self._base()).netloc else None
-            return request(url, accept=accept, authorization=known, method=method, body=body, headers=headers)
+            login = self._authorization
+            if urlsplit(url).netloc != urlsplit(self._base()).netloc:
+                login = None  # an upload to another host, whose URL carries its own authorization
+            return request(url, accept=accept, authorization=login, method=method, body=body, headers=headers)
 
         try:
             try:
@@ -250,20 +251,18 @@ class Repository:
             raise _explain(self, error) from None
 
     def _log_in(self, challenge: str) -> str | None:
-        known = read_login(self.host)
-        found = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
-        if not challenge.lower().startswith("bearer") or urlsplit(found.get("realm", "")).scheme not in (
-            "http",
-            "https",
-        ):
-            return known
-        asked = {"service": found.get("service", ""), "scope": found.get("scope", f"repository:{self.path}:pull")}
-        body, _ = get(f"{found['realm']}?{urlencode(asked)}", accept="application/json", authorization=known)
+        login = read_login(self.host)
+        fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+        realm = fields.get("realm", "")
+        if not challenge.lower().startswith("bearer") or urlsplit(realm).scheme not in ("http", "https"):
+            return login
+        query = {"service": fields.get("service", ""), "scope": fields.get("scope", f"repository:{self.path}:pull")}
+        body, _ = get(f"{realm}?{urlencode(query)}", accept="application/json", authorization=login)
         try:
-            answer = json.loads(body)
-            return f"Bearer {answer.get('token') or answer['access_token']}"
+            tokens = json.loads(body)
+            return f"Bearer {tokens.get('token') or tokens['access_token']}"
         except (ValueError, KeyError, TypeError):
-            raise RegistryError(f"{self.name}: the registry's token service gives no token.") from None
+            raise RegistryError(f"{self.name}: the registry's token service sent no token.") from None
 
 
 def digest_of(content: bytes) -> str:
@@ -277,33 +276,33 @@ def digest_of(content: bytes) -> str:
 
 def _check_digest(reference: str, body: bytes, name: str) -> None:
     if reference.startswith("sha256:") and digest_of(body) != reference:
-        raise RegistryError(f"{name}@{reference}: the registry sent other bytes: {digest_of(body)}.")
+        raise RegistryError(f"{name}@{reference}: the registry sent content with another digest: {digest_of(body)}.")
 
 
 def _read_object(body: bytes, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise RegistryError(f"{what}: the registry's answer is no JSON object.")
-    return found
+        document = None
+    if not isinstance(document, dict):
+        raise RegistryError(f"{what}: the registry did not send a JSON object.")
+    return document
 
 
-def _explain(asked: Repository, error: HttpError) -> NightjarError:
-    name = asked.name
+def _explain(repository: Repository, error: HttpError) -> NightjarError:
+    name = repository.name
     if error.status == 404:
-        return AbsentError(f"{name}: {error}.", "mind the spelling")
+        return AbsentError(f"{name}: {error}.", "check the spelling")
     login = LOGIN_HINT
-    if error.status in (401, 403) and read_login(asked.host) is not None:
-        login = REFUSED_HINT.format(asked.host)
-    hint = {401: login, 403: login, 405: "does this registry let anybody delete?", 0: REACH_HINT}
-    said = ""
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # not every refusal is in the registry's own words
+    if error.status in (401, 403) and read_login(repository.host) is not None:
+        login = REFUSED_HINT.format(repository.host)
+    hint = {401: login, 403: login, 405: "enable deletion in the registry's configuration", 0: REACH_HINT}
+    details = ""
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # a proxy may send something else than registry errors
         reasons = json.loads(error.body)["errors"]
-        said = ": " + "; ".join(f"{one['code']} {one.get('message', '')}".strip() for one in reasons)
-    return RegistryError(f"{name}: {error}{said}.", hint.get(error.status), error.status)
+        details = ": " + "; ".join(f"{reason['code']} {reason.get('message', '')}".strip() for reason in reasons)
+    return RegistryError(f"{name}: {error}{details}.", hint.get(error.status), error.status)
 
 
-def _is_passing(error: RegistryError) -> bool:
+def _is_transient(error: RegistryError) -> bool:
     return error.status is not None and (error.status in (0, 429) or error.status >= 500)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
-from nightjar_ci.images.build import GROUND_FLOOR_SCRIPT
+from nightjar_ci.images.build import ROOT_FILESYSTEM_SCRIPT
 from nightjar_ci.images.process import check_engine, run_captured, run_streamed
 from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.publish.pack import PackedImage, Packer
@@ -33,7 +33,7 @@ FAMILY = re.compile(r"jax|jaxlib|jax-cuda\d+-(pjrt|plugin)")
 def open_workshop() -> Iterator[Path]:
     """A copy of `docker/`; what the bench tagged is removed afterwards, and parents that bake tagged beside it."""
     check_engine()
-    run_streamed([str(CHECKOUT / GROUND_FLOOR_SCRIPT)], lambda line: None)
+    run_streamed([str(CHECKOUT / ROOT_FILESYSTEM_SCRIPT)], lambda line: None)
     there = list_tags("nightjar/*")
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as name:
         copy_sources(Path(name))

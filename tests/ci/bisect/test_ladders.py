@@ -128,7 +128,7 @@ def test_releases_are_read_from_both_forms_of_the_index(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "../other", 'jax"; touch x'])
 def test_what_no_package_can_be_called_is_not_asked_for(name: str) -> None:
-    with pytest.raises(InputError, match="is no name of a package"):
+    with pytest.raises(InputError, match="is not a valid package name"):
         read_releases(name, "http://127.0.0.1:1")
 
 
@@ -141,7 +141,7 @@ def test_a_password_of_the_index_is_sent_and_never_shown() -> None:
 
 
 def test_only_the_web_is_asked() -> None:
-    with pytest.raises(HttpError, match="no http or https"):
+    with pytest.raises(HttpError, match="not an http or https"):
         request("file:///etc/passwd", accept="*/*")
 
 

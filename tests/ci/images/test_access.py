@@ -71,5 +71,5 @@ def test_secret_is_readable_by_its_user_only_and_gone_afterwards(tmp_path: Path)
 
 def test_certificates_that_do_not_exist_are_refused_by_variable(tmp_path: Path) -> None:
     assert find_certificates({}) is None
-    with pytest.raises(InputError, match="REQUESTS_CA_BUNDLE: '/nowhere' is no file"):
+    with pytest.raises(InputError, match="REQUESTS_CA_BUNDLE: '/nowhere' is not a file"):
         find_certificates({"REQUESTS_CA_BUNDLE": "/nowhere"})

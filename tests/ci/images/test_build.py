@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.build import BuildReport, build_images, find_hint, needs_ground_floor
+from nightjar_ci.images.build import BuildReport, build_images, find_hint, needs_root_filesystem
 from nightjar_ci.images.process import ToolError, check_engine
 from nightjar_ci.images.tree import Image
 
@@ -81,29 +81,29 @@ def test_index_of_this_machine_reaches_the_build_as_a_secret_and_not_as_an_argum
     assert "127.0.0.1:1" not in (fake / "calls").read_text()
 
 
-def test_missing_ground_floor_is_made_first_and_a_foreign_base_never(fake: Path) -> None:
+def test_a_missing_root_filesystem_is_built_first_and_another_base_never(fake: Path) -> None:
     (fake / "ground-floor").unlink()
     _, steps = build(fake)
-    assert steps[:2] == ["docker/ground-floor.sh: makes nightjar/ground-floor:trixie", "Making Debian"]
+    assert steps[:2] == ["docker/ground-floor.sh: builds nightjar/ground-floor:trixie", "Making Debian"]
     assert (fake / "ground-floor").exists()
-    assert not needs_ground_floor("debian:trixie-slim", exists=False)
+    assert not needs_root_filesystem("debian:trixie-slim", exists=False)
 
 
-def test_the_script_that_makes_the_ground_floor_is_asked_whether_one_is_of_the_wanted_day(fake: Path) -> None:
+def test_with_an_archive_the_script_of_the_root_filesystem_checks_its_day(fake: Path) -> None:
     _, steps = build(fake, {"DEBIAN_SNAPSHOT": "http://127.0.0.1:1/archive"})
-    assert steps[0] == "docker/ground-floor.sh: makes nightjar/ground-floor:trixie"
+    assert steps[0] == "docker/ground-floor.sh: builds nightjar/ground-floor:trixie"
 
 
-def test_another_base_is_pulled_first_and_one_that_is_not_reached_is_told(fake: Path) -> None:
+def test_another_base_is_pulled_first_and_an_unreachable_one_is_reported(fake: Path) -> None:
     base = replace(IMAGE, base="registry.example/absent:1")
     with pytest.raises(ToolError, match="no such host") as caught:
         build_images(fake, [base], flavor="cpu", environ={"IMAGE_ARCH": "arm64"}, on_step=lambda step: None)
-    assert "BASE_IMAGE names it: is it spelt right" in str(caught.value)
+    assert "check BASE_IMAGE" in str(caught.value)
     assert "pull --platform linux/arm64 registry.example/absent:1" in (fake / "calls").read_text()
     assert "buildx bake" not in (fake / "calls").read_text()
 
 
-def test_a_failed_step_is_told_with_its_last_lines(fake: Path) -> None:
+def test_a_failed_step_is_reported_with_its_last_lines(fake: Path) -> None:
     (fake / "broken").touch()
     with pytest.raises(ToolError, match="no space left on device") as caught:
         build(fake)
@@ -111,18 +111,18 @@ def test_a_failed_step_is_told_with_its_last_lines(fake: Path) -> None:
     assert "docker builder prune" in str(caught.value.hint)
 
 
-def test_a_lock_of_which_the_engine_holds_an_older_copy_is_touched_and_built_again(fake: Path) -> None:
+def test_a_lock_that_the_engine_cached_in_an_older_copy_is_touched_and_built_again(fake: Path) -> None:
     (fake / "docker/locks").mkdir()
     lock = fake / "docker/locks/jax-cpu.txt"
     lock.touch()
     (fake / "stale").touch()
     os.utime(lock, (0, 0))
     _, steps = build(fake)
-    assert "docker/locks/jax-cpu.txt: the engine holds another one of the same size and time" in "\n".join(steps)
+    assert "docker/locks/jax-cpu.txt: the engine cached an older copy of the same size and time" in "\n".join(steps)
     assert (fake / "calls").read_text().count("buildx bake") == 2
 
 
-def test_a_lock_that_stays_another_after_it_was_touched_ends_the_build(fake: Path) -> None:
+def test_a_lock_that_still_differs_after_it_was_touched_fails_the_build(fake: Path) -> None:
     (fake / "docker/locks").mkdir()
     (fake / "docker/locks/jax-cpu.txt").touch()
     (fake / "stale").touch()
@@ -133,14 +133,14 @@ def test_a_lock_that_stays_another_after_it_was_touched_ends_the_build(fake: Pat
 
 
 @pytest.mark.parametrize(
-    ("said", "hint"),
+    ("output", "hint"),
     [
-        ("error: Hash mismatch for `six==1.17.0`", "another file than the one that was locked"),
-        ("Because there is no version of jax==99 and you require", "a pin that the index does not have"),
+        ("error: Hash mismatch for `six==1.17.0`", "another file than the locked one"),
+        ("Because there is no version of jax==99 and you require", "the index lacks a pinned version"),
     ],
 )
-def test_a_changed_wheel_and_a_pin_that_is_not_there_are_told_with_the_next_step(said: str, hint: str) -> None:
-    assert hint in str(find_hint(said))
+def test_a_changed_wheel_and_a_pin_that_the_index_lacks_have_a_hint(output: str, hint: str) -> None:
+    assert hint in str(find_hint(output))
     assert find_hint("a compiler failed") is None
 
 
@@ -152,7 +152,7 @@ def test_an_engine_that_does_not_answer_is_a_machine_failure_with_the_next_step(
     assert "docker/engine.sh" in caught.value.hint
 
 
-def test_a_machine_without_docker_is_told_the_same_way(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_docker_gets_the_same_hint(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (fake / "bin/docker").unlink()
     monkeypatch.setenv("PATH", os.fspath(fake / "bin"))
     with pytest.raises(ToolError, match=r"`docker buildx version` could not be started: No such file") as caught:

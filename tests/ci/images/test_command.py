@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from nightjar_ci.images.publish.index_store import _store as store_index
-from nightjar_ci.images.publish.nightly_index import Night, make_index
+from nightjar_ci.images.publish.nightly_index import NightlyImage, make_index
 from nightjar_ci.images.tree import find_checkout
 from nightjar_ci.web.registry import LOGIN_HINT, REFUSED_HINT, Repository
 from tests.ci.registries import run_registry
@@ -108,7 +108,7 @@ def test_all_are_the_images_of_the_default_and_then_each_other(leafy: dict[str, 
 def test_all_with_the_name_of_an_image_is_refused(leafy: dict[str, str]) -> None:
     done = images("build", "jax", "--all", environ=leafy)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "'jax' and --all: expected one of them" in done.stderr
+    assert "'jax' and --all exclude each other: expected one of them" in done.stderr
 
 
 def test_a_leaf_that_does_not_build_leaves_the_others_and_is_named(leafy: dict[str, str]) -> None:
@@ -121,7 +121,7 @@ def test_a_leaf_that_does_not_build_leaves_the_others_and_is_named(leafy: dict[s
     ]
     assert "nightjar/leaf_a:cpu: not built" in done.stderr
     assert "no such wheel" in done.stderr
-    assert "Hint: `nightjar-ci images build NAME`" in done.stderr
+    assert "Hint: build a single image with `nightjar-ci images build NAME`" in done.stderr
 
 
 @pytest.mark.registry
@@ -129,7 +129,7 @@ def test_what_was_not_built_is_not_tested_nor_published_and_both_say_so(leafy: d
     report = tmp_path / "tests.json"
     done = images("test", "--all", "--report", str(report), environ=leafy)
     assert done.returncode == 1
-    assert "nightjar/leaf_a:cpu: not tested: it was not built." in done.stderr
+    assert "nightjar/leaf_a:cpu: not tested, because it was not built." in done.stderr
     assert json.loads(report.read_text())["images"] == []
     with run_registry(tmp_path / "registry") as registry:
         to = f"{registry.host}/nightjar"
@@ -138,7 +138,7 @@ def test_what_was_not_built_is_not_tested_nor_published_and_both_say_so(leafy: d
     assert [line.partition(" is not")[0] for line in done.stdout.splitlines()] == [
         f"{name}-cpu-2026-11-21" for name in ("base", "jax", "leaf_a", "leaf_b")
     ]
-    assert "linux/amd64 has not been pushed. The rolling tag jax-cpu names no night yet." in done.stdout
+    assert "linux/amd64 has not been pushed. The rolling tag jax-cpu does not exist yet." in done.stdout
 
 
 @pytest.mark.parametrize("command", ["build", "test"])
@@ -245,7 +245,7 @@ def test_pull_refuses_an_index_that_names_anything_but_a_digest_of_the_repositor
     where = write_index(tmp_path / "index.json", HOSTILE[kind])
     done = images("pull", where, "--from", "ghcr.io/me/nightjar", "--dry-run", environ=environ)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "reference" in done.stderr or "the index says that jax-cpu-2026-11-24 is " in done.stderr
+    assert "reference" in done.stderr or " for jax-cpu-2026-11-24; expected ghcr.io/me/nightjar@sha256:" in done.stderr
     assert "\x1b" not in done.stderr
 
 
@@ -271,13 +271,16 @@ def test_a_night_whose_name_is_no_part_of_a_tag_is_not_pulled(
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.registry
 @pytest.mark.parametrize("honest", [True, False])
 def test_pull_asks_the_repository_that_is_named_and_no_other(
     environ: dict[str, str], tmp_path: Path, honest: bool
 ) -> None:
     with run_registry(tmp_path / "registry") as registry:
         name = f"{registry.host}/nightjar"
-        night = Night(name="jax-cpu", date="2026-11-24", reference=f"{name if honest else 'evil.example/x'}@{DIGEST}")
+        night = NightlyImage(
+            name="jax-cpu", date="2026-11-24", reference=f"{name if honest else 'evil.example/x'}@{DIGEST}"
+        )
         store_index(Repository(name), make_index([night]))
         done = images("pull", f"{name}:jax-cpu", "--dry-run", environ=environ)
     if honest:
@@ -290,7 +293,7 @@ def test_pull_asks_the_repository_that_is_named_and_no_other(
 def test_outside_a_checkout_it_says_so(environ: dict[str, str], tmp_path: Path) -> None:
     done = images("list", environ=environ, cwd=tmp_path)
     assert done.returncode == 2
-    assert "Hint: run it in a checkout of Nightjar" in done.stderr
+    assert "Hint: run this in a checkout of Nightjar" in done.stderr
 
 
 def test_locks_can_be_rehearsed_without_uv(environ: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.publish.nightly_index import Night, read_index_file
+from nightjar_ci.images.publish.nightly_index import NightlyImage, read_index_file
 from nightjar_ci.web.registry import Repository
 
 _DATED = re.compile(r"(?:(?P<name>.+?)[-_.])?(?P<date>\d{4}-\d{2}-\d{2})")
@@ -46,7 +46,7 @@ def make_image_ladder(source: str, old: str, new: str, on_line: Callable[[str], 
     return merge_nights(found)
 
 
-def merge_nights(nights: Iterable[Night]) -> Ladder:
+def merge_nights(nights: Iterable[NightlyImage]) -> Ladder:
     """A rung for every image that differs from that of the night before.
 
     Raises:
@@ -66,7 +66,7 @@ def merge_nights(nights: Iterable[Night]) -> Ladder:
     return Ladder(rungs=tuple(rungs), notes=tuple(notes))
 
 
-def _of_registry(source: str, first: str, last: str) -> list[Night]:
+def _of_registry(source: str, first: str, last: str) -> list[NightlyImage]:
     name, colon, wanted = source.rpartition(":")
     if not colon or "/" in wanted:
         name, wanted = source, ""
@@ -80,7 +80,7 @@ def _of_registry(source: str, first: str, last: str) -> list[Night]:
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         digests = list(pool.map(repository.digest, tags))
     return [
-        Night(name=found["name"] or "", date=found["date"], reference=f"{name}@{digest}")
+        NightlyImage(name=found["name"] or "", date=found["date"], reference=f"{name}@{digest}")
         for found, digest in zip(tags.values(), digests, strict=True)
     ]
 

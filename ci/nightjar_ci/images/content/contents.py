@@ -1,7 +1,7 @@
-"""Which packages does a layer of an image add? Python distributions and Debian packages. Pure.
+"""The packages that a layer adds to an image: Python distributions and Debian packages. Pure.
 
-In: the members of a layer's tar. Out: names and versions, and what the layer takes away. What an image holds is read
-from the image itself, so that no list beside it can be wrong.
+In: the members of a layer's tar. Out: names and versions, and what the layer removes. The packages are read from the
+image itself, not from a list that could be wrong.
 
 Source: packaging.python.org/en/latest/specifications/recording-installed-packages; OCI image-spec layer.md
 (whiteouts).
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import IO, cast
 
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
@@ -22,12 +23,12 @@ _DPKG_STATUS = "var/lib/dpkg/status"
 
 
 class LayerContents(BaseModel):
-    """What one layer adds to an image.
+    """The packages of one layer.
 
     Attributes:
-        python: folder of each distribution's metadata -> name and version.
-        removed: metadata folders that the layer takes away.
-        system: Debian package -> version, of the whole image as far as this layer; None where the layer says nothing.
+        python: metadata folder of each distribution -> name and version.
+        removed: metadata folders that the layer removes.
+        system: Debian package -> version, of the image up to this layer; None if the layer does not change them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,51 +37,56 @@ class LayerContents(BaseModel):
     removed: tuple[str, ...] = ()
     system: dict[str, str] | None = None
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The Python distributions, sorted, as `name==version`."""
+        return tuple(sorted(f"{name}=={version}" for name, version in self.python.values()))
 
-def scan_layer(members: Iterable[tarfile.TarInfo], read: Callable[[tarfile.TarInfo], bytes]) -> LayerContents:
-    """Reads what a layer adds.
 
-    Args:
-        members: of the layer's tar, in its order.
-        read: gives the bytes of a member; it is called before the next member is taken.
-    """
+def scan_layer(members: Iterable[tuple[tarfile.TarFile, tarfile.TarInfo]]) -> LayerContents:
+    """Reads the packages of a layer from its members, each with its tar."""
     python, removed, system = {}, [], None
-    for member in members:
+    for tar, member in members:
         path = member.name.removeprefix("./")
         if not member.isfile():
             continue
         if metadata := _METADATA.fullmatch(path):
-            python[metadata["folder"]] = _name_and_version(read(member).decode("utf-8", errors="replace"))
-        elif gone := _REMOVED.fullmatch(path):
-            removed.append(gone["folder"] + gone["dist"])
+            python[metadata["folder"]] = _name_and_version(_read(tar, member))
+        elif whiteout := _REMOVED.fullmatch(path):
+            removed.append(whiteout["folder"] + whiteout["dist"])
         elif path == _DPKG_STATUS:
-            system = read_dpkg_status(read(member).decode("utf-8", errors="replace"))
+            system = read_dpkg_status(_read(tar, member))
     return LayerContents(python=python, removed=tuple(removed), system=system)
 
 
 def merge_contents(layers: Iterable[LayerContents]) -> tuple[dict[str, str], dict[str, str]]:
-    """The Python distributions and the Debian packages of an image, name to version; the lowest layer comes first."""
+    """The Python distributions and the Debian packages of an image, name to version; `layers` starts at the lowest."""
     python: dict[str, tuple[str, str]] = {}
     system: dict[str, str] = {}
     for layer in layers:
         python = {folder: dist for folder, dist in python.items() if folder not in layer.removed} | layer.python
-        system = layer.system if layer.system is not None else system
+        if layer.system is not None:
+            system = layer.system
     return dict(sorted(python.values())), system
 
 
 def read_dpkg_status(text: str) -> dict[str, str]:
-    """The installed packages of Debian's database.
+    """The installed packages in dpkg's status file.
 
     >>> read_dpkg_status("Package: bash\\nStatus: install ok installed\\nVersion: 5.2-1\\n\\n"
     ...                  "Package: gone\\nStatus: deinstall ok config-files\\nVersion: 1\\n")
     {'bash': '5.2-1'}
     """
-    found = {}
+    installed = {}
     for paragraph in text.split("\n\n"):
         fields = dict(re.findall(r"^(Package|Status|Version): (.*)$", paragraph, re.MULTILINE))
         if fields.get("Status", "").endswith(" installed"):
-            found[fields["Package"]] = fields["Version"]
-    return dict(sorted(found.items()))
+            installed[fields["Package"]] = fields["Version"]
+    return dict(sorted(installed.items()))
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    return cast(IO[bytes], tar.extractfile(member)).read().decode("utf-8", errors="replace")
 
 
 def _name_and_version(metadata: str) -> tuple[str, str]:

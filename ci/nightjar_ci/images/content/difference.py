@@ -1,7 +1,7 @@
-"""What changed between two images, and how much does whoever has one of them download for the other? Pure.
+"""The difference between two images: changed packages, and the bytes that an owner of the old one pulls. Pure.
 
-In: the layers (digest, compressed size) and packages of both. Out: packages that changed, and for each layer of the new
-image whether it is pulled. A layer with a digest that the old image has is not pulled.
+In: the layers (digest, compressed size) and packages of both. Out: changed packages, and for each layer of the new
+image whether it is pulled. A layer whose digest the old image has is not pulled.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class LayerContent:
 
     Attributes:
         digest: of the compressed blob.
-        size_bytes: compressed: what is pulled.
-        packages: those that it adds, `name==version`; None where nobody knows.
+        size_bytes: compressed, as pulled.
+        packages: the packages that it adds, `name==version`; None if unknown.
     """
 
     digest: str
@@ -30,9 +30,9 @@ class ImageContent:
     """One image.
 
     Attributes:
-        name: as it was asked for.
-        layers: the lowest first.
-        python, system: packages, name to version; None where nobody knows.
+        name: the reference that was read.
+        layers: lowest first.
+        python, system: packages, name to version; None if unknown.
     """
 
     name: str
@@ -42,13 +42,13 @@ class ImageContent:
 
     @property
     def size_bytes(self) -> int:
-        """Of all layers, each counted once: what is pulled where nothing is there yet."""
+        """The size of a first pull: all layers, each counted once."""
         return sum({layer.digest: layer.size_bytes for layer in self.layers}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageChange:
-    """A package that differs; `before` is None where it is new, `after` where it is gone."""
+    """A changed package; `before` is None if it is new, `after` if it is gone."""
 
     name: str
     before: str | None
@@ -67,12 +67,12 @@ class LayerChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDifference:
-    """What `images diff` prints.
+    """The output of `images diff`.
 
     Attributes:
-        python, system: changes; None where one of the images does not say.
-        pulled_bytes: what whoever has the old image downloads for the new one.
-        total_bytes: what anybody else downloads.
+        python, system: changes; None if the packages of one image are unknown.
+        pulled_bytes: download size of the new image for an owner of the old one.
+        total_bytes: download size for everybody else.
     """
 
     old: str
@@ -88,21 +88,21 @@ def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
     """The difference between two images.
 
     Args:
-        old: the image that is there.
-        new: the image that is wanted.
+        old: the image that the user has.
+        new: the image to pull.
     """
-    there = {layer.digest for layer in old.layers}
+    local = {layer.digest for layer in old.layers}
     layers = []
     for layer in new.layers:
         layers.append(
             LayerChange(
                 digest=layer.digest,
                 size_bytes=layer.size_bytes,
-                pulled=layer.digest not in there,
+                pulled=layer.digest not in local,
                 packages=layer.packages,
             )
         )
-        there.add(layer.digest)  # one that stands there twice is pulled once
+        local.add(layer.digest)  # a layer that occurs twice is pulled once
     return ImageDifference(
         old=old.name,
         new=new.name,
@@ -115,7 +115,7 @@ def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
 
 
 def compare_packages(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> tuple[PackageChange, ...] | None:
-    """The packages whose versions differ, by name; None where one side is unknown.
+    """The packages whose versions differ, by name; None if one side is unknown.
 
     >>> compare_packages({"jax": "1", "six": "1"}, {"jax": "2", "six": "1"})
     (PackageChange(name='jax', before='1', after='2'),)
@@ -131,20 +131,18 @@ def render_difference(difference: ImageDifference) -> str:
     lines = [f"{difference.old} -> {difference.new}", ""]
     for title, changes in (("Python packages", difference.python), ("Debian packages", difference.system)):
         if changes is None:
-            lines += [f"{title}: unknown, an image does not say", ""]
+            lines += [f"{title}: unknown for one of the images", ""]
         elif changes:
-            lines += [
-                title,
-                *(f"  {one.name:<28} {one.before or '-':>16} -> {one.after or '-'}" for one in changes),
-                "",
-            ]
+            lines.append(title)
+            lines += [f"  {change.name:<28} {change.before or '-':>16} -> {change.after or '-'}" for change in changes]
+            lines.append("")
         else:
             lines += [f"{title}: the same", ""]
     lines.append("Layers")
     for layer in difference.layers:
-        held = "" if layer.packages is None else _shorten(layer.packages)
         state = "pull" if layer.pulled else "have"
-        lines.append(f"  {state}  {layer.digest[:19]}  {layer.size_bytes / 1e6:>8.1f} MB  {held}".rstrip())
+        packages = _shorten(layer.packages or ())
+        lines.append(f"  {state}  {layer.digest[:19]}  {layer.size_bytes / 1e6:>8.1f} MB  {packages}".rstrip())
     pulled = sum(layer.pulled for layer in difference.layers)
     lines.append(
         f"\nTo pull: {difference.pulled_bytes / 1e6:.1f} MB in {pulled} of {len(difference.layers)} layers"
@@ -154,5 +152,7 @@ def render_difference(difference: ImageDifference) -> str:
 
 
 def _shorten(packages: tuple[str, ...], shown: int = 4) -> str:
-    more = len(packages) - shown
-    return ", ".join(packages[:shown]) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(packages[:shown])
+    if len(packages) > shown:
+        text += f" and {len(packages) - shown} more"
+    return text

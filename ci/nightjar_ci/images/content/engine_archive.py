@@ -1,7 +1,7 @@
-"""What does the engine hold of some images? The archive that `docker save` writes, read as it comes.
+"""The archive of `docker save`, read as a stream.
 
-In: tags. Out: its files, in its order, without a copy on the disk. Images that share layers are saved together, each
-layer once. A layer is itself a tar, whose members are read the same way.
+In: tags. Out: the files of the archive, in archive order, without a copy on disk. Images that share layers are saved
+together, each layer once. A layer is a tar, too; its members are read the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_LAYERS = (".json", "repositories", "VERSION", "oci-layout")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """One file of an archive: a layer, or a document. It can be read until the next one is taken."""
+    """A layer or document of an archive; read it before you take the next file."""
 
     name: str
     is_layer: bool
@@ -31,7 +31,7 @@ class ArchiveFile:
 
 @contextmanager
 def save_images(tags: Sequence[str]) -> Iterator[Iterator[ArchiveFile]]:
-    """The files of the archive of some images.
+    """The files of the archive of several images.
 
     Raises:
         ToolError: the engine has no such image, or does not answer.
@@ -46,8 +46,9 @@ def save_images(tags: Sequence[str]) -> Iterator[Iterator[ArchiveFile]]:
             yield _read_files(cast(IO[bytes], process.stdout))
         except tarfile.ReadError:
             process.kill()
-            said = cast(IO[bytes], process.stderr).read().decode(errors="replace").strip()
-            raise ToolError(f"`{' '.join(argv)}` failed: {said or 'its archive is truncated'}.", ENGINE_HINT) from None
+            output = cast(IO[bytes], process.stderr).read().decode(errors="replace").strip()
+            reason = output or "its archive is truncated"
+            raise ToolError(f"`{' '.join(argv)}` failed: {reason}.", ENGINE_HINT) from None
         except BaseException:
             process.kill()
             raise
@@ -63,7 +64,7 @@ def _read_files(stream: IO[bytes]) -> Iterator[ArchiveFile]:
 
 
 def read_members(layer: IO[bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """The members of a layer; the bytes of each can be read from the tar until the next one is taken."""
+    """The members of a layer, each with its tar; read a member's content before you take the next one."""
     with tarfile.open(fileobj=layer, mode="r|", bufsize=_READ_BYTES) as tar:
         for member in tar:
             yield tar, member

@@ -1,6 +1,6 @@
-"""What is in an image of an OCI layout, the folder that skopeo, buildah and buildx write?
+"""The content of an image in an OCI layout, the folder format of skopeo, buildah and buildx.
 
-In: a folder, and a tag where it holds several images. Out: layers and packages, read from the blobs themselves.
+In: a folder, and a tag if it contains several images. Out: layers and packages, read from the blobs.
 
 Source: OCI image-spec, image-layout.md and image-index.md.
 """
@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,71 +25,80 @@ from nightjar_ci.images.content.engine_archive import read_members
 REF_NAME = "org.opencontainers.image.ref.name"
 TAR_TYPES = (".tar", ".tar+gzip", ".tar.gzip", ".tar+zstd")
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+DAMAGED_HINT = "check that this is a complete OCI layout"
 
 
 def read_layout(folder: Path, tag: str | None, platform: str) -> ImageContent:
     """An image of a layout.
 
     Args:
-        folder: holds `oci-layout`, `index.json` and `blobs`.
-        tag: which image; may be None where there is one.
-        platform: which image of an index of several.
+        folder: contains `oci-layout`, `index.json` and `blobs`.
+        tag: of the image; may be None if the layout has only one.
+        platform: the image to take from an index of several.
 
     Raises:
         InputError: there is no such image, or the layout is damaged.
     """
-    listed = parse_json(_read(folder / "index.json"), str(folder / "index.json")).get("manifests", [])
-    names = {str(one.get("annotations", {}).get(REF_NAME, "")): str(one["digest"]) for one in listed}
-    if (tag is None and len(listed) != 1) or (tag is not None and tag not in names):
-        expected = ", ".join(sorted(filter(None, names))) or "none has a name"
-        raise InputError(f"{folder}: no image {tag or 'alone'!r}: its tags are: {expected}.", f"oci:{folder}:TAG")
-    digest = str(listed[0]["digest"]) if tag is None else names[tag]
+    digest = _find_image(folder, tag)
     manifest = parse_json(_read(_blob(folder, digest)), digest)
     if "manifests" in manifest:
         digest = choose_platform(manifest, platform, str(folder))
         manifest = parse_json(_read(_blob(folder, digest)), digest)
-    contents = [_scan(_blob(folder, one["digest"]), one["mediaType"]) for one in manifest["layers"]]
+    contents = [_scan(_blob(folder, layer["digest"]), layer["mediaType"]) for layer in manifest["layers"]]
     layers = tuple(
-        LayerContent(
-            digest=one["digest"],
-            size_bytes=one["size"],
-            packages=None if held is None else tuple(sorted(f"{n}=={v}" for n, v in held.python.values())),
-        )
-        for one, held in zip(manifest["layers"], contents, strict=True)
+        LayerContent(digest=layer["digest"], size_bytes=layer["size"], packages=content.packages if content else None)
+        for layer, content in zip(manifest["layers"], contents, strict=True)
     )
-    known = [held for held in contents if held is not None]
-    python, system = merge_contents(known) if len(known) == len(contents) else (None, None)
-    return ImageContent(name=f"{folder}{f':{tag}' if tag else ''}", layers=layers, python=python, system=system)
+    image = ImageContent(name=f"{folder}:{tag}" if tag else str(folder), layers=layers)
+    scanned = [content for content in contents if content is not None]
+    if len(scanned) < len(contents):
+        return image
+    python, system = merge_contents(scanned)
+    return replace(image, python=python, system=system)
+
+
+def _find_image(folder: Path, tag: str | None) -> str:
+    manifests = parse_json(_read(folder / "index.json"), str(folder / "index.json")).get("manifests", [])
+    digests = {str(entry.get("annotations", {}).get(REF_NAME, "")): str(entry["digest"]) for entry in manifests}
+    if tag is None and len(manifests) == 1:
+        return str(manifests[0]["digest"])
+    if tag in digests:
+        return digests[tag]
+    tags = ", ".join(sorted(filter(None, digests))) or "none"
+    if tag is None:
+        raise InputError(f"{folder} has {len(manifests)} images, with the tags: {tags}.", f"use oci:{folder}:TAG")
+    raise InputError(f"{folder} has no image {tag!r}; its tags: {tags}.", f"use oci:{folder}:TAG")
 
 
 def choose_platform(index: dict[str, Any], platform: str, where: str) -> str:
-    """The digest of the manifest of a platform in an image index.
+    """The manifest digest of a platform in an image index.
 
     Raises:
-        InputError: it has no image for it.
+        InputError: the index has no image for the platform.
     """
-    found = {}
-    for one in index["manifests"]:
-        described = one.get("platform", {})
+    digests = {}
+    for manifest in index["manifests"]:
+        described = manifest.get("platform", {})
         parts = (described.get("os"), described.get("architecture"), described.get("variant"))
-        found["/".join(part for part in parts if part)] = str(one["digest"])
-    if platform not in found:
-        raise InputError(f"{where}: no image for {platform}: expected one of {', '.join(sorted(found))}.", "--platform")
-    return found[platform]
+        digests["/".join(part for part in parts if part)] = str(manifest["digest"])
+    if platform not in digests:
+        platforms = ", ".join(sorted(digests))
+        raise InputError(f"{where}: no image for {platform}: expected one of {platforms}.", "use --platform")
+    return digests[platform]
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
     """A JSON object of an OCI layout.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a JSON object.
     """
     try:
         parsed = json.loads(text)
     except ValueError as error:
-        raise InputError(f"{where}: {error}.", "is the layout whole?") from None
+        raise InputError(f"{where}: {error}.", DAMAGED_HINT) from None
     if not isinstance(parsed, dict):
-        raise InputError(f"{where}: expected a JSON object.", "is the layout whole?")
+        raise InputError(f"{where}: expected a JSON object.", DAMAGED_HINT)
     return parsed
 
 
@@ -102,11 +111,11 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}.", "is it a whole OCI layout?") from None
+        raise InputError(f"{path}: {error.strerror}.", DAMAGED_HINT) from None
 
 
 def unpack(path: Path) -> IO[bytes]:
-    """The bytes of a layer, however it is compressed."""
+    """The uncompressed bytes of a layer: gzip, Zstandard or plain tar."""
     with path.open("rb") as file:
         magic = file.read(len(ZSTD_MAGIC))
     if magic.startswith(GZIP_MAGIC):
@@ -122,13 +131,6 @@ def _scan(path: Path, media_type: str) -> LayerContents | None:
         return None
     try:
         with unpack(path) as stream:
-            current: list[tarfile.TarFile] = []
-
-            def members() -> Iterator[tarfile.TarInfo]:
-                for tar, member in read_members(stream):
-                    current[:] = [tar]
-                    yield member
-
-            return scan_layer(members(), lambda member: cast(IO[bytes], current[0].extractfile(member)).read())
+            return scan_layer(read_members(stream))
     except (OSError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
-        raise InputError(f"{path}: no layer can be read from it: {error}.", "is it a whole OCI layout?") from None
+        raise InputError(f"{path}: cannot read a layer from it: {error}.", DAMAGED_HINT) from None

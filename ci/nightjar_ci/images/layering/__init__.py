@@ -1,1 +1,1 @@
-"""Layer planning: which package lies in which layer, and what users download night after night."""
+"""Layer planning: the layer of each package, and the download size for users who pull every night."""

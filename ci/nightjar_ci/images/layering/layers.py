@@ -1,6 +1,6 @@
-"""Which layer does a Python package lie in? `docker/layers.txt`, which `docker/python-layer.sh` reads as well.
+"""The layers of Python packages: the rules of `docker/layers.txt`, which `docker/python-layer.sh` reads, too.
 
-In: a checkout. Out: rules, of which the first that matches a package decides. Pure but for reading the file.
+In: a checkout. Out: rules; the first match decides a package's layer.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ LAYERS_FILE = "docker/layers.txt"
 
 @dataclass(frozen=True, slots=True)
 class LayerRules:
-    """Layers and the patterns of their packages, in the order of the file."""
+    """Layers and the patterns of their packages, in file order."""
 
     rules: tuple[tuple[str, tuple[str, ...]], ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The layers, in the order of the file."""
+        """The layers, in file order."""
         return tuple(name for name, _ in self.rules)
 
     def layer_of(self, package: str) -> str:
@@ -34,18 +34,18 @@ class LayerRules:
         >>> parse_layers("cudnn nvidia-cudnn-*\\nrest *", "layers.txt").layer_of("nvidia-cudnn-cu12")
         'cudnn'
         """
-        return next(name for name, patterns in self.rules if any(fnmatchcase(package, one) for one in patterns))
+        return next(name for name, patterns in self.rules if any(fnmatchcase(package, pattern) for pattern in patterns))
 
 
 def parse_layers(text: str, where: str) -> LayerRules:
     """The rules of a file.
 
     Args:
-        text: a line `LAYER PATTERN...` for each layer; `#` begins a comment.
+        text: a line `LAYER PATTERN...` for each layer; `#` starts a comment.
         where: the file's name, for messages.
 
     Raises:
-        InputError: a line without a pattern, a layer named twice, or no last line that takes every package.
+        InputError: a line has no pattern, a layer occurs twice, or the last line does not match every package.
     """
     rules: list[tuple[str, tuple[str, ...]]] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -54,12 +54,12 @@ def parse_layers(text: str, where: str) -> LayerRules:
             continue
         name, *patterns = words
         if not patterns:
-            raise InputError(f"{where}:{number}: {line!r}: expected a layer and its patterns.", "LAYER PATTERN...")
+            raise InputError(f"{where}:{number}: {line!r}: expected LAYER PATTERN...", "add the layer's patterns")
         if name in dict(rules):
-            raise InputError(f"{where}:{number}: layer {name!r} stands there twice.", "give it one line")
+            raise InputError(f"{where}:{number}: duplicate layer {name!r}.", "put its patterns on one line")
         rules.append((name, tuple(patterns)))
     if not rules or "*" not in rules[-1][1]:
-        raise InputError(f"{where}: the last layer does not take every package.", "end with a line `rest *`")
+        raise InputError(f"{where}: the last layer does not match every package.", "end with a line `rest *`")
     return LayerRules(tuple(rules))
 
 
@@ -67,10 +67,10 @@ def read_layers(checkout: Path) -> LayerRules:
     """The rules of a checkout.
 
     Raises:
-        InputError: the file is missing or wrong.
+        InputError: the file is missing or invalid.
     """
     path = checkout / LAYERS_FILE
     try:
         return parse_layers(path.read_text(encoding="utf-8"), LAYERS_FILE)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}.", "`git restore docker` brings it back") from None
+        raise InputError(f"{path}: {error.strerror}.", "restore it with `git restore docker`") from None

@@ -1,11 +1,11 @@
-"""What would a night of the past have installed? The resolver, told to know nothing newer than that night.
+"""Resolutions of past nights: the packages that a nightly image would have installed on a past day.
 
-In: a lock's source (`docker/locks/*.in`), days, and the package index that this machine is configured for. Out: the
-wheels of each night with their sizes, which the server of each file is asked for. Both are kept in a folder outside the
-checkout and never asked for again: a past night does not change. A night ends at 23:59:59 UTC, wherever it is resolved.
+In: a lock's source (`docker/locks/*.in`), days, and this machine's package index. Out: the wheels of each night with
+their sizes (HEAD requests). Resolutions and sizes are cached in a folder outside the checkout, since past nights do not
+change. A night ends at 23:59:59 UTC.
 
-Cost: one resolution a night (a second of CPU, mostly waiting for the index, so several at once) and one HEAD request
-for each wheel that is new; it grows with the nights asked for, once.
+Cost: one resolution per night (1 s, mostly waiting for the index; several run in parallel) and one HEAD request per new
+wheel.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from nightjar_ci.images.layering.replay import ResolvedNight, Wheel
 from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.web.http import HttpError, request
 
-AT_ONCE = 6  # a resolution waits for the index most of its time
-INDEX_HINT = "is the package index reached, and does it tell upload times (PEP 700)? UV_DEFAULT_INDEX names another"
+WORKERS = 6  # a resolution waits for the index most of its time
+INDEX_HINT = "check the package index: it must send upload times (PEP 700); UV_DEFAULT_INDEX selects another"
 
 
 @dataclass(slots=True, kw_only=True)
 class PastNights:
-    """Resolves nights, and remembers.
+    """A resolver of past nights, with a cache.
 
     Attributes:
         source: requirements, such as `docker/locks/jax-cuda12.in`.
-        folder: where resolutions and sizes are kept.
+        folder: cache of resolutions and sizes.
         python: such as `3.13`.
-        platform: uv's name of the platform of the image.
+        platform: uv's name of the image's platform.
     """
 
     source: Path
@@ -47,19 +47,19 @@ class PastNights:
     platform: str = "x86_64-manylinux_2_28"
 
     def resolve(self, days: Sequence[date], on_day: Callable[[date], None]) -> tuple[ResolvedNight, ...]:
-        """The nights of some days.
+        """The resolved nights of some days.
 
         Args:
             days: in order.
-            on_day: called as each is resolved.
+            on_day: called after each resolution.
 
         Raises:
-            ToolError: uv is missing, a night does not resolve, or a file's size cannot be had.
+            ToolError: uv is missing, a night does not resolve, or the size of a file is unknown.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         key = self._key()
         nights: list[list[tuple[str, str, str]]] = []
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(WORKERS) as pool:
             try:
                 for day, text in zip(days, pool.map(lambda day: self._lock(day, key), days), strict=True):
                     on_day(day)
@@ -76,21 +76,21 @@ class PastNights:
         )
 
     def _lock(self, day: date, key: str) -> str:
-        kept = self.folder / f"pylock.{day}-{key}.toml"
-        if not kept.is_file():
+        cached = self.folder / f"pylock.{day}-{key}.toml"
+        if not cached.is_file():
             path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
             argv = render_resolve(self.source, day, python=self.python, platform=self.platform)
-            _write(kept, run_captured(argv, variables={"PATH": path}, hint=INDEX_HINT))
-        return kept.read_text()
+            _write(cached, run_captured(argv, variables={"PATH": path}, hint=INDEX_HINT))
+        return cached.read_text()
 
     def _read_sizes(self, urls: set[str]) -> dict[str, int]:
-        kept = self.folder / "sizes.json"
-        known: dict[str, int] = json.loads(kept.read_text()) if kept.is_file() else {}
-        missing = sorted({url for url in urls if _file_name(url) not in known})
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            known |= zip(map(_file_name, missing), pool.map(ask_size, missing), strict=True)
-        _write(kept, json.dumps(known, indent=0, sort_keys=True))
-        return {url: known[_file_name(url)] for url in urls}
+        cache = self.folder / "sizes.json"
+        sizes: dict[str, int] = json.loads(cache.read_text()) if cache.is_file() else {}
+        missing = sorted({url for url in urls if _file_name(url) not in sizes})
+        with ThreadPoolExecutor(WORKERS) as pool:
+            sizes |= zip(map(_file_name, missing), pool.map(read_size, missing), strict=True)
+        _write(cache, json.dumps(sizes, indent=0, sort_keys=True))
+        return {url: sizes[_file_name(url)] for url in urls}
 
     def _key(self) -> str:
         key = b"\0".join((*_read_sources(self.source), self.python.encode(), self.platform.encode()))
@@ -98,27 +98,27 @@ class PastNights:
 
 
 def _read_sources(source: Path) -> list[bytes]:
-    """The requirements of a file and of those that it names by `-r`, without comments."""
+    """The requirements of a file and of the files that it includes by `-r`, without comments."""
     lines = [line.partition("#")[0].strip() for line in source.read_text(encoding="utf-8").splitlines()]
-    named = [source.parent / line.removeprefix("-r").strip() for line in lines if line.startswith("-r")]
-    return ["\n".join(filter(None, lines)).encode(), *(text for path in named for text in _read_sources(path))]
+    included = [source.parent / line.removeprefix("-r").strip() for line in lines if line.startswith("-r")]
+    return ["\n".join(filter(None, lines)).encode(), *(text for path in included for text in _read_sources(path))]
 
 
-def ask_size(url: str) -> int:
-    """The bytes of a file of the index, without fetching it.
+def read_size(url: str) -> int:
+    """The size of a file of the index in bytes, by a HEAD request.
 
     Raises:
-        ToolError: the server does not say.
+        ToolError: the server does not send it.
     """
     try:
         _, headers = request(url, method="HEAD")
         return int(headers["Content-Length"])
     except (HttpError, TypeError, ValueError) as error:
-        raise ToolError(f"{_file_name(url)}: its size cannot be had: {error}.", INDEX_HINT) from None
+        raise ToolError(f"{_file_name(url)}: cannot read its size: {error}.", INDEX_HINT) from None
 
 
 def list_days(last: date, count: int) -> tuple[date, ...]:
-    """That many days, the last one last.
+    """The last `count` days up to and including `last`, in order.
 
     >>> [str(day) for day in list_days(date(2026, 3, 1), 2)]
     ['2026-02-28', '2026-03-01']
@@ -139,13 +139,13 @@ def render_resolve(source: Path, day: date, *, python: str, platform: str) -> tu
 
 
 def read_pylock(text: str) -> list[tuple[str, str, str]]:
-    """Name, version and address of the file of each package (PEP 751); the source where there is no wheel."""
-    found = []
+    """Name, version and URL of each package's wheel, or its source distribution if it has no wheel (PEP 751)."""
+    files = []
     for package in tomllib.loads(text).get("packages", []):
         file = (package.get("wheels") or [package.get("sdist")])[0]
         if file is not None:
-            found.append((package["name"], package["version"], file["url"]))
-    return found
+            files.append((package["name"], package["version"], file["url"]))
+    return files
 
 
 def _file_name(url: str) -> str:

@@ -1,12 +1,11 @@
-"""What do users download who pull an image every night, and how should its packages be put in layers? Pure.
+"""The download cost of a layer layout for users who pull an image every night. Pure.
 
-In: what each night resolved to, with the size of every wheel, and a layout: a function from package to layer. Out:
-bytes pulled over all nights, changes of each layer, and which package would be cheaper in a layer of its own. A layer
-whose packages are the same as yesterday's is the same blob and costs nothing; a wheel's size stands for its share of
-the compressed layer (both are deflated).
+In: the resolved nights with the size of every wheel, and a layout: a function from package to layer. Out: bytes pulled
+over all nights, the number of pulls of each layer, and packages that would be cheaper in a layer of their own. A layer
+with the same packages as the night before is the same blob and costs nothing. The size of a wheel approximates its
+share of the compressed layer (both are deflated).
 
-The cost of a layout over N nights is the sum over its layers of (changes of the layer) x (its size), so it grows with
-the nights on which something changes, not with the nights: a quiet night is free.
+The cost of a layout is the sum over its layers of (pulls of the layer) x (its size); nights without changes are free.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 
-LEAST_SAVING_BYTES = 100_000_000  # below it a further layer is not worth its requests
+MIN_SAVING_BYTES = 100_000_000  # a smaller saving is not worth the requests of another layer
 
 Layout = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Wheel:
-    """A file that a night installs."""
+    """A wheel that a night installs."""
 
     name: str
     version: str
@@ -32,20 +31,20 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedNight:
-    """What the newest versions of one night are."""
+    """The newest versions on one night."""
 
     day: date
     wheels: tuple[Wheel, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Of all wheels."""
+        """The size of all wheels."""
         return sum(wheel.size_bytes for wheel in self.wheels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCost:
-    """What one layer costs over all nights; the first pull is counted."""
+    """The cost of one layer over all nights, including the first pull."""
 
     name: str
     pulls: int
@@ -55,7 +54,7 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayCost:
-    """What a layout costs over all nights."""
+    """The cost of a layout over all nights."""
 
     nights: int
     changed_nights: int
@@ -63,7 +62,7 @@ class ReplayCost:
 
     @property
     def pulled_bytes(self) -> int:
-        """Of all layers and nights, the first pull included."""
+        """The bytes of all layers and nights, including the first pull."""
         return sum(layer.pulled_bytes for layer in self.layers)
 
 
@@ -73,7 +72,7 @@ def one_layer(package: str) -> str:
 
 
 def layer_per_package(package: str) -> str:
-    """The finest layout: no other pulls less."""
+    """The finest layout; no other pulls less."""
     return package
 
 
@@ -81,28 +80,28 @@ def replay(nights: Sequence[ResolvedNight], layout: Layout) -> ReplayCost:
     """The cost of pulling every night.
 
     Args:
-        nights: in order of their day.
+        nights: in date order.
         layout: package to layer.
     """
     pulls: dict[str, list[int]] = {}
-    changed, before = 0, dict[str, frozenset[Wheel]]()
+    changed_nights, before = 0, dict[str, frozenset[Wheel]]()
     for night in nights:
-        now = _group(night, layout)
-        fresh = [name for name, wheels in now.items() if before.get(name) != wheels]
-        for name in fresh:
-            pulls.setdefault(name, []).append(sum(wheel.size_bytes for wheel in now[name]))
-        changed += bool(fresh)
-        before = now
+        layers_now = _group(night, layout)
+        changed = [name for name, wheels in layers_now.items() if before.get(name) != wheels]
+        for name in changed:
+            pulls.setdefault(name, []).append(sum(wheel.size_bytes for wheel in layers_now[name]))
+        changed_nights += bool(changed)
+        before = layers_now
     layers = [
         LayerCost(name=name, pulls=len(sizes), size_bytes=sizes[-1], pulled_bytes=sum(sizes))
         for name, sizes in pulls.items()
     ]
     ordered = tuple(sorted(layers, key=lambda layer: -layer.pulled_bytes))
-    return ReplayCost(nights=len(nights), changed_nights=changed, layers=ordered)
+    return ReplayCost(nights=len(nights), changed_nights=changed_nights, layers=ordered)
 
 
 def count_changes(nights: Sequence[ResolvedNight]) -> dict[str, int]:
-    """How often each package changed, came or went; those that changed most come first."""
+    """The number of changes, additions and removals of each package, most first."""
     counts: dict[str, int] = {}
     for before, after in pairwise(nights):
         for name in {wheel.name for wheel in set(before.wheels) ^ set(after.wheels)}:
@@ -111,17 +110,21 @@ def count_changes(nights: Sequence[ResolvedNight]) -> dict[str, int]:
 
 
 def find_savings(nights: Sequence[ResolvedNight], layout: Layout) -> dict[str, int]:
-    """The packages that a layer of their own would make cheaper: bytes saved over all nights, most first.
+    """Packages that would be cheaper in a layer of their own: bytes saved over all nights, most first.
 
-    Only savings of at least LEAST_SAVING_BYTES are told.
+    Savings below MIN_SAVING_BYTES are left out.
     """
     total = replay(nights, layout).pulled_bytes
-    saved = {}
+    savings = {}
     for package in sorted({wheel.name for night in nights for wheel in night.wheels}):
-        alone = replay(nights, lambda name, one=package: f"{name} alone" if name == one else layout(name))  # type: ignore[misc]
-        if (saving := total - alone.pulled_bytes) >= LEAST_SAVING_BYTES:
-            saved[package] = saving
-    return dict(sorted(saved.items(), key=lambda item: -item[1]))
+        separate = replay(nights, _separate(package, layout))
+        if (saving := total - separate.pulled_bytes) >= MIN_SAVING_BYTES:
+            savings[package] = saving
+    return dict(sorted(savings.items(), key=lambda item: -item[1]))
+
+
+def _separate(package: str, layout: Layout) -> Layout:
+    return lambda name: f"{name} alone" if name == package else layout(name)
 
 
 def _group(night: ResolvedNight, layout: Layout) -> dict[str, frozenset[Wheel]]:

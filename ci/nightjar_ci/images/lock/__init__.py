@@ -1,1 +1,1 @@
-"""Lock files of the images: what each is made from, newer versions, commits of nightly packages, and the Debian day."""
+"""Lock files of the images: their sources, updates, commits of nightly packages, and the Debian snapshot day."""

@@ -1,8 +1,8 @@
-"""What would newer versions change, and do they resolve together? The lock files, made anew beside the checkout.
+"""Lock file updates, resolved in a copy of the checkout.
 
-In: a checkout, and versions or commits that are asked for, or none for the newest. Out: the new lock files and what
-differs, package by package; or, where they do not resolve, which of those asked for stands in the way. Nothing of the
-checkout is touched until all of it resolves.
+In: a checkout, and requested versions or commits, or none for the newest. Out: the new lock files and the changed
+packages; or, if they do not resolve, which of the requested versions conflict. The checkout is unchanged until all
+locks resolve.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ CHANGELOGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A package whose locked versions differ; a lock for several Pythons may hold several versions.
+    """A package whose locked versions differ; a lock for several Pythons may have several versions.
 
     Attributes:
         package: its name.
-        before, after: versions, the oldest first, then commits; empty where it is new, or gone.
+        before, after: versions, oldest first, then commits; empty if the package is new, or gone.
         locks: names of the locks that change.
-        changelog: address of its changelog, or of its commits where it is now one; None where unknown.
+        changelog: URL of its changelog, or of its commits if it is locked to one; None if unknown.
     """
 
     package: str
@@ -68,13 +68,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bump:
-    """What newer versions change.
+    """The result of a lock update.
 
     Attributes:
-        changes: by package.
-        files: path of each lock that changes, relative to the checkout, to its new text; and of the pins, whose day of
-            the OS moves with everything else.
-        notes: locks that could not be made and stay as they are.
+        changes: one for each package.
+        files: path of each changed file, relative to the checkout, to its new text: locks, and the pins file if the
+            Debian day moves.
+        notes: messages about locks that could not be resolved and stay unchanged.
     """
 
     changes: tuple[Change, ...]
@@ -83,8 +83,8 @@ class Bump:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """What is asked for: pins, and commits with the oldest Python that takes them."""
+class _Request:
+    """The requested pins, and commits with the oldest Python that takes them."""
 
     pins: tuple[str, ...]
     commits: tuple[Commit, ...]
@@ -96,9 +96,9 @@ class _Wanted:
     def names(self) -> list[str]:
         return [*self.pins, *map(str, self.commits)]
 
-    def without(self, name: str) -> _Wanted:
+    def without(self, name: str) -> _Request:
         pins = tuple(pin for pin in self.pins if pin != name)
-        return replace(self, pins=pins, commits=tuple(one for one in self.commits if str(one) != name))
+        return replace(self, pins=pins, commits=tuple(commit for commit in self.commits if str(commit) != name))
 
 
 def bump_locks(
@@ -110,22 +110,22 @@ def bump_locks(
     commits: Sequence[Commit] = (),
     upgrade: bool | None = None,
 ) -> Bump:
-    """Resolves every lock anew, in a copy.
+    """Resolves every lock in a copy of the checkout.
 
     Args:
         checkout: root of the checkout.
-        pins: requirements such as `jax==0.12.0`: these move and others stay where they can; empty: everything moves to
-            its newest.
-        pre: take pre-releases, too.
-        on_step: called as each lock begins.
-        commits: packages taken from their repositories, on the Python of the images.
-        upgrade: whether everything else moves to its newest; None: where there are no pins.
+        pins: requirements such as `jax==0.12.0`: these packages move, others only if they must; empty: every package
+            moves to its newest version.
+        pre: allow pre-releases.
+        on_step: called before each lock.
+        commits: packages to take from their repositories, on the Python of the images.
+        upgrade: whether all other packages move to their newest versions; None: only without pins.
 
     Raises:
-        InputError: a pin is no requirement, or the versions do not resolve: the message names which stands in the way.
-        ToolError: uv is missing, or the package index is not reached.
+        InputError: a pin is not a valid requirement, or the versions do not resolve: the message names the conflict.
+        ToolError: uv is missing, or the package index cannot be reached.
     """
-    wanted = _Wanted(
+    request = _Request(
         pins=tuple(_check_pin(pin) for pin in pins),
         commits=tuple(commits),
         python=read_image_python(checkout) if commits else "",
@@ -133,32 +133,32 @@ def bump_locks(
         upgrade=not pins if upgrade is None else upgrade,
     )
     locks = list_locks(checkout)
-    together, apart = ([lock for lock in locks if lock.apart is alone] for alone in (False, True))
+    related = [lock for lock in locks if not lock.independent]
+    independent = [lock for lock in locks if lock.independent]
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="nightjar-bump-") as folder:
         copy = Path(folder)
         _copy_inputs(checkout, copy, locks)
         before = {lock.path: _read(copy / lock.path) for lock in locks}
-        begun: list[Lock] = []
+        started: list[Lock] = []
 
         def on_lock(lock: Lock) -> None:
-            begun.append(lock)
+            started.append(lock)
             on_step(f"resolving {lock.path}")
 
         try:
-            _resolve(copy, together, wanted, on_lock=on_lock)
+            _resolve(copy, related, request, on_lock=on_lock)
         except ToolError as error:
             if not _UNSATISFIABLE.search(error.message):
                 raise
-            tried = together[: len(begun)]
-            raise _explain(checkout, tried, wanted, error=error, on_step=on_step) from None
-        for lock in apart:
+            raise _explain(checkout, started, request, error, on_step) from None
+        for lock in independent:
             try:
-                _resolve(copy, [lock], wanted, on_lock=on_lock)
+                _resolve(copy, [lock], request, on_lock=on_lock)
             except ToolError as error:
-                notes.append(f"{lock.path} stays as it is: {error.message.splitlines()[-1].strip()}")
+                notes.append(f"{lock.path} is unchanged: {error.message.splitlines()[-1].strip()}")
         after = {lock.path: _read(copy / lock.path) for lock in locks}
-    if wanted.upgrade:
+    if request.upgrade:
         before[PINS] = _read(checkout / PINS)
         after[PINS] = move_day(before[PINS], datetime.now(UTC))
     files = {path: text for path, text in after.items() if text != before[path]}
@@ -179,14 +179,14 @@ def compare_locks(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[
                     history[entry["name"]] = f"{entry['url'].removesuffix('.git')}/commits/{entry['commit']}"
     changes = []
     for name in sorted(old.keys() | new.keys()):
-        mine, theirs = old.get(name, {}), new.get(name, {})
-        differing = sorted(lock for lock in mine.keys() | theirs.keys() if mine.get(lock) != theirs.get(lock))
+        was, now = old.get(name, {}), new.get(name, {})
+        differing = sorted(lock for lock in was.keys() | now.keys() if was.get(lock) != now.get(lock))
         if differing:
             changes.append(
                 Change(
                     package=name,
-                    before=_ordered(mine.get(lock, set()) for lock in differing),
-                    after=_ordered(theirs.get(lock, set()) for lock in differing),
+                    before=_sort_versions(was.get(lock, set()) for lock in differing),
+                    after=_sort_versions(now.get(lock, set()) for lock in differing),
                     locks=tuple(differing),
                     changelog=history.get(name) or find_changelog(name),
                 )
@@ -195,68 +195,70 @@ def compare_locks(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[
 
 
 def find_changelog(package: str) -> str | None:
-    """Where the changes of a package are told; None where unknown.
+    """The URL of a package's changelog; None if unknown.
 
     >>> find_changelog("nvidia-cudnn-cu12")
     'https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html'
     """
     families = tuple(name for name in CHANGELOGS if name.startswith(("nvidia-", "transformer-")))
-    known = [name for name in CHANGELOGS if package == name or (name in families and package.startswith(name))]
-    return f"https://{CHANGELOGS[max(known, key=len)]}" if known else None
+    matches = [name for name in CHANGELOGS if package == name or (name in families and package.startswith(name))]
+    return f"https://{CHANGELOGS[max(matches, key=len)]}" if matches else None
 
 
 def write_bump(checkout: Path, bump: Bump) -> None:
-    """Writes the new lock files, and the day of the OS, into the checkout."""
+    """Writes the new lock files, and the Debian day, into the checkout."""
     for path, text in bump.files.items():
         write_text(checkout / path, text)
 
 
-def _resolve(folder: Path, locks: Sequence[Lock], wanted: _Wanted, *, on_lock: Callable[[Lock], None]) -> None:
-    (folder / _PINS_FILE).write_text("".join(f"{pin}\n" for pin in wanted.pins))
-    (folder / _COMMITS_FILE).write_text(render_overrides(wanted.commits, wanted.python))
-    options = (
-        *(("--constraints", _PINS_FILE) if wanted.pins else ()),
-        *(("--overrides", _COMMITS_FILE) if wanted.commits else ()),
-        *(("--prerelease", "allow") if wanted.pre else ()),
-    )
-    make_locks(folder, locks, upgrade=wanted.upgrade, options=options, on_lock=on_lock)
+def _resolve(folder: Path, locks: Sequence[Lock], request: _Request, *, on_lock: Callable[[Lock], None]) -> None:
+    (folder / _PINS_FILE).write_text("".join(f"{pin}\n" for pin in request.pins))
+    (folder / _COMMITS_FILE).write_text(render_overrides(request.commits, request.python))
+    options: list[str] = []
+    if request.pins:
+        options += ["--constraints", _PINS_FILE]
+    if request.commits:
+        options += ["--overrides", _COMMITS_FILE]
+    if request.pre:
+        options += ["--prerelease", "allow"]
+    make_locks(folder, locks, upgrade=request.upgrade, options=options, on_lock=on_lock)
 
 
 def _explain(
-    checkout: Path,
-    locks: Sequence[Lock],
-    wanted: _Wanted,
-    *,
-    error: ToolError,
-    on_step: Callable[[str], None],
+    checkout: Path, locks: Sequence[Lock], request: _Request, error: ToolError, on_step: Callable[[str], None]
 ) -> InputError:
-    """What stands in the way: the one without which the others resolve."""
-    names = wanted.names
-    blocking = list(names) if len(names) == 1 else []
-    for name in names if len(names) > 1 else ():
-        on_step(f"trying without {name}")
-        with tempfile.TemporaryDirectory(prefix="nightjar-bump-") as folder:
-            _copy_inputs(checkout, Path(folder), locks)
-            try:
-                _resolve(Path(folder), locks, wanted.without(name), on_lock=lambda lock: None)
-            except ToolError:
-                continue
-        blocking.append(name)
-    said = error.message.partition("it said:\n")[2].strip() or error.message
-    what = f"{' or '.join(blocking)} stands in the way" if blocking else "no single version stands in the way"
-    return InputError(
-        f"{locks[-1].path} does not resolve: {what}. uv says:\n{said}\n",
-        f"leave {blocking[0]} out, or ask for another version of it" if blocking else "ask for fewer versions at once",
-    )
+    """The conflict: each requested version without which the others resolve."""
+    names = request.names
+    conflicts = [name for name in names if len(names) == 1 or _resolves(checkout, locks, request, name, on_step)]
+    output = error.message.partition("last output:\n")[2].strip() or error.message
+    cause, hint = "no single version causes the conflict", "request fewer versions at once"
+    if conflicts:
+        cause = f"{' or '.join(conflicts)} causes the conflict"
+        hint = f"leave out {conflicts[0]}, or request another version of it"
+    return InputError(f"{locks[-1].path} does not resolve: {cause}. Output of uv:\n{output}\n", hint)
+
+
+def _resolves(
+    checkout: Path, locks: Sequence[Lock], request: _Request, without: str, on_step: Callable[[str], None]
+) -> bool:
+    on_step(f"trying without {without}")
+    with tempfile.TemporaryDirectory(prefix="nightjar-bump-") as folder:
+        _copy_inputs(checkout, Path(folder), locks)
+        try:
+            _resolve(Path(folder), locks, request.without(without), on_lock=lambda lock: None)
+        except ToolError:
+            return False
+    return True
 
 
 def _check_pin(pin: str) -> str:
     try:
         requirement = Requirement(pin)
     except InvalidRequirement as error:
-        raise InputError(f"{pin!r} is no requirement: {str(error).splitlines()[0]}.", "such as jax==0.12.0") from None
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{pin!r} is not a valid requirement: {reason}.", "write it like jax==0.12.0") from None
     if not requirement.specifier:
-        raise InputError(f"{pin!r} names no version.", f"such as {canonicalize_name(requirement.name)}==1.0")
+        raise InputError(f"{pin!r} has no version.", f"write it like {canonicalize_name(requirement.name)}==1.0")
     return pin
 
 
@@ -271,10 +273,11 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def _ordered(versions: Iterable[set[str]]) -> tuple[str, ...]:
-    return tuple(sorted({one for some in versions for one in some}, key=_age))
+def _sort_versions(versions: Iterable[set[str]]) -> tuple[str, ...]:
+    return tuple(sorted(set().union(*versions), key=_sort_key))
 
 
-def _age(version: str) -> tuple[bool, Version, str]:
-    commit = version.startswith("commit ")
-    return commit, Version("0" if commit else version), version
+def _sort_key(version: str) -> tuple[bool, Version, str]:
+    if version.startswith("commit "):
+        return True, Version("0"), version
+    return False, Version(version), version

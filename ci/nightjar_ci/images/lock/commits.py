@@ -1,8 +1,8 @@
-"""Which commit is the newest of each package that is taken from its own repository? Git is asked.
+"""The newest commits of packages that nightly images take from their own repositories.
 
-In: `docker/repositories.toml` and the names of packages. Out: a commit of each, and the requirements that put them in
-the place of releases. Only the Python of the images takes commits: an older one keeps to releases, since development
-has often left it behind.
+In: `docker/repositories.toml` and package names. Out: a commit of each, and the requirements that replace releases with
+them. Only the Python of the images gets commits: older Pythons keep the releases, since the development branches have
+often dropped them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nightjar_ci.images.process import ToolError, run_captured
 
 FILE = "docker/repositories.toml"
 SCHEMA = "nightjar.repositories/1"
-# A server that sends less than 1 kB in 30 s is taken for one that does not answer.
+# git gives up on a server that sends less than 1 kB/s for 30 s
 _GIT = ("git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30")
 
 
@@ -30,13 +30,13 @@ class _Strict(BaseModel):
 
 
 class PackageRepository(_Strict):
-    """Where a package is developed.
+    """The git repository of a package.
 
     Attributes:
-        package: its name in the index.
-        url: what `git clone` takes.
-        branch: whose newest commit is taken; the repository's default where absent.
-        subdirectory: where in the repository its `pyproject.toml` lies.
+        package: its name in the package index.
+        url: as `git clone` takes it.
+        branch: the branch whose newest commit is used; default: the repository's default branch.
+        subdirectory: the folder of its `pyproject.toml` in the repository.
     """
 
     package: str
@@ -61,14 +61,14 @@ class Commit:
 
     @property
     def requirement(self) -> str:
-        """As pip and uv write it.
+        """The requirement of pip and uv.
 
         >>> repository = PackageRepository(package="flax", url="https://git.example/flax")
         >>> Commit(repository=repository, id="0" * 40).requirement[:50]
         'flax @ git+https://git.example/flax@00000000000000'
         """
-        inside = f"#subdirectory={self.repository.subdirectory}" if self.repository.subdirectory else ""
-        return f"{self.repository.package} @ git+{self.repository.url}@{self.id}{inside}"
+        fragment = f"#subdirectory={self.repository.subdirectory}" if self.repository.subdirectory else ""
+        return f"{self.repository.package} @ git+{self.repository.url}@{self.id}{fragment}"
 
     def __str__(self) -> str:
         return f"{self.repository.package} at commit {self.id[:12]}"
@@ -79,24 +79,25 @@ def find_commits(checkout: Path, packages: Sequence[str] = ()) -> tuple[Commit, 
 
     Args:
         checkout: root of the checkout.
-        packages: which; all of `docker/repositories.toml` where empty.
+        packages: names; empty: all of `docker/repositories.toml`.
 
     Raises:
-        InputError: a package has no repository there, or its repository has no such branch.
-        ToolError: git is missing, or a repository is not reached.
+        InputError: a package has no entry there, or its repository has no such branch.
+        ToolError: git is missing, or a repository cannot be reached.
     """
-    known = {one.package: one for one in read_document(checkout / FILE, Repositories, SCHEMA).repository}
+    document = read_document(checkout / FILE, Repositories, SCHEMA)
+    repositories = {repository.package: repository for repository in document.repository}
     for package in packages:
-        if package not in known:
+        if package not in repositories:
             raise InputError(
-                f"{package!r} has no repository in {FILE}: expected one of {', '.join(known)}.",
-                f"add it there, or ask for a version, such as {package}==1.0",
+                f"{package!r} has no repository in {FILE}: expected one of {', '.join(repositories)}.",
+                f"add it there, or request a version, such as {package}==1.0",
             )
-    return tuple(_find_newest(known[package]) for package in packages or known)
+    return tuple(_find_newest(repositories[package]) for package in packages or repositories)
 
 
 def render_overrides(commits: Iterable[Commit], python: str) -> str:
-    """The overrides with which uv takes commits in place of releases.
+    """The overrides that make uv use commits instead of releases.
 
     Args:
         commits: one for each package.
@@ -110,7 +111,7 @@ def render_overrides(commits: Iterable[Commit], python: str) -> str:
 
 
 def read_image_python(checkout: Path) -> str:
-    """The Python of the images, of `docker/versions.json`."""
+    """The Python version of the images, from `docker/versions.json`."""
     pins = json.loads((checkout / "docker/versions.json").read_text(encoding="utf-8"))
     return str(pins["variable"]["DEFAULT_PYTHON"]["default"])
 
@@ -120,7 +121,7 @@ def _find_newest(repository: PackageRepository) -> Commit:
     try:
         listed = run_captured([*_GIT, "ls-remote", repository.url, ref], variables={"GIT_TERMINAL_PROMPT": "0"})
     except ToolError as error:
-        hint = f"is the host reached? Another one: {FILE}, or `git config --global url.MIRROR.insteadOf HOST`"
+        hint = f"check the network; to use a mirror, edit {FILE} or `git config --global url.MIRROR.insteadOf HOST`"
         raise ToolError(f"{repository.package}: {error.message}", hint) from None
     if not listed.strip():
         raise InputError(f"{FILE}: {repository.package}: {repository.url} has no {ref}.", "correct `url` or `branch`")

@@ -1,10 +1,10 @@
-"""Of which day are the packages of the OS, and is there an archive of Debian's past that still has that day?
+"""The snapshot day of the Debian packages, and the archive that serves it.
 
 In: `docker/versions.json` and an archive such as snapshot.debian.org. Out: the pin `DEBIAN_DAY`, moved by `images
-bump`; the address of the archive where it has the day, for `DEBIAN_SNAPSHOT` of a night, or why it is of no use.
-Without an archive a night has the packages that the mirror had, and nothing can build it again once that moved on.
+bump`; the URL of the archive if it has that day, for `DEBIAN_SNAPSHOT` of a nightly build. Without an archive, a
+nightly image gets the mirror's current packages and cannot be rebuilt after the mirror updates.
 
-Source: snapshot.debian.org: ADDRESS/debian/TIMESTAMP/ is the archive as it stood then.
+Source: snapshot.debian.org: ADDRESS/debian/TIMESTAMP/ is the archive at that time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DAY = re.compile(r'("DEBIAN_DAY":\s*\{\s*"default":\s*)"[^"]*"')
 
 
 def move_day(pins: str, now: datetime) -> str:
-    """The text of versions.json with the day of `now`, of UTC, from its beginning; SOURCE_DATE_EPOCH stays as it is.
+    """The text of versions.json with DEBIAN_DAY set to the start of the UTC day of `now`; SOURCE_DATE_EPOCH is kept.
 
     >>> from datetime import UTC
     >>> move_day('{"DEBIAN_DAY": {"default": "20261120T000000Z"}}', datetime(2026, 11, 22, 9, tzinfo=UTC))
@@ -33,21 +33,21 @@ def move_day(pins: str, now: datetime) -> str:
 
 
 def find_archive(checkout: Path, address: str, day: str = "") -> str:
-    """The address of an archive that has the packages of a day.
+    """The URL of an archive, after a check that it has the packages of a day.
 
     Args:
-        checkout: root of the checkout, whose pins name suite and day.
-        address: of the archive, such as `http://snapshot.debian.org/archive`.
-        day: such as `20261120T000000Z`; that of the pins where empty.
+        checkout: root of the checkout, whose pins give suite and day.
+        address: URL of the archive, such as `http://snapshot.debian.org/archive`.
+        day: such as `20261120T000000Z`; empty: the pinned day.
 
     Raises:
-        HttpError: it does not answer, or lacks the day.
-        InputError: it answers with something else than a Debian archive.
+        HttpError: the archive does not answer, or lacks the day.
+        InputError: the server is not a Debian archive.
     """
     pins = json.loads((checkout / PINS).read_text(encoding="utf-8"))["variable"]
     day, suite = day or pins["DEBIAN_DAY"]["default"], pins["DEBIAN_SUITE"]["default"]
     page = f"{address.rstrip('/')}/debian/{day}/dists/{suite}/Release"
     text, _ = get(page, accept="text/plain")
     if not re.search(rb"^(Codename|Suite): ", text, re.MULTILINE):
-        raise InputError(f"{hide_passwords(page)} is no Release file of Debian.", f"an archive such as {ARCHIVE}")
+        raise InputError(f"{hide_passwords(page)} is not a Debian Release file.", f"use an archive such as {ARCHIVE}")
     return address.rstrip("/")

@@ -1,8 +1,8 @@
-"""What is each lock file made from? The one table of `docker/locks/`, and the uv command for each.
+"""The table of lock files in `docker/locks/`, with the uv command for each.
 
 In: the pyproject files of the three packages and `docker/locks/*.in`. Out: hashed locks for every platform and Python,
-without index addresses or machine paths. Each lock is resolved within the one before, so that development, the models
-image and the jax image never differ in a version.
+without index URLs or local paths. Each lock is constrained by another one, so that development, the models image and
+the jax image have the same versions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nightjar_ci.images.process import ToolError, run_captured
@@ -27,20 +27,20 @@ class Lock:
     Attributes:
         name: `dev` for `docker/locks/dev.txt`.
         sources: pyproject or `.in` files, relative to the checkout.
-        within: name of the lock whose versions it keeps to.
+        constraints: name of the lock that fixes the versions of shared packages.
         extras: extras of the pyproject files.
-        alone: without dependencies: a source whose metadata only its build knows.
-        overrides: file of this folder with requirements that win over what packages ask for.
-        apart: nothing else is resolved within it, so that the other locks can be made where this one cannot.
+        no_dependencies: lock the sources only: their metadata exists only after a build.
+        overrides: file of this folder with requirements that replace those of packages.
+        independent: no other lock depends on it, so that its failure does not stop the others.
     """
 
     name: str
     sources: tuple[str, ...]
-    within: str | None = None
+    constraints: str | None = None
     extras: tuple[str, ...] = ()
-    alone: bool = False
+    no_dependencies: bool = False
     overrides: str | None = None
-    apart: bool = False
+    independent: bool = False
 
     @property
     def path(self) -> str:
@@ -49,52 +49,56 @@ class Lock:
 
 
 def list_locks(checkout: Path) -> tuple[Lock, ...]:
-    """Every lock, in the order in which they are made."""
+    """All locks, in build order."""
     flavors = sorted(path.stem.removeprefix("jax-") for path in (checkout / FOLDER).glob("jax-*.in"))
     leaves = ("dali-{}", "te-{}", "te-{}-build")
 
-    def lock_of(name: str, within: str) -> Lock:
-        return Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within=within)
+    def lock_of(name: str, constraints: str) -> Lock:
+        return Lock(name=name, sources=(f"{FOLDER}/{name}.in",), constraints=constraints)
 
     cells = sorted(f"ecosystem/{path.stem}" for path in (checkout / FOLDER / "ecosystem").glob("*.in"))
+    aot = (PACKAGES[1], f"{FOLDER}/aot.in")
     return (
         Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
-        Lock(name="tools", sources=(f"{FOLDER}/tools.in",), within="dev"),
-        Lock(name="docs", sources=(f"{FOLDER}/docs.in",), within="dev"),
-        Lock(name="models", sources=PACKAGES, within="dev"),
-        Lock(name="profiling", sources=("profiling/pyproject.toml",), within="models"),
+        lock_of("tools", "dev"),
+        lock_of("docs", "dev"),
+        Lock(name="models", sources=PACKAGES, constraints="dev"),
+        Lock(name="profiling", sources=("profiling/pyproject.toml",), constraints="models"),
         *(lock_of(f"jax-{flavor}", "models") for flavor in flavors),
         *(lock_of(leaf.format(flavor), f"jax-{flavor}") for flavor in flavors if flavor != "cpu" for leaf in leaves),
-        Lock(name="te-source", sources=(f"{FOLDER}/te-source.in",), within="te-cuda12", alone=True),
-        Lock(name="aot", sources=(PACKAGES[1], f"{FOLDER}/aot.in"), within="jax-cuda12", overrides="aot.overrides.in"),
-        Lock(name="jax", sources=(f"{FOLDER}/jax.in",), within="models"),
-        *(Lock(name=name, sources=(f"{FOLDER}/{name}.in",), within="jax", apart=True) for name in cells),
+        replace(lock_of("te-source", "te-cuda12"), no_dependencies=True),
+        Lock(name="aot", sources=aot, constraints="jax-cuda12", overrides="aot.overrides.in"),
+        lock_of("jax", "models"),
+        *(replace(lock_of(name, "jax"), independent=True) for name in cells),
     )
 
 
 def render_compile(lock: Lock, *, upgrade: bool = False, options: Sequence[str] = ()) -> tuple[str, ...]:
-    """The uv command that makes a lock; to be run in the checkout.
+    """The uv command that makes a lock; run it in the checkout.
 
     Args:
-        lock: what to make.
-        upgrade: take the newest versions instead of keeping the locked ones.
+        lock: the lock to make.
+        upgrade: take the newest versions instead of the locked ones.
         options: further options of uv.
 
-    >>> " ".join(render_compile(Lock(name="models", sources=("a.toml",), within="dev"))[-5:])
+    >>> " ".join(render_compile(Lock(name="models", sources=("a.toml",), constraints="dev"))[-5:])
     'a.toml --constraints docker/locks/dev.txt --output-file docker/locks/models.txt'
     """
-    return (
-        *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes"),
-        *("--no-emit-index-url", "--custom-compile-command", "nightjar-ci images lock"),
-        *(("--upgrade",) if upgrade else ()),
-        *(("--no-deps",) if lock.alone else ()),
-        *options,
-        *(part for extra in lock.extras for part in ("--extra", extra)),
-        *lock.sources,
-        *(("--constraints", f"{FOLDER}/{lock.within}.txt") if lock.within else ()),
-        *(("--overrides", f"{FOLDER}/{lock.overrides}") if lock.overrides else ()),
-        *("--output-file", lock.path),
-    )
+    argv = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes"]
+    argv += ["--no-emit-index-url", "--custom-compile-command", "nightjar-ci images lock"]
+    if upgrade:
+        argv.append("--upgrade")
+    if lock.no_dependencies:
+        argv.append("--no-deps")
+    argv += options
+    for extra in lock.extras:
+        argv += ["--extra", extra]
+    argv += lock.sources
+    if lock.constraints:
+        argv += ["--constraints", f"{FOLDER}/{lock.constraints}.txt"]
+    if lock.overrides:
+        argv += ["--overrides", f"{FOLDER}/{lock.overrides}"]
+    return (*argv, "--output-file", lock.path)
 
 
 def make_locks(
@@ -105,31 +109,30 @@ def make_locks(
     on_lock: Callable[[Lock], None],
     options: Sequence[str] = (),
 ) -> None:
-    """Makes locks, one after the other.
+    """Makes locks in order.
 
     Args:
         checkout: root of the checkout.
         locks: from `list_locks`.
         upgrade: take the newest versions.
-        on_lock: called as each begins.
+        on_lock: called before each lock.
         options: further options of uv.
 
     Raises:
-        ToolError: uv is missing, or the versions do not resolve; uv's own explanation is in the message. A lock that
-            stands apart stays as it was, and is told of when all others are made.
+        ToolError: uv is missing, or the versions do not resolve; the message contains uv's explanation. The failure of
+            an independent lock is raised after all others are made.
     """
-    path = os.pathsep.join(
-        (os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))
-    )  # nightjar-ci's own uv
+    uv = str(Path(sys.executable).parent)  # nightjar-ci depends on uv
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), uv))
     failed: list[str] = []
     for lock in locks:
         on_lock(lock)
         argv = render_compile(lock, upgrade=upgrade, options=options)
         try:
-            run_captured(argv, cwd=checkout, variables={"PATH": path}, hint="which of the versions asked for conflict?")
+            run_captured(argv, cwd=checkout, variables={"PATH": path}, hint="change one of the conflicting versions")
         except ToolError as error:
-            if not lock.apart:
+            if not lock.independent:
                 raise
-            failed.append(f"{lock.path} stays as it was: {error.message}")
+            failed.append(f"{lock.path} is unchanged: {error.message}")
     if failed:
-        raise ToolError("\n".join(failed), "the other locks are made")
+        raise ToolError("\n".join(failed), "all other locks were made")

@@ -1,1 +1,1 @@
-"""Nightly images in a registry: packed, pushed, published by tag, listed in the nightly index, signed, retained."""
+"""Nightly images in a registry: packing, push, publication by tag, the nightly index, signatures and retention."""

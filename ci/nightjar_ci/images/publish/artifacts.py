@@ -1,8 +1,8 @@
-"""How does a document (test verdict, SBOM, provenance) stay with the image that it is about? As an OCI artifact.
+"""Documents attached to an image (test report, SBOM, provenance) as OCI artifacts.
 
-In: a repository, the image's digest, and the document. Out: the document in the registry, found again from the digest
-alone. Registries that know the referrers API are asked through it; for the others the client keeps the list itself,
-under the tag `sha256-...`, as the specification says.
+In: a repository, the image's digest, and the document. Out: an artifact in the registry that the digest leads to. For a
+registry without the referrers API, the client maintains the list of artifacts under the tag `sha256-...`, as the
+specification requires.
 
 Source: OCI distribution-spec spec.md, "Pushing Manifests with Subject", "Referrers Tag Schema"; image-spec
 manifest.md.
@@ -32,61 +32,61 @@ def attach(
     document: bytes,
     annotations: Mapping[str, str] | None = None,
 ) -> str:
-    """Puts a document beside an image.
+    """Attaches a document to an image.
 
     Args:
-        repository: where the image is.
-        subject: the manifest or index that the document is about.
-        subject_type: its media type.
-        kind: the document's media type, which is also the artifact's type.
+        repository: the image's repository.
+        subject: the manifest or manifest index of the image.
+        subject_type: media type of `subject`.
+        kind: media type of the document and of the artifact.
         document: its bytes.
-        annotations: tell several artifacts of one kind apart.
+        annotations: distinguish several artifacts of one kind.
 
     Returns: the digest of the artifact.
 
     Raises:
-        NightjarError: the registry is not reached or refuses.
+        NightjarError: the registry cannot be reached or refuses.
     """
     repository.put_blob(digest_of(EMPTY), EMPTY)
     repository.put_blob(digest_of(document), document)
-    about = {"mediaType": subject_type, "digest": digest_of(subject), "size": len(subject)}
-    manifest = render_artifact(kind, document, annotations=annotations or {}, subject=about)
-    answer = repository.put_manifest(digest_of(manifest), manifest, MANIFEST_TYPE)
-    if "OCI-Subject" not in answer:  # the registry keeps no list of referrers
-        described = {
+    target = {"mediaType": subject_type, "digest": digest_of(subject), "size": len(subject)}
+    manifest = render_artifact(kind, document, annotations=annotations or {}, subject=target)
+    headers = repository.put_manifest(digest_of(manifest), manifest, MANIFEST_TYPE)
+    if "OCI-Subject" not in headers:  # the registry has no referrers API
+        descriptor = {
             "mediaType": MANIFEST_TYPE,
             "digest": digest_of(manifest),
             "size": len(manifest),
             "artifactType": kind,
             "annotations": dict(annotations or {}),
         }
-        _list_by_hand(repository, digest_of(subject), described)
+        _add_to_list(repository, digest_of(subject), descriptor)
     return digest_of(manifest)
 
 
 def find_documents(
     repository: Repository, digest: str, kind: str, annotations: Mapping[str, str] | None = None
 ) -> list[bytes]:
-    """The documents of one kind beside an image, in the order in which they came.
+    """The documents of one kind attached to an image, oldest first.
 
     Raises:
-        NightjarError: the registry is not reached, or its list cannot be read.
+        NightjarError: the registry cannot be reached, or its list cannot be read.
     """
-    found = []
-    for one in _referrers(repository, digest):
-        there = one.get("annotations") or {}
-        if one.get("artifactType") == kind and all(
-            there.get(key) == value for key, value in (annotations or {}).items()
-        ):
-            manifest, _ = repository.read_manifest(one["digest"])
-            try:
-                found.append(repository.read_blob(manifest["layers"][0]["digest"]))
-            except (KeyError, IndexError, TypeError):
-                raise NightjarError(f"{repository.name}@{one['digest']} is no artifact with one document.") from None
-    return found
+    documents = []
+    for artifact in _list_artifacts(repository, digest):
+        if artifact.get("artifactType") != kind:
+            continue
+        if not (annotations or {}).items() <= (artifact.get("annotations") or {}).items():
+            continue
+        manifest, _ = repository.read_manifest(artifact["digest"])
+        try:
+            documents.append(repository.read_blob(manifest["layers"][0]["digest"]))
+        except (KeyError, IndexError, TypeError):
+            raise NightjarError(f"{repository.name}@{artifact['digest']}: the artifact has no document.") from None
+    return documents
 
 
-def _referrers(repository: Repository, digest: str) -> list[dict[str, Any]]:
+def _list_artifacts(repository: Repository, digest: str) -> list[dict[str, Any]]:
     for read in (repository.read_referrers, lambda digest: repository.read_manifest(digest.replace(":", "-"))[0]):
         try:
             return list(read(digest).get("manifests") or [])
@@ -95,25 +95,25 @@ def _referrers(repository: Repository, digest: str) -> list[dict[str, Any]]:
     return []
 
 
-def _list_by_hand(repository: Repository, subject: str, described: dict[str, Any]) -> None:
+def _add_to_list(repository: Repository, subject: str, descriptor: dict[str, Any]) -> None:
     tag = subject.replace(":", "-")
     try:
-        known = list(repository.read_manifest(tag)[0].get("manifests") or [])
+        descriptors = list(repository.read_manifest(tag)[0].get("manifests") or [])
     except AbsentError:
-        known = []
-    if described["digest"] in [one.get("digest") for one in known]:
+        descriptors = []
+    if descriptor["digest"] in [listed.get("digest") for listed in descriptors]:
         return
-    index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [*known, described]}
+    index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [*descriptors, descriptor]}
     repository.put_manifest(tag, render_manifest(index), INDEX_TYPE)
 
 
 def read_json(document: bytes, what: str) -> Any:
-    """A document, parsed.
+    """A parsed document.
 
     Raises:
-        NightjarError: it is no JSON.
+        NightjarError: it is not valid JSON.
     """
     try:
         return json.loads(document)
     except ValueError:
-        raise NightjarError(f"{what} is no JSON.") from None
+        raise NightjarError(f"{what} is not valid JSON.") from None

@@ -1,9 +1,7 @@
-"""Where does the nightly index live, and how is it kept whole? In the registry, under one tag, remade from the
-nights.
+"""The nightly index in a registry, under the tag `nightly-index`.
 
-In: a repository. Out: its nightly index. Each night's entry is an artifact beside the night's image, which never
-changes; the document under the tag `nightly-index` gathers them. Whoever writes it adds every night that it lacks, so
-that a write that was lost to another one is made good by the next.
+In: a repository. Out: its nightly index. Each entry is an artifact attached to a nightly image and never changes; the
+index collects them. Every write adds all missing entries, so that it also repairs what a concurrent write lost.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from nightjar_ci.images.publish.artifacts import NIGHT_TYPE, find_documents
 from nightjar_ci.images.publish.manifests import EMPTY, render_artifact
 from nightjar_ci.images.publish.nightly_index import (
     IMAGES_SCHEMA,
-    Night,
+    NightlyImage,
     NightlyIndex,
     make_index,
     parse_index,
@@ -27,10 +25,10 @@ INDEX_MEDIA_TYPE = "application/vnd.nightjar.images.v1+json"
 
 
 def load_index(repository: Repository) -> NightlyIndex:
-    """The nightly index of a repository, as it was last written; without nights where it never was.
+    """The nightly index of a repository; empty if the repository has none.
 
     Raises:
-        NightjarError: the registry does not answer, or holds something else under the tag.
+        NightjarError: the registry does not answer, or the tag does not refer to an index.
     """
     try:
         manifest, _ = repository.read_manifest(INDEX_TAG)
@@ -38,39 +36,39 @@ def load_index(repository: Repository) -> NightlyIndex:
     except AbsentError:
         return make_index(())
     except (KeyError, IndexError, TypeError):
-        raise NightjarError(f"{repository.name}:{INDEX_TAG} is no nightly index.") from None
+        raise NightjarError(f"{repository.name}:{INDEX_TAG} is not a nightly index.") from None
     return parse_index(repository.read_blob(digest), f"{repository.name}:{INDEX_TAG}")
 
 
 def open_index(source: str) -> NightlyIndex:
-    """The nightly index of a repository, or in a file or at an address that ends with `.json`.
+    """The nightly index of a repository, or in a file or at a URL that ends with `.json`.
 
     Raises:
         InputError: there is none.
-        NightjarError: the registry or the address does not answer.
+        NightjarError: the registry or the URL does not answer.
     """
     return read_index_file(source) if source.endswith(".json") else load_index(Repository(source))
 
 
-def refresh_index(repository: Repository, *, anew: bool = False) -> NightlyIndex:
-    """Brings the nightly index up to date with the nights that are published.
+def refresh_index(repository: Repository, *, rebuild: bool = False) -> NightlyIndex:
+    """Updates the nightly index with the published nightly images.
 
     Args:
-        repository: where it lives.
-        anew: read every night's entry again, not only those that are missing.
+        repository: of the index.
+        rebuild: read all entries again, not only the missing ones.
 
     Raises:
-        NightjarError: the registry does not answer or refuses, or a night has no entry.
+        NightjarError: the registry does not answer or refuses, or an entry is invalid.
     """
     before = load_index(repository)
-    known = {} if anew else {(night.name, night.date): night for night in before.images}
+    listed = {} if rebuild else {(night.name, night.date): night for night in before.images}
     try:
         published = [tag for tag in map(read_tag, repository.tags()) if tag is not None and tag.platform is None]
     except AbsentError:
         published = []
     nights = []
     for tag in published:
-        night = known.get((tag.name, tag.date)) or _read_night(repository, dated_tag(tag.name, tag.date))
+        night = listed.get((tag.name, tag.date)) or _read_night(repository, dated_tag(tag.name, tag.date))
         if night is not None:
             nights.append(night)
     after = make_index(nights)
@@ -79,25 +77,29 @@ def refresh_index(repository: Repository, *, anew: bool = False) -> NightlyIndex
     return after
 
 
-def find_night(index: NightlyIndex, reference: str) -> Night:
-    """The night that `NAME` (the newest of it) or `NAME-DATE` stands for.
+def find_image(index: NightlyIndex, reference: str) -> NightlyImage:
+    """The nightly image that `NAME` (the newest one) or `NAME-DATE` refers to.
 
     Raises:
         InputError: there is none.
     """
     tag = read_tag(reference)
-    name, day = (tag.name, tag.date) if tag is not None else (reference, None)
-    found = [night for night in index.images if night.name == name and day in (None, night.date)]
-    if found:
-        return max(found, key=lambda night: night.date)
+    name, day = reference, None
+    if tag is not None:
+        name, day = tag.name, tag.date
+    matches = [night for night in index.images if night.name == name and day in (None, night.date)]
+    if matches:
+        return max(matches, key=lambda night: night.date)
     names = ", ".join(sorted({night.name for night in index.images})) or "none"
-    raise InputError(f"{reference!r} is no published night, the names are: {names}.", "NAME or NAME-YYYY-MM-DD")
+    raise InputError(f"{reference!r} is not a published nightly image; names: {names}.", "use NAME or NAME-YYYY-MM-DD")
 
 
-def _read_night(repository: Repository, tag: str) -> Night | None:
+def _read_night(repository: Repository, tag: str) -> NightlyImage | None:
     digest = repository.find_digest(tag)
-    documents = find_documents(repository, digest, NIGHT_TYPE, {"nightjar.tag": tag}) if digest else []
-    return Night.model_validate_json(documents[-1]) if documents else None  # its publisher is not done yet
+    if digest is None:
+        return None
+    documents = find_documents(repository, digest, NIGHT_TYPE, {"nightjar.tag": tag})
+    return NightlyImage.model_validate_json(documents[-1]) if documents else None  # None: being published right now
 
 
 def _store(repository: Repository, index: NightlyIndex) -> None:

@@ -1,9 +1,8 @@
-"""How does a layer become a compressed blob whose bytes depend on nothing but the layer? Chunks, compressed side by
-side.
+"""Reproducible layer compression: fixed chunks, compressed in parallel.
 
-In: the bytes of a layer, as they come. Out: a file of gzip members (RFC 1952, 2.2) or Zstandard frames (RFC 8878, 3.1),
-each of one chunk, without name or time, and the digests of both; a file may hold several of either. The chunk is fixed,
-so the bytes are the same on any number of cores; what they still depend on is the version of zlib or libzstd.
+In: the bytes of a layer, as a stream. Out: a file of gzip members (RFC 1952, 2.2) or Zstandard frames (RFC 8878, 3.1),
+one per chunk, without name or time, and the digests before and after. The chunk size is fixed, so that the bytes do not
+depend on the number of cores; they do depend on the version of zlib or libzstd.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ import zstandard
 
 Compression = Literal["gzip", "zstd"]
 DEFAULT: Compression = "zstd"
-# A frame of Zstandard sees no further back than its beginning: larger ones are smaller in sum.
+# a Zstandard frame cannot refer to earlier frames, so that large chunks compress better
 CHUNK_BYTES = {"gzip": 4 * 2**20, "zstd": 64 * 2**20}
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 9
-_GZIP = 31  # zlib's window bits for a gzip wrapper, which it writes without name and with time 0
+_GZIP = 31  # zlib's window bits for a gzip wrapper without name and with time 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBlob:
-    """A compressed layer: `diff_id` is the digest of what was compressed."""
+    """A compressed layer; `diff_id` is the digest of the uncompressed bytes."""
 
     diff_id: str
     digest: str
@@ -41,14 +40,14 @@ class LayerBlob:
 
 
 def find_compressor(compression: Compression) -> Callable[[bytes], bytes]:
-    """What compresses a chunk, in any thread."""
+    """The function that compresses a chunk; it is thread-safe."""
     if compression == "gzip":
         return lambda chunk: zlib.compress(chunk, GZIP_LEVEL, _GZIP)
     return lambda chunk: zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(chunk)
 
 
 class BlobWriter:
-    """Compresses what it is fed into a file of a folder; use it as a context manager.
+    """A writer that compresses into a file of a folder; use it as a context manager.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, BlobWriter(Path(folder)) as writer:
@@ -61,10 +60,10 @@ class BlobWriter:
         self._folder, self._compress = folder, find_compressor(compression)
         self._chunk_bytes = CHUNK_BYTES[compression]
         self._plain, self._packed, self._size = hashlib.sha256(), hashlib.sha256(), 0
-        self._rest = bytearray()
-        self._waiting: deque[Future[bytes]] = deque()
+        self._buffer = bytearray()
+        self._pending: deque[Future[bytes]] = deque()
         self._workers = os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self._workers)  # zlib and libzstd let go of Python's lock
+        self._pool = ThreadPoolExecutor(self._workers)  # zlib and libzstd release the GIL
         self._unfinished = folder / f".{os.getpid()}.unfinished"
         self._file = self._unfinished.open("wb")
 
@@ -79,26 +78,26 @@ class BlobWriter:
         self._unfinished.unlink(missing_ok=True)
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes of the layer.
+        """Adds the next bytes of the layer.
 
         Raises:
             OSError: the disk is full.
         """
         self._plain.update(data)
-        self._rest += data
-        while len(self._rest) >= self._chunk_bytes:
-            self._submit(bytes(self._rest[: self._chunk_bytes]))
-            del self._rest[: self._chunk_bytes]
+        self._buffer += data
+        while len(self._buffer) >= self._chunk_bytes:
+            self._submit(bytes(self._buffer[: self._chunk_bytes]))
+            del self._buffer[: self._chunk_bytes]
 
     def finish(self) -> LayerBlob:
-        """The blob, in a file named after its digest, which is the caller's to remove.
+        """The blob, in a file named after its digest; the caller removes it.
 
         Raises:
             OSError: the disk is full.
         """
-        self._submit(bytes(self._rest))
-        while self._waiting:
-            self._write(self._waiting.popleft().result())
+        self._submit(bytes(self._buffer))
+        while self._pending:
+            self._write(self._pending.popleft().result())
         self._file.close()
         digest = self._packed.hexdigest()
         path = self._unfinished.rename(self._folder / digest)
@@ -107,9 +106,9 @@ class BlobWriter:
         )
 
     def _submit(self, chunk: bytes) -> None:
-        self._waiting.append(self._pool.submit(self._compress, chunk))
-        if len(self._waiting) > 2 * self._workers:  # so much memory, and no more
-            self._write(self._waiting.popleft().result())
+        self._pending.append(self._pool.submit(self._compress, chunk))
+        if len(self._pending) > 2 * self._workers:  # bounds memory
+            self._write(self._pending.popleft().result())
 
     def _write(self, packed: bytes) -> None:
         self._packed.update(packed)

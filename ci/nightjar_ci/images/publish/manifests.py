@@ -1,6 +1,6 @@
-"""How are a manifest and a manifest index written, and what does an index hold? Pure.
+"""OCI manifests and manifest indexes: rendered reproducibly, and read. Pure.
 
-In: what an image is made of. Out: bytes that are the same whenever, wherever and by whomever they are made.
+In: the parts of an image. Out: bytes that depend on nothing else.
 
 Source: OCI image-spec image-index.md, manifest.md.
 """
@@ -18,12 +18,12 @@ EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
 
 def render_manifest(document: Mapping[str, Any]) -> bytes:
-    """A manifest as bytes: the same document gives the same bytes."""
+    """A manifest as bytes; equal documents give equal bytes."""
     return json.dumps(document, indent=1, sort_keys=True).encode()
 
 
 def render_index_manifest(images: Mapping[str, bytes]) -> bytes:
-    """The index over the images of several platforms.
+    """The manifest index of the images of several platforms.
 
     Args:
         images: platform, such as `linux/arm64`, to manifest.
@@ -38,19 +38,15 @@ def render_index_manifest(images: Mapping[str, bytes]) -> bytes:
 
 
 def render_artifact(
-    kind: str,
-    document: bytes,
-    *,
-    annotations: Mapping[str, str],
-    subject: Mapping[str, Any] | None = None,
+    kind: str, document: bytes, *, annotations: Mapping[str, str], subject: Mapping[str, Any] | None = None
 ) -> bytes:
-    """The manifest of one document that is no image.
+    """The manifest of an artifact: one document that is not an image.
 
     Args:
-        kind: the document's media type, which is also the artifact's type.
-        document: its bytes, which are a blob; `EMPTY` is the other.
+        kind: media type of the document and of the artifact.
+        document: its bytes, uploaded as a blob, as is `EMPTY`.
         annotations: of the manifest.
-        subject: descriptor of the image that it is about; None where it stands alone.
+        subject: descriptor of the image that the artifact is attached to, if any.
     """
     manifest: dict[str, Any] = {
         "schemaVersion": 2,
@@ -60,18 +56,20 @@ def render_artifact(
         "layers": [{"mediaType": kind, "digest": digest_of(document), "size": len(document)}],
         "annotations": dict(annotations),
     }
-    return render_manifest(manifest if subject is None else {**manifest, "subject": dict(subject)})
+    if subject is not None:
+        manifest["subject"] = dict(subject)
+    return render_manifest(manifest)
 
 
 def read_platforms(index: Mapping[str, Any]) -> dict[str, str]:
-    """Platform to digest of the images of an index.
+    """The images of a manifest index: platform to digest.
 
     >>> read_platforms(json.loads(render_index_manifest({"linux/arm64": b"{}"}))) == {"linux/arm64": digest_of(b"{}")}
     True
     """
-    found = {}
-    for one in index.get("manifests") or []:
-        platform = one.get("platform") or {}
+    digests = {}
+    for manifest in index.get("manifests") or []:
+        platform = manifest.get("platform") or {}
         parts = [str(platform[key]) for key in ("os", "architecture", "variant") if platform.get(key)]
-        found["/".join(parts)] = str(one["digest"])
-    return found
+        digests["/".join(parts)] = str(manifest["digest"])
+    return digests

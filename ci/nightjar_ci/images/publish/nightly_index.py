@@ -1,8 +1,7 @@
-"""Which nightly images are there, and which versions of everything are in each? `nightjar.images/1`.
+"""The nightly index: all nightly images with their package versions, `nightjar.images/1`.
 
-In: a file, an address, or a repository whose registry keeps the document under the tag `nightly-index`. Out: nights:
-date, image, digest, packages, platforms, layers with their sizes. docs/reference/nightly-index.md describes the
-format.
+In: a file or a URL. Out: nightly images: name, date, digest, packages, platforms, layers with their sizes.
+docs/reference/nightly-index.md describes the format.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from nightjar_ci.formats.documents import read_document
 from nightjar_ci.web.http import HttpError, get, hide_passwords
 
 IMAGES_SCHEMA = "nightjar.images/1"
-_TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"  # distribution/reference: the grammar of tags
+_TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"  # the grammar of tags in distribution/reference
 
 
 class _Strict(BaseModel):
@@ -28,7 +27,7 @@ class _Strict(BaseModel):
 
 
 class Layer(_Strict):
-    """One layer: `size_bytes` is what is pulled."""
+    """One layer; `size_bytes` is the compressed size."""
 
     digest: str
     size_bytes: int
@@ -39,9 +38,9 @@ class PlatformImage(_Strict):
 
     Attributes:
         digest: of its manifest.
-        size_bytes: of its configuration and layers: what is pulled where nothing is there yet.
-        layers: the lowest first.
-        packages: those whose version differs from that of the night; an empty version: the package is absent.
+        size_bytes: size of a first pull: configuration and layers.
+        layers: lowest first.
+        packages: packages that differ from those of the first platform; an empty version: the package is absent.
     """
 
     digest: str
@@ -50,20 +49,20 @@ class PlatformImage(_Strict):
     packages: dict[str, str] = {}
 
 
-class Night(_Strict):
-    """The image of one night.
+class NightlyImage(_Strict):
+    """A nightly image.
 
     Attributes:
         name: such as `jax-cuda12`.
-        date: of UTC.
+        date: in UTC.
         reference: by digest, as `docker pull` takes it.
         packages: Python packages of the first platform, name to version.
         system_packages: Debian packages of the first platform, name to version.
-        platforms: such as `linux/amd64` to its image.
-        revision: the git commit that it was built from; empty where unknown.
+        platforms: platform, such as `linux/amd64`, to its image.
+        revision: the git commit that it was built from; empty if unknown.
     """
 
-    name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # it goes to a terminal, and to docker
+    name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # printed on a terminal and passed to docker
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     reference: Annotated[str, Field(pattern=r"^[A-Za-z0-9][!-~]*$")]
     packages: dict[str, str] = {}
@@ -76,48 +75,48 @@ class NightlyIndex(_Strict):
     """All nightly images: `nightjar.images/1`."""
 
     schema_: Literal["nightjar.images/1"] = Field(alias="schema")
-    images: tuple[Night, ...]
+    images: tuple[NightlyImage, ...]
 
 
-def make_index(nights: Iterable[Night]) -> NightlyIndex:
-    """An index in its order: by name, the newest night first; the last of two nights of one name and date counts."""
+def make_index(nights: Iterable[NightlyImage]) -> NightlyIndex:
+    """An index, sorted by name, then newest first; of two images with the same name and date, the last one counts."""
     by_key = {(night.name, night.date): night for night in nights}
     ordered = sorted(sorted(by_key.values(), key=lambda night: night.date, reverse=True), key=lambda night: night.name)
     return NightlyIndex(schema=IMAGES_SCHEMA, images=tuple(ordered))
 
 
-def check_reference(night: Night, repository: str) -> str:
-    """The reference of a night in a repository, by digest.
+def check_reference(night: NightlyImage, repository: str) -> str:
+    """The reference of a nightly image in a repository, by digest.
 
     Args:
-        night: of an index, which may be anybody's.
-        repository: where the user wants it from.
+        night: from an index, which may be untrusted.
+        repository: the repository that the user trusts.
 
     Raises:
-        InputError: the index names another repository, or no digest.
+        InputError: the index refers to another repository, or has no digest.
     """
-    named, _, digest = night.reference.rpartition("@")
-    expected = f"{repository}@sha256:<64 hex digits>"
+    source, _, digest = night.reference.rpartition("@")
     if not re.fullmatch(_TAG, f"{night.name}-{night.date}"):
-        raise InputError(f"the index has a night named {night.name!r}, which is not part of a tag.")
-    if named.lower() != repository.lower() or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise InputError(f"the index has an image named {night.name!r}, which is not valid in a tag.")
+    if source.lower() != repository.lower() or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise InputError(
-            f"the index says that {night.name}-{night.date} is {night.reference!r}, expected {expected}.",
-            "an index may only name images of the repository that is asked, by digest",
+            f"the index refers to {night.reference!r} for {night.name}-{night.date}; "
+            f"expected {repository}@sha256:<64 hex digits>.",
+            "use an index of the same repository",
         )
     return f"{repository.lower()}@{digest}"
 
 
 def parse_index(text: bytes, where: str) -> NightlyIndex:
-    """An index, read.
+    """A parsed index.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a valid index.
     """
     try:
         return NightlyIndex.model_validate(json.loads(text))
     except (ValidationError, ValueError) as error:
-        raise InputError(f"{where}: no {IMAGES_SCHEMA}: {str(error).splitlines()[0]}.") from None
+        raise InputError(f"{where} is not a valid {IMAGES_SCHEMA}: {str(error).splitlines()[0]}.") from None
 
 
 def render_index(index: NightlyIndex) -> str:
@@ -126,11 +125,11 @@ def render_index(index: NightlyIndex) -> str:
 
 
 def read_index_file(source: str) -> NightlyIndex:
-    """The index in a file or at an http or https address.
+    """The index in a file or at an http or https URL.
 
     Raises:
         InputError: there is none.
-        NightjarError: the address is not reached.
+        NightjarError: the URL cannot be reached.
     """
     if not source.startswith(("http://", "https://")):
         return read_document(Path(source), NightlyIndex, IMAGES_SCHEMA)

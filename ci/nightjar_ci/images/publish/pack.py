@@ -1,10 +1,9 @@
-"""What would be pushed of an image that the engine holds? Its layers, compressed, its configuration and its manifest.
+"""Engine images, packed for a push: compressed layers, configuration and manifest.
 
-In: tags of images, and what is known of layers that were packed before. Out: for each image an OCI manifest, its
-blobs and the packages inside. Images that share layers are saved together, and each layer is packed once in its life:
-the state folder remembers the digest of the blob that it became, and an upload of what the registry has is not
-repeated. A layer whose files the engine wrote in another order than usual is put in order (`layer_order.py`), and the
-configuration names it so.
+In: tags of images, and a cache of packed layers. Out: for each image an OCI manifest, its blobs and its packages.
+Images that share layers are saved together. Each layer is packed only once: the cache has the digest of its blob, and
+blobs that the registry has are not uploaded again. If the engine wrote the files of a layer in another order, they are
+sorted (`layer_order.py`), and the configuration gets the new digest.
 
 Source: OCI image-spec manifest.md, config.md, descriptor.md. `docker save` since 25.0 writes an OCI layout.
 """
@@ -28,7 +27,7 @@ from nightjar_ci.formats.documents import read_document, write_json
 from nightjar_ci.images.content.contents import LayerContents, merge_contents, scan_layer
 from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.content.layout import unpack
-from nightjar_ci.images.layering.layer_order import stands_in_order, write_in_order
+from nightjar_ci.images.layering.layer_order import is_ordered, write_ordered
 from nightjar_ci.images.publish.layer_blob import DEFAULT, BlobWriter, Compression, LayerBlob
 from nightjar_ci.images.publish.manifests import render_manifest
 from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
@@ -40,7 +39,7 @@ _READ_BYTES = 2**22
 
 
 class PackedLayer(BaseModel):
-    """What became of a layer: kept in the state folder, by `diff_id` and compression."""
+    """A packed layer, cached by `diff_id` and compression."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,7 +52,7 @@ class PackedLayer(BaseModel):
 
     @property
     def descriptor(self) -> dict[str, str | int]:
-        """As a manifest names it."""
+        """The layer's descriptor in a manifest."""
         return {"mediaType": LAYER_TYPE + self.compression, "digest": self.digest, "size": self.size_bytes}
 
 
@@ -62,12 +61,12 @@ class PackedImage:
     """An image, ready to be pushed.
 
     Attributes:
-        tags: what the engine calls it.
-        config: the configuration, as it was built; with the digests of layers that were put in order.
-        layers: the lowest first.
+        tags: in the engine.
+        config: the configuration, with the digests of sorted layers.
+        layers: lowest first.
         platform: such as `linux/amd64`.
-        labels: those of the configuration.
-        python, system: packages inside, name to version.
+        labels: from the configuration.
+        python, system: packages, name to version.
     """
 
     tags: tuple[str, ...]
@@ -80,12 +79,12 @@ class PackedImage:
 
     @property
     def id(self) -> str:
-        """The digest of the configuration: the engine's id, where no layer had to be put in order."""
+        """The digest of the configuration: the engine's id unless a layer was sorted."""
         return digest_of(self.config)
 
     @property
     def manifest(self) -> bytes:
-        """The OCI manifest; it says nothing of when or where it was pushed."""
+        """The OCI manifest; it does not depend on time and place of the push."""
         return render_manifest(
             {
                 "schemaVersion": 2,
@@ -97,13 +96,13 @@ class PackedImage:
 
 
 class Packer:
-    """Packs images; the files of the blobs lie in a folder until `upload` has taken them.
+    """A packer of images; each blob is a file until `upload` returns.
 
     Args:
         scratch: folder for compressed layers.
-        memory: folder that remembers packed layers.
+        layer_cache: folder of packed layers, from earlier runs.
         has_blob: whether the registry has a blob.
-        upload: takes a blob's digest and file.
+        upload: called with a blob's digest and file.
         on_step: called with a line for each layer.
         compression: of the blobs.
     """
@@ -111,23 +110,23 @@ class Packer:
     def __init__(
         self,
         scratch: Path,
-        memory: Path,
+        layer_cache: Path,
         has_blob: Callable[[str], bool],
         upload: Callable[[str, Path], object],
         on_step: Callable[[str], None],
         compression: Compression = DEFAULT,
     ) -> None:
-        self._scratch, self._memory, self._compression = scratch, memory, compression
+        self._scratch, self._layer_cache, self._compression = scratch, layer_cache, compression
         self._has_blob, self._upload, self._on_step = has_blob, upload, on_step
 
     def pack(self, tags: Sequence[str]) -> dict[str, PackedImage]:
-        """Packs images, and uploads those of their layers that the registry lacks.
+        """Packs images and uploads the layers that the registry lacks.
 
-        Returns: by tag.
+        Returns: packed images by tag.
 
         Raises:
             ToolError: the engine has no such image, or does not answer.
-            NightjarError: what the engine wrote is no image.
+            NightjarError: the engine's output is not an image archive.
         """
         layers: dict[str, PackedLayer] = {}
         documents: dict[str, bytes] = {}
@@ -138,24 +137,25 @@ class Packer:
                 else:
                     documents[file.name] = file.stream.read()
         try:
-            listed = json.loads(documents["manifest.json"])
-            images = [_assemble(image, layers, documents) for image in listed]
+            entries = json.loads(documents["manifest.json"])
+            images = [_assemble(entry, layers, documents) for entry in entries]
             return {tag: image for image in images for tag in image.tags if tag in tags}
         except (KeyError, ValueError, TypeError) as error:
-            raise NightjarError(f"`docker save` wrote no archive of images: {type(error).__name__} {error}.") from None
+            reason = f"{type(error).__name__} {error}"
+            raise NightjarError(f"the output of `docker save` is not an image archive: {reason}.") from None
 
     def _pack_layer(self, diff_id: str, stream: IO[bytes]) -> PackedLayer:
-        kept = self._kept(diff_id)
-        if kept.is_file():
-            known = read_document(kept, PackedLayer, LAYER_SCHEMA)
-            if self._has_blob(known.digest):
-                return known
+        path = self._cache_path(diff_id)
+        if path.is_file():
+            cached = read_document(path, PackedLayer, LAYER_SCHEMA)
+            if self._has_blob(cached.digest):
+                return cached
         self._on_step(f"packing layer {diff_id[7:19]}")
         with BlobWriter(self._scratch, self._compression) as writer:
             contents, ordered = _scan_and_copy(stream, writer)
             blob = writer.finish()
         if not ordered:
-            blob = self._put_in_order(blob)
+            blob = self._sort(blob)
         packed = PackedLayer(
             schema=LAYER_SCHEMA,
             diff_id=blob.diff_id,
@@ -170,24 +170,24 @@ class Packer:
         finally:
             blob.path.unlink()
         for name in {diff_id, blob.diff_id}:
-            write_json(self._kept(name), packed)
+            write_json(self._cache_path(name), packed)
         return packed
 
-    def _put_in_order(self, blob: LayerBlob) -> LayerBlob:
+    def _sort(self, blob: LayerBlob) -> LayerBlob:
         with tempfile.TemporaryFile(dir=self._scratch) as plain:
             with unpack(blob.path) as stream:
                 shutil.copyfileobj(stream, plain, _READ_BYTES)
             blob.path.unlink()
             with BlobWriter(self._scratch, self._compression) as writer:
-                write_in_order(plain, writer.feed)
+                write_ordered(plain, writer.feed)
                 return writer.finish()
 
-    def _kept(self, diff_id: str) -> Path:
-        return self._memory / f"{diff_id.removeprefix('sha256:')}.{self._compression}.json"
+    def _cache_path(self, diff_id: str) -> Path:
+        return self._layer_cache / f"{diff_id.removeprefix('sha256:')}.{self._compression}.json"
 
 
 class _Tee(io.RawIOBase):
-    """Hands on what is read of a layer to its compressor."""
+    """A stream that feeds every byte read from a layer to its compressor."""
 
     def __init__(self, stream: IO[bytes], writer: BlobWriter) -> None:
         self._stream, self._writer = stream, writer
@@ -202,36 +202,34 @@ class _Tee(io.RawIOBase):
 
 
 def _scan_and_copy(stream: IO[bytes], writer: BlobWriter) -> tuple[LayerContents, bool]:
-    """What the layer holds, and whether its files stand in order."""
+    """The layer's packages, and whether its files are in order."""
     tee = cast(IO[bytes], _Tee(stream, writer))
-    current: list[tarfile.TarFile] = []
-    found: list[tuple[str, bool]] = []
+    names: list[tuple[str, bool]] = []
 
-    def members() -> Iterator[tarfile.TarInfo]:
+    def members() -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
         for tar, member in read_members(tee):
-            current[:] = [tar]
-            found.append((member.name, member.islnk()))
-            yield member
+            names.append((member.name, member.islnk()))
+            yield tar, member
 
-    contents = scan_layer(members(), lambda member: cast(IO[bytes], current[0].extractfile(member)).read())
+    contents = scan_layer(members())
     while tee.read(_READ_BYTES):
-        pass  # what follows the end of the tar belongs to the layer
-    return contents, stands_in_order(found)
+        pass  # the bytes after the end of the tar belong to the layer
+    return contents, is_ordered(names)
 
 
-def _assemble(listed: Mapping[str, Any], layers: Mapping[str, PackedLayer], files: Mapping[str, bytes]) -> PackedImage:
-    config = files[listed["Config"]]
+def _assemble(entry: Mapping[str, Any], packed: Mapping[str, PackedLayer], files: Mapping[str, bytes]) -> PackedImage:
+    config = files[entry["Config"]]
     described = json.loads(config)
-    mine = tuple(layers[name] for name in listed["Layers"])
-    for name, layer, diff_id in zip(listed["Layers"], mine, described["rootfs"]["diff_ids"], strict=True):
+    layers = tuple(packed[name] for name in entry["Layers"])
+    for name, layer, diff_id in zip(entry["Layers"], layers, described["rootfs"]["diff_ids"], strict=True):
         if diff_id not in (layer.diff_id, f"sha256:{name.rpartition('/')[2]}"):
-            raise ValueError("layers that are not those of the configuration")
+            raise ValueError("the layers are not those of the configuration")
         config = config.replace(diff_id.encode(), layer.diff_id.encode())
-    python, system = merge_contents(layer.contents for layer in mine)
+    python, system = merge_contents(layer.contents for layer in layers)
     return PackedImage(
-        tags=tuple(listed["RepoTags"]),
+        tags=tuple(entry["RepoTags"]),
         config=config,
-        layers=mine,
+        layers=layers,
         platform="/".join(
             part for part in (described["os"], described["architecture"], described.get("variant")) if part
         ),

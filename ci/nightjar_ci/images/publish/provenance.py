@@ -1,7 +1,7 @@
-"""Where does an image come from? An in-toto statement with SLSA provenance. Pure.
+"""The provenance of an image: an in-toto statement with a SLSA predicate. Pure.
 
-In: what was built, from which commit, locks and base. Out: the statement, about the image's manifest by digest. It is
-not signed here: whoever has a key does that (`sign.py`), and without that it is a claim, not a proof.
+In: the built image, its commit, locks and base. Out: the statement about the image's manifest digest. It is unsigned,
+hence a claim and not a proof, until `sign.py` signs it with a key.
 
 Source: in-toto.io/Statement/v1; slsa.dev/spec/v1.0/provenance.
 """
@@ -32,12 +32,12 @@ def render_provenance(
     Args:
         subject: the repository and tag that it is pushed to.
         digest: of its manifest.
-        target: what was built: tag in the engine.
+        target: its tag in the engine.
         platform: such as `linux/amd64`.
-        labels: of the image; its revision and base are named in the standard ones.
-        locks: lock files, by path, to their SHA-256.
-        builder: who built it: the address of a workflow run, or of nobody.
-        invocation: id of that run; None where there is none.
+        labels: of the image; the standard ones give its revision and base.
+        locks: path of each lock file to its SHA-256.
+        builder: URL of the workflow, or a URN for another machine.
+        invocation: id of the workflow's run, if any.
     """
     revision = labels.get("org.opencontainers.image.revision", "")
     commit, _, dirty = revision.partition("-")
@@ -47,12 +47,14 @@ def render_provenance(
     if commit:
         source = labels.get("org.opencontainers.image.source") or "urn:nightjar:source"
         dependencies.insert(0, {"uri": f"git+{source}" if "://" in source else source, "digest": {"gitCommit": commit}})
-    base, base_digest = (labels.get(f"org.opencontainers.image.base.{key}", "") for key in ("name", "digest"))
-    if base:
-        algorithm, _, value = base_digest.partition(":")
-        layers = labels.get("nightjar.base.layers", "").split()  # of a base that was never in a registry
-        known = {"digest": {algorithm: value}} if value else {"annotations": {"layers": layers}} if layers else {}
-        dependencies.append({"uri": f"pkg:docker/{base}", **known})
+    if base := labels.get("org.opencontainers.image.base.name"):
+        dependency: dict[str, Any] = {"uri": f"pkg:docker/{base}"}
+        algorithm, _, value = labels.get("org.opencontainers.image.base.digest", "").partition(":")
+        if value:
+            dependency["digest"] = {algorithm: value}
+        elif layers := labels.get("nightjar.base.layers", "").split():  # the base was never in a registry
+            dependency["annotations"] = {"layers": layers}
+        dependencies.append(dependency)
     return {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],

@@ -1,9 +1,8 @@
-"""When does a night become one that people pull? When each of its architectures is there and has passed its tests.
+"""The publication of a nightly image, once every platform is pushed and tested.
 
-In: a repository, a name, a date and the platforms that the night must have. Out: the manifest index `NAME-DATE`, the
-rolling tag `NAME`, the night's entry in the nightly index; or the reasons why all of them stay as they are. The
-rolling tag moves last and never to an older night, so that whatever is interrupted leaves it at a whole and tested
-one.
+In: a repository, a name, a date and the required platforms. Out: the manifest index `NAME-DATE`, the rolling tag `NAME`
+and the entry of the nightly index; or the reasons why none of them changes. The rolling tag moves last and never to an
+older image, so that after an interruption it still refers to a complete, tested one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pydantic import ValidationError
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.publish.artifacts import NIGHT_TYPE, SBOM_TYPE, TESTS_TYPE, attach, find_documents
 from nightjar_ci.images.publish.manifests import read_platforms, render_index_manifest
-from nightjar_ci.images.publish.nightly_index import Layer, Night, PlatformImage
+from nightjar_ci.images.publish.nightly_index import Layer, NightlyImage, PlatformImage
 from nightjar_ci.images.publish.sbom import read_sbom_packages
 from nightjar_ci.images.publish.tags import dated_tag, read_tag
 from nightjar_ci.images.tested import TestedImage
@@ -28,14 +27,14 @@ _REVISION = "org.opencontainers.image.revision"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What became of a night.
+    """The result of a publication.
 
     Attributes:
         tag: `NAME-DATE`.
-        reasons: why it is not published; empty where it is.
-        digest: of the night's index; None where it is not published.
+        reasons: why it is not published; empty if it is.
+        digest: of the manifest index; None if it is not published.
         rolling: `NAME`.
-        rolling_date: the night that the rolling tag names now; None where it names none.
+        rolling_date: date of the image that the rolling tag refers to; None if there is none.
     """
 
     tag: str
@@ -45,11 +44,11 @@ class Publication:
     rolling_date: str | None
 
 
-def publish_night(repository: Repository, name: str, day: str, platforms: Sequence[str]) -> Publication:
-    """Makes a night of what its architectures have pushed, if all of it is there and good.
+def publish_image(repository: Repository, name: str, day: str, platforms: Sequence[str]) -> Publication:
+    """Publishes the pushed images of all platforms as one nightly image, if all are pushed and passed their tests.
 
     Raises:
-        InputError: the night is published with other images.
+        InputError: the date is already published with other images.
         NightjarError: the registry does not answer or refuses.
     """
     tag = dated_tag(name, day)
@@ -61,33 +60,28 @@ def publish_night(repository: Repository, name: str, day: str, platforms: Sequen
         except AbsentError:
             reasons.append(f"{platform} has not been pushed")
             continue
-        if reason := _why_not_good(repository, digest_of(manifests[platform])):
+        if reason := _find_obstacle(repository, digest_of(manifests[platform])):
             reasons.append(f"{platform} {reason}")
     if reasons:
-        return Publication(
-            tag=tag, reasons=tuple(reasons), digest=None, rolling=name, rolling_date=find_rolling_date(repository, name)
-        )
+        rolling_date = find_rolling_date(repository, name)
+        return Publication(tag=tag, reasons=tuple(reasons), digest=None, rolling=name, rolling_date=rolling_date)
     index = render_index_manifest(manifests)
     _put_once(repository, tag, index)
-    night = describe_night(repository, name, day, index)
+    night = describe_entry(repository, name, day, index)
     attach(repository, index, INDEX_TYPE, NIGHT_TYPE, night.model_dump_json().encode(), {"nightjar.tag": tag})
-    newest = max((other for other in list_dates(repository, name)), default=day)
-    if day >= newest and repository.find_digest(name) != digest_of(index):
+    rolling_date = day
+    if day < max(list_dates(repository, name), default=day):
+        rolling_date = find_rolling_date(repository, name)
+    elif repository.find_digest(name) != digest_of(index):
         repository.put_manifest(name, index, INDEX_TYPE)
-    return Publication(
-        tag=tag,
-        reasons=(),
-        digest=digest_of(index),
-        rolling=name,
-        rolling_date=day if day >= newest else find_rolling_date(repository, name),
-    )
+    return Publication(tag=tag, reasons=(), digest=digest_of(index), rolling=name, rolling_date=rolling_date)
 
 
-def describe_night(repository: Repository, name: str, day: str, index: bytes) -> Night:
-    """A night's entry in the nightly index, from what the registry has beside its images.
+def describe_entry(repository: Repository, name: str, day: str, index: bytes) -> NightlyImage:
+    """The entry of the nightly index, from the documents attached to the images.
 
     Raises:
-        NightjarError: a bill of materials or a configuration is missing or unreadable.
+        NightjarError: an SBOM or a configuration is missing or invalid.
     """
     platforms: dict[str, PlatformImage] = {}
     packages: dict[str, str] = {}
@@ -95,20 +89,20 @@ def describe_night(repository: Repository, name: str, day: str, index: bytes) ->
     revision = ""
     for position, (platform, digest) in enumerate(sorted(read_platforms(json.loads(index)).items())):
         manifest, _ = repository.read_manifest(digest)
-        mine, others = _read_packages(repository, digest)
+        python, debian = _read_packages(repository, digest)
         if position == 0:
-            packages, system = mine, others
+            packages, system = python, debian
             config = json.loads(repository.read_blob(manifest["config"]["digest"]))
             revision = (config.get("config", {}).get("Labels") or {}).get(_REVISION, "")
-        layers = tuple(Layer(digest=one["digest"], size_bytes=one["size"]) for one in manifest["layers"])
-        differing = {one for one in packages.keys() | mine.keys() if packages.get(one) != mine.get(one)}
+        layers = tuple(Layer(digest=layer["digest"], size_bytes=layer["size"]) for layer in manifest["layers"])
+        names = sorted(packages.keys() | python.keys())
         platforms[platform] = PlatformImage(
             digest=digest,
             size_bytes=manifest["config"]["size"] + sum(layer.size_bytes for layer in layers),
             layers=layers,
-            packages={one: mine.get(one, "") for one in sorted(differing)},
+            packages={name: python.get(name, "") for name in names if packages.get(name) != python.get(name)},
         )
-    return Night(
+    return NightlyImage(
         name=name,
         date=day,
         reference=f"{repository.name}@{digest_of(index)}",
@@ -120,7 +114,7 @@ def describe_night(repository: Repository, name: str, day: str, index: bytes) ->
 
 
 def list_dates(repository: Repository, name: str) -> list[str]:
-    """The dates of the published nights of a name, oldest first."""
+    """The dates of the published images of a name, oldest first."""
     try:
         tags = [read_tag(tag) for tag in repository.tags()]
     except AbsentError:
@@ -129,37 +123,39 @@ def list_dates(repository: Repository, name: str) -> list[str]:
 
 
 def find_rolling_date(repository: Repository, name: str) -> str | None:
-    """The newest night whose image is behind the rolling tag; None where there is none."""
+    """The newest date whose image the rolling tag refers to; None if there is none."""
     digest = repository.find_digest(name)
-    dates = reversed(list_dates(repository, name)) if digest is not None else ()
+    if digest is None:
+        return None
+    dates = reversed(list_dates(repository, name))
     return next((day for day in dates if repository.find_digest(dated_tag(name, day)) == digest), None)
 
 
 def _put_once(repository: Repository, tag: str, index: bytes) -> None:
-    there = repository.find_digest(tag)
-    if there is None:
+    published = repository.find_digest(tag)
+    if published is None:
         repository.put_manifest(tag, index, INDEX_TYPE)
-    elif there != digest_of(index):
+    elif published != digest_of(index):
         raise InputError(
-            f"{repository.name}:{tag} is published as {there}, this is {digest_of(index)}: a night never changes.",
+            f"{repository.name}:{tag} is already published as {published}; {digest_of(index)} cannot replace it.",
             "publish it under another --date",
         )
 
 
-def _why_not_good(repository: Repository, digest: str) -> str | None:
-    verdicts = find_documents(repository, digest, TESTS_TYPE)
-    if not verdicts:
+def _find_obstacle(repository: Repository, digest: str) -> str | None:
+    reports = find_documents(repository, digest, TESTS_TYPE)
+    if not reports:
         return "has no test report"
     try:
-        tested = TestedImage.model_validate_json(verdicts[-1])  # of several, the last
+        tested = TestedImage.model_validate_json(reports[-1])  # the newest
     except ValidationError:
-        return "has a test report that cannot be read"
+        return "has an invalid test report"
     if tested.ok:
         return None
     if not tested.failures:
-        return "has a test report without a test that passed"
-    more = f" and {len(tested.failures) - 1} more" if len(tested.failures) > 1 else ""
-    return f"failed {tested.failures[0]}{more}"
+        return "has a test report in which no test passed"
+    first, *others = tested.failures
+    return f"failed {first}" + (f" and {len(others)} more" if others else "")
 
 
 def _read_packages(repository: Repository, digest: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -167,4 +163,4 @@ def _read_packages(repository: Repository, digest: str) -> tuple[dict[str, str],
     try:
         return read_sbom_packages(documents[-1])
     except (IndexError, KeyError, ValueError, TypeError):
-        raise NightjarError(f"{repository.name}@{digest} has no bill of materials of ours.", "push it again") from None
+        raise NightjarError(f"{repository.name}@{digest} has no SBOM of Nightjar's.", "push it again") from None

@@ -1,9 +1,8 @@
-"""How does an image of this machine's engine get into a registry? Blobs, manifest, documents beside it, and its own
-tag.
+"""The push of engine images to a registry: blobs, manifest, attached documents, and a tag per platform.
 
-In: tags of the engine, a repository, a date, test verdicts and lock files. Out: `NAME-DATE-OS-ARCHITECTURE` in the
-registry, with SBOM, provenance and verdict beside it. Nothing that anyone pulls by the name of a night moves here
-(`publish` does that). An interrupted push is run again: what is there is not sent again.
+In: tags of the engine, a repository, a date, test reports and lock files. Out: `NAME-DATE-OS-ARCHITECTURE` in the
+registry, with SBOM, provenance and test report attached. The tags that users pull do not change here (see `publish`).
+An interrupted push can be repeated: blobs that the registry has are not sent again.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, Repository, dig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is known of the build, besides the images.
+    """The inputs of the build.
 
     Attributes:
-        locks: lock files by path relative to the checkout, to their text.
-        builder: address of the workflow run that built, or an urn for a person's machine.
-        invocation: id of that run.
+        locks: path of each lock file, relative to the checkout, to its text.
+        builder: URL of the workflow that built the images, or a URN for a local machine.
+        invocation: id of the workflow's run.
     """
 
     locks: Mapping[str, str]
@@ -45,7 +44,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """What one image became in the registry."""
+    """A pushed image in the registry."""
 
     name: str
     platform: str
@@ -56,7 +55,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushReport:
-    """What a push did: `sent_bytes` is what the registry did not have yet."""
+    """The result of a push; `sent_bytes` counts the blobs that the registry did not have yet."""
 
     images: tuple[Pushed, ...]
     sent_bytes: int
@@ -69,24 +68,24 @@ def push_images(
     *,
     tested: Mapping[str, TestedImage],
     source: Source,
-    memory: Path,
+    layer_cache: Path,
     on_step: Callable[[str], None],
     compression: Compression = DEFAULT,
 ) -> PushReport:
     """Pushes images of one date.
 
     Args:
-        tags: what the engine calls them; none where nothing was built.
-        repository: where to.
-        day: the night.
-        tested: verdicts by tag; an image without one can wait there, and is not published.
-        source: what the SBOM and the provenance say of the build.
-        memory: folder that remembers packed layers.
+        tags: in the engine; may be empty.
+        repository: the target.
+        day: date of the images.
+        tested: test results by tag; an image without one is pushed, but cannot be published.
+        source: for the SBOM and the provenance.
+        layer_cache: folder of packed layers, from earlier runs.
         on_step: called with a line for each step.
         compression: of the layers.
 
     Raises:
-        InputError: the night is published already with another image, or a verdict is about another build.
+        InputError: the date is already published with another image, or a test result is of another build.
         NightjarError: the engine or the registry does not answer or refuses.
     """
     names = {tag: image_name(tag) for tag in tags}
@@ -94,60 +93,61 @@ def push_images(
         check_tested(tag, tested.get(tag))
     if not tags:
         return PushReport(images=(), sent_bytes=0)
-    repository.find_digest(dated_tag(names[tags[0]], day))  # no registry, no right to read: said before any packing
+    repository.find_digest(dated_tag(names[tags[0]], day))  # fails before packing if the registry cannot be read
     sent: list[int] = []
 
-    def upload(digest: str, content: Path | bytes) -> None:
-        if repository.put_blob(digest, content):
-            sent.append(len(content) if isinstance(content, bytes) else content.stat().st_size)
+    def upload(digest: str, path: Path) -> None:
+        if repository.put_blob(digest, path):
+            sent.append(path.stat().st_size)
 
-    memory.mkdir(parents=True, exist_ok=True)
+    layer_cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nightjar-push-") as scratch:
-        packed = Packer(Path(scratch), memory, repository.has_blob, upload, on_step, compression).pack(tags)
+        packed = Packer(Path(scratch), layer_cache, repository.has_blob, upload, on_step, compression).pack(tags)
     for tag in tags:
         check_immutable(repository, names[tag], day, packed[tag])
     pushed = []
     for tag in tags:
-        upload(packed[tag].id, packed[tag].config)
+        if repository.put_blob(packed[tag].id, packed[tag].config):
+            sent.append(len(packed[tag].config))
         pushed.append(push_packed(packed[tag], repository, names[tag], day, tested=tested.get(tag), source=source))
         on_step(f"pushed {pushed[-1].tag}")
     return PushReport(images=tuple(pushed), sent_bytes=sum(sent))
 
 
 def check_tested(tag: str, tested: TestedImage | None) -> None:
-    """Refuses an image that the engine lacks, and a verdict on another build.
+    """Checks that the engine has an image and that the test result is of this build.
 
     Raises:
-        InputError: there is no such image, or what was tested is not what would be pushed.
+        InputError: there is no such image, or another build was tested.
         ToolError: the engine does not answer.
     """
-    found = inspect_image(tag)
-    if found is None:
+    inspected = inspect_image(tag)
+    if inspected is None:
         raise InputError(f"{tag}: the engine has no such image.", "nightjar-ci images build")
-    if tested is not None and tested.id != found["Id"]:
+    if tested is not None and tested.id != inspected["Id"]:
         raise InputError(
-            f"{tag}: the report is of {tested.id[:19]}, the engine holds {str(found['Id'])[:19]}.",
-            "test again what is pushed: nightjar-ci images test --report FILE",
+            f"{tag}: the test report is of {tested.id[:19]}, but the engine has {str(inspected['Id'])[:19]}.",
+            "test this build: nightjar-ci images test --report FILE",
         )
 
 
 def check_immutable(repository: Repository, name: str, day: str, image: PackedImage) -> None:
-    """Refuses to change a night that is published.
+    """Checks that a push does not change a published image.
 
     Raises:
-        InputError: it is published with another image of this platform, or without this platform.
+        InputError: the date is published with another image of this platform, or without this platform.
     """
     tag = dated_tag(name, day)
     try:
         index, _ = repository.read_manifest(tag)
     except AbsentError:
         return
-    there = read_platforms(index)
-    mine = digest_of(image.manifest)
-    if there.get(image.platform) != mine:
+    published = read_platforms(index).get(image.platform)
+    digest = digest_of(image.manifest)
+    if published != digest:
         raise InputError(
-            f"{repository.name}:{tag} is published with {there.get(image.platform, 'no image')} for {image.platform}, "
-            f"this is {mine}: a published night never changes.",
+            f"{repository.name}:{tag} is already published with {published or 'no image'} for {image.platform}; "
+            f"{digest} cannot replace it.",
             "push it under another --date",
         )
 
@@ -155,7 +155,7 @@ def check_immutable(repository: Repository, name: str, day: str, image: PackedIm
 def push_packed(
     image: PackedImage, repository: Repository, name: str, day: str, *, tested: TestedImage | None, source: Source
 ) -> Pushed:
-    """Pushes what is left of an image once its blobs are there: manifest, documents beside it, its own tag.
+    """Pushes the manifest, the attached documents and the tag of an image whose blobs are uploaded.
 
     Raises:
         NightjarError: the registry does not answer or refuses.
@@ -163,18 +163,17 @@ def push_packed(
     manifest = image.manifest
     digest = digest_of(manifest)
     repository.put_manifest(digest, manifest, MANIFEST_TYPE)
-    waiting = dated_tag(name, day, image.platform)
-    hashes = read_locked_hashes(source.locks.values())
+    tag = dated_tag(name, day, image.platform)
     sbom = render_sbom(
         name=name,
         digest=digest,
         created=json.loads(image.config).get("created"),
         python=image.python,
         system=image.system,
-        hashes=hashes,
+        hashes=read_locked_hashes(source.locks.values()),
     )
     provenance = render_provenance(
-        subject=f"{repository.name}:{waiting}",
+        subject=f"{repository.name}:{tag}",
         digest=digest,
         target=image.tags[0],
         platform=image.platform,
@@ -187,6 +186,6 @@ def push_packed(
         attach(repository, manifest, MANIFEST_TYPE, kind, json.dumps(document, indent=1, sort_keys=True).encode())
     if tested is not None:
         attach(repository, manifest, MANIFEST_TYPE, TESTS_TYPE, tested.model_dump_json().encode())
-    repository.put_manifest(waiting, manifest, MANIFEST_TYPE)  # last: whoever finds the tag finds everything
+    repository.put_manifest(tag, manifest, MANIFEST_TYPE)  # last, so that a tagged image is complete
     size = len(image.config) + sum(layer.size_bytes for layer in image.layers)
-    return Pushed(name=name, platform=image.platform, tag=waiting, digest=digest, size_bytes=size)
+    return Pushed(name=name, platform=image.platform, tag=tag, digest=digest, size_bytes=size)

@@ -1,8 +1,8 @@
-"""What is an image made of, for those who must answer for it? A CycloneDX bill of materials. Pure.
+"""The software bill of materials (SBOM) of an image, in CycloneDX. Pure.
 
-In: the packages that were found inside an image, and the lock files that it was built from. Out: a CycloneDX 1.6
-document: one component for each package with its purl, and the locked hashes of each Python package. A package that
-no lock names is marked `nightjar:locked` = `false`: the document says what is there, not what should be.
+In: the packages in an image, and the lock files that it was built from. Out: a CycloneDX 1.6 document: one component
+for each package with its purl, and the locked hashes of each Python package. A package that is in no lock is marked
+`nightjar:locked` = `false`: the document lists what is installed, not what should be.
 
 Source: cyclonedx.org/docs/1.6/json; github.com/package-url/purl-spec (types pypi, deb, oci).
 """
@@ -16,23 +16,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 SPEC_VERSION = "1.6"
-_ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<rest>.*(?:\n\s+--hash=.*)*)", re.MULTILINE)
+_ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<hashes>.*(?:\n\s+--hash=.*)*)", re.MULTILINE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _ESCAPED = re.compile(r"[^A-Za-z0-9._~-]")
 
 
 def read_locked_hashes(locks: Iterable[str]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Name and version to the SHA-256 of every file that a lock allows.
+    """The SHA-256 of every file that a lock allows, by package name and version.
 
     >>> read_locked_hashes(["jax==1.0 \\\\\\n    --hash=sha256:" + "0" * 64]) == {("jax", "1.0"): ("0" * 64,)}
     True
     """
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    hashes: dict[tuple[str, str], tuple[str, ...]] = {}
     for text in locks:
         for entry in _ENTRY.finditer(text):
             key = (entry["name"].lower().replace("_", "-"), entry["version"])
-            found[key] = tuple(sorted({*found.get(key, ()), *_HASH.findall(entry["rest"])}))
-    return found
+            hashes[key] = tuple(sorted({*hashes.get(key, ()), *_HASH.findall(entry["hashes"])}))
+    return hashes
 
 
 def render_sbom(
@@ -44,14 +44,14 @@ def render_sbom(
     system: Mapping[str, str],
     hashes: Mapping[tuple[str, str], tuple[str, ...]],
 ) -> dict[str, Any]:
-    """The bill of materials of an image of one platform; the same image gives the same document.
+    """The SBOM of an image of one platform; the same image gives the same document.
 
     Args:
         name: such as `jax-cpu`.
         digest: of its manifest.
-        created: the date that the image bears, RFC 3339.
-        python, system: packages inside, name to version.
-        hashes: of `read_locked_hashes`.
+        created: the image's creation date, RFC 3339.
+        python, system: packages, name to version.
+        hashes: from `read_locked_hashes`.
     """
     container = {
         "type": "container",
@@ -61,9 +61,10 @@ def render_sbom(
         "purl": f"pkg:oci/{name}@{_escape(digest)}",
     }
     components = [
-        _python_component(one, version, hashes.get((one, version))) for one, version in sorted(python.items())
+        _python_component(package, version, hashes.get((package, version)))
+        for package, version in sorted(python.items())
     ]
-    components += [_component("deb/debian", one, version) for one, version in sorted(system.items())]
+    components += [_component("deb/debian", package, version) for package, version in sorted(system.items())]
     metadata: dict[str, Any] = {"component": container}
     if created is not None:
         metadata["timestamp"] = created
@@ -75,15 +76,15 @@ def render_sbom(
         "version": 1,
         "metadata": metadata,
         "components": components,
-        "dependencies": [{"ref": digest, "dependsOn": sorted({one["bom-ref"] for one in components})}],
+        "dependencies": [{"ref": digest, "dependsOn": sorted({component["bom-ref"] for component in components})}],
     }
 
 
 def read_sbom_packages(document: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """The Python and the system packages of a bill of materials.
+    """The Python and the system packages of an SBOM.
 
     Raises:
-        ValueError, KeyError, TypeError: it is none of ours.
+        ValueError, KeyError, TypeError: the document was not written by `render_sbom`.
     """
     python: dict[str, str] = {}
     system: dict[str, str] = {}
@@ -96,8 +97,8 @@ def read_sbom_packages(document: bytes) -> tuple[dict[str, str], dict[str, str]]
 def _python_component(name: str, version: str, hashes: tuple[str, ...] | None) -> dict[str, Any]:
     component = _component("pypi", name, version)
     component["properties"] = [{"name": "nightjar:locked", "value": "true" if hashes else "false"}]
-    if hashes:  # those of every file that the lock allows: one of them was installed
-        allowed = [{"alg": "SHA-256", "content": one} for one in hashes]
+    if hashes:  # of every file that the lock allows; one of these files was installed
+        allowed = [{"alg": "SHA-256", "content": sha256} for sha256 in hashes]
         component["externalReferences"] = [{"type": "distribution", "url": component["purl"], "hashes": allowed}]
     return component
 
@@ -108,4 +109,4 @@ def _component(kind: str, name: str, version: str) -> dict[str, Any]:
 
 
 def _escape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)

@@ -1,8 +1,7 @@
-"""Which tags does a nightly image bear, and of which day is it? Pure.
+"""The tags of a nightly image, and its date. Pure.
 
-`NAME` rolls: it is the newest night that is whole and tested. `NAME-YYYY-MM-DD` is one night, whole and tested, and
-never moves. `NAME-YYYY-MM-DD-OS-ARCHITECTURE` is what one architecture has pushed so far. The date is that of UTC,
-everywhere.
+`NAME` is the rolling tag: the newest complete and tested image. `NAME-YYYY-MM-DD` is complete and tested, too, and
+never moves. `NAME-YYYY-MM-DD-OS-ARCHITECTURE` is the image that one platform pushed. All dates are in UTC.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _PLATFORM = re.compile(r"[a-z0-9]+(/[a-z0-9]+){1,2}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
-    """A dated tag, read: `platform` is None where it is the whole night's."""
+    """A parsed dated tag; `platform` is None if it is the tag of all platforms."""
 
     name: str
     date: str
@@ -32,7 +31,7 @@ class Tag:
 
 
 def night_date(now: datetime) -> str:
-    """The date of a night: that of UTC at one instant, wherever the machine stands.
+    """The date of a nightly image: the UTC date of an instant.
 
     >>> from datetime import timedelta, timezone
     >>> instant = datetime(2026, 11, 21, 23, 59, tzinfo=UTC)
@@ -40,74 +39,78 @@ def night_date(now: datetime) -> str:
     ('2026-11-21', '2026-11-21')
 
     Raises:
-        InputError: the time has no zone, so that nobody knows its date.
+        InputError: the time has no time zone.
     """
     if now.tzinfo is None:
-        raise InputError(f"{now.isoformat()}: a time without a zone has no date.", "give it a zone, such as UTC")
+        raise InputError(f"{now.isoformat()} has no time zone.", "add one, such as UTC")
     return now.astimezone(UTC).date().isoformat()
 
 
 def check_date(text: str) -> str:
-    """A date as it stands in a tag.
+    """A valid date of a tag.
 
     Raises:
-        InputError: it is no `YYYY-MM-DD`.
+        InputError: it is not a valid `YYYY-MM-DD`.
     """
     try:
         if date.fromisoformat(text).isoformat() == text:
             return text
     except ValueError:
         pass
-    raise InputError(f"date: {text!r} is no date, expected YYYY-MM-DD.", "the night's date is that of UTC")
+    raise InputError(f"{text!r} is not a valid date; expected YYYY-MM-DD.", "use the UTC date of the nightly image")
 
 
 def check_platform(text: str) -> str:
-    """A platform as the engine writes it.
+    """A valid platform of the engine.
 
     Raises:
-        InputError: it is no `OS/ARCHITECTURE`.
+        InputError: it is not an `OS/ARCHITECTURE`.
     """
     if _PLATFORM.fullmatch(text):
         return text
-    raise InputError(f"platform: {text!r} is no platform, expected OS/ARCHITECTURE.", "such as linux/arm64")
+    raise InputError(f"{text!r} is not a valid platform; expected OS/ARCHITECTURE.", "write it like linux/arm64")
 
 
 def image_name(tag: str) -> str:
-    """The name under which an image of the tree is published; its architecture is no part of it.
+    """The name of a published image, from its tag in the tree; it does not contain the architecture.
 
     >>> image_name("nightjar/jax:cuda12"), image_name("nightjar/jax:cuda12-py312-arm64")
     ('jax-cuda12', 'jax-cuda12-py312')
 
     Raises:
-        InputError: the registry would not take it.
+        InputError: a registry would not accept the name.
     """
     repository, _, flavor = tag.rpartition("/")[2].partition(":")
     flavor = _ARCHITECTURE.sub("", flavor)
     name = f"{repository}-{flavor}" if flavor not in ("", "latest") else repository
     if not _NAME.fullmatch(name) or read_tag(f"{name}-2026-01-01") != Tag(name=name, date="2026-01-01", platform=None):
-        raise InputError(f"{tag!r} gives no name of a nightly image.", "lower-case letters, digits, dots and dashes")
+        raise InputError(
+            f"{tag!r} gives no valid name of a nightly image.", "use lower-case letters, digits, dots and dashes"
+        )
     return name
 
 
 def dated_tag(name: str, day: str, platform: str | None = None) -> str:
-    """The tag of a night, or of what one architecture pushed of it.
+    """The tag of a nightly image, or of its image for one platform.
 
     >>> dated_tag("jax-cpu", "2026-11-21"), dated_tag("jax-cpu", "2026-11-21", "linux/arm64")
     ('jax-cpu-2026-11-21', 'jax-cpu-2026-11-21-linux-arm64')
     """
-    return f"{name}-{day}" + (f"-{platform.replace('/', '-')}" if platform else "")
+    if not platform:
+        return f"{name}-{day}"
+    return f"{name}-{day}-{platform.replace('/', '-')}"
 
 
 def read_tag(tag: str) -> Tag | None:
-    """A dated tag, taken apart; None where it bears no date.
+    """A parsed dated tag; None if the tag has no date.
 
     >>> read_tag("jax-cuda12-2026-11-21-linux-arm64")
     Tag(name='jax-cuda12', date='2026-11-21', platform='linux/arm64')
     >>> read_tag("jax-cuda12") is None
     True
     """
-    found = _DATED.fullmatch(tag)
-    if found is None:
+    match = _DATED.fullmatch(tag)
+    if match is None:
         return None
-    platform = found["platform"]
-    return Tag(name=found["name"], date=found["date"], platform=platform.replace("-", "/") if platform else None)
+    platform = match["platform"]
+    return Tag(name=match["name"], date=match["date"], platform=platform.replace("-", "/") if platform else None)

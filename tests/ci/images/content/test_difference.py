@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.content.difference import ImageContent, LayerContent, compare_images, render_difference
 from nightjar_ci.images.publish.layer_blob import Compression, find_compressor
-from nightjar_ci.images.publish.nightly_index import Layer, Night, PlatformImage, make_index, render_index
+from nightjar_ci.images.publish.nightly_index import Layer, NightlyImage, PlatformImage, make_index, render_index
 from nightjar_ci.images.sources import find_kind, read_image
 
 OLD = ImageContent(
@@ -88,7 +88,7 @@ def write_layout(folder: Path, versions: dict[str, str], compression: Compressio
 
 
 def read(reference: str, tmp_path: Path) -> ImageContent:
-    return read_image(reference, memory=tmp_path / "memory", platform="linux/amd64", on_step=lambda step: None)
+    return read_image(reference, layer_cache=tmp_path / "layers", platform="linux/amd64", on_step=lambda step: None)
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
@@ -106,19 +106,21 @@ def test_two_layouts_are_compared_by_what_lies_in_their_blobs(tmp_path: Path, co
 @pytest.mark.parametrize("compression", get_args(Compression))
 def test_a_layout_without_that_tag_or_with_a_damaged_blob_is_refused(tmp_path: Path, compression: Compression) -> None:
     layout = write_layout(tmp_path / "x", {"jax": "0.11"}, compression)
-    with pytest.raises(InputError, match="no image 'nigth': its tags are: night"):
+    with pytest.raises(InputError, match="has no image 'nigth'; its tags: night"):
         read(f"oci:{layout}:nigth", tmp_path)
     (layer,) = (blob for blob in (layout / "blobs/sha256").iterdir() if blob.read_bytes()[:1] != b"{")
     layer.write_bytes(layer.read_bytes()[:30])
-    with pytest.raises(InputError, match="no layer can be read"):
+    with pytest.raises(InputError, match="cannot read a layer"):
         read(f"oci:{layout}", tmp_path)
 
 
 def test_a_night_of_an_index_is_compared_without_a_registry(tmp_path: Path) -> None:
-    def entry(day: str, version: str, digest: str) -> Night:
+    def entry(day: str, version: str, digest: str) -> NightlyImage:
         image = PlatformImage(digest="sha256:m", size_bytes=7, layers=(Layer(digest=digest, size_bytes=7),))
         packages = {"jax": version}
-        return Night(name="jax-cpu", date=day, reference="r@x", packages=packages, platforms={"linux/amd64": image})
+        return NightlyImage(
+            name="jax-cpu", date=day, reference="r@x", packages=packages, platforms={"linux/amd64": image}
+        )
 
     index = make_index([entry("2026-11-19", "0.11", "sha256:1"), entry("2026-11-20", "0.12", "sha256:2")])
     (tmp_path / "nights.json").write_text(render_index(index))

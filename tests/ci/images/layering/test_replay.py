@@ -79,9 +79,9 @@ def test_no_layout_pulls_less_than_a_layer_per_package_or_more_than_one_layer(ve
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cudnn\nrest *", "layers.txt:1: 'cudnn': expected a layer and its patterns."),
-        ("a x\na y\nrest *", "layers.txt:2: layer 'a' stands there twice."),
-        ("a x # *", "layers.txt: the last layer does not take every package."),
+        ("cudnn\nrest *", "layers.txt:1: 'cudnn': expected LAYER PATTERN..."),
+        ("a x\na y\nrest *", "layers.txt:2: duplicate layer 'a'."),
+        ("a x # *", "layers.txt: the last layer does not match every package."),
     ],
 )
 def test_rules_that_leave_a_package_without_a_layer_are_refused(text: str, message: str) -> None:

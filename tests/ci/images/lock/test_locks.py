@@ -34,9 +34,9 @@ def test_every_package_of_a_lock_has_hashes(lock: Lock) -> None:
     assert len(PIN.findall(read_lock(lock))) == len(entries)
 
 
-@pytest.mark.parametrize("lock", [lock for lock in LOCKS.values() if lock.within], ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", [lock for lock in LOCKS.values() if lock.constraints], ids=lambda lock: lock.name)
 def test_locks_never_differ_in_a_version(lock: Lock) -> None:
-    outer = {(name, version) for name, version, _ in PIN.findall(read_lock(LOCKS[lock.within or ""]))}
+    outer = {(name, version) for name, version, _ in PIN.findall(read_lock(LOCKS[lock.constraints or ""]))}
     names = {name for name, _ in outer}
     mine = {(name, version) for name, version, _ in PIN.findall(read_lock(lock)) if name in names}
     assert mine <= outer
@@ -63,7 +63,7 @@ def test_transformer_engine_is_compiled_from_the_source_of_its_core(flavor: str)
 
 
 def test_versions_move_only_when_asked() -> None:
-    lock = Lock(name="jax-cpu", sources=("docker/locks/jax-cpu.in",), within="models", extras=("postgres",))
+    lock = Lock(name="jax-cpu", sources=("docker/locks/jax-cpu.in",), constraints="models", extras=("postgres",))
     assert "--upgrade" not in render_compile(lock)
     argv = render_compile(lock, upgrade=True)
     assert "--upgrade" in argv
@@ -77,7 +77,7 @@ def test_what_uv_says_about_a_conflict_is_in_the_message(tmp_path: Path, monkeyp
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     begun: list[str] = []
-    with pytest.raises(ToolError, match=r"exit status 1; it said:\n  because flax needs jax>=9") as caught:
+    with pytest.raises(ToolError, match=r"exit status 1; last output:\n  because flax needs jax>=9") as caught:
         make_locks(tmp_path, list(LOCKS.values()), upgrade=False, on_lock=lambda lock: begun.append(lock.name))
     assert caught.value.exit_code == 3
     assert begun == ["dev"]

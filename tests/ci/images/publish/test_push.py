@@ -127,7 +127,7 @@ def test_an_image_is_pushed_published_listed_and_pulled(
     refused = images(*push)
     assert refused.returncode == 0, refused.stderr
     assert f"{NAME}-{DAY} is not published: linux/amd64 has no test report." in refused.stdout
-    assert "names no night yet" in refused.stdout
+    assert "does not exist yet" in refused.stdout
     failed = images(*push, "--tests", str(report_on(tmp_path / "bad.json", "test_a")))
     assert failed.returncode == 1
     assert "linux/amd64 failed test_a" in failed.stdout
@@ -180,25 +180,31 @@ def test_another_image_of_a_published_date_is_refused_with_2(
     client.api.import_image_from_data(make_tar(metadata("jax", "9")), repository=TAG)
     again = images(*push, "--tests", str(report_on(tmp_path / "u.json")))
     assert again.returncode == 2
-    assert "a published night never changes" in again.stderr
+    assert "cannot replace it" in again.stderr
     stale = images(*push, "--tests", str(tmp_path / "t.json"))
     assert stale.returncode == 2
-    assert "test again what is pushed" in stale.stderr
+    assert "test this build" in stale.stderr
 
 
 def test_two_pushes_of_one_image_send_the_same_bytes_and_the_second_none(
     registry: Registry, image: str, tmp_path: Path
 ) -> None:
-    def push(memory: str, repository: str) -> Any:
+    def push(cache: str, repository: str) -> Any:
         registry.repository.name = f"{registry.host}/{repository}"
         return push_images(
-            [image], registry.repository, DAY, tested={}, source=SOURCE, memory=tmp_path / memory, on_step=steps.append
+            [image],
+            registry.repository,
+            DAY,
+            tested={},
+            source=SOURCE,
+            layer_cache=tmp_path / cache,
+            on_step=steps.append,
         )
 
     steps: list[str] = []
     first = push("a", "same")
-    anew = push("b", "same-elsewhere")
-    assert first.images[0].digest == anew.images[0].digest
+    elsewhere = push("b", "same-elsewhere")
+    assert first.images[0].digest == elsewhere.images[0].digest
     steps.clear()
     again = push("a", "same")
     assert not [step for step in steps if "packing" in step]
@@ -224,7 +230,7 @@ def test_a_layer_has_one_digest_in_whichever_order_the_engine_wrote_it(
             client.images.remove(before, force=True, noprune=True)
         repository = Repository(f"{registry.host}/ordered{number}")
         found = push_images(
-            [TAG], repository, DAY, tested={}, source=SOURCE, memory=tmp_path / str(number), on_step=lambda _: None
+            [TAG], repository, DAY, tested={}, source=SOURCE, layer_cache=tmp_path / str(number), on_step=lambda _: None
         )
         manifest, _ = repository.read_manifest(found.images[0].digest)
         config = json.loads(repository.read_blob(manifest["config"]["digest"]))
@@ -332,14 +338,14 @@ def test_other_tools_read_what_was_pushed(
 @pytest.mark.parametrize(
     ("arguments", "code", "message", "hint"),
     [
-        (["push", "tiny", "--to", "127.0.0.1:1/x"], 3, "cannot be reached", "does it run?"),
+        (["push", "tiny", "--to", "127.0.0.1:1/x"], 3, "cannot reach", "host and port"),
         (["push", "tiny"], 2, "--to is missing", "--to HOST/PATH"),
-        (["push", "tiny", "--to", "x/y", "--date", "tonight"], 2, "'tonight' is no date", "UTC"),
-        (["push", "tiny", "--to", "x/y", "--platform", "arm64"], 2, "'arm64' is no platform", "linux/arm64"),
+        (["push", "tiny", "--to", "x/y", "--date", "tonight"], 2, "'tonight' is not a valid date", "UTC"),
+        (["push", "tiny", "--to", "x/y", "--platform", "arm64"], 2, "'arm64' is not a valid platform", "linux/arm64"),
         (["push", "tinny", "--to", "x/y"], 2, "unknown image 'tinny'", "did you mean 'tiny'?"),
         (["push", "tiny", "--to", "x/y", "--tests", "/nowhere.json"], 2, "/nowhere.json: no such file", ""),
-        (["show", "127.0.0.1:1/x"], 2, "names no night", "REPOSITORY:NAME"),
-        (["list", "127.0.0.1:1/x"], 3, "cannot be reached", "does it run?"),
+        (["show", "127.0.0.1:1/x"], 2, "has no image name", "REPOSITORY:NAME"),
+        (["list", "127.0.0.1:1/x"], 3, "cannot reach", "host and port"),
     ],
 )
 def test_what_cannot_be_pushed_ends_with_the_next_step(

@@ -11,10 +11,10 @@ import pytest
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.process import ToolError, run_captured
-from nightjar_ci.images.publish.index_store import find_night, load_index, refresh_index
-from nightjar_ci.images.publish.nightly_index import Night
+from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
+from nightjar_ci.images.publish.nightly_index import NightlyImage
 from nightjar_ci.images.publish.provenance import PREDICATE_TYPE
-from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, sign_night
+from nightjar_ci.images.publish.sign import PASSWORD, PROGRAM, sign_image
 from nightjar_ci.web.registry import Repository
 from tests.ci.images.publish.test_publish import night as publish
 from tests.ci.registries import run_registry
@@ -31,11 +31,11 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 
 
 @pytest.fixture
-def night(repository: Repository, tmp_path: Path) -> Night:
+def night(repository: Repository, tmp_path: Path) -> NightlyImage:
     """A published night of two platforms."""
     publish(repository, tmp_path, "2026-11-20", "0.12.0")
     refresh_index(repository)
-    return find_night(load_index(repository), "jax-cpu")
+    return find_image(load_index(repository), "jax-cpu")
 
 
 def make_key(folder: Path, name: str) -> Path:
@@ -46,10 +46,10 @@ def make_key(folder: Path, name: str) -> Path:
 
 @pytest.mark.cosign
 def test_a_signed_night_is_verified_with_its_key_and_with_no_other(
-    repository: Repository, night: Night, tmp_path: Path
+    repository: Repository, night: NightlyImage, tmp_path: Path
 ) -> None:
     ours, other = make_key(tmp_path, "ours"), make_key(tmp_path, "other")
-    signed = sign_night(night, str(ours), {PASSWORD: ""}, lambda step: None)
+    signed = sign_image(night, str(ours), {PASSWORD: ""}, lambda step: None)
     assert set(signed) == {night.reference.rpartition("@")[2], *(one.digest for one in night.platforms.values())}
     run_captured([PROGRAM, "verify", *OFFLINE, str(ours.with_suffix(".pub")), f"{repository.name}:jax-cpu"])
     with pytest.raises(ToolError):
@@ -63,9 +63,9 @@ def test_a_signed_night_is_verified_with_its_key_and_with_no_other(
 
 
 def test_a_key_that_is_not_there_and_a_password_that_is_not_set_are_said(tmp_path: Path) -> None:
-    night = Night(name="jax-cpu", date="2026-11-20", reference="localhost:1/x@sha256:0")
-    with pytest.raises(InputError, match="there is no such key"):
-        sign_night(night, str(tmp_path / "cosign.key"), {}, lambda step: None)
+    night = NightlyImage(name="jax-cpu", date="2026-11-20", reference="localhost:1/x@sha256:0")
+    with pytest.raises(InputError, match="no such key file"):
+        sign_image(night, str(tmp_path / "cosign.key"), {}, lambda step: None)
     (tmp_path / "cosign.key").touch()
     with pytest.raises(InputError, match="COSIGN_PASSWORD is not set"):
-        sign_night(night, str(tmp_path / "cosign.key"), {}, lambda step: None)
+        sign_image(night, str(tmp_path / "cosign.key"), {}, lambda step: None)

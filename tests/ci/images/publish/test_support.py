@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nightjar_ci.images.publish.nightly_index import Night, PlatformImage, make_index
+from nightjar_ci.images.publish.nightly_index import NightlyImage, PlatformImage, make_index
 from nightjar_ci.images.publish.support import describe_support, render_support
 
 CUDA = {
@@ -18,9 +18,11 @@ CUDA = {
 }
 
 
-def night(name: str, date: str, packages: dict[str, str]) -> Night:
+def night(name: str, date: str, packages: dict[str, str]) -> NightlyImage:
     image = PlatformImage(digest="sha256:0", size_bytes=1, layers=())
-    return Night(name=name, date=date, reference="r@sha256:0", packages=packages, platforms={"linux/amd64": image})
+    return NightlyImage(
+        name=name, date=date, reference="r@sha256:0", packages=packages, platforms={"linux/amd64": image}
+    )
 
 
 def test_each_night_is_a_row_and_the_newest_comes_first() -> None:

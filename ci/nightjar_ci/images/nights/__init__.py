@@ -1,1 +1,0 @@
-"""Nightly images in a registry: pushed (pack, push), published (publish), listed (nightly_index, index_store)."""
