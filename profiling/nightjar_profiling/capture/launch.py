@@ -21,7 +21,8 @@ from typing import Any
 from nightjar_profiling.errors import InputError
 
 HOOK = Path(__file__).parent / "hook"
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # its keys reach the program by themselves
 STACK_VARIABLES = {
     "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS": "1",
     "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "-1",  # no limit
@@ -127,7 +128,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], id_file: Path | 
     child: subprocess.Popen[bytes] | None = None
 
     def forward(number: int, frame: FrameType | None) -> None:
-        if child is None or (number == signal.SIGINT and in_foreground()):
+        if child is None or (number in OF_THE_TERMINAL and in_foreground()):
             return
         try:
             os.kill(int(id_file.read_text()) if id_file is not None else child.pid, number)

@@ -34,15 +34,15 @@ def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
     for one in notes:
         trace, dump = raw / f"{one.pid}.xplane.pb", raw / f"{one.pid}.dump"
         if trace.is_file():
-            compiles = raw / f"{one.pid}.jsonl"
-            if compiles.is_file():
-                compiles.rename(raw / f"rank{len(traces):04}.compile.jsonl")
+            for ours, suffix in (("jsonl", "compile.jsonl"), ("sources", "sources")):
+                if (raw / f"{one.pid}.{ours}").is_file():
+                    (raw / f"{one.pid}.{ours}").rename(raw / f"rank{len(traces):04}.{suffix}")
             traces.append(trace.rename(raw / f"rank{len(traces):04}.xplane.pb"))
         if one.dumped_to is not None and one.dumped_to.is_dir():
             copy_dump(one.dumped_to, one.dumped_since_ns, dump)
         if dump.is_dir():
             dumps.append(dump.rename(raw / f"rank{len(dumps):04}.dump"))
-        for suffix in ("json", "jsonl"):
+        for suffix in ("json", "jsonl", "sources"):
             (raw / f"{one.pid}.{suffix}").unlink(missing_ok=True)
     return [*traces, *sorted(raw.glob("*.nsys-rep"))]
 

@@ -14,19 +14,23 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from nightjar_profiling.capture import launch, session
 from nightjar_profiling.capture.hook import tracer as hook
-from nightjar_profiling.capture_folder.manifest import finish_folder, prepare_folder, write_manifest
+from nightjar_profiling.capture.hook.own_traces import share_with_own_traces
+from nightjar_profiling.capture_folder.manifest import write_manifest
 from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
 from nightjar_profiling.errors import InputError, ProfilingError, explain
+from nightjar_profiling.pipeline.staging import making
 
 NSYS_SESSION = "NSYS_PROFILING_SESSION_ID"  # nsys sets it in the programs that it records
 DUMPS = ("--xla_dump_to=", "--xla_dump_hlo_as_proto")
+_OPEN: list[Path] = []  # the capture that is being made in this process
 DEFAULT_LIMIT = 10  # of jax_traceback_in_locations_limit: library frames alone can be more
 
 
@@ -46,7 +50,8 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
         The capture folder, with the rank's name below it in a job of several processes.
 
     Raises:
-        InputError: JAX is not imported, the steps are no range, or the folder holds something else.
+        InputError: JAX is not imported, the steps are no range, the folder holds something else, or this is inside
+            another `capture_steps`.
     """
     first, last = steps
     if last < first:
@@ -55,34 +60,52 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
     if profiler is None:
         raise InputError("capture_steps: JAX is not imported.", "`import jax` first")
     folder = rank_folder(Path(out).absolute(), find_rank_of_jax())
-    if "_nightjar_tracer" in sys.modules:
+    if "_nightjar_hook.tracer" in sys.modules:
         warnings.warn("capture_steps: nightjar-profiling capture traces this program already.", stacklevel=3)
         yield folder
         return
-    prepare_folder(folder)
+    if _OPEN:
+        raise InputError(
+            f"capture_steps: already capturing into {_OPEN[0]}: a process can run one trace at a time.",
+            "leave the first `with capture_steps(...)` before the next begins",
+        )
+    place = making(folder)
+    new = place.__enter__()  # left below, where its errors are a warning and those of the loop are not
+    _OPEN.append(folder)
     under_nsys = NSYS_SESSION in os.environ
-    tracer = (hook.NsysTracer if under_nsys else hook.Tracer)(profiler, folder / "raw", (first, last))
-    if under_nsys:
-        keep_programs(tracer)
-    else:
-        tracer.listen_to_compiler()
     ended = None
     try:
-        with full_stacks(), listening(tracer):
-            try:
-                yield folder
-            finally:
-                tracer.at_exit()
-                tracer.disarm()
+        with tracing(profiler, new / "raw", (first, last), under_nsys=under_nsys):
+            yield folder
     except BaseException as error:
         ended = type(error).__name__
         raise
     finally:
+        _OPEN.clear()
         try:
-            finish(folder, (first, last), user_code, "nsys" if under_nsys else "jax", ended)
+            with ExitStack() as stack:
+                stack.push(place)
+                done = finish(new, folder, (first, last), user_code, "nsys" if under_nsys else "jax", ended)
+            print(f"nightjar-profiling: {done}", file=sys.stderr, flush=True)
         except (ProfilingError, OSError) as error:
             why = explain(error) if isinstance(error, OSError) else error
             warnings.warn(f"capture_steps: no capture was made: {why}", stacklevel=3)
+
+
+@contextmanager
+def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int], *, under_nsys: bool) -> Iterator[None]:
+    """Traces the steps that run inside, into a folder."""
+    tracer = (hook.NsysTracer if under_nsys else hook.Tracer)(profiler, raw, steps)
+    if under_nsys:
+        keep_programs(tracer)
+    else:
+        tracer.listen_to_compiler()
+    with full_stacks(), listening(tracer):
+        try:
+            yield
+        finally:
+            tracer.at_exit()
+            tracer.disarm()
 
 
 def keep_programs(tracer: hook.Tracer) -> None:
@@ -98,52 +121,53 @@ def keep_programs(tracer: hook.Tracer) -> None:
         warnings.warn(
             "capture_steps: JAX is in use, and XLA dumps its programs no more: without them no kernel has a Python "
             f"line. Start the program with XLA_FLAGS={flags!r}, or enter capture_steps before the first use of JAX.",
-            stacklevel=5,
+            stacklevel=7,
         )
 
 
 def finish(
+    new: Path,
     folder: Path,
     steps: tuple[int, int],
     user_code: tuple[str, ...],
     backend: Literal["jax", "nsys"],
     ended: str | None = None,
-) -> None:
+) -> str:
     """Makes the capture folder from what the tracer left; under nsys all but what needs the report.
 
     Args:
-        folder: of the capture.
+        new: where the capture is made.
+        folder: where it will lie.
         steps: that were asked for.
         user_code: patterns of further user code.
         backend: which profiler ran.
         ended: the exception that ended the loop, by its name.
+
+    Returns:
+        The path of the report, or what to do to get it.
 
     Raises:
         ProfilingError: nothing was traced, or nothing can be made of it.
     """
     from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the loop is over
 
-    notes = launch.read_notes(folder / "raw")
-    traces = session.settle_raw(folder / "raw", notes)
+    notes = launch.read_notes(new / "raw")
+    traces = session.settle_raw(new / "raw", notes)
     rank = find_rank_of_jax()
     manifest = session.describe_capture(sys.argv, os.environ, steps, user_code, 0, notes, backend, rank)
     if ended is not None:
         text = f"The loop ended with {ended}: this profile may be incomplete."
         manifest = replace(manifest, warnings=(text, *manifest.warnings))
-    write_manifest(folder, manifest)
+    write_manifest(new, manifest)
     if backend == "nsys" and any(one.traced is not None for one in notes):
-        finish_folder(folder)
         report = folder / "raw" / "rank0000.nsys-rep"
-        text = (
+        return (
             f"when the program has ended, put the report of nsys at {report}, and: nightjar-profiling report {folder}"
         )
-        print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
-        return
     if not traces:
         raise session.explain_nothing(sys.argv, steps, 0, notes)
-    ingest(folder, manifest, copy_sources=True)
-    finish_folder(folder)
-    print(f"nightjar-profiling: {folder / 'report.html'}", file=sys.stderr, flush=True)
+    ingest(new, manifest, copy_sources=True)
+    return str(folder / "report.html")
 
 
 def find_rank_of_jax() -> int | None:
@@ -156,14 +180,17 @@ def find_rank_of_jax() -> int | None:
 
 @contextmanager
 def listening(tracer: hook.Tracer) -> Iterator[None]:
-    """Puts the tracer's ears on the program's step annotations, and takes them off again."""
+    """Puts the tracer's ears on the program's step annotations and own traces, and takes them off again."""
     profiler: Any = tracer.profiler
     original = profiler.StepTraceAnnotation
     profiler.StepTraceAnnotation = hook.listening_annotation(original, tracer)
+    replaced = [] if isinstance(tracer, hook.NsysTracer) else share_with_own_traces(tracer)
     try:
         yield
     finally:
         profiler.StepTraceAnnotation = original
+        for module, name, function in replaced:
+            setattr(module, name, function)
 
 
 @contextmanager

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +14,7 @@ from nightjar_profiling.errors import InputError
 
 SCHEMA = "nightjar.capture/1"
 NOT_MEASURED = "estimate, nothing ran"
-OWN = ("manifest.json", "raw", "sources", "tables", "profile.json", "flamegraph.json", "report.html", "exports")
-
 MARK = ".nightjar-unfinished"  # lies in a capture folder while it is being made: what a kill leaves can be made anew
-_LOCKS: dict[Path, int] = {}  # open marks of this process, which the system unlocks when it ends, however it does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,55 +109,3 @@ def check_writable(folder: Path) -> None:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Writes `manifest.json`, whole or not at all."""
     write_json(folder / "manifest.json", {"schema": SCHEMA, **dataclasses.asdict(manifest)})
-
-
-def prepare_folder(folder: Path) -> None:
-    """Makes a folder ready for a capture: an earlier capture in it goes, anything else stays and is refused.
-
-    Raises:
-        InputError: the folder holds something that is not a capture, or another process is making one in it.
-    """
-    if (
-        folder.is_dir()
-        and any(folder.iterdir())
-        and not any(map(Path.is_file, (folder / "manifest.json", folder / MARK)))
-    ):
-        raise InputError(f"{folder}: not empty, and not a capture.", "name another folder with --out")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: not a folder.", "name another folder with --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    _lock(folder)
-    for name in OWN:
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    (folder / "raw").mkdir()
-
-
-def finish_folder(folder: Path) -> None:
-    """Takes the mark of an unfinished capture away."""
-    (folder / MARK).unlink(missing_ok=True)
-    held = _LOCKS.pop(folder.resolve(), None)
-    if held is not None:
-        os.close(held)
-
-
-def _lock(folder: Path) -> None:
-    """Marks a folder as being written by this process, until `finish_folder` or the end of the process."""
-    earlier = _LOCKS.pop(folder.resolve(), None)
-    if earlier is not None:
-        os.close(earlier)
-    mark = os.open(folder / MARK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(mark)
-        raise InputError(
-            f"{folder}: another process is writing a capture there.",
-            "give each process a folder of its own with --out, and make one of them with `nightjar-profiling merge`",
-        ) from None
-    except OSError:
-        pass  # a file system without locks
-    _LOCKS[folder.resolve()] = mark

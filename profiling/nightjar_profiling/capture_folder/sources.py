@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import tokenize
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+from nightjar_profiling.capture_folder.documents import write_text
 
 LARGEST_BYTES = 4 * 1024 * 1024  # a source that people write is smaller
 
@@ -25,29 +28,40 @@ def place_of(file: str, working_folder: str | None) -> PurePosixPath | None:
     >>> place_of("../train.py", "/home/me/run")
     PurePosixPath('home/me/train.py')
     >>> place_of("<string>", "/home/me")
+    PurePosixPath('executed/%3Cstring%3E')
     """
+    if file.startswith("<") and file.endswith(">"):
+        return PurePosixPath("executed", quote(file, safe=""))
     path = _absolute(file, working_folder)
     return None if path is None else PurePosixPath(path.lstrip("/"))
 
 
-def collect(files: Iterable[str], working_folder: str | None, folder: Path) -> list[str]:
-    """Copies the Python files that exist here.
+def collect(
+    files: Iterable[str], working_folder: str | None, folder: Path, texts: Mapping[str, str] | None = None
+) -> list[str]:
+    """Copies the Python files that exist here, and writes the texts of code that has no file.
 
     Args:
         files: names as stack frames give them.
         working_folder: of the traced program, to which relative names refer.
         folder: the capture's `sources/`.
+        texts: of code without a file, by the name that stack frames give it.
 
     Returns:
         The names of the files that were copied, sorted.
     """
     copied = []
+    texts = texts or {}
     for file in sorted(set(files)):
         source, place = _absolute(file, working_folder), place_of(file, working_folder)
-        if source is None or place is None:
+        if place is None:
             continue
         try:
-            if not os.path.isfile(source) or os.path.getsize(source) > LARGEST_BYTES:  # noqa: PTH113, PTH202
+            if file in texts:
+                write_text(folder / place, texts[file])
+                copied.append(file)
+                continue
+            if source is None or not os.path.isfile(source) or os.path.getsize(source) > LARGEST_BYTES:  # noqa: PTH113, PTH202
                 continue
             target = folder / place
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """Is a Python file the user's own code?
 
 In: a file name as a stack frame gives it. Out: yes or no. By default the user's own code is what is neither of the
-standard library nor installed (site-packages, dist-packages), and no generated console script. Patterns add to it.
+standard library nor installed (site-packages, dist-packages), and no generated console script. What was typed or
+executed without a file (a notebook's cell, `<string>`, `<stdin>`) is the user's. Patterns add to it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from functools import cache
 
 INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 STANDARD_LIBRARY = re.compile(r"(?:^|.*/)lib(?:64)?/python\d+\.\d+/")
+WINDOWS_LIBRARY = re.compile(
+    r"[A-Za-z]:/(?:.*/)?(?:python\d+[^/]*|(?:mini|ana)conda\d?|envs/[^/]+)/lib/", re.IGNORECASE
+)
+GENERATED = re.compile(r"<(?:frozen |attrs generated |decorator-gen-|__array_function__ |built-in|unknown)")
 CONSOLE_SCRIPT = re.compile(r"(?:^|.*/)s?bin/[^/.]+$")
 
 
@@ -22,7 +27,7 @@ def module_path(file: str) -> str:
     >>> module_path("/usr/lib/python3/dist-packages/numpy/linalg/__init__.py")
     'numpy.linalg'
     """
-    path = INSTALLED.sub("", file).removesuffix(".py").removesuffix("/__init__")
+    path = INSTALLED.sub("", file.replace("\\", "/")).removesuffix(".py").removesuffix("/__init__")
     return path.strip("/").replace("/", ".")
 
 
@@ -39,8 +44,8 @@ def user_code_test(patterns: Iterable[str] = ()) -> Callable[[str], bool]:
         module = module_path(file)
         if any(fnmatchcase(module, one) or fnmatchcase(module, f"{one}.*") for one in wanted):
             return True
-        if file.startswith("<") or not file:
-            return False
-        return not any(one.match(file) for one in (INSTALLED, STANDARD_LIBRARY, CONSOLE_SCRIPT))
+        path = file.replace("\\", "/")
+        libraries = (INSTALLED, STANDARD_LIBRARY, WINDOWS_LIBRARY, CONSOLE_SCRIPT, GENERATED)
+        return bool(file) and not any(pattern.match(path) for pattern in libraries)
 
     return is_user_code

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from nightjar_profiling.capture.backends import Backend
 from nightjar_profiling.commands.report import check_attributed, show
 from nightjar_profiling.errors import InputError, ProfilingError, explain
+
+if TYPE_CHECKING:
+    from nightjar_profiling.report.analyse import Profile
 
 
 def capture(
@@ -63,56 +68,92 @@ def capture(
 
     Example: nightjar-profiling capture --steps 3:5 -- python train.py
     """
-    from nightjar_profiling.capture import backends, launch, session
-    from nightjar_profiling.capture_folder.manifest import finish_folder, prepare_folder, write_manifest
+    from nightjar_profiling.capture import launch
+    from nightjar_profiling.capture.session import shell_code
     from nightjar_profiling.capture_folder.ranks import find_rank, rank_folder
-    from nightjar_profiling.readers.nsys.nsight import find_nsys
+    from nightjar_profiling.pipeline.staging import making
 
-    wanted = parse_steps(steps)
-    rank = find_rank(os.environ)
+    wanted, rank = parse_steps(steps), find_rank(os.environ)
     folder = rank_folder((out or Path(os.environ.get("NIGHTJAR_OUT", ".")) / "capture").absolute(), rank)
-    choice = backends.choose_backend(backend, find_nsys(os.environ), backends.has_gpu())
-    launch.check_program(command)  # before an earlier capture goes
-    prepare_folder(folder)
-    raw = folder / "raw"
-    environment = launch.render_environment(os.environ, raw, wanted, choice.backend.value, measure_peak=measure_peak)
-    started, id_file = list(command), None
-    if choice.program is not None:
-        id_file = raw / ".program"
-        told = launch.telling_its_id(id_file, command)
-        started = backends.render_nsys(choice.program, raw / "rank0000", wanted, told)
-    what = "the whole run" if wanted is None else f"steps {wanted[0]} to {wanted[1]}"
-    say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")
-    exit_code = launch.run(started, environment, id_file)
-    name: Literal["jax", "nsys"] = "jax" if choice.program is None else "nsys"
+    launch.check_program(command)
+    exit_code = 0
     try:
-        notes = launch.read_notes(raw)
-        traces = session.settle_raw(raw, notes)
-        manifest = session.describe_capture(
-            command, os.environ, wanted, user_code or [], exit_code, notes, backend=name, rank=rank
-        )
-        write_manifest(folder, manifest)
-        if not traces:
-            raise session.explain_nothing(command, wanted, exit_code, notes)
-        say("attributing the trace to Python lines")
-        from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
-
-        profile = ingest(folder, manifest, copy_sources=True)
+        with making(folder) as new:
+            name, exit_code = trace(command, new / "raw", wanted, backend, measure_peak=measure_peak)
+            profile = attribute(command, new, wanted, user_code or [], exit_code, name, rank)
     except (ProfilingError, OSError) as error:
         if exit_code == 0:
             raise
         say(str(explain(error) if isinstance(error, OSError) else error))  # the program's own failure is the answer
-        raise typer.Exit(session.shell_code(exit_code)) from None
-    finish_folder(folder)
-    show(profile, folder, as_json=as_json)
+        raise typer.Exit(shell_code(exit_code)) from None
+    except KeyboardInterrupt:
+        say("interrupted")
+        raise typer.Exit(shell_code(exit_code) or shell_code(-signal.SIGINT)) from None
     if exit_code:
-        raise typer.Exit(session.shell_code(exit_code))
+        with suppress(OSError):  # the terminal may be gone, which ended the program
+            show(profile, folder, as_json=as_json)
+        raise typer.Exit(shell_code(exit_code))
+    show(profile, folder, as_json=as_json)
     check_attributed(profile)
 
 
+def trace(
+    command: list[str], raw: Path, steps: tuple[int, int] | None, backend: Backend, *, measure_peak: bool
+) -> tuple[Literal["jax", "nsys"], int]:
+    """Runs the program under a profiler, which writes into a folder.
+
+    Returns:
+        The profiler, and the exit code of the program.
+    """
+    from nightjar_profiling.capture import backends, launch
+    from nightjar_profiling.readers.nsys.nsight import find_nsys
+
+    choice = backends.choose_backend(backend, find_nsys(os.environ), backends.has_gpu())
+    environment = launch.render_environment(os.environ, raw, steps, choice.backend.value, measure_peak=measure_peak)
+    started, id_file = list(command), None
+    if choice.program is not None:
+        id_file = raw / ".program"
+        told = launch.telling_its_id(id_file, command)
+        started = backends.render_nsys(choice.program, raw / "rank0000", steps, told)
+    what = "the whole run" if steps is None else f"steps {steps[0]} to {steps[1]}"
+    say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")
+    exit_code = launch.run(started, environment, id_file)
+    return ("jax" if choice.program is None else "nsys"), exit_code
+
+
+def attribute(
+    command: list[str],
+    folder: Path,
+    steps: tuple[int, int] | None,
+    user_code: list[str],
+    exit_code: int,
+    backend: Literal["jax", "nsys"],
+    rank: int | None,
+) -> Profile:
+    """Makes the capture from what the program left.
+
+    Raises:
+        ProfilingError: nothing was traced, or nothing can be made of it.
+    """
+    from nightjar_profiling.capture import launch, session
+    from nightjar_profiling.capture_folder.manifest import write_manifest
+
+    notes = launch.read_notes(folder / "raw")
+    traces = session.settle_raw(folder / "raw", notes)
+    manifest = session.describe_capture(command, os.environ, steps, user_code, exit_code, notes, backend, rank)
+    write_manifest(folder, manifest)
+    if not traces:
+        raise session.explain_nothing(command, steps, exit_code, notes)
+    say("attributing the trace to Python lines")
+    from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
+
+    return ingest(folder, manifest, copy_sources=True)
+
+
 def say(text: str) -> None:
-    """A line of progress."""
-    print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
+    """A line of progress; the terminal may be gone."""
+    with suppress(OSError):
+        print(f"nightjar-profiling: {text}", file=sys.stderr, flush=True)
 
 
 def parse_steps(text: str | None) -> tuple[int, int] | None:

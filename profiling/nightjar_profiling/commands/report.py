@@ -15,6 +15,7 @@ import typer
 from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
+    from nightjar_profiling.capture_folder.manifest import Manifest
     from nightjar_profiling.report.analyse import Profile
 
 
@@ -26,7 +27,9 @@ class FusionPolicy(StrEnum):
 
 
 def report(
-    capture: Annotated[Path, typer.Argument(help="A capture folder, or a raw trace.")],
+    capture: Annotated[
+        Path, typer.Argument(help="A capture folder, a raw trace, or a log folder of JAX with one trace.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="For a raw trace: the capture folder to make. Default: ./capture.")
     ] = None,
@@ -47,13 +50,17 @@ def report(
 
     Example: nightjar-profiling report capture --user-code my_models
     """
-    from nightjar_profiling.capture_folder.manifest import check_writable, finish_folder, read_manifest
+    from nightjar_profiling.capture_folder.manifest import check_writable, read_manifest
     from nightjar_profiling.pipeline.ingest import ingest, publish_tables
-    from nightjar_profiling.readers.detect import has_raw, is_raw
+    from nightjar_profiling.pipeline.staging import making
+    from nightjar_profiling.readers.detect import find_trace, has_raw, is_raw
 
     if is_raw(capture):
-        folder = adopt(capture, out or Path("capture"), user_code or [])
-        profile = ingest(folder, read_manifest(folder), copy_sources=True, fusion=fusion.value)
+        folder, trace = out or Path("capture"), find_trace(capture)
+        check_apart(trace, folder)
+        with making(folder) as new:
+            manifest = adopt(trace, new, user_code or [])
+            profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value)
     elif out is None:
         folder, manifest = capture, read_manifest(capture)
         check_writable(folder)
@@ -66,7 +73,6 @@ def report(
             profile = publish_tables(folder, manifest, fusion.value)
     else:
         raise InputError("--out: only for a raw trace: a capture folder keeps its report inside.")
-    finish_folder(folder)
     show(profile, folder, as_json=as_json)
     check_attributed(profile)
 
@@ -91,20 +97,25 @@ def check_attributed(profile: Profile) -> None:
         )
 
 
-def adopt(trace: Path, folder: Path, user_code: list[str]) -> Path:
-    """Makes a capture folder around a copy of a raw trace.
+def check_apart(trace: Path, folder: Path) -> None:
+    """Refuses a trace that cannot be read, and one in the folder that the capture would replace.
 
     Raises:
-        InputError: there is no such trace, it is damaged, or the folder holds something else.
+        InputError: there is no such trace, it is damaged, or it lies in the folder.
     """
-    from nightjar_profiling.capture_folder.manifest import Manifest, prepare_folder, write_manifest
+    from nightjar_profiling.readers.detect import find_kind
+
+    find_kind(trace).read(trace)
+    if trace.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
+
+
+def adopt(trace: Path, folder: Path, user_code: list[str]) -> Manifest:
+    """Copies a raw trace into a new capture folder, and writes the manifest for it."""
+    from nightjar_profiling.capture_folder.manifest import Manifest, write_manifest
     from nightjar_profiling.readers.detect import find_kind
 
     kind = find_kind(trace)
-    kind.read(trace)
-    if trace.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{trace}: lies in {folder}, which would be made anew.", "name another folder with --out")
-    prepare_folder(folder)
     raw = folder / "raw" / f"rank0000{kind.suffix}"
     shutil.copytree(trace, raw) if trace.is_dir() else shutil.copyfile(trace, raw)
     dump = trace.with_name(f"{trace.name.removesuffix(kind.suffix)}.dump")  # the HLO of a report of nsys
@@ -123,4 +134,4 @@ def adopt(trace: Path, folder: Path, user_code: list[str]) -> Path:
         warnings=(warning,),
     )
     write_manifest(folder, manifest)
-    return folder
+    return manifest

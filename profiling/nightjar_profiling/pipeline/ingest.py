@@ -19,6 +19,7 @@ from nightjar_profiling.analyses.communication.collectives import make_collectiv
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.overhead import find_overhead
+from nightjar_profiling.attribution import executed
 from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.attribute import attribute
 from nightjar_profiling.capture_folder import sources
@@ -100,9 +101,11 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
         manifest = replace(manifest, environment={**manifest.environment, "devices": list(found.devices)})
     outlived = find_outlived(found.tables["ops"], found.programs)
     tables = make_tables(found, outlived)
+    frames, texts = executed.name_texts(tables.frames, executed.read_texts(folder / "raw"))
+    tables = replace(tables, frames=frames)
     if copy_sources:
         files = tables.frames["file"].unique().to_list()
-        copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources")
+        copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources", texts)
         manifest = replace(manifest, sources=tuple(copied))
     write_tables(folder / "tables", tables)
     doubts = (*explain_outlived(outlived, tables.device_time_ns), *find_overhead(tables, manifest.backend))

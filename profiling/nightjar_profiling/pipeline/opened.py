@@ -61,14 +61,15 @@ def open_capture(path: str | Path) -> Capture:
     Raises:
         InputError: there is no such path, it is neither, or it is damaged.
     """
-    from nightjar_profiling.readers.detect import find_kind, is_raw
+    from nightjar_profiling.readers.detect import find_kind, find_trace, is_raw
     from nightjar_profiling.report.analyse import SCHEMA
 
     path = Path(path)
     if is_raw(path):
         from nightjar_profiling.pipeline.ingest import make_tables
 
-        tables = make_tables(find_kind(path).read(path))
+        trace = find_trace(path)
+        tables = make_tables(find_kind(trace).read(trace))
         lazy = {name: getattr(tables, name).lazy() for name in SCHEMAS}
         return Capture(path=path, tables=lazy, manifest=None, profile=None)
     return Capture(

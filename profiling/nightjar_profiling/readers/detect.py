@@ -52,6 +52,7 @@ PARQUET = Kind(
 REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys.nsys_rep:read_raw")
 ESTIMATE = Kind(name="estimate", backend="estimate", suffix=".estimate.zip", reader=f"{READERS}.estimate:read_raw")
 KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
+LISTED = 20  # traces of a log folder in a message
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
 
 
@@ -71,12 +72,29 @@ def find_kind(path: Path) -> Kind:
     raise InputError(f"{path}: {what}.", f"expected one of {expected}")
 
 
-def is_raw(path: Path) -> bool:
-    """Whether a path is taken for a raw trace, and not for a capture folder.
+def find_logs(path: Path) -> list[Path]:
+    """The traces in a log folder of JAX's profiler, or in its folder of one date; oldest first."""
+    return sorted([*path.glob("plugins/profile/*/*.xplane.pb"), *path.glob("*.xplane.pb")])
+
+
+def find_trace(path: Path) -> Path:
+    """The raw trace that a path names: itself, or the only one in a log folder of JAX's profiler.
 
     Raises:
-        InputError: a folder that holds several raw traces, each on its own.
+        InputError: the log folder holds several.
     """
+    logs = find_logs(path) if path.is_dir() else []
+    if len(logs) > 1:
+        shown = "".join(f"\n  {log}" for log in logs[-LISTED:])
+        raise InputError(
+            f"{path}: a log folder of JAX's profiler with {len(logs)} traces, expected one. The newest are:{shown}\n",
+            f"name one of them: nightjar-profiling report {logs[-1]}",
+        )
+    return logs[0] if logs else path
+
+
+def is_raw(path: Path) -> bool:
+    """Whether a path is taken for a raw trace, and not for a capture folder."""
     return not path.is_dir() or (_find_kind(path) is not None and not (path / "manifest.json").is_file())
 
 
@@ -87,9 +105,8 @@ def _find_kind(path: Path) -> Kind | None:
     if path.is_dir():
         if (path / "nvtx_gpu_proj_trace").is_dir():
             return ARCHIVE
-        if logs := sorted(path.glob("plugins/profile/*/*.xplane.pb")):
-            hint = f"name one of them, such as {logs[-1]}"
-            raise InputError(f"{path}: a log folder of JAX's profiler, traces in it: {len(logs)}.", hint)
+        if find_logs(path):
+            return XPLANE
         return PARQUET if any(path.glob("*.parquet")) else None
     if not path.is_file():
         return None

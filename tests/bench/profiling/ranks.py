@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nightjar_profiling.capture_folder.manifest import Manifest, prepare_folder, write_manifest
+from nightjar_profiling.capture_folder.manifest import Manifest, write_manifest
 from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, fill_table, make_table, write_tables
 from nightjar_profiling.pipeline.ingest import publish_tables
 from nightjar_profiling.pipeline.merge import merge_manifests, merge_tables
@@ -80,7 +80,6 @@ def make_merged(root: Path, ranks: int, executions: int) -> tuple[Path, int]:
     """A merged capture, and the device time of its parts."""
     total_ns = sum(write_rank(root / f"rank{n}", n, executions) for n in range(ranks))
     folders = [root / f"rank{n}" for n in range(ranks)]
-    prepare_folder(root / "all")
     merge_tables(folders, root / "all" / "tables")
     publish_tables(root / "all", merge_manifests(folders, []))
     return root / "all", total_ns

@@ -28,6 +28,9 @@ print("after")
 """
 
 
+BLOCKED = "(next(folder.glob('.nightjar-new-*')) / 'tables').touch()"
+
+
 class Events(list[str]):
     """What the fake profilers were asked for."""
 
@@ -124,10 +127,10 @@ def test_a_loop_that_fails_leaves_the_capture_of_the_steps_it_did(fake_jax: Path
 
 
 def test_a_capture_that_cannot_be_written_is_a_warning_and_the_loop_goes_on(fake_jax: Path, tmp_path: Path) -> None:
-    done = run_loop(tmp_path, fake_jax, LOOP.format(first=1, last=2, inside="open('c/tables', 'w').close()"))
+    done = run_loop(tmp_path, fake_jax, LOOP.format(first=1, last=2, inside=BLOCKED))
     assert (done.returncode, done.stdout.split()[-1]) == (0, "after")
     assert "no capture was made: " in done.stderr
-    assert "c/tables: File exists." in done.stderr
+    assert "/tables: File exists." in done.stderr
 
 
 def test_a_loop_captures_its_own_steps(fake_jax: Path, tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_a_loop_under_nsys_tells_it_when_the_steps_are_and_leaves_what_the_repor
     *order, flags, after = done.stdout.splitlines()
     one = ["enter", "exit"]
     assert order == [*one, "cuProfilerStart", *one, *one, "cuProfilerStop", *one, *one]
-    assert flags.startswith(f"--xla_dump_to={tmp_path}/c/raw/")
+    assert flags.startswith(f"--xla_dump_to={tmp_path}/c/.nightjar-new-")
     assert flags.endswith(".dump --xla_dump_hlo_as_proto")
     manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
     assert (manifest["backend"], manifest["steps"], manifest["raw"], after) == ("nsys", [1, 2], [], "after")
@@ -215,3 +218,38 @@ def test_a_loop_needs_jax_and_an_empty_folder(fake_jax: Path, tmp_path: Path) ->
     assert (
         "the last step is before the first" in run_loop(tmp_path, fake_jax, program.replace("(1, 2)", "(2, 1)")).stderr
     )
+
+
+TWICE = """
+import jax, nightjar_profiling
+for out, first in (("a", 1), ("b", 3)):
+    with nightjar_profiling.capture_steps(out, steps=(first, first)):
+        for number in range(5):
+            with nightjar_profiling.annotate("train", step=number):
+                jax.compute()
+"""
+
+
+def test_a_program_captures_twice_into_two_folders(fake_jax: Path, tmp_path: Path) -> None:
+    done = run_loop(tmp_path, fake_jax, TWICE)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads((tmp_path / out / "profile.json").read_text())["steps"] for out in "ab"] == [[1, 1], [3, 3]]
+    assert done.stdout.split().count("start") == 2
+
+
+def test_a_capture_inside_a_capture_is_refused_and_the_outer_one_is_made(fake_jax: Path, tmp_path: Path) -> None:
+    inner = "nightjar_profiling.capture_steps('d', steps=(1, 2)).__enter__()"
+    done = run_loop(tmp_path, fake_jax, LOOP.format(first=1, last=2, inside=inner))
+    assert done.returncode == 1
+    assert f"InputError: capture_steps: already capturing into {tmp_path / 'c'}" in done.stderr
+    assert (tmp_path / "c" / "report.html").is_file()
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_loop_may_trace_itself_inside_a_capture(fake_jax: Path, tmp_path: Path) -> None:
+    own = "jax.profiler.start_trace('own'); jax.compute(); jax.profiler.stop_trace()"
+    loop = LOOP.format(first=1, last=9, inside=own)
+    done = run_loop(tmp_path, fake_jax, loop)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "own" / "plugins" / "profile" / "now" / "host.xplane.pb").is_file()
+    assert "the program started a trace of its own into own" in (tmp_path / "c" / "profile.json").read_text()

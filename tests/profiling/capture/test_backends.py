@@ -78,10 +78,11 @@ def test_under_nsys_the_program_dumps_its_hlo_and_the_users_flags_win(
     done = run_command("capture", *arguments, XLA_FLAGS="--xla_mine=1", **variables)
     assert "tracing the whole run with Nsight Systems (as asked)" in done.stderr
     flags = done.stdout.splitlines()[0].split()
-    assert flags[0].startswith(f"--xla_dump_to={tmp_path}/c/raw/")
+    assert flags[0].startswith(f"--xla_dump_to={tmp_path}/c/.nightjar-new-")
     assert flags[1:] == ["--xla_dump_hlo_as_proto", "--xla_mine=1"]
     report = (tmp_path / "c" / "raw" / "rank0000.nsys-rep").read_text().splitlines()
-    assert report[:2] == ["profile", f"--output={tmp_path}/c/raw/rank0000"]
+    new = flags[0].removeprefix("--xla_dump_to=").rpartition("/")[0]
+    assert report[:2] == ["profile", f"--output={new}/rank0000"]
     assert report[-3:] == [sys.executable, "-c", program]
     assert json.loads((tmp_path / "c" / "manifest.json").read_text())["backend"] == "nsys"
 
@@ -159,7 +160,7 @@ def test_processes_that_the_program_starts_become_ranks_of_one_capture(
     done = run_command("capture", "--steps", "1:2", "--", sys.executable, "-c", child, **variables)
     assert done.returncode == 0
     assert sorted(path.name for path in (tmp_path / "capture" / "raw").iterdir()) == [
-        "rank0000.xplane.pb", "rank0001.xplane.pb",
+        "rank0000.sources", "rank0000.xplane.pb", "rank0001.sources", "rank0001.xplane.pb",
     ]  # fmt: skip
     assert json.loads((tmp_path / "capture" / "profile.json").read_text())["device_time_ns"] == 200
 

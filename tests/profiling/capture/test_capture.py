@@ -55,7 +55,7 @@ def test_what_a_capture_leaves(run_command: Run, variables: dict[str, str], tmp_
     assert (manifest["exit_code"], manifest["steps"], manifest["raw"]) == (0, [1, 2], ["raw/rank0000.xplane.pb"])
     assert manifest["environment"]["cwd"] == str(tmp_path)
     assert manifest["environment"]["machine"]["host"] == platform.node()
-    assert [path.name for path in (folder / "raw").iterdir()] == ["rank0000.xplane.pb"]
+    assert sorted(path.name for path in (folder / "raw").iterdir()) == ["rank0000.sources", "rank0000.xplane.pb"]
     assert json.loads((folder / "profile.json").read_text())["device_time_ns"] == 100
 
 
@@ -311,10 +311,11 @@ def test_a_program_that_cannot_be_run_leaves_an_earlier_capture_as_it_is(
 def test_a_file_that_cannot_be_written_does_not_hide_the_exit_code_of_the_program(
     run_command: Run, variables: dict[str, str], own: int, expected: int
 ) -> None:
-    program = f"{STEPS}\nopen('c/tables', 'w').close()\nraise SystemExit({own})"
+    program = f"{STEPS}\nimport os; open(os.environ['NIGHTJAR_CAPTURE_RAW'] + '/../tables', 'w').close()"
+    program += f"\nraise SystemExit({own})"
     done = run_command("capture", "--out", "c", "--", sys.executable, "-c", program, **variables)
     assert done.returncode == expected, done.stderr
-    assert "c/tables: File exists." in done.stderr
+    assert "/tables: File exists." in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -157,3 +157,31 @@ def test_the_whole_run_can_be_traced(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert profile["steps"] is None
     assert profile["user_fraction"] >= 0.9
+
+
+GENERATED = """
+import linecache, jax, jax.numpy as jnp
+cell = "import jax.numpy as jnp\\ndef model(x):\\n    return (jnp.sin(x) @ x).sum()\\n"
+name = "<ipython-input-3-deadbeef>"
+linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
+names = {}
+exec(compile(cell, name, "exec"), names)
+for operator, function in (("@", "product"), ("+", "total")):
+    exec(f"def {function}(x):\\n    return x {operator} x\\n", names)
+f = jax.jit(lambda x: names["model"](names["total"](names["product"](x))))
+jax.profiler.start_trace("own")
+f(jnp.ones((300, 300))).block_until_ready()
+jax.profiler.stop_trace()
+"""
+
+
+def test_generated_code_is_the_users_and_a_program_that_traces_itself_is_captured(tmp_path: Path) -> None:
+    done = runner(tmp_path)("capture", "--", sys.executable, "-c", GENERATED)
+    assert done.returncode == 0, done.stderr
+    assert "the program's own trace was running: this profile is a copy of it" in done.stderr
+    assert len(list(tmp_path.glob("own/**/*.xplane.pb"))) == 1
+    profile = json.loads((tmp_path / "capture" / "profile.json").read_text())
+    sources = {(line["file"].partition(" ")[0], line["source"]) for line in profile["hot_lines"]}
+    assert ("<ipython-input-3-deadbeef>", "return (jnp.sin(x) @ x).sum()") in sources
+    assert ("<string", "return x @ x") in sources
+    assert profile["user_fraction"] > 0.9

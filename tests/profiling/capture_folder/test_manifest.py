@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_profiling.capture_folder.manifest import MARK, Manifest, prepare_folder, read_manifest, write_manifest
+from nightjar_profiling.capture_folder.manifest import Manifest, read_manifest, write_manifest
 from nightjar_profiling.capture_folder.tables import write_tables
 from nightjar_profiling.errors import InputError, ProfilingError, SchemaError, explain
 from tests.profiling.tabled import op, tables
@@ -78,20 +78,3 @@ def test_a_full_disk_is_said_to_be_one_and_of_which_file(tmp_path: Path) -> None
     with pytest.raises(OSError, match="No space left") as raised, Path("/dev/full").open("w", buffering=1) as file:
         file.write("x\n")
     assert str(explain(raised.value)) == "No space left on device. Hint: make room, or name another folder with --out"
-
-
-def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "thesis.txt").write_text("precious")
-    with pytest.raises(InputError, match="not empty, and not a capture"):
-        prepare_folder(tmp_path)
-    assert (tmp_path / "raw" / "thesis.txt").read_text() == "precious"
-
-
-def test_an_earlier_capture_makes_way(tmp_path: Path) -> None:
-    write_manifest(tmp_path, MANIFEST)
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "old.xplane.pb").write_text("")
-    (tmp_path / "mine.txt").write_text("stays")
-    prepare_folder(tmp_path)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [MARK, "mine.txt", "raw"]

@@ -7,7 +7,13 @@ from nightjar_profiling.capture_folder.usercode import user_code_test
 INSTALLED = "/opt/venv/lib/python3.11/site-packages/nightjar_models/architectures/gpt.py"
 
 
-@pytest.mark.parametrize("file", ["/home/me/train.py", "train.py", "/data/lib/model.py", "/home/me/bin/train.py"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("/home/me/train.py", "train.py", "/data/lib/model.py", "/home/me/bin/train.py"),
+        *("C:\\work\\lib\\model.py", "<string>", "<stdin>", "<ipython-input-3-0a1b2c3d>", "/tmp/ipykernel_41/2718.py"),
+    ],
+)
 def test_files_outside_the_installation_are_user_code(file: str) -> None:
     assert user_code_test()(file)
 
@@ -20,8 +26,10 @@ def test_files_outside_the_installation_are_user_code(file: str) -> None:
         "/usr/lib/python3.11/runpy.py",
         "/root/.local/share/uv/python/cpython-3.12/lib/python3.12/contextlib.py",
         "/opt/venv/bin/nightjar-models",
+        "C:\\venv\\Lib\\site-packages\\jax\\_src\\api.py",
+        "C:\\Python312\\Lib\\contextlib.py",
         "<frozen runpy>",
-        "<string>",
+        "<attrs generated init a.B>",
         "",
     ],
 )

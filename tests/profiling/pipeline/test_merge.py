@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightjar_profiling.capture_folder.manifest import Manifest, prepare_folder, read_manifest, write_manifest
+from nightjar_profiling.capture_folder.manifest import Manifest, read_manifest, write_manifest
 from nightjar_profiling.capture_folder.ranks import find_rank_folders
 from nightjar_profiling.capture_folder.tables import read_tables
 from nightjar_profiling.commands.merge import merge
@@ -40,7 +40,6 @@ def rank_trace(late_ns: int, clock_ns: int = 0, program_id: int = 7) -> TraceBui
 
 def capture_of(trace: TraceBuilder, folder: Path, warnings: tuple[str, ...] = ()) -> Path:
     """A capture folder made of a trace."""
-    prepare_folder(folder)
     trace.write(folder / "raw", "rank0000.xplane.pb")
     manifest = Manifest(
         backend="jax",
@@ -142,7 +141,6 @@ def test_a_folder_of_ranks_says_what_to_do_with_it(tmp_path: Path) -> None:
 def test_a_rank_that_traced_nothing_is_named(tmp_path: Path) -> None:
     capture_of(rank_trace(0), tmp_path / "rank0")
     manifest = merge_manifests([tmp_path / "rank0"], [])
-    prepare_folder(tmp_path / "rank1")
     write_manifest(tmp_path / "rank1", manifest)
     with pytest.raises(InputError, match="rank1: this capture has no tables"):
         check_folders([tmp_path / "rank0", tmp_path / "rank1"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_profiling import load
 from nightjar_profiling.commands.export import FILES
 from tests.profiling.builders import TRAINING, Hlo, TraceBuilder, hlo_proto, training_trace
 from tests.profiling.conftest import Run
@@ -85,12 +86,20 @@ def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_p
         assert "Hint:" in failed.stderr
 
 
-def test_a_log_folder_of_jax_is_said_to_be_one_and_which_trace_to_name(tmp_path: Path, run_command: Run) -> None:
-    place = Path("log", "plugins", "profile", "now")
-    (tmp_path / place).mkdir(parents=True)
-    training_trace().write(tmp_path / place, "host.xplane.pb")
-    failed = run_command("report", "log", "--out", "a")
+def test_the_only_trace_in_a_log_folder_of_jax_is_taken_and_of_several_each_is_named(
+    tmp_path: Path, run_command: Run
+) -> None:
+    places = [Path("log", "plugins", "profile", date) for date in ("2026_01_02_03_04_05", "2026_01_02_03_04_06")]
+    (tmp_path / places[0]).mkdir(parents=True)
+    training_trace().write(tmp_path / places[0], "host.xplane.pb")
+    for path in (Path("log"), places[0]):
+        assert run_command("report", path, "--out", "a").returncode == 0
+    assert load(tmp_path / "log").ops.collect().height == load(tmp_path / "a").ops.collect().height
+    (tmp_path / places[1]).mkdir(parents=True)
+    training_trace().write(tmp_path / places[1], "host.xplane.pb")
+    failed = run_command("report", "log", "--out", "b")
     assert failed.returncode == 2
-    said = "log: a log folder of JAX's profiler, traces in it: 1.\nHint: name one of them, such as "
-    assert failed.stderr == f"error: {said}{place / 'host.xplane.pb'}\n"
-    assert run_command("report", place / "host.xplane.pb", "--out", "a").returncode == 0
+    assert "log: a log folder of JAX's profiler with 2 traces, expected one." in failed.stderr
+    assert [f"\n  {place / 'host.xplane.pb'}" in failed.stderr for place in places] == [True, True]
+    assert f"Hint: name one of them: nightjar-profiling report {places[1] / 'host.xplane.pb'}" in failed.stderr
+    assert not (tmp_path / "b").exists()

@@ -41,18 +41,17 @@ class ProfilerFinder:
         return spec
 
 
-def arm(profiler: ModuleType) -> None:
-    """Loads the tracer that lies beside this file, and arms it; the program goes on whatever happens."""
-    try:
-        from importlib.util import module_from_spec, spec_from_file_location
+def load(name: str) -> ModuleType:
+    """Loads a module that lies beside this file, which makes a package for it that hides no other."""
+    package = sys.modules.setdefault("_nightjar_hook", ModuleType("_nightjar_hook"))
+    package.__path__ = [HERE]
+    return importlib.import_module(f"_nightjar_hook.{name}")
 
-        spec = spec_from_file_location("_nightjar_tracer", os.path.join(HERE, "tracer.py"))  # noqa: PTH118
-        if spec is None or spec.loader is None:
-            return
-        tracer = module_from_spec(spec)
-        sys.modules[spec.name] = tracer
-        spec.loader.exec_module(tracer)
-        tracer.arm(profiler)
+
+def arm(profiler: ModuleType) -> None:
+    """Loads the tracer, and arms it; the program goes on whatever happens."""
+    try:
+        load("tracer").arm(profiler)
     except Exception as error:
         print(f"nightjar-profiling: this program is not traced: {error!r}", file=sys.stderr)
 
@@ -72,4 +71,8 @@ def make_way() -> None:
 
 if "NIGHTJAR_CAPTURE_RAW" in os.environ:
     sys.meta_path.insert(0, ProfilerFinder())
+    try:
+        load("executed").listen()
+    except Exception as error:
+        print(f"nightjar-profiling: executed text is not kept: {error!r}", file=sys.stderr)
 make_way()

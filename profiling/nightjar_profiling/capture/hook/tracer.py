@@ -21,6 +21,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -29,7 +30,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .devices import measure_peak, wait_for_devices
+from .executed import read_texts
+from .exits import arm_exits, guard, undisturbed
+from .own_traces import share_with_own_traces
+
 COMPILE_PHASES = ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile", "cache_retrieval_time_sec")
+PATIENCE_S = 10  # another thread may be ending the trace when the program leaves
 MOST_COMPILES = 100_000  # a program that compiles more often than that has told enough
 
 
@@ -52,6 +59,11 @@ class Tracer:
         self.annotation: str | None = None  # name of the annotation that started the trace
         self.session: Any = None  # jaxlib's, of a JAX whose own trace takes no options
         self.lock = threading.RLock()
+        self.own_trace: Path | None = None  # log folder of a trace that the program itself started
+        self.own_steps: list[int] = []  # first and last step in it
+        self.missed = False  # ours was to begin meanwhile
+        self.guards = False  # whether signals end the trace before they end the program
+        self.exiting: tuple[signal.Signals, ...] = ()  # at the end: signals that have no more to end
         self.listening = True  # to the compiler; what measuring the peak compiles is not the program's
         self.steps_inside = 0  # annotations of the steps that were traced
         self.used: dict[str, float] = {}  # by this process when the trace began
@@ -62,8 +74,13 @@ class Tracer:
 
     def start(self) -> None:
         """Starts the trace: device and runtime events only, since a Python tracer would slow the program."""
-        with self.lock:
+        if self.guards and self.state == "waiting":
+            guard(self)
+        with self.lock, undisturbed():
             if self.state != "waiting" or os.getpid() != self.pid:
+                return
+            if self.own_trace is not None:  # JAX runs one trace at a time, and may hold its lock now
+                self.missed = True
                 return
             self.state = "tracing"
             atexit.register(
@@ -76,23 +93,43 @@ class Tracer:
                 self.finish(f"the trace did not start: {error}")
             self.write_notes()
 
-    def stop(self, reason: str | None = None) -> None:
-        """Waits for the device, ends the trace and puts it in its place."""
-        with self.lock:
+    def stop(self, reason: str | None = None, *, wait: bool = True) -> None:
+        """Ends the trace and puts it in its place.
+
+        Args:
+            reason: why it ends early.
+            wait: for the devices first.
+        """
+        with self.lock, undisturbed(drop=self.exiting):
             if self.state != "tracing" or os.getpid() != self.pid:
                 return
             try:
-                wait_for_devices()
+                if wait:
+                    wait_for_devices()
                 self.notes["usage"] = {name: value - self.used[name] for name, value in self.read_usage().items()}
                 self.describe()
                 self.end()
-                if os.environ.get("NIGHTJAR_CAPTURE_PEAK"):
+                if wait and os.environ.get("NIGHTJAR_CAPTURE_PEAK"):
                     self.listening = False
                     self.notes["peak"] = measure_peak()
                     self.listening = True
                 self.finish(reason)
             except Exception as error:
                 self.finish(f"the trace did not end: {error}")
+
+    def adopt_own_trace(self) -> None:
+        """The program's own trace has ended: where ours was to run at that time, a copy of it is ours."""
+        folder, self.own_trace = self.own_trace, None
+        if not self.missed or folder is None or self.state != "waiting" or os.getpid() != self.pid:
+            return
+        try:
+            newest = max(folder.glob("plugins/profile/*/*.xplane.pb"), key=lambda path: path.stat().st_mtime_ns)
+            shutil.copyfile(newest, self.folder / f"{self.pid}.xplane.pb")
+            self.notes["traced"] = self.own_steps or None
+            self.describe()
+            self.finish(f"the program's own trace was running: this profile is a copy of it ({newest})")
+        except (OSError, ValueError) as error:
+            self.finish(f"the program's own trace was running, and could not be copied from {folder}: {error}")
 
     def read_usage(self) -> dict[str, float]:
         """What this process has used so far, and how much it did."""
@@ -133,6 +170,8 @@ class Tracer:
         """A step annotation is about to begin."""
         seen = self.notes["seen"]
         self.notes["seen"] = [number, number] if seen is None else [min(seen[0], number), max(seen[1], number)]
+        if self.own_trace is not None:
+            self.own_steps = [min([number, *self.own_steps]), max([number, *self.own_steps])]
         if self.steps is None:
             return
         if self.state == "waiting" and self.steps[0] <= number <= self.steps[1]:
@@ -169,8 +208,25 @@ class Tracer:
     def at_exit(self) -> None:
         """The program ends: the trace does too, and the notes say which steps there were."""
         if os.getpid() == self.pid:
+            self.exiting = (signal.SIGINT,)
             self.stop()
+            self.report_own_trace()
             self.write_notes()
+
+    def leave(self) -> None:
+        """The program ends without its exit handlers; the devices may hang, and are not waited for."""
+        if os.getpid() == self.pid and self.lock.acquire(timeout=PATIENCE_S):
+            try:
+                self.stop(wait=False)
+                self.report_own_trace()
+                self.write_notes()
+            finally:
+                self.lock.release()
+
+    def report_own_trace(self) -> None:
+        """Notes that ours did not run because of one of the program's that never stopped."""
+        if self.missed and self.state == "waiting":
+            self.notes["error"] = f"the program's own trace was running, and never stopped ({self.own_trace})"
 
     def disarm(self) -> None:
         """Leaves nothing to do at the program's end, and notes no more."""
@@ -199,6 +255,9 @@ class Tracer:
         """Leaves the notes for the command that started this program."""
         self.notes |= {"state": self.state, "cwd": str(Path.cwd()), "python": sys.version.split()[0]}
         with contextlib.suppress(OSError):
+            texts = read_texts() if self.state == "done" else {}
+            if texts:
+                (self.folder / f"{self.pid}.sources").write_text(json.dumps(texts), encoding="utf-8")
             (self.folder / f"{self.pid}.json").write_text(json.dumps(self.notes), encoding="utf-8")
             if self.compiles:
                 (self.folder / f"{self.pid}.jsonl").write_text("\n".join(self.compiles), encoding="utf-8")
@@ -253,40 +312,6 @@ def dump_programs(tracer: Tracer) -> None:
     os.environ["XLA_FLAGS"] = f"{ours} {flags}".strip()
 
 
-def wait_for_devices() -> None:
-    """Blocks until everything that the program has dispatched is computed, without a computation of its own."""
-    jax = sys.modules["jax"]
-    for array in jax.live_arrays():
-        with contextlib.suppress(Exception):  # deleted or donated meanwhile, or the error of the program itself
-            array.block_until_ready()
-    jax.effects_barrier()
-
-
-def measure_peak() -> dict[str, Any] | None:
-    """What XLA reaches on this CPU at best: flops/s in a product of float32 matrices, bytes/s in a sum over an array.
-
-    None on another device. A fifth of a second each, of which the fastest run counts.
-    """
-    jax = sys.modules["jax"]
-    if any(device.platform != "cpu" for device in jax.local_devices()):
-        return None
-    side, length = 1024, 1 << 25
-    rates = []
-    for compute, shape, work in (
-        (lambda a: a @ a, (side, side), 2 * side**3),
-        (lambda a: a + 1, (length,), 2 * 4 * length),  # read and written
-    ):
-        array, run = jax.numpy.ones(shape, "float32"), jax.jit(compute)
-        jax.block_until_ready(run(array))
-        best_s, until = float("inf"), time.perf_counter() + 0.2
-        while time.perf_counter() < until:
-            start = time.perf_counter()
-            jax.block_until_ready(run(array))
-            best_s = min(best_s, time.perf_counter() - start)
-        rates.append(work / best_s)
-    return {"flops_per_s": {"f32": rates[0]}, "bytes_per_s": rates[1]}
-
-
 def arm(profiler: ModuleType) -> None:
     """Puts the tracer's ears on the program's step annotations, backends and own traces.
 
@@ -303,7 +328,8 @@ def arm(profiler: ModuleType) -> None:
         on_backends(before=lambda: dump_programs(tracer))
     else:
         tracer.listen_to_compiler()
-        give_way_to_own_traces(tracer)
+        share_with_own_traces(tracer)
+    arm_exits(tracer)
     if steps is None:
         on_backends(after=tracer.start)
 
@@ -341,17 +367,6 @@ def listening_annotation(original: type, tracer: Tracer) -> type:
             return result
 
     return StepTraceAnnotation
-
-
-def give_way_to_own_traces(tracer: Tracer) -> None:
-    """Only one trace can run in a process: where the program starts its own, ours ends first."""
-
-    def start_trace(*args: Any, **kwargs: Any) -> Any:
-        tracer.stop("the program started a trace of its own, which ended this one")
-        return tracer.start_trace(*args, **kwargs)
-
-    for module in (tracer.profiler, sys.modules[tracer.start_trace.__module__]):
-        setattr(module, "start_trace", start_trace)  # noqa: B010 - a foreign module
 
 
 def nothing() -> None:

@@ -282,8 +282,9 @@ def test_the_gpus_of_an_archive_are_named_and_so_is_the_peak_of_its_roofline(tmp
     assert damaged.devices == ()
     assert damaged.tables["ops"].equals(whole.tables["ops"])
     assert any("device-metadata.parquet in it (8 bytes) is not Parquet" in text for text in damaged.warnings)
-    folder = adopt(path, tmp_path / "capture", [])
-    ingest(folder, read_manifest(folder), copy_sources=False)
+    folder = tmp_path / "capture"
+    (folder / "raw").mkdir(parents=True)
+    ingest(folder, adopt(path, folder, []), copy_sources=False)
     assert read_manifest(folder).environment["devices"] == [name]
     peak = read_peak(read_manifest(folder).environment)
     assert peak is not None
