@@ -174,7 +174,10 @@ def run_command(session: nox.Session, *command: str) -> None:
     """Runs a command of Nightjar and keeps its exit code: 1 no, 2 input, 3 machine, 4 cannot tell."""
     path = os.pathsep.join([*(session.bin_paths or []), os.environ.get("PATH", os.defpath)])
     program = shutil.which(command[0], path=path) or command[0]
-    if code := subprocess.call([program, *command[1:]], env={**os.environ, "PATH": path}):
+    environ = {**os.environ, "PATH": path}
+    if session.bin_paths:  # jobs run here, whichever environment the caller has activated
+        environ["VIRTUAL_ENV"] = session.virtualenv.location
+    if code := subprocess.call([program, *command[1:]], env=environ):
         raise SystemExit(code)  # nox itself would make a 1 of every code
 
 

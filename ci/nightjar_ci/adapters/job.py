@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nightjar_ci.adapters.convert import About, adapt, find_files
 from nightjar_ci.adapters.machine import read_machine
+from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.outcome import Outcome
@@ -16,15 +17,23 @@ from nightjar_ci.formats.run_record import Git
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 
-def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None, timeout_s: float) -> None:
+def adapt_job(
+    outcome: Outcome,
+    adapter: Adapter,
+    folder: Path,
+    git: Git | None,
+    timeout_s: float,
+    interpreter: Interpreter | None = None,
+) -> None:
     """Writes the result of a job.
 
     Args:
         outcome: how it ended.
         adapter: how its files are read.
         folder: where they are.
-        git: the commit that it ran from.
+        git: the commit of the working directory.
         timeout_s: its wall time; no pattern may take longer.
+        interpreter: the Python that it ran in; None of an image.
 
     Raises:
         InputError: its files cannot be read as the adapter says.
@@ -36,7 +45,7 @@ def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None,
         seed=outcome.replicate or 0,
         started_at=outcome.started_at,
         duration_s=outcome.duration_s,
-        environment=read_machine(outcome.environment, git),
+        environment=read_machine(outcome.environment, git, interpreter),
     )
     files, search_s = find_files(folder, adapter), min(timeout_s, SEARCH_S)
     write_json(folder / "result.json", adapt(files, adapter, about, left_in=folder, search_s=search_s))

@@ -9,30 +9,31 @@ import os
 import platform
 import re
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
+from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.formats.run_record import Cpu, Environment, Git
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
-def read_machine(environment: str, git: Git | None) -> Environment:
+def read_machine(environment: str, git: Git | None, interpreter: Interpreter | None = None) -> Environment:
     """The environment of a job that ran here.
 
     Args:
-        environment: what it ran in: the versions of `current` are those of this process, others are not known.
+        environment: what it ran in, as the matrix spells it.
         git: the commit of the working directory.
+        interpreter: the Python that it ran in; where None, no versions of packages are known.
     """
     devices, driver = find_gpus()
-    packages = {name: found for name in _PACKAGES if (found := _version(name))} if environment == "current" else {}
     return Environment(
-        python=platform.python_version(),
+        python=platform.python_version() if interpreter is None else interpreter.version,
         platform=f"{platform.system().lower()}-{platform.machine()}",
         cpu=_read_cpu(),
         backend="gpu" if devices else "cpu",
         devices=devices or ("cpu",),
-        packages=packages,
+        packages={} if interpreter is None else _read_versions(interpreter),
         flags={},
         git=git,
         image=environment.partition(":")[2] if environment.startswith("image:") else None,
@@ -59,8 +60,7 @@ def _read_cpu() -> Cpu:
     return Cpu(model=found[1].strip() if found else platform.processor(), cores=cores, memory_bytes=memory)
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def _read_versions(interpreter: Interpreter) -> dict[str, str]:
+    path = list(interpreter.path)
+    installed = {name: next(iter(distributions(name=name, path=path)), None) for name in _PACKAGES}
+    return {name: distribution.version for name, distribution in installed.items() if distribution is not None}

@@ -25,9 +25,9 @@ def command(
     from nightjar_ci.adapters import read_adapter
     from nightjar_ci.adapters.convert import About, adapt
     from nightjar_ci.adapters.machine import read_machine
+    from nightjar_ci.environments.git_tree import read_git
     from nightjar_ci.formats.documents import write_json
     from nightjar_ci.formats.night_folder import now
-    from nightjar_ci.night.run_job import find_git
 
     about = About(
         job=job,
@@ -35,7 +35,7 @@ def command(
         seed=seed,
         started_at=now(),
         duration_s=0.0,
-        environment=read_machine("unknown", find_git()),
+        environment=read_machine("unknown", read_git(Path.cwd())),
     )
     record = adapt(files, read_adapter(adapter), about)
     if out is None:

@@ -12,6 +12,7 @@ import typer
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
+from nightjar_ci.settings import Settings, read_settings
 
 INCOMPLETE = 3
 
@@ -34,7 +35,7 @@ def command(
     workers: Annotated[
         int, typer.Option(min=1, help="Jobs at the same time on this machine; timings want 1. A cluster gets all.")
     ] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print night.json instead of its folder.")] = False,
 ) -> None:
     """Run every job of a matrix and keep the results.
@@ -49,17 +50,16 @@ def command(
     read = read_matrix(matrix)
     chosen = select_jobs(expand(read), pattern=jobs, seeds=None if seeds is None else parse_seeds(seeds))
     chosen = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
-    if dry_run:
-        print(_render_dry_run(chosen, as_json))
-        return
 
     from nightjar_ci.environments.prepare import Environments
     from nightjar_ci.formats.night_folder import new_night_id
     from nightjar_ci.night.run import find_unfinished, run_night
-    from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
     settings = read_settings()
+    if dry_run:
+        print(_render_dry_run(chosen, settings, as_json))
+        return
     if out is None:
         out = find_unfinished(settings.nights_dir, read) if resume else settings.nights_dir / new_night_id()
     night = run_night(
@@ -94,10 +94,23 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _render_dry_run(jobs: Sequence[Job], as_json: bool) -> str:
+def _render_dry_run(jobs: Sequence[Job], settings: Settings, as_json: bool) -> str:
+    from nightjar_ci.environments.prepare import describe
+
+    environments = {name: describe(name, settings) for name in dict.fromkeys(job.environment for job in jobs)}
     if as_json:
-        return json.dumps([{"id": job.id, "command": job.command, "secrets": job.secrets} for job in jobs], indent=1)
-    return "\n".join(f"{job.id}: {shlex.join(job.rendered(Path('OUT'))[0])}{show_secrets(job)}" for job in jobs)
+        plan = [
+            {
+                "id": job.id,
+                "command": job.command,
+                "environment": environments[job.environment],
+                "secrets": job.secrets,
+            }
+            for job in jobs
+        ]
+        return json.dumps(plan, indent=1)
+    commands = [f"{job.id}: {shlex.join(job.rendered(Path('OUT'))[0])}{show_secrets(job)}" for job in jobs]
+    return "\n".join([*environments.values(), *commands])
 
 
 def show_secrets(job: Job) -> str:

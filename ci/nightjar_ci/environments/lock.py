@@ -12,18 +12,30 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.environments.uv import Frozen as Frozen
-from nightjar_ci.environments.uv import freeze, make_pinned, parse_requirements, run_uv
+from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.installed import Frozen as Frozen
+from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.local_requirements import find_locals, make_editable
+from nightjar_ci.environments.sources import Source, read_source
+from nightjar_ci.environments.uv import (
+    make_pinned,
+    parse_requirement,
+    parse_requirements,
+    read_sources,
+    run_uv,
+    split_requirements,
+)
 from nightjar_ci.errors import EnvironmentFailedError
 
 WORKLOADS = "nightjar-models"  # the package whose commands run in there; its own dependencies are in the lock
+_INCLUDED = re.compile(r"(-r|--requirement|-c|--constraint|-f|--find-links)[ =]\s*(\S+)")
 _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$", re.MULTILINE)
 
 
@@ -52,8 +64,13 @@ def read_pins(lock: str) -> dict[str, str]:
     return {
         canonicalize_name(name): pinned
         for name, pinned, marker in _PIN.findall(lock)
-        if not marker or Marker(marker).evaluate()
+        if not marker or Marker(marker).evaluate(_python_of_markers())
     }
+
+
+def _python_of_markers() -> dict[str, str]:
+    version = find_current().version
+    return {"python_full_version": version, "python_version": ".".join(version.split(".")[:2])}
 
 
 def find_changes(
@@ -101,12 +118,15 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
         raise EnvironmentFailedError(f"uv:{text}: expected a lock file that ends with .txt.")
     path, requirements = parsed
     try:
-        lock = path.read_text(encoding="utf-8")
-    except OSError as error:
-        hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
-        raise EnvironmentFailedError(f"uv:{text}: {path} cannot be read: {error.strerror}.", hint) from None
+        lock = "\n".join(read_requirements(path))
+        chosen = find_locals([*split_requirements(text)[1:], *lock.splitlines()])
     except UnicodeDecodeError as error:
         raise EnvironmentFailedError(f"uv:{text}: {path} is not a lock: {error}.") from None
+    except ValueError as error:
+        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
+    except OSError as error:
+        hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
+        raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
     try:
         pins = read_pins(lock)
     except ValueError as error:
@@ -117,15 +137,54 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
     made_with = [folder for name, (folder, _) in folders.items() if f"{name} (" in lock]
     lines = lock.splitlines() if not changes else resolve_around(path, lock, changes, made_with)
+    lines = make_editable(lines, {name: local for name, local in chosen.items() if local.editable})
     return make_pinned(text, lines, folders, cache, resolved=True, on_line=on_line)
+
+
+def find_planned_sources(text: str, cache: Path) -> dict[str, Source]:
+    """What the folders and files that an environment names, itself or in its lock, hold now, by package.
+
+    Raises:
+        EnvironmentFailedError: one is not there, or cannot be read.
+    """
+    parts = split_requirements(text)
+    if parse_lock(text) is None:
+        return read_sources(text, parts, {}, cache)
+    try:
+        lines = read_requirements(Path(parts[0]))
+    except OSError as error:
+        raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.") from None
+    return read_sources(text, [*parts[1:], *lines], {}, cache)
+
+
+def read_requirements(path: Path) -> list[str]:
+    """The lines of a requirements file with those of the files that it includes.
+
+    Constraints and folders of wheels (`--find-links`) count by their contents: a comment holds their digest.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        included = _INCLUDED.match(line.strip())
+        option, value = ("", "") if included is None else included.groups()
+        place = (path.parent / value).resolve()
+        if option in ("-r", "--requirement"):
+            lines += read_requirements(place)
+        elif option and "://" not in value:
+            lines += [f"# sha256:{read_source(place).digest}", f"{option} {place}"]
+        else:
+            lines.append(line)
+    return lines
 
 
 def read_tonight() -> dict[str, str]:
     """The versions of JAX in the current environment; none where it has no JAX."""
-    try:
-        return {name: version(name) for name in ("jax", "jaxlib")}
-    except PackageNotFoundError:
-        return {}
+    path = list(find_current().path)
+    installed = {name: next(iter(distributions(name=name, path=path)), None) for name in ("jax", "jaxlib")}
+    versions = {name: found.version for name, found in installed.items() if found is not None}
+    return versions if len(versions) == len(installed) else {}
 
 
 def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: Sequence[Path] = ()) -> list[str]:
@@ -177,7 +236,7 @@ def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
         if line.startswith("-r "):
             wanted.append(f"-r {(source.parent / line.removeprefix('-r ').strip()).resolve()}")
             continue
-        requirement = Requirement(line)
+        requirement = parse_requirement(line)
         if (change := changes.get(canonicalize_name(requirement.name))) is not None:
             extras, requirement = requirement.extras, Requirement(change)
             requirement.extras |= extras
@@ -187,7 +246,8 @@ def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
 
 def read_names(source: Path) -> list[str]:
     """The packages that an `.in` file itself names."""
-    return [canonicalize_name(Requirement(line).name) for line in _read_lines(source) if not line.startswith("-r ")]
+    lines = [line for line in _read_lines(source) if not line.startswith("-r ")]
+    return [canonicalize_name(parse_requirement(line).name) for line in lines]
 
 
 def _read_lines(source: Path) -> list[str]:

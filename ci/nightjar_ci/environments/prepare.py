@@ -1,21 +1,22 @@
-"""What does a job run in? `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named) or
+"""The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named) or
 `image:<reference>`.
 
 In: the text of a matrix. Out: what an executor needs to run a command there: the folder that comes first on `PATH` and
-the variables to set, or the image. A uv environment is made on first use and kept (see `uv_environment`).
+the variables to set, or the image; and what is tested there, for the record. A uv environment is made on first use and
+kept (see `uv_environment`).
 """
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Literal
 
+from nightjar_ci.environments.current import Interpreter, find_current
 from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.settings import Settings, read_settings
 
 EnvironmentKind = Literal["current", "uv", "image"]
@@ -32,6 +33,8 @@ class PreparedEnvironment:
         variables: environment variables to set.
         image: reference of the image, else None.
         folder: working directory of its commands; the caller's where None. An image sees it, read-only, as `/work`.
+        interpreter: its Python; None in an image.
+        local_packages: what is installed in it from this machine.
     """
 
     name: str
@@ -40,6 +43,8 @@ class PreparedEnvironment:
     variables: Mapping[str, str] = field(default_factory=dict)
     image: str | None = None
     folder: Path | None = None
+    interpreter: Interpreter | None = None
+    local_packages: tuple[LocalPackage, ...] = ()
 
     def entered(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment variables of a process in this environment, started from one with `environ`."""
@@ -112,12 +117,68 @@ def prepare(
 
         make = make_environment if parse_lock(rest) is None else make_locked
         prefix = make(rest, (settings or read_settings()).environments_dir, on_line)
-        return PreparedEnvironment(
-            name=environment, kind=kind, bin_dir=prefix / "bin", variables={"VIRTUAL_ENV": str(prefix)}
-        )
-    inside = {"VIRTUAL_ENV": sys.prefix} if sys.prefix != sys.base_prefix else {}
+        return _enter_made(environment, prefix)
+    return _enter_current(on_line)
+
+
+def describe(environment: str, settings: Settings) -> str:
+    """Which Python an environment is, or is made from, and what it takes from this machine; nothing is made.
+
+    Raises:
+        EnvironmentFailedError: there is no such Python, or no such folder.
+    """
+    from nightjar_ci.environments.installed import find_imported_packages, plan_local_packages
+    from nightjar_ci.environments.lock import find_planned_sources
+
+    kind, rest = parse_environment(environment)
+    if kind == "image":
+        return environment
+    current = find_current()
+    if kind == "current":
+        lines = [f"current is {current}", *map(str, find_imported_packages(current.path))]
+    else:
+        sources = find_planned_sources(rest, settings.environments_dir)
+        lines = [f"{environment} is made from current, {current}", *map(str, plan_local_packages(sources))]
+    return "\n  ".join(lines)
+
+
+def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:
+    from nightjar_ci.environments.installed import find_local_packages
+    from nightjar_ci.environments.uv import read_made_sources
+
+    bin_dir = prefix / "bin"
+    path = tuple(str(folder) for folder in prefix.glob("lib/python*/site-packages"))
+    interpreter = replace(
+        find_current(), executable=bin_dir / "python", found_by="uv", prefix=prefix, bin_dir=bin_dir, path=path
+    )
     return PreparedEnvironment(
-        name=environment, kind=kind, bin_dir=Path(sysconfig.get_path("scripts")), variables=inside
+        name=name,
+        kind="uv",
+        bin_dir=bin_dir,
+        variables={"VIRTUAL_ENV": str(prefix)},
+        interpreter=interpreter,
+        local_packages=find_local_packages(read_made_sources(prefix), path),
+    )
+
+
+def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment:
+    from nightjar_ci.environments.installed import find_imported_packages
+
+    current = find_current()
+    if on_line is not None:
+        on_line(f"current is {current}")
+    try:
+        local_packages = find_imported_packages(current.path)
+    except OSError as error:
+        raise EnvironmentFailedError(f"current: {error.filename} cannot be read: {error.strerror}.") from None
+    is_first = current.found_by == "PATH" and not current.is_virtual and not current.is_hidden
+    return PreparedEnvironment(
+        name="current",
+        kind="current",
+        bin_dir=None if is_first else current.bin_dir,
+        variables={"VIRTUAL_ENV": str(current.prefix)} if current.is_virtual else {},
+        interpreter=current,
+        local_packages=local_packages,
     )
 
 

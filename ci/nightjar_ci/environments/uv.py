@@ -1,89 +1,78 @@
-"""How is tonight's environment made once more with another version of a package? By uv, from what is installed now.
+"""Copies of the current environment with other versions of some packages, made by uv.
 
-In: requirements such as `jax==0.10.1`. Out: a virtual environment of the same Python, with the version of every package
-of the current environment except those required otherwise; packages installed from a folder are installed from that
-folder again. It is kept under the hash of all that went in, and made once: a half-made one has no stamp and is made
-anew.
+In: requirements such as `jax==0.10.1` or `./mylib`. Out: a virtual environment of the same Python, with the version of
+every package of the current environment except those required otherwise; packages installed from a folder are installed
+from that folder again. It is kept under the hash of all that went in, the contents of folders and files of this machine
+included, and made once: a half-made one has no stamp and is made anew.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.git_tree import read_git
+from nightjar_ci.environments.installed import freeze, plan_local_packages, read_distributions
+from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
+from nightjar_ci.environments.sources import Source, read_source
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching, looks_secret
 from nightjar_ci.untrusted.masking import Mask
 from nightjar_ci.web.http import hide_passwords
 
 STAMP = "nightjar-environment.json"
+_LAYOUT = 2  # of the description that names an environment; 1 told folders apart by their pyproject.toml alone
+_ATTEMPTS = 3
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frozen:
-    """What is installed: pinned packages, and packages that were installed from a folder of this machine.
+def split_requirements(text: str) -> list[str]:
+    """The parts of `<requirement>[,<requirement>...]`; a comma in brackets or before an operator is of one part.
 
-    Attributes:
-        pins: canonical name to requirement, `numpy==2.4.6` or `name @ url`.
-        folders: canonical name to the folder and whether it was installed editable.
+    >>> split_requirements("jax[cuda12,k8s]>=0.9,<0.10,./mylib,-e ~/other")
+    ['jax[cuda12,k8s]>=0.9,<0.10', './mylib', '-e ~/other']
     """
+    return [part.strip() for part in re.split(r",(?![^\[]*\])(?!\s*(?:[<>=!]|~=))", text)]
 
-    pins: dict[str, str]
-    folders: dict[str, tuple[Path, bool]]
+
+def parse_requirement(text: str) -> Requirement:
+    """One requirement; a folder or file of this machine gets the name of the package that it holds.
+
+    Raises:
+        ValueError: it is not valid.
+    """
+    local = parse_local(text)
+    return Requirement(text) if local is None else local.requirement
 
 
 def parse_requirements(text: str) -> tuple[Requirement, ...]:
-    """The requirements of `uv:<requirement>[,<requirement>...]`; a comma before an operator continues a specifier.
+    """The requirements of `uv:<requirement>[,<requirement>...]`.
 
     Raises:
         ValueError: one is not valid.
 
-    >>> [str(one) for one in parse_requirements("jax>=0.9,<0.10,flax==0.12.7")]
+    >>> [str(requirement) for requirement in parse_requirements("jax>=0.9,<0.10,flax==0.12.7")]
     ['jax<0.10,>=0.9', 'flax==0.12.7']
     """
     try:
-        return tuple(Requirement(part) for part in re.split(r",(?!\s*[<>=!~])", text))
+        return tuple(map(parse_requirement, split_requirements(text)))
     except InvalidRequirement as error:
         raise ValueError(f"{text!r} is no list of requirements: {str(error).splitlines()[0]}") from None
-
-
-def freeze(distributions: Iterable[importlib.metadata.Distribution] | None = None) -> Frozen:
-    """What the current environment holds; where a package is found twice, the first is what Python imports."""
-    pins: dict[str, str] = {}
-    folders: dict[str, tuple[Path, bool]] = {}
-    for found in importlib.metadata.distributions() if distributions is None else distributions:
-        raw_name = found.metadata["Name"]
-        if not raw_name or (name := canonicalize_name(raw_name)) in pins or name in folders:
-            continue
-        origin = json.loads(found.read_text("direct_url.json") or "{}")  # PEP 610
-        url = urlsplit(origin.get("url", ""))
-        if "dir_info" in origin and url.scheme == "file":
-            folders[name] = Path(unquote(url.path)), bool(origin["dir_info"].get("editable"))
-        elif vcs := origin.get("vcs_info"):
-            pins[name] = f"{name} @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
-        elif origin:
-            pins[name] = f"{name} @ {origin['url']}"
-        else:
-            pins[name] = f"{name}=={found.version}"
-    return Frozen(pins=pins, folders=folders)
 
 
 def override(pins: dict[str, str], requirements: Sequence[Requirement]) -> list[str]:
@@ -116,11 +105,16 @@ def make_environment(text: str, cache: Path, on_line: Callable[[str], None] | No
     Raises:
         EnvironmentFailedError: uv is missing, or cannot resolve or install; the message names the package.
     """
-    requirements = parse_requirements(text)
+    try:
+        requirements = parse_requirements(text)
+        editable = {name: local for name, local in find_locals(split_requirements(text)).items() if local.editable}
+    except ValueError as error:
+        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     frozen = freeze()
-    names = {canonicalize_name(one.name) for one in requirements}
+    names = {canonicalize_name(requirement.name) for requirement in requirements}
     folders = {name: origin for name, origin in frozen.folders.items() if name not in names}
-    return make_pinned(text, override(frozen.pins, requirements), folders, cache, on_line=on_line)
+    lines = make_editable(override(frozen.pins, requirements), editable)
+    return make_pinned(text, lines, folders, cache, on_line=on_line)
 
 
 def make_pinned(
@@ -135,12 +129,14 @@ def make_pinned(
 ) -> Path:
     """The environment with these packages, made unless it is there already.
 
+    What comes from this machine is told apart by its contents: a folder that was edited makes another environment.
+
     Args:
         text: what it is called in messages, after `uv:`.
         lines: requirements, each a pin.
         folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments.
-        python: interpreter or version as uv understands it; this one where None.
+        python: interpreter or version as uv understands it; the current one where None.
         resolved: the lines are all there is to install: uv need not look for dependencies.
         on_line: called with one line of progress for every step.
 
@@ -150,46 +146,105 @@ def make_pinned(
     Raises:
         EnvironmentFailedError: uv is missing, or cannot resolve or install; the message names the package.
     """
-    contents = _describe(lines, folders, python)
-    prefix = cache / _digest(contents)
+    for _ in range(_ATTEMPTS):
+        sources = read_sources(text, lines, folders, cache)
+        contents = _describe(lines, sources, python)
+        prefix = cache / _digest(contents)
+        try:
+            prefix.mkdir(parents=True, exist_ok=True)
+            with _locked(prefix.with_suffix(".lock")):
+                stamp = prefix / STAMP
+                if not stamp.is_file():
+                    base = python or str(find_current().executable)
+                    _make(prefix, text, lines, folders, sources, base, resolved, on_line or (lambda _: None))
+                    if _digests(read_sources(text, lines, folders, cache)) != _digests(sources):
+                        continue  # edited meanwhile, or its build writes into it: what was installed is not certain
+                    stamp.write_text(contents, encoding="utf-8")
+                stamp.touch()  # says when it was last asked for
+        except OSError as error:
+            raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
+        return prefix
+    raise EnvironmentFailedError(
+        f"uv:{text}: the folders that it is installed from changed while it was made, {_ATTEMPTS} times.",
+        "does a program write into them? git-ignore what it writes",
+    )
+
+
+def read_sources(
+    text: str, lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]], cache: Path
+) -> dict[str, Source]:
+    """What an environment takes from this machine, by canonical name.
+
+    Args:
+        text: what the environment is called in messages, after `uv:`.
+        lines: requirements.
+        folders: packages to install from a folder: name to the folder and whether editable.
+        cache: the folder of all environments; it is no part of a project that it lies in.
+
+    Raises:
+        EnvironmentFailedError: a folder or a file is not there, or cannot be read.
+    """
     try:
-        prefix.mkdir(parents=True, exist_ok=True)
-        with _locked(prefix.with_suffix(".lock")):
-            stamp = prefix / STAMP
-            if not stamp.is_file():
-                _make(prefix, text, lines, folders, python or sys.executable, resolved, on_line or (lambda _: None))
-                stamp.write_text(contents, encoding="utf-8")
-            stamp.touch()  # says when it was last asked for
+        places = {name: (local.path, local.editable) for name, local in find_locals(lines).items()} | dict(folders)
+        outputs = (cache, cache.parent)
+        return {
+            name: read_source(path, editable=editable, outputs=outputs) for name, (path, editable) in places.items()
+        }
+    except ValueError as error:
+        raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     except OSError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
-    return prefix
+        hint = "a package is installed from there"
+        raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
 
 
-def is_made(
-    lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]], cache: Path, python: str | None = None
-) -> bool:
-    """Whether `make_pinned` has made that environment before."""
-    return (cache / _digest(_describe(lines, folders, python)) / STAMP).is_file()
+def read_made_sources(prefix: Path) -> dict[str, Source]:
+    """What an environment that `make_pinned` made took from this machine, by canonical name."""
+    made = json.loads((prefix / STAMP).read_text(encoding="utf-8"))["sources"]
+    return {
+        name: Source(
+            path=(path := Path(source["path"])),
+            editable=source["editable"],
+            digest=source["sha256"],
+            git=read_git(path, (".",)) if path.is_dir() else None,
+        )
+        for name, source in made.items()
+    }
+
+
+def find_made(
+    lines: Sequence[str], sources: Mapping[str, Source], cache: Path, python: str | None = None
+) -> Path | None:
+    """The environment of these lines and sources, where `make_pinned` has made it already."""
+    prefix = cache / _digest(_describe(lines, sources, python))
+    return prefix if (prefix / STAMP).is_file() else None
 
 
 def _digest(contents: str) -> str:
     return hashlib.sha256(contents.encode()).hexdigest()[:16]
 
 
-def _describe(lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]], python: str | None) -> str:
+def _digests(sources: Mapping[str, Source]) -> dict[str, str]:
+    return {name: source.digest for name, source in sources.items()}
+
+
+def _describe(lines: Sequence[str], sources: Mapping[str, Source], python: str | None) -> str:
     """All that goes into an environment, as text: its hash names the environment."""
-    sources = {
+    described = {
         name: {
-            "folder": str(folder),
-            "editable": editable,
-            "project": hashlib.sha256(project.read_bytes()).hexdigest()
-            if (project := folder / "pyproject.toml").is_file()
-            else None,
+            "path": str(source.path),
+            "editable": source.editable,
+            "sha256": source.digest,
+            "describes": source.describes,
         }
-        for name, (folder, editable) in folders.items()
+        for name, source in sources.items()
     }
-    interpreter = {"python": sys.version, "base": sys.base_prefix} if python is None else {"python": python}
-    return json.dumps({**interpreter, "requirements": lines, "folders": sources}, indent=1, sort_keys=True)
+    if python is None:
+        current = find_current()
+        interpreter = {"python": current.build, "base": str(current.base_prefix)}
+    else:
+        interpreter = {"python": python}
+    contents = {**interpreter, "layout": _LAYOUT, "requirements": lines, "sources": described}
+    return json.dumps(contents, indent=1, sort_keys=True)
 
 
 def _make(
@@ -197,23 +252,64 @@ def _make(
     text: str,
     lines: Sequence[str],
     folders: Mapping[str, tuple[Path, bool]],
+    sources: Mapping[str, Source],
     python: str,
     resolved: bool,
     say: Callable[[str], None],
 ) -> None:
     begin = time.monotonic()
-    shutil.rmtree(prefix)
+    if prefix.exists():  # a prune may have been quicker
+        shutil.rmtree(prefix)
     say(f"making the environment uv:{text} (once)")
     run_uv(text, "venv", "--quiet", "--no-project", "--python", python, str(prefix))
     pins = prefix / "requirements.txt"
-    pins.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    into = ("pip", "install", "--quiet", "--python", str(prefix / "bin" / "python"))
-    variables = {"UV_COMPILE_BYTECODE": "0"}  # a job never imports most of it: it is compiled as it is imported
-    run_uv(text, *into, *("--no-deps",) * resolved, "--requirements", str(pins), variables=variables)
-    if folders:
-        sources = [part for folder, editable in folders.values() for part in (("-e",) * editable + (str(folder),))]
-        run_uv(text, *into, "--no-deps", *sources, variables=variables)
+    named = [f"# {package}" for package in plan_local_packages(sources)]
+    pins.write_text("\n".join([*named, *lines]) + "\n", encoding="utf-8")
+    into = ["pip", "install", "--quiet", "--python", str(prefix / "bin" / "python")]
+    # uv keeps what it built of a folder until its pyproject.toml changes, and a wheel that it found in one for ever.
+    for name in sorted({*sources, *find_linked_names(lines)}):
+        into += ["--reinstall-package", name]
+    with _clean_builds(source.path for source in sources.values() if source.path.is_dir()) as variables:
+        # A job never imports most of it: it is compiled as it is imported.
+        variables["UV_COMPILE_BYTECODE"] = "0"
+        run_uv(text, *into, *("--no-deps",) * resolved, "--requirements", str(pins), variables=variables)
+        if folders:
+            paths = [part for folder, editable in folders.values() for part in (("-e",) * editable + (str(folder),))]
+            run_uv(text, *into, "--no-deps", *paths, variables=variables)
+    _check_origins(text, prefix, sources)
     say(f"made the environment uv:{text} in {time.monotonic() - begin:.0f} s")
+
+
+@contextmanager
+def _clean_builds(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
+    """The variables under which setuptools builds in folders of its own, removed afterwards.
+
+    In its own `build`, files of earlier builds stay: they get into the wheel though they were deleted from the package,
+    and win over older files that took their place. Source: setuptools:setuptools/_distutils/dist.py, DIST_EXTRA_CONFIG.
+    """
+    places = [folder / "build" for folder in folders]
+    if not places or "DIST_EXTRA_CONFIG" in os.environ:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="nightjar-build-") as own:
+        config, name = Path(own, "setup.cfg"), Path(own).name
+        config.write_text(f"[build]\nbuild_base = build/{name}\n", encoding="utf-8")
+        try:
+            yield {"DIST_EXTRA_CONFIG": str(config)}
+        finally:
+            for place in places:
+                shutil.rmtree(place / name, ignore_errors=True)
+                with suppress(OSError):  # not there, or not empty
+                    place.rmdir()
+
+
+def _check_origins(text: str, prefix: Path, sources: Mapping[str, Source]) -> None:
+    """Refuses what was installed from a folder that is not known, for its edits would not be seen."""
+    installed = freeze(read_distributions(prefix))
+    places = [f"{name} @ {path.as_uri()}" for name, (path, _) in installed.folders.items() if name not in sources]
+    if places:
+        hint = f"name it too: uv:{text},{places[0]}"
+        raise EnvironmentFailedError(f"uv:{text}: a dependency is installed from a folder: {places[0]}.", hint)
 
 
 def find_index() -> str:

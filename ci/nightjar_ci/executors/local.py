@@ -43,7 +43,8 @@ class LocalExecutor:
             )
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
-            hint = f"install it in {environment.bin_dir}, or mind the spelling of 'command' in the matrix"
+            where = environment.bin_dir if environment.interpreter is None else environment.interpreter.bin_dir
+            hint = f"install it in {where}, activate the environment that has it, or mind the spelling in the matrix"
             return not_started(job, problem, hint, started_at, command)
         except (OSError, ValueError) as error:  # not executable, a NUL in an argument, or no such processor
             pinned = job.resources.pinned_cpus

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
+from nightjar_ci.formats.run_record import LocalPackage
 
 State = Literal["completed", "failed", "killed", "timeout", "invalid", "not_started"]
 
@@ -17,7 +18,11 @@ SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$", max_length=160)]  # of the
 
 
 class Outcome(BaseModel):
-    """How a job ended, whichever executor ran it."""
+    """How a job ended, whichever executor ran it.
+
+    `python` is the interpreter that it ran in, `local_packages` what was installed there from this machine; not known
+    of an image.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,6 +40,8 @@ class Outcome(BaseModel):
     duration_s: float
     peak_rss_bytes: int | None
     message: str | None
+    python: str | None = None
+    local_packages: tuple[LocalPackage, ...] = ()
 
     @property
     def completed(self) -> bool:

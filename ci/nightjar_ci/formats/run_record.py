@@ -155,6 +155,32 @@ class Git(_Strict):
     dirty: bool
 
 
+class LocalPackage(_Strict):
+    """A package that was installed from this machine, not from an index.
+
+    Attributes:
+        name: canonical.
+        version: None where it is not installed.
+        path: the folder, wheel or source archive.
+        editable: the job imported the folder itself.
+        sha256: of the contents; None where the folder may have changed since it was installed.
+        git: the commit of the folder; dirty where the folder itself was changed since.
+    """
+
+    name: str
+    version: str | None
+    path: str
+    editable: bool
+    sha256: str | None
+    git: Git | None
+
+    def __str__(self) -> str:
+        commit = "" if self.git is None else f", commit {self.git.sha[:12]}" + " with changes" * self.git.dirty
+        contents = "contents not known" if self.sha256 is None else f"sha256:{self.sha256[:12]}"
+        version = "" if self.version is None else f" {self.version}"
+        return f"{self.name}{version} of {self.path} ({contents}{commit}{', editable' * self.editable})"
+
+
 def describe_devices(kinds: Sequence[str]) -> str:
     """Devices for people and for keys.
 

@@ -158,9 +158,9 @@ def find_reference(environment: str, then: Environment | None, tonight: Environm
 def _requirements_without(text: str, changed: Mapping[str, str]) -> list[str]:
     from packaging.utils import canonicalize_name
 
-    from nightjar_ci.environments.uv import parse_requirements
+    from nightjar_ci.environments.uv import parse_requirement, split_requirements
 
-    return [str(one) for one in parse_requirements(text) if canonicalize_name(one.name) not in changed]
+    return [part for part in split_requirements(text) if canonicalize_name(parse_requirement(part).name) not in changed]
 
 
 def find_question(

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import InputError, NightjarError, StoreError
 from nightjar_ci.formats.job import Job
@@ -27,7 +28,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.lock import hold_night
 from nightjar_ci.night.matrix import Matrix, expand
 from nightjar_ci.night.progress import NightProgress
-from nightjar_ci.night.run_job import DISK_HINT, find_git
+from nightjar_ci.night.run_job import DISK_HINT
 from nightjar_ci.night.scheduler import run_jobs
 from nightjar_ci.store import Store
 from nightjar_ci.store.folder import import_night, read_stored
@@ -154,7 +155,7 @@ def _started(folder: Path, matrix: Matrix) -> Night:
         matrix=matrix.name,
         started_at=now(),
         finished_at=None,
-        git=find_git(),
+        git=read_git(Path.cwd()),
         planned=(),
         jobs=(),
     )

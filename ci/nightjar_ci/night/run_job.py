@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from nightjar_ci.adapters.job import adapt_job
-from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.environments.git_tree import read_git
+from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.executors import EXECUTORS, BatchExecutor, OnLine, Task
 from nightjar_ci.executors.ending import not_started
@@ -20,7 +20,6 @@ from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import check_result, now
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.run_record import Git
 from nightjar_ci.untrusted.masking import make_mask
 
 DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
@@ -44,7 +43,7 @@ def run_job(job: Job, folder: Path, environments: Environments | None = None, on
 
 def run_task(task: Task) -> Outcome:
     """Runs what is prepared, and finishes it."""
-    return finish(task.job, task.folder, execute(task))
+    return finish(task.job, task.folder, execute(task), task.environment)
 
 
 def execute(task: Task) -> Outcome:
@@ -101,11 +100,22 @@ def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine 
     return finish(job, folder, outcome)
 
 
-def finish(job: Job, folder: Path, outcome: Outcome) -> Outcome:
-    """Reads what a job left, and writes `outcome.json`."""
+def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnvironment | None = None) -> Outcome:
+    """Reads what a job left, and writes `outcome.json`.
+
+    Args:
+        job: what ran.
+        folder: where it left its results.
+        outcome: how it ended.
+        environment: what it ran in; None where that could not be made.
+    """
+    interpreter = None if environment is None else environment.interpreter
+    if environment is not None and interpreter is not None:
+        tested = {"python": str(interpreter.executable), "local_packages": environment.local_packages}
+        outcome = outcome.model_copy(update=tested)
     if job.adapter is not None and outcome.completed:
         try:
-            adapt_job(outcome, job.adapter, folder, find_git(), job.timeout_s)
+            adapt_job(outcome, job.adapter, folder, read_git(Path.cwd()), job.timeout_s, interpreter)
         except InputError as error:
             message = f"{job.id}: exit code 0, but its adapter cannot read what it left: {error}"
             outcome = outcome.model_copy(update={"state": "invalid", "message": message})
@@ -131,15 +141,3 @@ def not_run(job: Job, error: Exception, started_at: str) -> Outcome:
 
 def _unwritable(job: Job, folder: Path, error: OSError, started_at: str) -> Outcome:
     return not_started(job, f"{folder} cannot be written: {error}.", DISK_HINT, started_at)
-
-
-def find_git() -> Git | None:
-    """The commit of the working directory, or None where there is none."""
-    try:
-        sha, status = (
-            subprocess.run(["git", *asked], capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-            for asked in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return Git(sha=sha, dirty=bool(status))

@@ -122,7 +122,7 @@ class _Crew:
 
         def take_in(task: Task, outcome: Outcome) -> None:
             del left[task.job.id]
-            self.ends.put(finish(task.job, task.folder, conceal(task, outcome)))
+            self.ends.put(finish(task.job, task.folder, conceal(task, outcome), task.environment))
 
         try:
             executor.run_many(tasks, take_in, self._stop)

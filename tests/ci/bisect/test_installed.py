@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.bisect.probing import rung_setup
-from nightjar_ci.environments.uv import Frozen
+from nightjar_ci.environments.installed import Frozen
 from tests.ci.bisect.test_command import answer, state
 from tests.ci.bisect.test_ladders import run_git
 

@@ -8,6 +8,7 @@ loaded machine changes nothing.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -127,7 +128,8 @@ def history_of(folder: Path) -> Verdict:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "bin"))  # of uv
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)  # of pace
     return Project(tmp_path, capsys, {"pace": "1.0"})
 
 

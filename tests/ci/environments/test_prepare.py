@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.prepare import Environments, parse_environment, prepare
-from nightjar_ci.environments.uv import explain_failure, find_index, freeze, override, parse_requirements
+from nightjar_ci.environments.uv import explain_failure, find_index, override, parse_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import read_settings
 
@@ -174,6 +175,7 @@ def test_a_night_does_not_try_a_failed_environment_twice(uv_log: Path, monkeypat
 
 def test_a_machine_without_uv_is_told_so(uv_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (uv_log.parent / "bin" / "uv").unlink()
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     monkeypatch.setenv("PATH", str(uv_log.parent))
     with pytest.raises(EnvironmentFailedError, match="no uv command") as caught:
         prepare("uv:jax==0.1")

@@ -8,7 +8,6 @@ release and what that needs. A state that uv's resolver refuses is left out with
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
+from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.uv import FOLLOWS_JAX, run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.web.http import hide_passwords
@@ -109,7 +109,7 @@ def resolve(
         output = Path(folder, "lock.txt")
         output.write_text("".join(f"{requirement(*pin)}\n" for pin in sorted(prefer.items())), encoding="utf-8")
         asked = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
-        asked += ["--python", python or sys.executable, "--output-file", str(output), "-"]
+        asked += ["--python", python or str(find_current().executable), "--output-file", str(output), "-"]
         asked += [] if before is None else ["--exclude-newer", before.isoformat()]
         run_uv(",".join(lines), *asked, stdin="\n".join(lines) + "\n")
         return parse_lock(output.read_text(encoding="utf-8"))

@@ -22,7 +22,8 @@ from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse
 from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find, digest_files
-from nightjar_ci.environments.uv import find_index, freeze
+from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.uv import find_index, read_sources
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.run_record import Better
 from nightjar_ci.settings import Settings
@@ -159,9 +160,17 @@ def _rope_of_packages(
         "old": str(sorted(old.items())),
         "new": str(sorted(new.items())),
         "base": str((base.wanted, sorted(base.pins.items()), sorted(base.folders.items()), base.python, base.dated)),
+        "contents": str(_read_digests(base, settings)),
     }
     make = partial(_climb_packages, old, new, base, settings, on_line)
     return Rope(described=described, find=find, make=make)
+
+
+def _read_digests(base: Base, settings: Settings) -> list[tuple[str, str]]:
+    """What the folders hold that every rung is installed from: edited, they are another bisection."""
+    folders = {name: (Path(folder), editable) for name, (folder, editable) in base.folders.items()}
+    sources = read_sources("current", (), folders, settings.environments_dir)
+    return sorted((name, source.digest) for name, source in sources.items())
 
 
 def _climb_packages(

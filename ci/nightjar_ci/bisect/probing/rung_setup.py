@@ -19,8 +19,10 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.bisect.ladders.commits import add_worktree, remove_worktree
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
+from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.prepare import PreparedEnvironment, prepare
-from nightjar_ci.environments.uv import freeze, is_made, make_pinned
+from nightjar_ci.environments.sources import Source
+from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
 from nightjar_ci.errors import EnvironmentFailedError, NightjarError
 from nightjar_ci.executors.process import STDERR, read_tail, run_process
 from nightjar_ci.settings import Settings
@@ -51,20 +53,20 @@ class Workshop:
     python: str | None = None
     repository: Path | None = None
     mask: Mask = NO_MASK
+    _sources: dict[str, Source] | None = field(default=None, repr=False)
     _locks: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock), repr=False)
 
     def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
         """Whether making a rung ready would cost nothing."""
         rung = ladder.rungs[index]
         if rung.kind == "packages":
-            return is_made(rung.lock, _folders(ladder), self.settings.environments_dir, self.python)
+            return self._find_made(ladder, rung) is not None
         return (self.place(rung, index, stage) / _PREPARED).is_file()
 
     def prefix(self, ladder: Ladder, index: int) -> Path | None:
         """The environment of a rung of packages that was made."""
-        rung, cache = ladder.rungs[index], self.settings.environments_dir
-        made = rung.kind == "packages" and is_made(rung.lock, _folders(ladder), cache, self.python)
-        return make_pinned(rung.name, rung.lock, _folders(ladder), cache, python=self.python) if made else None
+        rung = ladder.rungs[index]
+        return self._find_made(ladder, rung) if rung.kind == "packages" else None
 
     def place(self, rung: Rung, index: int, stage: int) -> Path:
         """The folder of what belongs to a rung."""
@@ -107,14 +109,40 @@ class Workshop:
             filled.append(part)
         return filled
 
+    def _find_made(self, ladder: Ladder, rung: Rung) -> Path | None:
+        cache = self.settings.environments_dir
+        sources = read_sources(rung.name, rung.lock, {}, cache) | self._read_folders(ladder)
+        return find_made(rung.lock, sources, cache, self.python)
+
+    def _read_folders(self, ladder: Ladder) -> dict[str, Source]:
+        """What the folders of every rung held at first: they are many files, and asked for often."""
+        if self._sources is None:
+            self._sources = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
+        return self._sources
+
+    def _refuse_edits(self, ladder: Ladder) -> None:
+        """Two rungs with other code in a folder are no comparison of packages.
+
+        Raises:
+            EnvironmentFailedError: a folder was edited since the first rung was made.
+        """
+        first = self._read_folders(ladder)
+        now = read_sources("current", (), _folders(ladder), self.settings.environments_dir)
+        edited = [str(source.path) for name, source in now.items() if source.digest != first[name].digest]
+        if edited:
+            hint = "leave it alone while a bisection runs: a copy of the work tree can be edited"
+            raise EnvironmentFailedError(f"{', '.join(edited)} was edited since the bisection began.", hint)
+
     def _make(self, ladder: Ladder, rung: Rung, place: Path, on_line: OnLine) -> PreparedEnvironment:
         if rung.kind == "image":
             return PreparedEnvironment(name=f"image:{rung.source}", kind="image", image=rung.source, folder=Path.cwd())
         if rung.kind == "packages":
             cache = self.settings.environments_dir
             lines, folders = rung.lock, _folders(ladder)
+            self._refuse_edits(ladder)
             made = make_pinned(rung.name, lines, folders, cache, python=self.python, resolved=True, on_line=on_line)
-            (place / "requirements.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            named = [f"# {package}" for package in plan_local_packages(self._read_folders(ladder))]
+            (place / "requirements.txt").write_text("".join(f"{line}\n" for line in (*named, *lines)), encoding="utf-8")
             return _entered(f"uv:{rung.name}", made)
         environment = prepare(self.question.environment, self.settings, on_line)
         if rung.kind == "commit":

@@ -6,12 +6,12 @@ another machine as well; `uv` makes the environment.
 
 from __future__ import annotations
 
-import platform
 import shlex
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.bisect.state import Question
+from nightjar_ci.environments.current import find_current
 
 
 def render_reproduction(
@@ -52,7 +52,7 @@ def render_reproduction(
 
 
 def _uv_run(rung: Rung, ladder: Ladder, python: str | None) -> list[str]:
-    asked = ["uv", "run", "--no-project", "--isolated", "--python", python or platform.python_version()]
+    asked = ["uv", "run", "--no-project", "--isolated", "--python", python or find_current().version]
     for line in rung.lock:
         asked += ["--with", line]
     for folder, editable in ladder.folders.values():

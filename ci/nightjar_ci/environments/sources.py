@@ -1,0 +1,164 @@
+"""Folders and archives of this machine that packages are installed from, told apart by what they hold.
+
+In: a path. Out: a digest of its contents, and the commit where it lies in a git work tree. The contents of a folder are
+the files that git tracks or would add; elsewhere all files but caches and outputs: of builds, of virtual environments
+and of Nightjar itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nightjar_ci.environments.git_tree import describe_commit, list_files, read_git
+from nightjar_ci.formats.run_record import Git
+
+_CACHES = frozenset({
+    "__pycache__", ".git", ".hg", ".svn", ".venv", ".nox", ".tox", ".eggs", ".nightjar", ".mypy_cache", ".pytest_cache",
+    ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "node_modules",
+})  # fmt: skip
+_BUILT = ("build", "dist")  # beside pyproject.toml; deeper they may be packages
+_MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")  # of a virtual environment, of a cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What a package is installed from.
+
+    Attributes:
+        path: absolute; a folder, a wheel or a source archive.
+        editable: the environment imports the folder itself.
+        digest: SHA-256 of the contents.
+        git: the commit of the folder, dirty where the folder itself was changed since.
+        describes: commit and tags of a project whose version may be made from them.
+    """
+
+    path: Path
+    editable: bool
+    digest: str
+    git: Git | None = None
+    describes: str | None = None
+
+
+def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] = ()) -> Source:
+    """What a package would be installed from now.
+
+    Args:
+        path: a folder, a wheel or a source archive.
+        editable: whether it is to be installed editable.
+        outputs: folders whose files are outputs, wherever they lie.
+
+    Raises:
+        OSError: it is not there, or cannot be read.
+    """
+    if not path.is_dir():
+        return Source(path=path, editable=editable, digest=_digest_file(path))
+    digest = hashlib.sha256()
+    root = path.resolve()
+    for name in sorted(set(_list_contents(root, tuple(folder.resolve() for folder in outputs)))):
+        _add_entry(digest, root, name)
+    return Source(
+        path=path,
+        editable=editable,
+        digest=digest.hexdigest(),
+        git=read_git(path, (".",)),
+        describes=describe_commit(path) if _has_dynamic_version(path) else None,
+    )
+
+
+def read_project(folder: Path) -> dict[str, Any]:
+    """The `pyproject.toml` of a folder; empty where there is none, or where it cannot be read."""
+    try:
+        return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _has_dynamic_version(folder: Path) -> bool:
+    project = read_project(folder).get("project")
+    return not isinstance(project, dict) or "version" not in project
+
+
+def _list_contents(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
+    """The files of a folder, relative to it."""
+    listed = list_files(folder)
+    if listed is None:
+        yield from _walk(folder, "", outputs)
+        return
+    tracked, others = listed
+    inner = [name for name in tracked if (folder / name).is_dir() and not (folder / name).is_symlink()]
+    yield from (name for name in tracked if name not in inner and os.path.lexists(folder / name))
+    for name in others:
+        if name.endswith("/"):
+            inner.append(name.rstrip("/"))
+        elif not _is_output(folder, Path(name), outputs):
+            yield name
+    for name in inner:  # submodules and other repositories
+        if not _is_output(folder, Path(name), outputs):
+            trees = _list_contents if (folder / name / ".git").exists() else _list_plainly
+            yield from (f"{name}/{part}" for part in trees(folder / name, outputs))
+
+
+def _list_plainly(folder: Path, outputs: tuple[Path, ...]) -> Iterator[str]:
+    yield from _walk(folder, "", outputs)
+
+
+def _walk(root: Path, below: str, outputs: tuple[Path, ...]) -> Iterator[str]:
+    with os.scandir(root / below) as entries:
+        for entry in entries:
+            name = f"{below}{entry.name}"
+            if _is_left_out(root, Path(name), outputs):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(root, f"{name}/", outputs)
+            else:
+                yield name
+
+
+def _is_output(root: Path, name: Path, outputs: tuple[Path, ...]) -> bool:
+    return any(_is_left_out(root, part, outputs) for part in (name, *name.parents) if part.name)
+
+
+def _is_left_out(root: Path, name: Path, outputs: tuple[Path, ...]) -> bool:
+    path = root / name
+    if name.name in _CACHES or name.suffix in (".pyc", ".egg-info") or path in outputs:
+        return True
+    if path.is_symlink() or not path.is_dir():
+        return False
+    is_built = str(name) in _BUILT and not (path / "__init__.py").exists()
+    is_night = (path / "night.json").is_file() and (path / "jobs").is_dir()
+    return is_built or is_night or any((path / mark).is_file() for mark in _MARKS)
+
+
+def _add_entry(digest: hashlib._Hash, root: Path, name: str) -> None:
+    """Adds one file; of a link, what it points to as well, for a build reads through it."""
+    path = root / name
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        kind, contents = "link", str(path.readlink())
+        if path.is_file():
+            contents += f" {_digest_file(path)}"
+        elif path.is_dir() and not path.resolve().is_relative_to(root):
+            contents += _describe_linked(path.resolve(), root)
+    elif stat.S_ISREG(status.st_mode):
+        kind, contents = "program" if status.st_mode & stat.S_IXUSR else "file", _digest_file(path)
+    else:
+        return  # a socket or a pipe: no build reads it
+    digest.update(f"{kind} {name}\0{contents}\0".encode(errors="surrogateescape"))
+
+
+def _describe_linked(folder: Path, root: Path) -> str:
+    """The files of a folder outside the root, by size and time: it may be a data set, too much to read."""
+    states = ((name, (folder / name).lstat()) for name in sorted(_walk(folder, "", (root,))))
+    return "".join(f"\n{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
