@@ -206,7 +206,7 @@ BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
         ({**archive_files(), "dump/module_0007.f.gpu_after_optimizations.hlo.pb": b"\x0a\xff"}, "not an HLO protobuf"),
         (
             {**archive_files(), "dump/module_0007.f.gpu_after_optimizations.hlo.pb": b""},
-            r"holds no HLO module \(0 bytes",
+            r"contains no HLO module \(0 bytes",
         ),
         (archive_files([module(4, 0, 10), thunk(4, 4, "dot.1", 0, 5)]), "range ids occur more than once"),
         (archive_files([thunk(n, n % 3 + 1, "dot.1", n, 5) for n in (1, 2, 3)]), "a range is its own parent, or that"),
