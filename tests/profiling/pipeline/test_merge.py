@@ -181,7 +181,7 @@ def test_a_product_that_autotuning_gave_to_a_library_on_one_rank_is_told_and_kee
         (1, "b", "dot.1", "custom-call.5"),
     ]
     section = variants(tables)
-    assert {one["name"]: one["values"] for one in section["columns"]}["it adds"] == ["", "custom-call.5"]
+    assert {column["name"]: column["values"] for column in section["columns"]}["added"] == ["", "custom-call.5"]
     assert tables.collectives.filter(rank=0)["wait_ns"].to_list() == [200, 200]
     assert tables.instructions.filter(name="custom-call.5")["opcode"].to_list() == ["custom-call"]
     (frame_id,) = tables.attribution.filter(instruction="custom-call.5")["frame_id"]

@@ -1,4 +1,4 @@
-"""The report in a real browser: real clicks, and what a person then reads."""
+"""The report in a real browser: real clicks, and the resulting text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_click_on_a_hot_line_shows_its_source_and_its_time(page: Page, tmp_pat
     assert page.value("location.hash") == "#lines//home/me/train.py:4"
 
 
-def test_the_page_asks_nobody_and_reports_no_error(page: Page, tmp_path: Path) -> None:
+def test_the_page_loads_nothing_and_reports_no_error(page: Page, tmp_path: Path) -> None:
     report = make_capture(tmp_path, training_trace()) / "report.html"
     for view in ("lines", "flame", "timeline", "instructions", "categories", "programs", "devices"):
         page.open(report, f"#{view}")
@@ -58,7 +58,7 @@ def test_the_page_asks_nobody_and_reports_no_error(page: Page, tmp_path: Path) -
     assert page.problems() == []
 
 
-def test_the_flame_graph_zooms_and_finds(page: Page, tmp_path: Path) -> None:
+def test_the_flame_graph_zooms_and_searches(page: Page, tmp_path: Path) -> None:
     page.open(make_capture(tmp_path, training_trace()) / "report.html", "#flame")
     names = "[...document.querySelectorAll('.flame .node')].map((one) => one.textContent)"
     assert page.value(names) == [
