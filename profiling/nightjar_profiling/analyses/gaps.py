@@ -17,14 +17,8 @@ from nightjar_profiling.capture_folder.tables import Tables
 DEVICE = ["rank", "device"]
 BUSY = {"rank": pl.Int64, "device": pl.Int64, "span_ns": pl.Int64, "busy_ns": pl.Int64}
 GAPS = {
-    "rank": pl.Int64,
-    "device": pl.Int64,
-    "start_ns": pl.Int64,
-    "duration_ns": pl.Int64,
-    "cause": pl.String,
-    "program_id": pl.Int64,
-    "instruction": pl.String,
-    "kernel": pl.String,
+    **dict.fromkeys(("rank", "device", "start_ns", "duration_ns"), pl.Int64),
+    **{"cause": pl.String, "program_id": pl.Int64, "instruction": pl.String, "kernel": pl.String},
 }
 
 

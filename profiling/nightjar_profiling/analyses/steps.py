@@ -27,9 +27,7 @@ def sum_executions(tables: Tables, *, steady_state: bool = False) -> pl.DataFram
     sums = tables.ops.group_by(RUN).agg(
         device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=EXPOSED
     )
-    runs = tables.executions
-    if steady_state:
-        runs = keep_steady_state(tables, runs)
+    runs = keep_steady_state(tables, tables.executions) if steady_state else tables.executions
     zero = ("device_ns", "n_ops", "exposed_ns")
     return (
         runs.join(sums, on=RUN, how="left")
@@ -53,8 +51,8 @@ def summarise_programs(tables: Tables, *, steady_state: bool = False) -> pl.Data
     """
     runs = sum_executions(tables, steady_state=steady_state)
     total = pl.col("device_ns").sum()
-    alone = pl.col("program_id").is_not_null() & pl.col("execution").is_null() & pl.lit(not steady_state)
-    others = tables.ops.filter(alone).group_by("program_id")
+    no_execution = pl.col("program_id").is_not_null() & pl.col("execution").is_null() & pl.lit(not steady_state)
+    others = tables.ops.filter(no_execution).group_by("program_id")
     loose = others.agg(device_ns=pl.col("duration_ns").sum(), exposed_ns=EXPOSED)
     sums = runs.group_by("program_id").agg(
         executions=pl.len().cast(pl.Int64),

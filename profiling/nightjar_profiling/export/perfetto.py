@@ -81,9 +81,8 @@ def _executions(tables: Tables, events: pl.DataFrame) -> list[str]:
     }
     unknown = '"name":"no program","cat":"execution"}'
     tails = pl.Series([names.get(number, unknown) for number in events["program_id"]], dtype=pl.String)
-    return _render(
-        events.with_columns(tail=tails), _threads(events, _devices(_assign_lanes(tables.ops)), EXECUTIONS), tables
-    )
+    threads = _threads(events, _devices(tables.ops), EXECUTIONS)
+    return _render(events.with_columns(tail=tails), threads, tables)
 
 
 def _ops(tables: Tables, events: pl.DataFrame, fusion: Fusion) -> list[str]:
@@ -99,16 +98,11 @@ def _ops(tables: Tables, events: pl.DataFrame, fusion: Fusion) -> list[str]:
     tails = []
     for program_id, instruction, kernel in kinds.iter_rows():
         opcode, op_name = opcodes.get((program_id, instruction), (None, None))
-        details = {
-            "line": lines.get((program_id, instruction)),
-            "opcode": opcode,
-            "traced as": op_name,
-            "kernel": kernel,
-        }
+        args = {"line": lines.get((program_id, instruction)), "opcode": opcode, "traced as": op_name, "kernel": kernel}
         event = {
             "name": instruction or kernel or "unknown op",
             "cat": "op",
-            "args": {key: text for key, text in details.items() if text},
+            "args": {key: text for key, text in args.items() if text},
         }
         tails.append(json.dumps(event, ensure_ascii=False, separators=(",", ":"))[1:])
     tailed = events.join(

@@ -10,6 +10,7 @@ Source: openxla/xla:xla/service/hlo.proto
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 from nightjar_profiling.hlo.hlo import Instruction, Program
 from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups
@@ -53,12 +54,17 @@ def read_communication(data: bytes, program_id: int, fingerprint: str = "") -> P
     instructions = {}
     computations: dict[str, list[str]] = {name: [] for name in names.values()}
     for number, instruction in kept.values():
-        operands = [by_id[operand] for operand in instruction.operand_ids if operand in by_id]
-        for part in (instruction, *operands):
-            whole = part is instruction
-            if whole or part.name not in instructions:
-                instructions[part.name] = _decode(part, number, by_id, names, module.device_assignment, whole=whole)
-        computations[names[number]].append(instruction.name)
+        operands = [by_id[operand_id] for operand_id in instruction.operand_ids if operand_id in by_id]
+        home = names[number]
+        instructions[instruction.name] = replace(
+            _decode(instruction, home, module.device_assignment),
+            operands=tuple(operand.name for operand in operands),
+            called=tuple(names[called] for called in instruction.called_computation_ids if called in names),
+        )
+        for operand in operands:
+            if operand.name not in instructions:
+                instructions[operand.name] = _decode(operand, home, module.device_assignment)
+        computations[home].append(instruction.name)
     return Program(
         program_id=program_id,
         name=module.name,
@@ -89,27 +95,18 @@ def _touches_host(instruction: hlo_pb2.HloInstruction, by_id: dict[int, hlo_pb2.
     )
 
 
-def _decode(
-    instruction: hlo_pb2.HloInstruction,
-    computation: int,
-    by_id: dict[int, hlo_pb2.HloInstruction],
-    names: dict[int, str],
-    assignment: hlo_pb2.DeviceAssignment,
-    *,
-    whole: bool,
-) -> Instruction:
+def _decode(instruction: hlo_pb2.HloInstruction, computation: str, assignment: hlo_pb2.DeviceAssignment) -> Instruction:
+    """An instruction without operands and called computations."""
     return Instruction(
         name=instruction.name,
         opcode=instruction.opcode,
         kind=instruction.fusion_kind,
-        computation=names[computation],
+        computation=computation,
         op_name=instruction.metadata.op_name,
         frame_id=None,
         bytes=count_bytes(instruction.shape),
-        operands=tuple(by_id[number].name for number in instruction.operand_ids if number in by_id) if whole else (),
-        called=tuple(names[number] for number in instruction.called_computation_ids if number in names)
-        if whole
-        else (),
+        operands=(),
+        called=(),
         on_host=on_host(instruction.shape),
         group_size=(group_size := read_group_size(instruction)),
         groups=name_devices(read_groups(instruction), assignment) if group_size else (),

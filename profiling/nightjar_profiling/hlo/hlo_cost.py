@@ -48,6 +48,9 @@ CALLS = frozenset(("fusion", "call", "async-start", "map"))
 UNKNOWN = frozenset(("while", "conditional", "custom-call", "cholesky", "triangular-solve", "fft"))
 
 
+Work = tuple[float | None, float]  # flops (None if unknown) and transcendentals
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Work of one run of an instruction.
@@ -76,18 +79,14 @@ class _Counter:
         self.computations = {computation.id: computation for computation in module.computations}
         self.sizes = {number: count_bytes(i.shape) for number, i in self.instructions.items()}  # each is read often
         self.costs: dict[int, Cost] = {}
-        self.totals: dict[int, tuple[float | None, float]] = {}
+        self.totals: dict[int, Work] = {}
 
     def count(self) -> dict[int, Cost]:
         # XLA writes callees before their callers. In a damaged file with another order, costs stay unknown.
         for number, computation in self.computations.items():
-            flops: float | None = 0.0
-            transcendentals = 0.0
-            for instruction in computation.instructions:
-                cost = self.costs[instruction.id] = self._count(instruction)
-                flops = _add(flops, cost.flops)
-                transcendentals += cost.transcendentals
-            self.totals[number] = flops, transcendentals
+            costs = {instruction.id: self._count(instruction) for instruction in computation.instructions}
+            self.totals[number] = _sum([(cost.flops, cost.transcendentals) for cost in costs.values()])
+            self.costs |= costs
         return self.costs
 
     def _count(self, instruction: hlo_pb2.HloInstruction) -> Cost:
@@ -96,10 +95,11 @@ class _Counter:
         flops, transcendentals = self._work(instruction)
         return Cost(flops, transcendentals, self._bytes(instruction))
 
-    def _work(self, instruction: hlo_pb2.HloInstruction) -> tuple[float | None, float]:
+    def _work(self, instruction: hlo_pb2.HloInstruction) -> Work:
         opcode, elements = instruction.opcode, count_elements(instruction.shape)
         if opcode in CALLS:
-            return self._called_work(instruction, elements if opcode == "map" else 1)
+            called = [self.totals.get(number, (None, 0.0)) for number in instruction.called_computation_ids]
+            return _scale(_sum(called), elements if opcode == "map" else 1)
         if opcode in ("dot", "convolution", "custom-call"):
             return self._product_flops(instruction), 0.0
         if opcode in UNKNOWN or opcode == "reduce-window":
@@ -110,25 +110,14 @@ class _Counter:
         flops = float(elements) if opcode in ELEMENTWISE and is_float(operand.shape) else 0.0
         return flops, float(elements) if opcode in TRANSCENDENTAL else 0.0
 
-    def _called_work(self, instruction: hlo_pb2.HloInstruction, repeats: int) -> tuple[float | None, float]:
-        """The work of all called computations, each `repeats` times."""
-        flops: float | None = 0.0
-        transcendentals = 0.0
-        for number in instruction.called_computation_ids:
-            total = self.totals.get(number, (None, 0.0))
-            flops = _add(flops, total[0])
-            transcendentals += total[1]
-        return None if flops is None else flops * repeats, transcendentals * repeats
-
-    def _reduction(self, instruction: hlo_pb2.HloInstruction, elements: int) -> tuple[float | None, float]:
+    def _reduction(self, instruction: hlo_pb2.HloInstruction, elements: int) -> Work:
         if not instruction.called_computation_ids:
             return None, 0.0
-        flops, transcendentals = self.totals.get(instruction.called_computation_ids[0], (None, 0.0))
         steps = elements
         if instruction.opcode == "reduce":
             arrays = max(len(instruction.operand_ids) // 2, 1)
             steps = max(count_elements(self._operand(instruction, 0).shape) - elements // arrays, 0)
-        return None if flops is None else flops * steps, transcendentals * steps
+        return _scale(self.totals.get(instruction.called_computation_ids[0], (None, 0.0)), steps)
 
     def _product_flops(self, instruction: hlo_pb2.HloInstruction) -> float | None:
         if len(instruction.operand_ids) < 2:
@@ -202,9 +191,9 @@ class _Counter:
     def _written_bytes(self, body: hlo_pb2.HloComputation) -> int:
         """Bytes that a fusion writes."""
         root = self.instructions.get(body.root_id)
-        roots = [] if root is None else [root]
-        if root is not None and root.opcode == "tuple":
-            roots = [self.instructions[number] for number in root.operand_ids]
+        if root is None:
+            return 0
+        roots = [self.instructions[number] for number in root.operand_ids] if root.opcode == "tuple" else [root]
         written = 0
         for instruction in roots:
             for _ in range(len(body.instructions)):  # ends at a cycle, which a damaged file may contain
@@ -223,9 +212,14 @@ class _Counter:
         return self.instructions.get(instruction.operand_ids[number], hlo_pb2.HloInstruction())
 
 
-def _add(left: float | None, right: float | None) -> float | None:
-    """The sum; None if either is unknown."""
-    return None if left is None or right is None else left + right
+def _sum(parts: list[Work]) -> Work:
+    flops = [part[0] for part in parts if part[0] is not None]
+    return sum(flops) if len(flops) == len(parts) else None, sum(part[1] for part in parts)
+
+
+def _scale(work: Work, factor: int) -> Work:
+    flops, transcendentals = work
+    return None if flops is None else flops * factor, transcendentals * factor
 
 
 def _gemm_contraction(instruction: hlo_pb2.HloInstruction) -> list[int]:

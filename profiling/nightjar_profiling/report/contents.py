@@ -147,9 +147,8 @@ def read_sources(
     is_user_code: Callable[[str], bool],
 ) -> dict[str, str]:
     """The text of the files on stacks with time, user code first, up to LARGEST_SOURCES."""
-    on_stacks = {
-        tree.places[site][0] for node in stacks["frame"].tolist() if node != NO_STACK for site in tree.path(node)
-    }
+    nodes = [node for node in stacks["frame"].tolist() if node != NO_STACK]
+    on_stacks = {tree.places[site][0] for node in nodes for site in tree.path(node)}
     sources: dict[str, str] = {}
     remaining = LARGEST_SOURCES
     for file in sorted((file for file in files if file in on_stacks), key=lambda file: not is_user_code(file)):

@@ -7,14 +7,11 @@ be due to chance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from nightjar_profiling.analyses.compare.diff import Change, Diff
+from nightjar_profiling.report.render import load_template
 
 MOST_ROWS = 100
 SCALES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
@@ -28,15 +25,8 @@ def render_difference(diff: Diff, before: str, after: str) -> str:
         before: name of the earlier capture.
         after: name of the later capture.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nightjar_profiling.report", "page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     tables = (("Lines", diff.lines), ("Instructions", diff.instructions), ("Programs", diff.programs))
-    return environment.get_template("diff.html.j2").render(
+    return load_template("diff.html.j2").render(
         before=before,
         after=after,
         total=row_data(diff.total, _largest([diff.total]), _scale([diff.total])),
@@ -44,7 +34,6 @@ def render_difference(diff: Diff, before: str, after: str) -> str:
         estimates=describe_estimates(*diff.estimates),
         warnings=diff.warnings,
         tables=[table_data(title, changes) for title, changes in tables],
-        style=Markup((files("nightjar_profiling.report") / "page" / "style.css").read_text("utf-8")),
     )
 
 

@@ -19,6 +19,7 @@ from nightjar_profiling.report.analyse import Profile
 from nightjar_profiling.report.contents import page_document
 from nightjar_profiling.report.pack import pack
 
+PAGE = files("nightjar_profiling.report") / "page"
 SCRIPTS = ("data", "format", "table", "lines", "flame", "timeline", "timeline_view", "main")
 
 
@@ -40,6 +41,17 @@ def render_report(
         source_of: the text of a source file, or None.
         fusion: how the page initially attributes fusions; the reader can change it.
     """
+    script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
+    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment))
+    return load_template("page.html.j2").render(
+        head_data(profile, manifest, tables),
+        script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),
+        packed=Markup(pack(document)),
+    )
+
+
+def load_template(name: str) -> jinja2.Template:
+    """A template of the folder `page`, with its `style`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nightjar_profiling.report", "page"),
         autoescape=True,
@@ -47,15 +59,8 @@ def render_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = files("nightjar_profiling.report") / "page"
-    script = "\n".join((page / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
-    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment))
-    return environment.get_template("page.html.j2").render(
-        head_data(profile, manifest, tables),
-        style=Markup((page / "style.css").read_text("utf-8")),
-        script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),
-        packed=Markup(pack(document)),
-    )
+    environment.globals["style"] = Markup((PAGE / "style.css").read_text("utf-8"))
+    return environment.get_template(name)
 
 
 def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str, Any]:

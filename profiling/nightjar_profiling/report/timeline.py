@@ -92,14 +92,7 @@ def merge_short(ops: pl.DataFrame, largest: int) -> pl.DataFrame:
             pl.col("number").sort_by("duration").last(),
             pl.len().alias("merged"),
         )
-        .select(
-            *LANE,
-            start="begin",
-            duration=pl.col("end") - pl.col("begin"),
-            hidden="hidden",
-            number="number",
-            merged="merged",
-        )
+        .with_columns(start="begin", duration=pl.col("end") - pl.col("begin"))
     )
     columns = [*LANE, "start", "duration", "hidden", "number", "merged"]
     return pl.concat([single.filter(longest).select(columns), short.select(columns)]).sort(

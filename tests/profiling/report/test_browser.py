@@ -106,7 +106,7 @@ def test_a_click_on_an_op_of_the_timeline_shows_its_stack_and_leads_to_its_line(
 def test_the_keys_of_the_timeline_work_as_soon_as_it_is_shown(page: Page, tmp_path: Path) -> None:
     page.open(make_capture(tmp_path, training_trace()) / "report.html")
     page.click("document.getElementById('tab-timeline')")
-    page.wait("document.querySelector('canvas')?.width > 0")
+    page.wait("document.querySelector('canvas')?.style.height > ''")  # set when the canvas is drawn at its size
     picture = "document.querySelector('canvas').toDataURL()"
     whole = page.value(picture)
     page.press("w", "w")

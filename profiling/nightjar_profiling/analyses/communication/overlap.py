@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nightjar_profiling.analyses.gaps import measure_busy
 from nightjar_profiling.analyses.intervals import merge_intervals
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -103,14 +104,8 @@ def summarise_overlap(tables: Tables) -> pl.DataFrame:
         Columns: `rank`, `device`, `compute_ns` (time during which any op computes), `communication_ns` (sum over the
         ops that communicate), `hidden_ns`, `exposed_ns`, `hidden_fraction` (null without communication).
     """
-    ops = tables.ops.select(*DEVICE, "start_ns", "duration_ns")
-    compute_ops = ops.filter(~mark_communication(tables.ops, tables.collectives))
-    rows = []
-    for (rank, device), spans in compute_ops.group_by(DEVICE):
-        starts = spans["start_ns"].to_numpy()
-        rows.append((rank, device, merge_intervals(starts, starts + spans["duration_ns"].to_numpy()).total_ns))
-    schema = {"rank": pl.Int64, "device": pl.Int64, "compute_ns": pl.Int64}
-    compute = pl.DataFrame(rows, schema=schema, orient="row")
+    computing = tables.ops.filter(~mark_communication(tables.ops, tables.collectives))
+    compute = measure_busy(computing).select(*DEVICE, compute_ns="busy_ns")
     total = pl.col("communication_ns")
     return (
         sum_communication(tables)
