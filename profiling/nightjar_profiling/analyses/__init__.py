@@ -1,5 +1,5 @@
 """Analyses of a capture, one per file.
 
-Every analysis is a pure function from `Tables` to a Polars frame, whose columns its docstring names. Times are integer
-nanoseconds, sums lose nothing, and what a trace does not hold is null or an empty frame, never a guess.
+Every analysis is a pure function from `Tables` to a Polars frame; its docstring lists the columns. Times are integer
+nanoseconds and sums are exact. What a trace does not record is null or an empty frame, never a guess.
 """

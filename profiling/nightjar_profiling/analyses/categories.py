@@ -1,10 +1,10 @@
-"""What kind of work does the device time go to?
+"""Device time by category of work.
 
-In: ops and instructions. Out: device time by category, in a person's words rather than by opcode. The category of an
-op is that of its instruction; communication comes before all else, whatever wraps it. What a fusion does cannot be
-told from its kind: it counts as what it holds, where that is mostly a matrix product, a convolution or a reduction
-(`instructions.main_work`). Of an op without an instruction only the kernel's name is known: it is a matrix product
-where that says so, and else stays without a category. A library's call is what the name of its kernel says.
+In: ops and instructions. Out: device time by category, in words that need no knowledge of HLO opcodes. An op has the
+category of its instruction; communication takes precedence, whatever instruction wraps it. The kind of a fusion does
+not say what it computes: a fusion counts as a matrix product, a convolution or a reduction if it mostly holds one
+(`instructions.main_work`). Of an op without an instruction only the kernel name is known: it counts as a matrix product
+if the name says so, otherwise it has no category. A library call is classified by the name of its kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOVES = [
 ]
 INDEXED = ["gather", "scatter", "slice", "dynamic-slice", "dynamic-update-slice", "sort", "iota"]
 CONTROL = ["while", "conditional", "call"]
-GROUPS = {  # what a drawing tells apart by colour
+GROUPS = {  # categories that share a colour in the timeline
     "matrix products": ("matrix product", "convolution"),
     "fusions": ("fusion",),
     "communication": ("communication",),
@@ -40,7 +40,7 @@ GROUPS = {  # what a drawing tells apart by colour
 
 
 def categorise() -> pl.Expr:
-    """The category of an op, from the columns that `summarise_work` brings together."""
+    """The category of an op, from the columns that `summarise_work` joins."""
     opcode = pl.col("opcode")
     bare = pl.coalesce("main_work", opcode.str.split(":").list.first())
     return (
@@ -69,7 +69,7 @@ def summarise_work(tables: Tables) -> pl.DataFrame:
     Returns:
         Columns: `program_id`, `instruction`, `kernel`, `category`, `count` (of ops), `device_ns`.
     """
-    known = tables.instructions.select("program_id", "opcode", "main_work", instruction=pl.col("name")).unique(
+    instructions = tables.instructions.select("program_id", "opcode", "main_work", instruction=pl.col("name")).unique(
         ["program_id", "instruction"]
     )
     key = ["program_id", "instruction", "kernel"]
@@ -77,7 +77,7 @@ def summarise_work(tables: Tables) -> pl.DataFrame:
         tables.ops.select(*key, "kind", "duration_ns", mark_communication(tables.ops, tables.collectives))
         .group_by(*key, "kind", "communicates")
         .agg(count=pl.len().cast(pl.Int64), device_ns=pl.col("duration_ns").sum())
-        .join(known, on=key[:2], how="left")
+        .join(instructions, on=key[:2], how="left")
         .with_columns(category=categorise())
         .group_by(*key, "category")
         .agg(pl.col("count").sum(), pl.col("device_ns").sum())

@@ -1,9 +1,9 @@
-"""When was a device idle, and was it the host that kept it waiting?
+"""Idle gaps of the devices and their causes.
 
-In: ops. Out: the stretches of time between a device's first and last op in which nothing ran on it, and how long ops
-waited between their launch and their start. A gap is the host's (`launch`) where the op that ends it was launched
-after the gap began: the device had nothing to do. Where it was launched before, the gap lies in the device's own queue
-(`queue`): a dependency between streams, or the time of a launch itself. Without launch times the cause is null.
+In: ops. Out: the intervals between a device's first and last op in which nothing ran on it, and the launch latency of
+the ops. The cause of a gap is `launch` if the host launched the next op after the gap began: the device had nothing to
+do. It is `queue` if the op was launched earlier: it waited for another stream, or for the launch itself. Without launch
+times the cause is null.
 """
 
 from __future__ import annotations
@@ -17,29 +17,23 @@ from nightjar_profiling.capture_folder.tables import Tables
 DEVICE = ["rank", "device"]
 BUSY = {"rank": pl.Int64, "device": pl.Int64, "span_ns": pl.Int64, "busy_ns": pl.Int64}
 GAPS = {
-    "rank": pl.Int64,
-    "device": pl.Int64,
-    "start_ns": pl.Int64,
-    "duration_ns": pl.Int64,
-    "cause": pl.String,
-    "program_id": pl.Int64,
-    "instruction": pl.String,
-    "kernel": pl.String,
+    **dict.fromkeys(("rank", "device", "start_ns", "duration_ns"), pl.Int64),
+    **{"cause": pl.String, "program_id": pl.Int64, "instruction": pl.String, "kernel": pl.String},
 }
 
 
 def find_gaps(tables: Tables, shortest_ns: int = 0) -> pl.DataFrame:
-    """The idle stretches of every device.
+    """The idle gaps of every device.
 
     Args:
         tables: of a capture.
-        shortest_ns: gaps shorter than this are left out.
+        shortest_ns: leave out shorter gaps.
 
     Returns:
         Columns: `rank`, `device`, `start_ns`, `duration_ns`, `cause` (`launch`, `queue` or null), and `program_id`,
         `instruction` and `kernel` of the op that ends the gap. Longest first.
     """
-    found = [pl.DataFrame(schema={"row": pl.UInt32, "gap_start_ns": pl.Int64, "gap_ns": pl.Int64})]
+    parts = [pl.DataFrame(schema={"row": pl.UInt32, "gap_start_ns": pl.Int64, "gap_ns": pl.Int64})]
     spans = tables.ops.select(*DEVICE, "start_ns", "duration_ns").with_row_index("row")
     for _, ops in spans.group_by(DEVICE):
         ops = ops.sort("start_ns")
@@ -47,7 +41,7 @@ def find_gaps(tables: Tables, shortest_ns: int = 0) -> pl.DataFrame:
         cover = merge_intervals(starts, starts + ops["duration_ns"].to_numpy())
         gap_starts, gap_ends = cover.ends[:-1], cover.starts[1:]
         keep = (gap_ends - gap_starts) >= max(shortest_ns, 1)
-        found.append(
+        parts.append(
             pl.DataFrame(
                 {
                     "row": ops["row"].gather(np.searchsorted(starts, gap_ends[keep], side="left")),
@@ -56,12 +50,12 @@ def find_gaps(tables: Tables, shortest_ns: int = 0) -> pl.DataFrame:
                 }
             )
         )
-    gaps = pl.concat(found)
-    late = pl.when(pl.col("launch_ns") >= pl.col("gap_start_ns")).then(pl.lit("launch"))
+    gaps = pl.concat(parts)
+    cause = pl.when(pl.col("launch_ns") >= pl.col("gap_start_ns")).then(pl.lit("launch"))
     ending = tables.ops.select(*DEVICE, "launch_ns", "program_id", "instruction", "kernel")
     return (
         pl.concat([ending[gaps["row"]], gaps], how="horizontal")
-        .with_columns(cause=late.when(pl.col("launch_ns").is_not_null()).then(pl.lit("queue")))
+        .with_columns(cause=cause.when(pl.col("launch_ns").is_not_null()).then(pl.lit("queue")))
         .rename({"gap_start_ns": "start_ns", "gap_ns": "duration_ns"})
         .select(list(GAPS))
         .sort("duration_ns", "rank", "device", "start_ns", descending=[True, False, False, False])
@@ -72,7 +66,7 @@ def measure_busy(ops: pl.DataFrame) -> pl.DataFrame:
     """How long every device was busy, from its first op to its last.
 
     Returns:
-        Columns: `rank`, `device`, `span_ns`, `busy_ns` (time in which anything ran).
+        Columns: `rank`, `device`, `span_ns`, `busy_ns` (time during which an op ran).
     """
     rows = []
     for (rank, device), spans in ops.select(*DEVICE, "start_ns", "duration_ns").group_by(DEVICE):
@@ -86,10 +80,10 @@ def summarise_devices(tables: Tables) -> pl.DataFrame:
     """How busy every device was, from its first op to its last.
 
     Returns:
-        Columns: `rank`, `device`, `span_ns`, `busy_ns` (time in which anything ran), `idle_ns`, `busy_fraction` (null
+        Columns: `rank`, `device`, `span_ns`, `busy_ns` (time during which an op ran), `idle_ns`, `busy_fraction` (null
         for an empty span), `launch_gap_ns` and `queue_gap_ns` (parts of `idle_ns`; null without launch times), and
         `launch_latency_ns_p50`, `_p90`, `_max`: from a launch to the start of its first op (a CUDA graph launches
-        many), null without launch times.
+        several), null without launch times.
     """
     first = pl.col("start_ns") == pl.col("start_ns").min().over(*DEVICE, "correlation_id")
     waited = (pl.col("start_ns") - pl.col("launch_ns")).filter(first | pl.col("correlation_id").is_null())
@@ -98,7 +92,7 @@ def summarise_devices(tables: Tables) -> pl.DataFrame:
         launch_latency_ns_p90=waited.quantile(0.9),
         launch_latency_ns_max=waited.max(),
     )
-    known = tables.ops.group_by(DEVICE).agg(known=pl.col("launch_ns").is_not_null().any())
+    timed = tables.ops.group_by(DEVICE).agg(timed=pl.col("launch_ns").is_not_null().any())
     causes = (
         find_gaps(tables)
         .group_by(DEVICE)
@@ -111,10 +105,10 @@ def summarise_devices(tables: Tables) -> pl.DataFrame:
     return (
         measure_busy(tables.ops)
         .join(causes, on=DEVICE, how="left")
-        .join(known, on=DEVICE, how="left")
+        .join(timed, on=DEVICE, how="left")
         .join(latency, on=DEVICE, how="left")
         .with_columns(
-            *(pl.when("known").then(pl.col(name).fill_null(0)).alias(name) for name in gaps),
+            *(pl.when("timed").then(pl.col(name).fill_null(0)).alias(name) for name in gaps),
             idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
             busy_fraction=pl.when(pl.col("span_ns") > 0).then(pl.col("busy_ns") / pl.col("span_ns")),
         )

@@ -1,4 +1,4 @@
-"""How much of a span of time is covered by others?
+"""Unions of time intervals, and how much of a span they cover.
 
 In: starts and ends in nanoseconds. Out: merged intervals, and covered time by binary search: n log n for n intervals.
 """
@@ -15,7 +15,7 @@ Times = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Disjoint intervals in order of time.
+    """Disjoint intervals, sorted by time.
 
     >>> cover = merge_intervals(np.array([0, 5, 20]), np.array([10, 12, 30]))
     >>> cover.starts.tolist(), cover.ends.tolist(), cover.total_ns
@@ -29,15 +29,15 @@ class Cover:
 
     @property
     def total_ns(self) -> int:
-        """Time that is covered."""
+        """Total covered time."""
         return int((self.ends - self.starts).sum())
 
     def covered(self, starts: Times, ends: Times) -> Times:
-        """For each span, how much of it is covered."""
+        """The covered time of each span."""
         return self._before(ends) - self._before(starts)
 
     def contains(self, times: Times) -> NDArray[np.bool_]:
-        """For each moment, whether it is covered; an interval ends before its end."""
+        """Whether each moment is covered; an interval contains its start and not its end."""
         last = np.searchsorted(self.starts, times, side="right") - 1
         inside: NDArray[np.bool_] = np.zeros(len(times), bool)
         begun = last >= 0
@@ -45,7 +45,7 @@ class Cover:
         return inside
 
     def without(self, other: Cover) -> Cover:
-        """What of this the other does not cover.
+        """The parts of these intervals that the other does not cover.
 
         >>> left = merge_intervals(np.array([0]), np.array([10])).without(merge_intervals(np.array([4]), np.array([6])))
         >>> left.starts.tolist(), left.ends.tolist()
@@ -58,17 +58,17 @@ class Cover:
     def _before(self, times: Times) -> Times:
         """Covered time before each moment."""
         sums = np.concatenate(([0], np.cumsum(self.ends - self.starts)))
-        number = np.searchsorted(self.starts, times, side="right")  # intervals that have begun
-        last = np.maximum(number - 1, 0)
+        begun = np.searchsorted(self.starts, times, side="right")  # intervals that have begun
+        last = np.maximum(begun - 1, 0)
         if not len(self.starts):
             return np.zeros(len(times), np.int64)
-        rest = np.maximum(self.ends[last] - times, 0)  # of the last one, what is still to come
-        found: Times = np.where(number > 0, sums[number] - rest, 0)
-        return found
+        remaining = np.maximum(self.ends[last] - times, 0)  # of the last of them
+        covered: Times = np.where(begun > 0, sums[begun] - remaining, 0)
+        return covered
 
 
 def merge_intervals(starts: Times, ends: Times) -> Cover:
-    """The union of intervals; those that touch become one."""
+    """The union of intervals; adjacent ones are merged."""
     if not len(starts):
         return Cover(np.empty(0, np.int64), np.empty(0, np.int64))
     order = np.argsort(starts, kind="stable")

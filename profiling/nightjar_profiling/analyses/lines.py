@@ -1,7 +1,7 @@
-"""Which Python line does each stack count for?
+"""The user line of each stack frame.
 
-In: frames, and what is the user's own code. Out: for each frame id its *user line*: the innermost frame of the user's
-own code on the way outward, or where there is none the innermost frame. Linear in the number of frames.
+In: frames, and a test for user code. Out: for each frame id its *user line*: the innermost frame of user code on the
+way outward, or the frame itself if there is none. Linear in the number of frames.
 """
 
 from __future__ import annotations
@@ -24,27 +24,25 @@ def find_user_lines(frames: pl.DataFrame, is_user_code: Callable[[str], bool]) -
     """One row for each frame.
 
     Returns:
-        Columns: `program_id`, `frame_id`, and of its user line `file`, `line`, `function` and `user` (false where no
-        frame of the stack is the user's own).
+        Columns: `program_id`, `frame_id`; `file`, `line` and `function` of its user line; and `user` (false if the
+        stack has no frame of user code).
     """
     rows = {
         (row[0], row[1]): row
         for row in frames.select("program_id", "frame_id", "file", "line", "function", "parent_id").iter_rows()
     }
-    own = {file: is_user_code(file) for file in frames["file"].unique().to_list()}
-    found: dict[tuple[int, int], tuple[int, int] | None] = {}
+    is_user = {file: is_user_code(file) for file in frames["file"].unique().to_list()}
+    user_frames: dict[tuple[int, int], tuple[int, int] | None] = {}
     for key in rows:
-        path, place = [], key
-        while place in rows and place not in found and place not in path and not own[rows[place][2]]:
-            path.append(place)
-            place = (place[0], rows[place][5])
-        mine = place in rows and own[rows[place][2]]
-        answer = place if mine else found.get(place)
-        found.update(dict.fromkeys(path, answer))
-        if mine:
-            found[place] = place
+        path, frame = [], key
+        while frame in rows and frame not in user_frames and frame not in path and not is_user[rows[frame][2]]:
+            path.append(frame)
+            frame = (frame[0], rows[frame][5])
+        if frame in rows and is_user[rows[frame][2]]:
+            user_frames[frame] = frame
+        user_frames.update(dict.fromkeys(path, user_frames.get(frame)))
     lines = []
     for key, row in rows.items():
-        user = found.get(key)
-        lines.append((*key, *rows[user][2:5], True) if user is not None else (*key, *row[2:5], False))
+        user = user_frames.get(key)
+        lines.append((*key, *row[2:5], False) if user is None else (*key, *rows[user][2:5], True))
     return pl.DataFrame(lines, schema=SCHEMA, orient="row")

@@ -1,7 +1,7 @@
-"""What fills the memory at a program's peak, and which Python lines put it there?
+"""Peak memory of programs and the Python lines that allocated it.
 
-In: the table `buffers` (XLA's buffer assignment) and what is known of the instructions. Out: bytes by program, and by
-buffer with the stack that made it. Parameters have no stack; they carry the name that JAX gave the argument.
+In: the table `buffers` (XLA's buffer assignment) and the instructions. Out: bytes by program, and by buffer with the
+stack that created it. Parameters have no stack; they have the name that JAX gave the argument.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ INSTRUCTION = ["program_id", "instruction"]
 
 
 def summarise_memory(tables: Tables) -> pl.DataFrame:
-    """Peak memory of every program whose buffer assignment is known, largest first.
+    """Peak memory of every program with a recorded buffer assignment, largest first.
 
     Returns:
-        Columns: `program_id`, `name`, `peak_bytes`, and of it `parameter_bytes`, `constant_bytes`, `output_bytes`,
-        `temp_bytes`.
+        Columns: `program_id`, `name`, `peak_bytes`, and its parts `parameter_bytes`, `constant_bytes`,
+        `output_bytes`, `temp_bytes`.
     """
     kinds = ("parameter", "constant", "output", "temp")
     size = pl.col("size_bytes")
@@ -35,20 +35,20 @@ def summarise_memory(tables: Tables) -> pl.DataFrame:
 
 
 def attribute_buffers(tables: Tables) -> pl.DataFrame:
-    """Every buffer live at the peak with the stack that it comes from, largest first.
+    """Every buffer that is live at the peak, with the stack that created it, largest first.
 
     Returns:
-        Columns: `program_id`, `instruction` (null: memory of no single value), `kind`, `size_bytes`, `op_name` (of a
-        parameter the argument's name), `frame_id` (null: no stack; join it with `frames`).
+        Columns: `program_id`, `instruction` (null: not of a single value), `kind`, `size_bytes`, `op_name` (of a
+        parameter: the name of the argument), `frame_id` (null: no stack; join it with `frames`).
     """
-    known = tables.instructions.select("program_id", "op_name", "frame_id", instruction=pl.col("name"))
+    instructions = tables.instructions.select("program_id", "op_name", "frame_id", instruction=pl.col("name"))
     ran = (
         tables.attribution.filter(pl.col("root_weight") > 0)
         .select(*INSTRUCTION, ran_frame="frame_id")
         .unique(INSTRUCTION, keep="first", maintain_order=True)
     )
     return (
-        tables.buffers.join(known, on=INSTRUCTION, how="left")
+        tables.buffers.join(instructions, on=INSTRUCTION, how="left")
         .join(ran, on=INSTRUCTION, how="left")
         .with_columns(frame_id=pl.coalesce("frame_id", "ran_frame"))
         .select(*INSTRUCTION, "kind", "size_bytes", "op_name", "frame_id")

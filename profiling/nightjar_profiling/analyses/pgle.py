@@ -1,10 +1,10 @@
-"""How long does each instruction really take, in the form that XLA's scheduler reads?
+"""Measured instruction latencies for XLA's latency-hiding scheduler.
 
-In: steady-state ops. Out: per program a text protobuf of ProfiledInstructionsProto, for
-`--xla_gpu_pgle_profile_file_or_directory_path`: the latency-hiding scheduler then moves collectives by measured
-instead of modelled times. A computation counts with its shortest time, which is the least disturbed; a communication
-with its longest, so that enough work is put over it. The name is the one that the instruction had before scheduling;
-where the module does not record it, the instruction's own, which is the same unless a later pass renamed it.
+In: steady-state ops. Out: one text protobuf of ProfiledInstructionsProto per program, for
+`--xla_gpu_pgle_profile_file_or_directory_path`: the scheduler then uses measured latencies to place collectives, not
+modelled ones. Computation counts with its shortest duration, which is the least disturbed; communication with its
+longest, so that enough work overlaps it. The name is the instruction's name before scheduling. If the module does not
+record that, it is the instruction's current name, which is the same unless a later pass renamed it.
 
 Source: NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/analyses/pgle_costs.py (which writes empty names where
 there is no scheduling name); openxla/xla:xla/service/profile_guided_latency_estimator.cc
@@ -15,7 +15,7 @@ from __future__ import annotations
 import polars as pl
 
 from nightjar_profiling.analyses.communication.overlap import mark_communication
-from nightjar_profiling.analyses.warmup import keep_steady
+from nightjar_profiling.analyses.warmup import keep_steady_state
 from nightjar_profiling.capture_folder.tables import Tables
 
 RUN = ["rank", "device", "program_id", "execution", "instruction"]
@@ -23,14 +23,13 @@ INSTRUCTION = ["program_id", "instruction"]
 
 
 def measure_latencies(tables: Tables) -> pl.DataFrame:
-    """The latency of every instruction that ran, in the steady state.
+    """The steady-state latency of every instruction that ran.
 
     Returns:
-        Columns: `program_id`, `instruction`, `name` (for the scheduler), `cost_us`. In the order in which they first
-        ran.
+        Columns: `program_id`, `instruction`, `name` (for the scheduler), `cost_us`; in the order of their first run.
     """
     ops = tables.ops.with_columns(mark_communication(tables.ops, tables.collectives)).with_row_index("row")
-    ops = keep_steady(tables, ops.filter(pl.col("instruction").is_not_null()))
+    ops = keep_steady_state(tables, ops.filter(pl.col("instruction").is_not_null()))
     run = pl.coalesce("thunk", -1 - pl.col("row").cast(pl.Int64))
     ends = pl.col("start_ns") + pl.col("duration_ns")
     runs = ops.group_by([*RUN, run.alias("run")]).agg(

@@ -1,9 +1,9 @@
-"""How near does each instruction come to what the device can do?
+"""Achieved rates of instructions compared with the roofline of the device.
 
-In: ops, the flops and bytes of their instructions, and the peak of the device. Out: achieved rates and the share of the
-roofline: an instruction with i flops per byte can reach at most min(peak flops/s, i * peak bytes/s). Peaks come from
-`peaks.toml`, which names its sources, or, of a CPU, from a measurement beside the capture; without either, rates are
-shown and shares are null. Flops are XLA's count, which leaves out transcendental functions.
+In: ops, the flops and bytes of their instructions, and the peak of the device. Out: achieved rates and the fraction of
+the roofline: an instruction with i flops per byte can reach at most min(peak flops/s, i * peak bytes/s). Peaks come
+from `peaks.toml`, which names its sources, or, for a CPU, from a measurement in the capture. Without a peak, fractions
+are null. Flops are XLA's count, which leaves out transcendental functions.
 
 Source: S. Williams, A. Waterman, D. Patterson, Roofline, CACM 52(4), 2009
 """
@@ -25,7 +25,7 @@ INSTRUCTION = ["program_id", "instruction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """What a device can do at most; `source` says who says so."""
+    """Peak rates of a device; `source` names the data sheet or measurement."""
 
     name: str
     bytes_per_s: float
@@ -34,7 +34,7 @@ class Peak:
 
 
 def find_peak(device_kind: str | None) -> Peak | None:
-    """The peak of a device by the name that JAX gives it; None where the table lacks it.
+    """The peak of a device, by its JAX `device_kind`; None if `peaks.toml` does not list it.
 
     >>> find_peak("NVIDIA H100 80GB HBM3").bytes_per_s
     3350000000000.0
@@ -42,41 +42,41 @@ def find_peak(device_kind: str | None) -> Peak | None:
     True
     """
     table = tomllib.loads(files("nightjar_profiling.analyses").joinpath("peaks.toml").read_text())
-    for one in table["device"]:
-        if device_kind is not None and device_kind in one["names"]:
-            rates = {"bytes_per_s": one["bytes_per_s"], "flops_per_s": one["flops_per_s"]}
-            return Peak(name=device_kind, source=one["source"], **rates)
+    for device in table["device"]:
+        if device_kind is not None and device_kind in device["names"]:
+            rates = {"bytes_per_s": device["bytes_per_s"], "flops_per_s": device["flops_per_s"]}
+            return Peak(name=device_kind, source=device["source"], **rates)
     return None
 
 
 def read_peak(environment: Mapping[str, Any]) -> Peak | None:
-    """The peak of a capture's devices: from the table, else what the capture measured on its CPU; None where neither.
+    """The peak of a capture's devices, from `peaks.toml` or as the capture measured it on its CPU; None without either.
 
     Args:
-        environment: of the manifest.
+        environment: from the manifest.
     """
     kind = next(iter(environment.get("devices", [])), None)
-    found, measured = find_peak(kind), environment.get("peak")
-    if found is not None or not measured:
-        return found
-    source = "measured by XLA's own product and sum on that machine, after the trace: what it reaches, not a data sheet"
+    peak, measured = find_peak(kind), environment.get("peak")
+    if peak is not None or not measured:
+        return peak
+    source = "measured with a matrix product and a sum by XLA on that machine after the trace, not from a data sheet"
     return Peak(name=str(kind), source=source, **measured)
 
 
 def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -> pl.DataFrame:
-    """Rates of every instruction that ran, most time first.
+    """Rates of every instruction that ran, largest device time first.
 
     Args:
         tables: of a capture.
-        peak: of its devices; None where unknown.
-        element: operand type whose peak counts: bf16, tf32, f32, ...; what the peak lacks is unknown.
+        peak: of its devices; None if unknown.
+        element: operand type whose peak applies: bf16, tf32, f32, ...; without a peak for it, fractions are null.
 
     Returns:
         Columns: `program_id`, `instruction`, `count`, `device_ns`, `flops_per_s`, `bytes_per_s`, `flops_per_byte`,
-        `bound` (`compute`, `memory`), `roofline_fraction`: achieved of what its intensity allows. Null where flops or
-        bytes or the peak are not known.
+        `bound` (`compute`, `memory`), `roofline_fraction`: achieved rate over the roofline at its intensity. Null if
+        the flops, the bytes or the peak are unknown.
     """
-    known = tables.instructions.select("program_id", "flops", "bytes_accessed", instruction=pl.col("name"))
+    costs = tables.instructions.select("program_id", "flops", "bytes_accessed", instruction=pl.col("name"))
     sums = (
         tables.ops.filter(pl.col("instruction").is_not_null())
         .group_by(INSTRUCTION)
@@ -84,7 +84,7 @@ def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -
             count=count_runs(),
             device_ns=pl.col("duration_ns").sum(),
         )
-        .join(known, on=INSTRUCTION, how="left")
+        .join(costs, on=INSTRUCTION, how="left")
     )
     seconds = pl.when(pl.col("device_ns") > 0).then(pl.col("device_ns") / 1e9)
     rates = sums.with_columns(
@@ -112,22 +112,22 @@ def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -
 
 
 def count_runs() -> pl.Expr:
-    """How often an instruction ran, of its ops: several kernels of one thunk are one run, where the thunk is known."""
+    """Number of runs of an instruction, from its ops: kernels of one thunk count as one run, if the thunk is known."""
     runs = pl.struct("rank", "thunk").n_unique()
     return pl.when(pl.col("thunk").is_null().any()).then(pl.len()).otherwise(runs).cast(pl.Int64)
 
 
 def summarise_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -> dict[str, float | str | None]:
-    """The whole capture as one point: flops and bytes of all instructions whose cost is known, by their device time."""
+    """The whole capture as one point: flops of all instructions with known costs, divided by their device time."""
     rates = measure_roofline(tables, peak, element).filter(pl.col("flops_per_s").is_not_null())
     ns = float(rates["device_ns"].sum())
-    flops = float((rates["flops_per_s"] * rates["device_ns"]).sum())
+    flops_per_s = float((rates["flops_per_s"] * rates["device_ns"]).sum()) / ns if ns else None
     total = tables.device_time_ns
-    top = None if peak is None else peak.flops_per_s.get(element)
+    top = peak.flops_per_s.get(element) if peak else None
     return {
         "known_fraction": ns / total if total else None,  # of the device time, the part whose flops are known
-        "flops_per_s": flops / ns if ns else None,
-        "peak_fraction": flops / ns / top if ns and top else None,
-        "peak": None if peak is None else peak.name,
-        "source": None if peak is None else peak.source,
+        "flops_per_s": flops_per_s,
+        "peak_fraction": flops_per_s / top if flops_per_s is not None and top else None,
+        "peak": peak.name if peak else None,
+        "source": peak.source if peak else None,
     }

@@ -1,13 +1,14 @@
-"""How long does each program take, and each step?
+"""Time per program and per step.
 
-In: executions, ops and steps. Out: one row per program, with the spread over its executions; and one per step and rank.
+In: executions, ops and steps. Out: one row per program, with the spread over its executions, and one row per step and
+rank.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-from nightjar_profiling.analyses.warmup import keep_steady
+from nightjar_profiling.analyses.warmup import keep_steady_state
 from nightjar_profiling.capture_folder.tables import Tables
 
 RUN = ["rank", "device", "program_id", "execution"]
@@ -15,17 +16,18 @@ COMMUNICATES = pl.col("hidden_ns").is_not_null()
 EXPOSED = (pl.col("duration_ns") - pl.col("hidden_ns")).filter(COMMUNICATES).sum()
 
 
-def sum_executions(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
+def sum_executions(tables: Tables, *, steady_state: bool = False) -> pl.DataFrame:
     """Device time of every execution.
 
     Returns:
         Columns: `rank`, `device`, `program_id`, `execution`, `start_ns`, `duration_ns` (from start to end, with gaps),
-        `device_ns` (sum over its ops), `n_ops`, `exposed_ns` (communication that nothing hides).
+        `device_ns` (sum over its ops), `n_ops`, `exposed_ns` (communication that no computation
+        overlaps).
     """
     sums = tables.ops.group_by(RUN).agg(
         device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=EXPOSED
     )
-    runs = keep_steady(tables, tables.executions) if steady else tables.executions
+    runs = keep_steady_state(tables, tables.executions) if steady_state else tables.executions
     zero = ("device_ns", "n_ops", "exposed_ns")
     return (
         runs.join(sums, on=RUN, how="left")
@@ -35,23 +37,23 @@ def sum_executions(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
     )
 
 
-def summarise_programs(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
+def summarise_programs(tables: Tables, *, steady_state: bool = False) -> pl.DataFrame:
     """Programs, largest device time first.
 
     Args:
         tables: of a capture.
-        steady: without what is not of the steady state, and without ops of which no execution is known.
+        steady_state: only executions of the steady state; ops without an execution are left out.
 
     Returns:
         Columns: `program_id`, `name`, `executions` (over all devices), `n_ops` (mean), `device_ns` (sum),
-        `device_fraction`, `duration_ns_mean`, `duration_ns_std` (null for one execution), `exposed_ns` (sum). Of a
-        program that a trace names, but not its executions, there are 0, and the means are null.
+        `device_fraction`, `duration_ns_mean`, `duration_ns_std` (null for one execution), `exposed_ns` (sum). A
+        program whose executions the trace does not record has 0 of them, and its means are null.
     """
-    runs = sum_executions(tables, steady=steady)
+    runs = sum_executions(tables, steady_state=steady_state)
     total = pl.col("device_ns").sum()
-    alone = pl.col("program_id").is_not_null() & pl.col("execution").is_null() & pl.lit(not steady)
-    others = tables.ops.filter(alone).group_by("program_id")
-    rest = others.agg(device_ns=pl.col("duration_ns").sum(), exposed_ns=EXPOSED)
+    no_execution = pl.col("program_id").is_not_null() & pl.col("execution").is_null() & pl.lit(not steady_state)
+    others = tables.ops.filter(no_execution).group_by("program_id")
+    loose = others.agg(device_ns=pl.col("duration_ns").sum(), exposed_ns=EXPOSED)
     sums = runs.group_by("program_id").agg(
         executions=pl.len().cast(pl.Int64),
         n_ops=pl.col("n_ops").mean(),
@@ -61,7 +63,7 @@ def summarise_programs(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
         exposed_ns=pl.col("exposed_ns").sum(),
     )
     return (
-        pl.concat([sums, rest], how="diagonal")
+        pl.concat([sums, loose], how="diagonal")
         .group_by("program_id")
         .agg(
             pl.col("executions", "device_ns", "exposed_ns").sum(),
@@ -78,7 +80,7 @@ def summarise_programs(tables: Tables, *, steady: bool = False) -> pl.DataFrame:
 
 
 def assign_steps(tables: Tables) -> pl.DataFrame:
-    """The ops with a column `step`: the one during which the host launched them, or else they started; null outside."""
+    """The ops with a column `step`: the step in which the host launched them, or else they started; null outside."""
     steps = tables.steps.select("rank", "step", begin_ns="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     called = tables.ops.with_row_index("row").with_columns(called_ns=pl.coalesce("launch_ns", "start_ns"))
     inside = pl.when(pl.col("called_ns") < pl.col("end_ns")).then("step")
@@ -92,7 +94,7 @@ def assign_steps(tables: Tables) -> pl.DataFrame:
 
 
 def summarise_steps(tables: Tables) -> pl.DataFrame:
-    """Steps of every rank; empty where the program marked none.
+    """Steps of every rank; empty if the program marked none.
 
     Returns:
         Columns: `rank`, `step`, `duration_ns` (on the host), `device_ns` (sum over its ops), `n_ops`, `exposed_ns`.

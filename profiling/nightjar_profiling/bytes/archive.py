@@ -1,8 +1,7 @@
-"""How are the files of an archive read when whoever made it may mean harm?
+"""Safe reading of untrusted archives.
 
-In: a zip file, or the folder that it was extracted to. Out: names and bytes. Nothing is ever extracted to disk. A name
-that climbs out of the archive, an archive that holds more than a limit, and a file that holds more than it declares are
-refused.
+In: a zip file, or the folder that it was extracted to. Out: names and bytes. Nothing is extracted to disk. It refuses
+names outside of the archive, archives larger than a limit, and files larger than they declare.
 """
 
 from __future__ import annotations
@@ -15,25 +14,26 @@ from pathlib import Path, PurePosixPath
 
 from nightjar_profiling.errors import InputError
 
-# What zipfile and its decoders raise of damaged bytes.
+# What zipfile and its decoders raise for damaged bytes.
 UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError),
     *(RuntimeError, NotImplementedError, ValueError, OSError),
 )
-LARGEST_BYTES = 32 << 30  # of all files that are read, decompressed
-# Of one file. Zeros are packed 1,029 times smaller; of the real archives HLO, were it not in xz, 14 times at most.
+LARGEST_BYTES = 32 << 30  # decompressed, over all files that are read
+# Per file. Zeros compress 1,029-fold; the files of real archives at most 14-fold (HLO without xz).
 LARGEST_RATIO, FREE_BYTES = 100, 64 << 20
-DAMAGED = "the file is truncated or damaged: copy or make it again"
+ZIP_BOMB = "this may be a zip bomb: check where the file comes from"
+DAMAGED = "the file is truncated or damaged: copy it again, or create it again"
 
 
 class Archive:
     """The files of a zip file or folder."""
 
     def __init__(self, path: Path, largest_bytes: int = LARGEST_BYTES) -> None:
-        """Opens it.
+        """Opens the archive.
 
         Raises:
-            InputError: missing, not a zip file, or a name in it climbs out.
+            InputError: missing, not a zip file, or it contains a path outside of the archive.
         """
         self.path = path
         self.left_bytes = largest_bytes
@@ -42,12 +42,12 @@ class Archive:
             self.names = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
         else:
             self._zip = self._open()
-            self.names = sorted(one.filename for one in self._zip.infolist() if not f"/{one.filename}".endswith("/"))
+            self.names = sorted(name for name in self._zip.namelist() if not f"/{name}".endswith("/"))
         for name in self.names:
             pure = PurePosixPath(name)
             if pure.is_absolute() or ".." in pure.parts or "\\" in name:
                 raise InputError(
-                    f"{path}: holds a file named {name!r}, outside of itself.", "do not trust this archive"
+                    f"{path}: contains a path outside of the archive: {name!r}.", "do not trust this archive"
                 )
 
     def __enter__(self) -> Archive:
@@ -67,7 +67,7 @@ class Archive:
             raise InputError(f"{self.path}: not a zip file ({size} bytes): {error}.", DAMAGED) from None
 
     def below(self, folder: str) -> list[str]:
-        """Names of the files below a folder."""
+        """Names of the files in a folder and its subfolders."""
         return [name for name in self.names if name.startswith(f"{folder}/")]
 
     def read(self, name: str) -> bytes:
@@ -84,10 +84,11 @@ class Archive:
             if declared > self.left_bytes:
                 raise self._too_large(name, declared)
             if declared > FREE_BYTES + LARGEST_RATIO * member.compress_size:
-                what = f"{name} in it is packed into {member.compress_size} bytes and has {declared}"
-                raise InputError(f"{self.path}: {what}, over {LARGEST_RATIO} times as many.", "is it a zip bomb?")
+                size = f"{member.compress_size} bytes compressed and {declared} decompressed"
+                limit = f"a ratio above the limit of {LARGEST_RATIO}"
+                raise InputError(f"{self.path}: {name} has {size}, {limit}.", ZIP_BOMB)
             with self._zip.open(name) as file:
-                data = file.read(self.left_bytes + 1)  # what is declared may be a lie
+                data = file.read(self.left_bytes + 1)  # the declared size may be wrong
         except UNREADABLE as error:
             raise InputError(f"{self.path}: {name} in it cannot be read: {error}.", DAMAGED) from None
         if len(data) > self.left_bytes:
@@ -96,5 +97,5 @@ class Archive:
         return data
 
     def _too_large(self, name: str, size: int) -> InputError:
-        left = f"{self.left_bytes} of the bytes that are read of an archive are left"
-        return InputError(f"{self.path}: {name} in it has {size} bytes or more, but {left}.", "is it a zip bomb?")
+        limit = f"over the {self.left_bytes} bytes that remain of the limit for one archive"
+        return InputError(f"{self.path}: {name} has at least {size} bytes, {limit}.", ZIP_BOMB)

@@ -1,1 +1,1 @@
-"""Exports to the formats of other tools: one pure function per format, from tables to the bytes of a file."""
+"""Exports to the formats of other tools; each is a pure function from tables to the bytes of a file."""

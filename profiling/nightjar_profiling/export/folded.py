@@ -1,6 +1,7 @@
-"""Folded stacks, one line each: `outermost;...;innermost;instruction nanoseconds`, as flamegraph.pl and inferno read.
+"""Folded stacks as flamegraph.pl and inferno read them.
 
-In: tables. Out: text. A semicolon inside a name becomes a comma, a line break a space.
+In: tables. Out: text, one line per stack: `outermost;...;innermost;instruction nanoseconds`. A semicolon in a name
+becomes a comma, a line break a space.
 
 Source: https://github.com/brendangregg/FlameGraph (stackcollapse*.pl)
 """
@@ -19,7 +20,7 @@ FORBIDDEN = str.maketrans({";": ",", "\n": " ", "\r": " "})
 
 
 def render_folded(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
-    """The file; devices are summed."""
+    """The bytes of the file, summed over devices."""
     times = Counter[str]()
     for sample in find_samples(tables, fusion, mark):
         times[";".join([*map(site_label, sample.path), sample.instruction.translate(FORBIDDEN)])] += sample.duration_ns
@@ -33,4 +34,5 @@ def site_label(site: Site) -> str:
     'loss (a,b.py:3)'
     """
     file, line, function = site
-    return (f"{function} ({PurePath(file).name}:{line})" if file else function).translate(FORBIDDEN)
+    label = f"{function} ({PurePath(file).name}:{line})" if file else function
+    return label.translate(FORBIDDEN)

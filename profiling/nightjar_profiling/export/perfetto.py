@@ -1,8 +1,8 @@
-"""A trace for ui.perfetto.dev: every op on a track of its stream, every program execution on one of its device.
+"""A trace for ui.perfetto.dev: ops on one track per stream, program executions on one track per device.
 
-In: tables. Out: gzipped JSON in the trace event format. A rank's device is a process, a stream a thread; a stream whose
-ops overlap is spread over several, since events of one thread must nest. Times are microseconds with three decimals, as
-texts made from whole nanoseconds, counted from the first op; those of several ranks are on one clock.
+In: tables. Out: gzipped JSON in the trace event format. A device of a rank is a process, a stream is a thread. A stream
+with overlapping ops uses several threads, since the events of one thread must nest. Times are microseconds with three
+decimals since the first op, exact to the nanosecond; all ranks are on one clock.
 
 Source: "Trace Event Format" (complete events, metadata events), which Perfetto documents at
 https://perfetto.dev/docs/getting-started/other-formats
@@ -27,30 +27,30 @@ GZIP_LEVEL = 3  # a million ops take 4 s at 6 and 2 s at 3, for 6 % more bytes
 
 
 def render_perfetto(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
-    """The file; a mark stands at the name of each device."""
+    """The bytes of the file; a mark is added to the name of each device."""
     tables = align(tables)
-    ops = _place(tables.ops)
-    executions = _place(tables.executions.with_columns(stream=pl.lit("programs")))
-    events = ",\n".join(
-        [*_tracks(executions, ops, mark=mark), *_executions(tables, executions), *_ops(tables, ops, fusion)]
-    )
+    ops = _assign_lanes(tables.ops)
+    executions = _assign_lanes(tables.executions.with_columns(stream=pl.lit("programs")))
+    events = ",\n".join([*_tracks(executions, ops, mark), *_executions(tables, executions), *_ops(tables, ops, fusion)])
     head = '{"displayTimeUnit":"ns","otherData":{"exporter":"nightjar-profiling"},"traceEvents":[\n'
     return gzip.compress(f"{head}{events}\n]}}\n".encode("utf-8", "replace"), GZIP_LEVEL, mtime=0)
 
 
-def _place(events: pl.DataFrame) -> pl.DataFrame:
-    """The events with their lanes."""
+def _assign_lanes(events: pl.DataFrame) -> pl.DataFrame:
+    """The events with a column `sub`, the lane in their stream."""
     timed = events.with_columns(pl.col("stream").fill_null(""), start="start_ns", duration="duration_ns")
     order = ["rank", "device", "stream", "start", "duration"]
     return split_overlaps(timed.sort(order, descending=[False] * 4 + [True]))
 
 
-def _tracks(*placed: pl.DataFrame, mark: str) -> Iterator[str]:
+def _tracks(executions: pl.DataFrame, ops: pl.DataFrame, mark: str) -> Iterator[str]:
     """Names of processes and threads."""
-    for pid, (rank, device) in enumerate(_devices(placed[-1]), start=1):
-        yield _metadata("process_name", pid, 0, f"rank {rank}, device {device}{f' ({mark})' if mark else ''}")
-    for events, first in zip(placed, (EXECUTIONS, OPS), strict=True):
-        for tid, pid, name in _threads(events, _devices(placed[-1]), first).select("tid", "pid", "name").iter_rows():
+    devices = _devices(ops)
+    suffix = f" ({mark})" if mark else ""
+    for pid, (rank, device) in enumerate(devices, start=1):
+        yield _metadata("process_name", pid, 0, f"rank {rank}, device {device}{suffix}")
+    for events, first in ((executions, EXECUTIONS), (ops, OPS)):
+        for tid, pid, name in _threads(events, devices, first).select("tid", "pid", "name").iter_rows():
             yield _metadata("thread_name", pid, tid, name)
 
 
@@ -66,27 +66,28 @@ def _threads(events: pl.DataFrame, devices: list[tuple[int, int]], first: int) -
         orient="row",
     )
     lanes = events.select(LANE).unique().sort(LANE).join(pids, on=["rank", "device"], maintain_order="left")
-    again = pl.when(pl.col("sub") > 0).then(pl.format(" ({})", pl.col("sub") + 1)).otherwise(pl.lit(""))
-    return lanes.with_columns(tid=pl.int_range(pl.len()) + first, name=pl.col("stream") + again)
+    suffix = pl.when(pl.col("sub") > 0).then(pl.format(" ({})", pl.col("sub") + 1)).otherwise(pl.lit(""))
+    return lanes.with_columns(tid=pl.int_range(pl.len()) + first, name=pl.col("stream") + suffix)
 
 
 def _metadata(kind: str, pid: int, tid: int, name: str) -> str:
     return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}, ensure_ascii=False)
 
 
-def _executions(tables: Tables, placed: pl.DataFrame) -> list[str]:
+def _executions(tables: Tables, events: pl.DataFrame) -> list[str]:
     names = {
         row["program_id"]: json.dumps({"name": row["name"], "cat": "execution"}, ensure_ascii=False)[1:]
         for row in tables.programs.iter_rows(named=True)
     }
     unknown = '"name":"no program","cat":"execution"}'
-    tails = pl.Series([names.get(number, unknown) for number in placed["program_id"]], dtype=pl.String)
-    return _render(placed.with_columns(tail=tails), _threads(placed, _devices(_place(tables.ops)), EXECUTIONS), tables)
+    tails = pl.Series([names.get(number, unknown) for number in events["program_id"]], dtype=pl.String)
+    threads = _threads(events, _devices(tables.ops), EXECUTIONS)
+    return _render(events.with_columns(tail=tails), threads, tables)
 
 
-def _ops(tables: Tables, placed: pl.DataFrame, fusion: Fusion) -> list[str]:
+def _ops(tables: Tables, events: pl.DataFrame, fusion: Fusion) -> list[str]:
     keys = [*INSTRUCTION, "kernel"]
-    kinds = placed.select(keys).unique()
+    kinds = events.select(keys).unique()
     lines = find_lines(tables, fusion)
     opcodes = {
         (program_id, name): (opcode, op_name)
@@ -97,34 +98,34 @@ def _ops(tables: Tables, placed: pl.DataFrame, fusion: Fusion) -> list[str]:
     tails = []
     for program_id, instruction, kernel in kinds.iter_rows():
         opcode, op_name = opcodes.get((program_id, instruction), (None, None))
-        facts = {"line": lines.get((program_id, instruction)), "opcode": opcode, "traced as": op_name, "kernel": kernel}
+        args = {"line": lines.get((program_id, instruction)), "opcode": opcode, "traced as": op_name, "kernel": kernel}
         event = {
             "name": instruction or kernel or "unknown op",
             "cat": "op",
-            "args": {key: text for key, text in facts.items() if text},
+            "args": {key: text for key, text in args.items() if text},
         }
         tails.append(json.dumps(event, ensure_ascii=False, separators=(",", ":"))[1:])
-    tailed = placed.join(
+    tailed = events.join(
         kinds.with_columns(tail=pl.Series(tails, dtype=pl.String)), on=keys, how="left", nulls_equal=True
     )
-    return _render(tailed, _threads(placed, _devices(placed), OPS), tables)
+    return _render(tailed, _threads(events, _devices(events), OPS), tables)
 
 
 def find_lines(tables: Tables, fusion: Fusion) -> dict[tuple[int | None, str | None], str]:
-    """`file:line function` of the innermost frame that most of an instruction's time belongs to."""
+    """By instruction, `file:line function` of the innermost frame with most of its time."""
     tree = build_stacks(tables)
-    main = apportion_time(tables, by=(), fusion=fusion).sort("duration_ns").select(*INSTRUCTION, "frame_id")
-    found = {}
-    for program_id, instruction, frame_id in main.iter_rows():
+    shares = apportion_time(tables, by=(), fusion=fusion).sort("duration_ns").select(*INSTRUCTION, "frame_id")
+    lines = {}
+    for program_id, instruction, frame_id in shares.iter_rows():
         path = tree.path(tree.node_of(program_id, frame_id))
         if path:
             file, line, function = tree.places[path[-1]]
-            found[program_id, instruction] = f"{file}:{line} {function}"
-    return found
+            lines[program_id, instruction] = f"{file}:{line} {function}"
+    return lines
 
 
 def _render(events: pl.DataFrame, threads: pl.DataFrame, tables: Tables) -> list[str]:
-    """Complete events as JSON; `tail` is what the events of one kind share."""
+    """Complete events as JSON; `tail` is the part that all events of a kind share."""
     origin_ns = tables.ops["start_ns"].min()
     rows = events.join(threads.select(*LANE, "pid", "tid"), on=LANE).select(
         pl.concat_str(
@@ -140,5 +141,5 @@ def _render(events: pl.DataFrame, threads: pl.DataFrame, tables: Tables) -> list
 
 def _microseconds(ns: pl.Expr) -> pl.Expr:
     """A decimal text of microseconds, exact to the nanosecond."""
-    whole, rest = ns.floordiv(1000), ns.mod(1000)
-    return pl.concat_str(whole, pl.lit("."), rest.cast(pl.String).str.zfill(3))
+    whole, decimals = ns.floordiv(1000), ns.mod(1000)
+    return pl.concat_str(whole, pl.lit("."), decimals.cast(pl.String).str.zfill(3))

@@ -1,4 +1,4 @@
-"""A gzipped pprof profile: per device, instruction and stack its runs and its device time.
+"""A gzipped pprof profile: runs and device time per device, instruction and stack.
 
 In: tables. Out: the file. The innermost location of a stack is the HLO instruction; labels hold its opcode, program,
 rank and device, so that `pprof -tagfocus` and `-tagshow` work.
@@ -18,7 +18,7 @@ from nightjar_profiling.protos import pprof_pb2
 
 
 def render_pprof(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
-    """The file; the same tables give the same bytes."""
+    """The bytes of the file; deterministic."""
     writer = _Writer()
     for sample in find_samples(tables, fusion, mark):
         writer.add(sample)
@@ -33,7 +33,7 @@ def _span_ns(tables: Tables) -> int:
 
 
 class _Writer:
-    """A profile in the making, with every text, function and location once."""
+    """Builds a profile; stores every string, function and location once."""
 
     def __init__(self) -> None:
         self.profile = pprof_pb2.Profile()
@@ -57,12 +57,12 @@ class _Writer:
             entry.label.add(key=self.string(key), num=number)
 
     def string(self, text: str) -> int:
-        """The number of a text."""
+        """The index of a string in the string table."""
         clean = text.encode("utf-8", "replace").decode()
         return self.strings.setdefault(clean, len(self.strings))
 
     def location(self, site: Site) -> int:
-        """The number of a location, from 1 on."""
+        """The id of a location, counted from 1."""
         if site not in self.locations:
             file, line, function = site
             number = self.locations[site] = len(self.locations) + 1
@@ -70,7 +70,7 @@ class _Writer:
         return self.locations[site]
 
     def function(self, file: str, name: str) -> int:
-        """The number of a function, from 1 on."""
+        """The id of a function, counted from 1."""
         key = (file, name)
         if key not in self.functions:
             number = self.functions[key] = len(self.functions) + 1
@@ -79,6 +79,6 @@ class _Writer:
         return self.functions[key]
 
     def finish(self) -> bytes:
-        """The message."""
+        """The serialized profile."""
         self.profile.string_table.extend(self.strings)
         return self.profile.SerializeToString(deterministic=True)

@@ -1,7 +1,7 @@
-"""What has a sampling profiler's view of a capture? Instructions with their Python stack and their device time.
+"""Samples of a capture, as a sampling profiler would report them.
 
-In: tables. Out: one `Sample` per device, instruction and stack; their times sum to the ops' to the nanosecond. A mark,
-such as that nothing was measured, is the outermost frame of every stack.
+In: tables. Out: one `Sample` per device, instruction and stack; their times sum to those of the ops, exact to the
+nanosecond. A mark, for example that the times are estimates, becomes the outermost frame of every stack.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Sample:
 
     Attributes:
         path: sites from the outermost frame to the innermost.
-        instruction: its name, or the kernel's where there is none.
-        count: runs of the instruction, on the first of its shares only.
+        instruction: its name, or the name of the kernel if there is no instruction.
+        count: runs of the instruction; 0 except on the first of its samples.
     """
 
     rank: int

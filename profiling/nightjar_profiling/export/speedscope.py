@@ -1,6 +1,6 @@
-"""A speedscope file: one sampled profile per device, weights in nanoseconds.
+"""A speedscope file with one sampled profile per device, weights in nanoseconds.
 
-In: tables. Out: JSON. Frames are shared; the innermost frame of a stack is the HLO instruction.
+In: tables. Out: JSON. All profiles share their frames; the innermost frame of a stack is the HLO instruction.
 
 Source: https://www.speedscope.app/file-format-schema.json
 """
@@ -16,7 +16,7 @@ from nightjar_profiling.export.samples import find_samples
 
 
 def render_speedscope(tables: Tables, fusion: Fusion = "split", mark: str = "") -> bytes:
-    """The file."""
+    """The bytes of the file."""
     frames: dict[tuple[str, int, str], int] = {}
     devices: dict[tuple[int, int], tuple[list[list[int]], list[int]]] = {}
     for sample in find_samples(tables, fusion, mark):

@@ -1,1 +1,1 @@
-"""HLO modules as data: instructions, shapes, cost, memory, communication and launches."""
+"""HLO modules as plain data: instructions, shapes, costs, memory, communication and kernel launches."""

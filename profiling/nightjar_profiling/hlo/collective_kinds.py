@@ -1,12 +1,11 @@
-"""Which instructions of a program communicate, and how much do they send?
+"""The communicating instructions of a program, and their message sizes.
 
-In: a program. Out: a `Collective` for each instruction that starts one: the instruction itself, an asynchronous
-start, a fusion or an `async-start` that wraps one, or a copy between device and host memory by a slice (memory
-offloading).
+In: a program. Out: a `Collective` for each instruction that starts one: the instruction itself, an asynchronous start,
+a fusion or an `async-start` that wraps one, or a slice that copies between device and host memory (memory offloading).
 
-Sizes and factors follow NCCL and nccl-tests. `message_bytes` is what one rank hands to NCCL: of an all-gather its own
-part, of a reduce-scatter the part it receives, else its whole operand. The algorithm bandwidth is the whole data by the
-time, `size_factor * message_bytes / duration`; the bus bandwidth is that times `bus_factor`, which makes the number
+Sizes and factors follow NCCL and nccl-tests. `message_bytes` is what one rank passes to NCCL: for an all-gather its own
+part, for a reduce-scatter the part that it receives, otherwise its whole operand. The algorithm bandwidth is the total
+data per time, `size_factor * message_bytes / duration`; the bus bandwidth is that times `bus_factor`, which makes it
 comparable with the speed of the links:
 
 | kind | size factor | bus factor |
@@ -44,9 +43,9 @@ class Collective:
     Attributes:
         kind: all-gather, all-reduce, ..., host-to-device, device-to-host.
         message_bytes: as NCCL counts it for one rank.
-        group_size: devices that take part; None where the program does not say.
-        channel_id: None where it has none.
-        groups: ids of the devices of each group, where there are several; empty where not known.
+        group_size: devices that take part; None if unknown.
+        channel_id: None if the instruction has no channel.
+        groups: device ids of each group; empty for a single group or unknown ones.
     """
 
     kind: str
@@ -57,13 +56,12 @@ class Collective:
 
     @property
     def size_factor(self) -> float | None:
-        """Whole data by message size; None where the group is not known."""
-        gathers = self.kind in ("all-gather", "reduce-scatter")
-        return self.group_size if gathers else 1.0
+        """Total data relative to the message size; None if the group size is unknown."""
+        return self.group_size if self.kind in ("all-gather", "reduce-scatter") else 1.0
 
     @property
     def bus_factor(self) -> float | None:
-        """Bus bandwidth by algorithm bandwidth; None where the group is not known."""
+        """Bus bandwidth relative to the algorithm bandwidth; None if the group size is unknown."""
         if self.kind not in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "ragged-all-to-all"):
             return 1.0
         if not self.group_size:
@@ -73,68 +71,69 @@ class Collective:
 
 def find_collectives(program: Program) -> dict[str, Collective]:
     """The communicating instructions of a program, by name; linear in its size."""
-    found, below = {}, _find_wrapped(program)
-    for one in program.instructions.values():
-        inner = one if _kind(one) in KINDS else _wrapped(one, below)
+    collectives, inside = {}, _find_inside(program)
+    for instruction in program.instructions.values():
+        inner = instruction if _kind(instruction) in KINDS else _wrapped(instruction, inside)
         if inner is not None:
-            found[one.name] = _describe(program, inner)
-    return found
+            collectives[instruction.name] = _describe(program, inner)
+    return collectives
 
 
-def _kind(one: Instruction) -> str:
-    return one.opcode.removesuffix("-start")
+def _kind(instruction: Instruction) -> str:
+    return instruction.opcode.removesuffix("-start")
 
 
-def _wrapped(one: Instruction, below: Mapping[str, Instruction]) -> Instruction | None:
-    """The communicating instruction that this one wraps."""
-    inside = (below[called] for called in one.called if called in below) if one.opcode in WRAPPERS else ()
-    return next(iter(inside), None)
+def _wrapped(instruction: Instruction, inside: Mapping[str, Instruction]) -> Instruction | None:
+    """The communicating instruction that a fusion or an `async-start` wraps."""
+    if instruction.opcode not in WRAPPERS:
+        return None
+    return next((inside[called] for called in instruction.called if called in inside), None)
 
 
-def _find_wrapped(program: Program) -> dict[str, Instruction]:
-    """By computation, an instruction in it or below it that communicates, the first of the program."""
+def _find_inside(program: Program) -> dict[str, Instruction]:
+    """By computation, the first communicating instruction in it or in a computation that it calls."""
     callers: dict[str, list[str]] = defaultdict(list)
-    for one in program.instructions.values():
-        for called in one.called:
-            callers[called].append(one.computation)
-    found: dict[str, Instruction] = {}
-    for one in program.instructions.values():
-        if one.opcode in KINDS or _offloads(program, one):
-            waiting = [one.computation]
+    for instruction in program.instructions.values():
+        for called in instruction.called:
+            callers[called].append(instruction.computation)
+    inside: dict[str, Instruction] = {}
+    for instruction in program.instructions.values():
+        if instruction.opcode in KINDS or _offloads(program, instruction):
+            waiting = [instruction.computation]
             while waiting:
                 computation = waiting.pop()
-                if computation not in found:
-                    found[computation] = one
+                if computation not in inside:
+                    inside[computation] = instruction
                     waiting += callers[computation]
-    return found
+    return inside
 
 
-def _offloads(program: Program, one: Instruction) -> bool:
-    """Whether a slice copies between the memories of device and host."""
-    operands = list(_operands(program, one))
-    if one.opcode == "dynamic-slice" and operands:
-        return one.on_host != operands[0].on_host
-    if one.opcode == "dynamic-update-slice" and len(operands) > 1:
-        return one.on_host == operands[0].on_host != operands[1].on_host
+def _offloads(program: Program, instruction: Instruction) -> bool:
+    """Whether a slice copies between device and host memory."""
+    operands = list(_operands(program, instruction))
+    if instruction.opcode == "dynamic-slice" and operands:
+        return instruction.on_host != operands[0].on_host
+    if instruction.opcode == "dynamic-update-slice" and len(operands) > 1:
+        return instruction.on_host == operands[0].on_host != operands[1].on_host
     return False
 
 
-def _describe(program: Program, one: Instruction) -> Collective:
-    operands = list(_operands(program, one))
-    if one.opcode in ("dynamic-slice", "dynamic-update-slice"):
-        size = one.bytes if one.opcode == "dynamic-slice" else operands[1].bytes
-        kind = "device-to-host" if one.on_host else "host-to-device"
+def _describe(program: Program, instruction: Instruction) -> Collective:
+    operands = list(_operands(program, instruction))
+    if instruction.opcode in ("dynamic-slice", "dynamic-update-slice"):
+        size = instruction.bytes if instruction.opcode == "dynamic-slice" else operands[1].bytes
+        kind = "device-to-host" if instruction.on_host else "host-to-device"
         return Collective(kind=kind, message_bytes=size, group_size=1, channel_id=None)
-    kind = _kind(one)
-    group_size = 2 if kind in PAIRWISE else one.group_size
-    size = sum(operand.bytes for operand in operands[: 1 if kind in PAIRWISE else None])
-    if kind == "recv":
-        size = one.bytes
+    kind, channel_id = _kind(instruction), instruction.channel_id
+    if kind in PAIRWISE:
+        size = instruction.bytes if kind == "recv" else sum(operand.bytes for operand in operands[:1])
+        return Collective(kind=kind, message_bytes=size, group_size=2, channel_id=channel_id)
+    group_size, groups = instruction.group_size, instruction.groups
+    size = sum(operand.bytes for operand in operands)
     if kind == "reduce-scatter" and group_size:
         size //= group_size
-    groups = () if kind in PAIRWISE else one.groups
-    return Collective(kind=kind, message_bytes=size, group_size=group_size, channel_id=one.channel_id, groups=groups)
+    return Collective(kind=kind, message_bytes=size, group_size=group_size, channel_id=channel_id, groups=groups)
 
 
-def _operands(program: Program, one: Instruction) -> Iterator[Instruction]:
-    return (program.instructions[name] for name in one.operands)
+def _operands(program: Program, instruction: Instruction) -> Iterator[Instruction]:
+    return (program.instructions[name] for name in instruction.operands)

@@ -1,8 +1,8 @@
-"""Which instructions has a compiled program, how do they depend on each other, and which Python stack has each?
+"""A compiled program as plain data: instructions, their dependencies and their Python stacks.
 
-In: a serialized HloProto. Out: a `Program`, plain data. Traces embed the module as it was
-after all optimizations. The link to Python is `metadata.stack_frame_id`, or, where the compiler wrote only one line for
-each instruction (older XLA, other frontends), `source_file` and `source_line`: a stack of one frame.
+In: a serialized HloProto. Out: a `Program`. Traces embed the module after all
+optimizations. An instruction refers to its Python stack by `metadata.stack_frame_id`, or, where the compiler wrote only
+one line per instruction (older XLA, other frontends), by `source_file` and `source_line`: a stack of one frame.
 
 Source: openxla/xla:xla/service/hlo.proto, openxla/xla:xla/xla_data.proto
 """
@@ -28,23 +28,23 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """One HLO instruction; operands and called computations are given by name.
+    """One HLO instruction; `operands` and `called` are names of instructions and computations.
 
     Attributes:
-        kind: of a fusion: kLoop, kInput, kOutput, kCustom; else empty.
+        kind: of a fusion: kLoop, kInput, kOutput, kCustom; otherwise empty.
         elements: of the result.
         bytes: of the result.
-        flops: floating point operations, as `hlo_cost` counts them; None where they cannot be known.
-        transcendentals: evaluations of exp, tanh and the like, which `flops` leaves out.
-        bytes_accessed: read and written; None where it cannot be known.
-        on_host: the result lies in the memory of the host.
-        group_size: devices in a group of a collective; None where the instruction does not say, or is none.
-        groups: of a collective that runs in several side by side, the ids of their devices; empty where not known.
-        channel_id: of a collective; None where it has none.
-        scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty where not recorded.
-        parameter_number: of a parameter, the operand of the caller that it receives.
-        layout: of the result, to be compared; empty of a tuple.
-        target: what a custom call calls.
+        flops: floating point operations, as `hlo_cost` counts them; None if unknown.
+        transcendentals: evaluations of exp, tanh and similar functions, which `flops` leaves out.
+        bytes_accessed: read and written; None if unknown.
+        on_host: whether the result is in host memory.
+        group_size: devices in a group of a collective; None if unknown, or not a collective.
+        groups: device ids of each group, if a collective runs in several groups; empty if unknown.
+        channel_id: of a collective; None if it has no channel.
+        scheduling_name: the name before scheduling, by which XLA looks up measured latencies; empty if not recorded.
+        parameter_number: of a parameter, the index of the caller's operand.
+        layout: of the result, for comparison only; empty for a tuple.
+        target: of a custom call.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Instruction:
 
     @property
     def category(self) -> str:
-        """The opcode; of a fusion `fusion:<kind>`."""
+        """The opcode; `fusion:<kind>` for a fusion."""
         return f"{self.opcode}:{self.kind}" if self.kind else self.opcode
 
 
@@ -95,8 +95,8 @@ class Program:
         computations: names of the instructions of each computation, operands before users.
         roots: name of the root instruction of each computation.
         frames: by id.
-        buffers: live at the peak of memory; empty where XLA's buffer assignment is not recorded.
-        schedule: names of the instructions of each computation, in the order in which they run; empty where not known.
+        buffers: live at the memory peak; empty if XLA's buffer assignment is not recorded.
+        schedule: names of the instructions of each computation, in execution order; empty if unknown.
     """
 
     program_id: int
@@ -110,7 +110,7 @@ class Program:
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def below(self, instruction: str) -> Iterator[str]:
-        """All instructions of the computations that an instruction calls, at any depth."""
+        """All instructions of the computations that an instruction calls, directly or indirectly."""
         waiting, seen = list(self.instructions[instruction].called), set[str]()
         while waiting:
             computation = waiting.pop()
@@ -127,11 +127,11 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
 
     Args:
         data: the protobuf.
-        program_id: under which the trace knows the program.
-        where: of the bytes, for error messages.
+        program_id: the id of the program in the trace.
+        where: the origin of the bytes, for error messages.
 
     Raises:
-        InputError: the bytes are no HloProto, or refer to what they do not hold.
+        InputError: not a valid HloProto, or it has dangling references.
     """
     proto = hlo_pb2.HloProto()
     try:
@@ -139,45 +139,37 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
     except DecodeError as error:
         raise InputError(f"{where}: not an HLO protobuf: {error}.") from None
     module = proto.hlo_module
-    names = {one.id: one.name for computation in module.computations for one in computation.instructions}
+    names = {i.id: i.name for computation in module.computations for i in computation.instructions}
     called = {computation.id: computation.name for computation in module.computations}
     frames = _read_frames(module.stack_frame_index, where)
     lines = _add_lines(module, frames)
     costs = count_costs(module)
+    instructions = {}
     try:
-        instructions = {
-            one.name: _read_instruction(
-                one,
-                computation.name,
-                names,
-                called,
-                _frame_of(one, frames, lines),
-                costs[one.id],
-                module.device_assignment,
-            )
-            for computation in module.computations
-            for one in computation.instructions
-        }
+        for computation in module.computations:
+            for i in computation.instructions:
+                frame_id = _frame_of(i, frames, lines)
+                instructions[i.name] = _read_instruction(
+                    i, computation.name, names, called, frame_id, costs[i.id], module.device_assignment
+                )
         roots = {computation.name: names[computation.root_id] for computation in module.computations}
         for computation in module.computations:
             if computation.root_id not in {one.id for one in computation.instructions}:
                 root = names[computation.root_id]
                 raise InputError(f"{where}: {root!r}, the root of computation {computation.name!r}, is not in it.")
     except KeyError as error:
-        raise InputError(
-            f"{where}: the program refers to instruction or computation {error}, which it lacks."
-        ) from None
+        raise InputError(f"{where}: the program refers to unknown instruction or computation {error}.") from None
     return Program(
         program_id=program_id,
         name=module.name,
         fingerprint=module.frontend_attributes.map.get("fingerprint_before_lhs") or _fingerprint(module),
         instructions=instructions,
-        computations={c.name: tuple(one.name for one in c.instructions) for c in module.computations},
+        computations={c.name: tuple(i.name for i in c.instructions) for c in module.computations},
         roots=roots,
         frames=frames,
         buffers=read_peak(proto),
         schedule={
-            called[number]: tuple(names[one] for one in sequence.instruction_ids if one in names)
+            called[number]: tuple(names[i] for i in sequence.instruction_ids if i in names)
             for number, sequence in module.schedule.sequences.items()
             if number in called
         },
@@ -185,7 +177,7 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
 
 
 def _read_instruction(
-    one: hlo_pb2.HloInstruction,
+    instruction: hlo_pb2.HloInstruction,
     computation: str,
     names: dict[int, str],
     called: dict[int, str],
@@ -194,27 +186,27 @@ def _read_instruction(
     assignment: hlo_pb2.DeviceAssignment,
 ) -> Instruction:
     return Instruction(
-        name=one.name,
-        opcode=one.opcode,
-        kind=one.fusion_kind,
+        name=instruction.name,
+        opcode=instruction.opcode,
+        kind=instruction.fusion_kind,
         computation=computation,
-        op_name=one.metadata.op_name,
+        op_name=instruction.metadata.op_name,
         frame_id=frame_id,
-        bytes=count_bytes(one.shape),
-        operands=tuple(names[number] for number in one.operand_ids),
-        called=tuple(called[number] for number in one.called_computation_ids),
-        elements=count_elements(one.shape),
+        bytes=count_bytes(instruction.shape),
+        operands=tuple(names[number] for number in instruction.operand_ids),
+        called=tuple(called[number] for number in instruction.called_computation_ids),
+        elements=count_elements(instruction.shape),
         flops=cost.flops,
         transcendentals=cost.transcendentals,
         bytes_accessed=cost.bytes_accessed,
-        on_host=on_host(one.shape),
-        group_size=(group_size := read_group_size(one)),
-        groups=name_devices(read_groups(one), assignment) if group_size else (),
-        channel_id=one.channel_id if one.channel_id > 0 else None,
-        scheduling_name=one.metadata.scheduling_name,
-        parameter_number=one.parameter_number,
-        layout=one.shape.layout.SerializeToString(deterministic=True).hex(),
-        target=one.custom_call_target,
+        on_host=on_host(instruction.shape),
+        group_size=(group_size := read_group_size(instruction)),
+        groups=name_devices(read_groups(instruction), assignment) if group_size else (),
+        channel_id=instruction.channel_id if instruction.channel_id > 0 else None,
+        scheduling_name=instruction.metadata.scheduling_name,
+        parameter_number=instruction.parameter_number,
+        layout=instruction.shape.layout.SerializeToString(deterministic=True).hex(),
+        target=instruction.custom_call_target,
     )
 
 
@@ -231,59 +223,63 @@ def _read_frames(index: hlo_pb2.StackFrameIndex, where: str) -> dict[int, Frame]
                 function=_at(index.function_names, location.function_name_id),
             )
     except IndexError:
-        raise InputError(f"{where}: a stack frame refers to a file, function or line that is not there.") from None
-    return _without_circles(frames)
+        raise InputError(f"{where}: a stack frame refers to a file, function or line that does not exist.") from None
+    return _cut_cycles(frames)
 
 
-def _without_circles(frames: dict[int, Frame]) -> dict[int, Frame]:
-    """Cuts each stack where it would come back to a frame of its own, or goes on to one that is absent."""
+def _cut_cycles(frames: dict[int, Frame]) -> dict[int, Frame]:
+    """Ends each stack at a cycle or at a missing parent."""
     sound: set[int] = set()
     for number in frames:
-        path: dict[int, None] = {}
-        here: int | None = number
-        while here is not None and here not in sound:
-            path[here] = None
-            parent = frames[here].parent_id
-            if parent is not None and (parent not in frames or parent in path):
-                frames[here] = replace(frames[here], parent_id=None)
+        stack: dict[int, None] = {}
+        position: int | None = number
+        while position is not None and position not in sound:
+            stack[position] = None
+            parent = frames[position].parent_id
+            if parent is not None and (parent not in frames or parent in stack):
+                frames[position] = replace(frames[position], parent_id=None)
                 break
-            here = parent
-        sound.update(path)
+            position = parent
+        sound.update(stack)
     return frames
 
 
 def _add_lines(module: hlo_pb2.HloModule, frames: dict[int, Frame]) -> dict[tuple[str, int], int]:
-    """Adds a frame for each line that instructions without a stack name; returns their ids."""
-    found: dict[tuple[str, int], int] = {}
+    """Adds a frame for each source line of instructions without a stack; returns the ids by line."""
+    lines: dict[tuple[str, int], int] = {}
     for computation in module.computations:
-        for one in computation.instructions:
-            line = (one.metadata.source_file, one.metadata.source_line)
-            if line[0] and one.metadata.stack_frame_id not in frames and line not in found:
-                found[line] = len(frames) + len(found) + 1
-    for (file, number), frame_id in found.items():
+        for instruction in computation.instructions:
+            line = (instruction.metadata.source_file, instruction.metadata.source_line)
+            if line[0] and instruction.metadata.stack_frame_id not in frames and line not in lines:
+                lines[line] = len(frames) + len(lines) + 1
+    for (file, number), frame_id in lines.items():
         frames[frame_id] = Frame(frame_id=frame_id, parent_id=None, file=file, line=number, function="")
-    return found
+    return lines
 
 
-def _frame_of(one: hlo_pb2.HloInstruction, frames: dict[int, Frame], lines: dict[tuple[str, int], int]) -> int | None:
-    own = one.metadata.stack_frame_id
-    line = (one.metadata.source_file, one.metadata.source_line)
-    return own if 0 < own <= len(frames) - len(lines) else lines.get(line)
+def _frame_of(
+    instruction: hlo_pb2.HloInstruction, frames: dict[int, Frame], lines: dict[tuple[str, int], int]
+) -> int | None:
+    stack_frame_id = instruction.metadata.stack_frame_id
+    if 0 < stack_frame_id <= len(frames) - len(lines):
+        return stack_frame_id
+    return lines.get((instruction.metadata.source_file, instruction.metadata.source_line))
 
 
 def _at(values: Sequence[Value], number: int) -> Value:
-    """The element of that number, counted from 1."""
+    """The element at an index that counts from 1."""
     if number < 1:
         raise IndexError(number)
     return values[number - 1]
 
 
 def _fingerprint(module: hlo_pb2.HloModule) -> str:
-    """A digest of what is computed: opcodes, shapes and edges, without metadata and names."""
+    """A digest of the computation: opcodes, shapes and edges, without metadata and names."""
     digest = hashlib.sha256()
     for computation in module.computations:
-        for one in computation.instructions:
-            edges = (tuple(one.operand_ids), tuple(one.called_computation_ids))
-            digest.update(repr((one.id, one.opcode, one.fusion_kind, one.custom_call_target, edges)).encode())
-            digest.update(one.shape.SerializeToString(deterministic=True))
+        for instruction in computation.instructions:
+            kind = (instruction.opcode, instruction.fusion_kind, instruction.custom_call_target)
+            edges = (tuple(instruction.operand_ids), tuple(instruction.called_computation_ids))
+            digest.update(repr((instruction.id, *kind, edges)).encode())
+            digest.update(instruction.shape.SerializeToString(deterministic=True))
     return digest.hexdigest()[:32]

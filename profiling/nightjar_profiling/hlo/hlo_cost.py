@@ -1,13 +1,13 @@
-"""How many floating point operations does an HLO instruction do, and how many bytes does it read and write?
+"""Floating point operations and memory traffic of HLO instructions.
 
 In: a module's protobuf. Out: a `Cost` for each instruction. The counting follows XLA's own: one flop for each element
-of an elementwise operation on floating point numbers, a multiply and an add for each step of a contraction,
-transcendental functions apart; a fusion and a call cost what they call, but move only their own operands and result.
-What cannot be known is None: a loop whose trip count the module does not state, a custom call that is no matrix
-product.
+of an elementwise floating point operation, a multiply and an add for each step of a contraction, transcendental
+functions counted separately. A fusion or a call has the flops of the computations that it calls, but the traffic of its
+own operands and result. Unknown costs are None: a loop whose trip count the module does not record, a custom call that
+is not a matrix product.
 
-Bytes are those of operands and result. Where only a part of an operand is looked at (slice, dynamic-slice, gather) or
-written (dynamic-update-slice, scatter), only that part counts, inside a fusion too.
+Bytes are those of operands and result. If an instruction reads (slice, dynamic-slice, gather) or writes
+(dynamic-update-slice, scatter) only part of an operand, only that part counts, inside fusions too.
 
 Source: openxla/xla:xla/service/hlo_cost_analysis.cc
 """
@@ -22,7 +22,7 @@ from math import prod
 from nightjar_profiling.hlo.shapes import count_bytes, count_elements, is_float
 from nightjar_profiling.protos import hlo_pb2
 
-# One flop per element of the result, where the first operand is floating point.
+# One flop per element of the result, if the first operand is floating point.
 ELEMENTWISE = frozenset(
     (
         *("abs", "add", "and", "ceil", "clamp", "compare", "divide", "floor", "is-finite", "maximum", "minimum"),
@@ -48,14 +48,17 @@ CALLS = frozenset(("fusion", "call", "async-start", "map"))
 UNKNOWN = frozenset(("while", "conditional", "custom-call", "cholesky", "triangular-solve", "fft"))
 
 
+Work = tuple[float | None, float]  # flops (None if unknown) and transcendentals
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Work of one run of an instruction.
 
     Attributes:
-        flops: floating point operations; None where they cannot be known.
-        transcendentals: evaluations of exp, tanh and the like, which `flops` leaves out.
-        bytes_accessed: read and written; None where it cannot be known.
+        flops: floating point operations; None if unknown.
+        transcendentals: evaluations of exp, tanh and similar functions, which `flops` leaves out.
+        bytes_accessed: read and written; None if unknown.
     """
 
     flops: float | None
@@ -69,159 +72,163 @@ def count_costs(module: hlo_pb2.HloModule) -> dict[int, Cost]:
 
 
 class _Counter:
-    """Counts computation by computation, those that are called first."""
+    """Counts computation by computation, callees first."""
 
     def __init__(self, module: hlo_pb2.HloModule) -> None:
-        self.instructions = {one.id: one for c in module.computations for one in c.instructions}
-        self.computations = {c.id: c for c in module.computations}
-        self.sizes = {number: count_bytes(one.shape) for number, one in self.instructions.items()}  # each read often
+        self.instructions = {i.id: i for computation in module.computations for i in computation.instructions}
+        self.computations = {computation.id: computation for computation in module.computations}
+        self.sizes = {number: count_bytes(i.shape) for number, i in self.instructions.items()}  # each is read often
         self.costs: dict[int, Cost] = {}
-        self.totals: dict[int, tuple[float | None, float]] = {}
+        self.totals: dict[int, Work] = {}
 
     def count(self) -> dict[int, Cost]:
-        # XLA writes a computation after those it calls; what a damaged file has in another order is not known yet then.
+        # XLA writes callees before their callers. In a damaged file with another order, costs stay unknown.
         for number, computation in self.computations.items():
-            flops: float | None = 0.0
-            transcendentals = 0.0
-            for one in computation.instructions:
-                cost = self.costs[one.id] = self._count(one)
-                flops = None if flops is None or cost.flops is None else flops + cost.flops
-                transcendentals += cost.transcendentals
-            self.totals[number] = flops, transcendentals
+            costs = {instruction.id: self._count(instruction) for instruction in computation.instructions}
+            self.totals[number] = _sum([(cost.flops, cost.transcendentals) for cost in costs.values()])
+            self.costs |= costs
         return self.costs
 
-    def _count(self, one: hlo_pb2.HloInstruction) -> Cost:
-        if one.opcode in FREE:
+    def _count(self, instruction: hlo_pb2.HloInstruction) -> Cost:
+        if instruction.opcode in FREE:
             return Cost(0.0, 0.0, 0)
-        flops, transcendentals = self._work(one)
-        return Cost(flops, transcendentals, self._bytes(one))
+        flops, transcendentals = self._work(instruction)
+        return Cost(flops, transcendentals, self._bytes(instruction))
 
-    def _work(self, one: hlo_pb2.HloInstruction) -> tuple[float | None, float]:
-        elements = count_elements(one.shape)
-        if one.opcode in CALLS:
-            parts = [self.totals.get(number, (None, 0.0)) for number in one.called_computation_ids]
-            flops = [part[0] for part in parts]
-            known = None if None in flops else sum(one for one in flops if one is not None)
-            repeats = elements if one.opcode == "map" else 1
-            return None if known is None else known * repeats, sum(part[1] for part in parts) * repeats
-        if one.opcode in ("dot", "convolution", "custom-call"):
-            return self._product_flops(one), 0.0
-        if one.opcode in UNKNOWN:
+    def _work(self, instruction: hlo_pb2.HloInstruction) -> Work:
+        opcode, elements = instruction.opcode, count_elements(instruction.shape)
+        if opcode in CALLS:
+            called = [self.totals.get(number, (None, 0.0)) for number in instruction.called_computation_ids]
+            return _scale(_sum(called), elements if opcode == "map" else 1)
+        if opcode in ("dot", "convolution", "custom-call"):
+            return self._product_flops(instruction), 0.0
+        if opcode in UNKNOWN or opcode == "reduce-window":
             return None, 0.0
-        if one.opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter"):
-            return self._reduction(one, elements)
-        if one.opcode == "reduce-window":
+        if opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter"):
+            return self._reduction(instruction, elements)
+        operand = self._operand(instruction, 0) if instruction.operand_ids else instruction
+        flops = float(elements) if opcode in ELEMENTWISE and is_float(operand.shape) else 0.0
+        return flops, float(elements) if opcode in TRANSCENDENTAL else 0.0
+
+    def _reduction(self, instruction: hlo_pb2.HloInstruction, elements: int) -> Work:
+        if not instruction.called_computation_ids:
             return None, 0.0
-        float_input = is_float(self._operand(one, 0).shape) if one.operand_ids else is_float(one.shape)
-        counts = one.opcode in ELEMENTWISE and float_input
-        return float(elements) if counts else 0.0, float(elements) if one.opcode in TRANSCENDENTAL else 0.0
+        steps = elements
+        if instruction.opcode == "reduce":
+            arrays = max(len(instruction.operand_ids) // 2, 1)
+            steps = max(count_elements(self._operand(instruction, 0).shape) - elements // arrays, 0)
+        return _scale(self.totals.get(instruction.called_computation_ids[0], (None, 0.0)), steps)
 
-    def _reduction(self, one: hlo_pb2.HloInstruction, elements: int) -> tuple[float | None, float]:
-        flops, transcendentals = (
-            self.totals.get(one.called_computation_ids[0], (None, 0.0)) if (one.called_computation_ids) else (None, 0.0)
-        )
-        if one.opcode == "reduce":
-            arrays = max(len(one.operand_ids) // 2, 1)
-            steps = max(count_elements(self._operand(one, 0).shape) - elements // arrays, 0)
-        else:
-            steps = elements
-        return None if flops is None else flops * steps, transcendentals * steps
-
-    def _product_flops(self, one: hlo_pb2.HloInstruction) -> float | None:
-        if len(one.operand_ids) < 2:
+    def _product_flops(self, instruction: hlo_pb2.HloInstruction) -> float | None:
+        if len(instruction.operand_ids) < 2:
             return None
-        left, right = (self._operand(one, number).shape for number in (0, 1))
-        result = one.shape.tuple_shapes[0] if one.shape.tuple_shapes else one.shape
-        contracting = list(one.dot_dimension_numbers.lhs_contracting_dimensions)
-        if one.opcode == "custom-call":
-            contracting = _gemm_contraction(one)
+        left, right = (self._operand(instruction, number).shape for number in (0, 1))
+        shape = instruction.shape
+        elements = count_elements(shape.tuple_shapes[0] if shape.tuple_shapes else shape)
+        contracting = list(instruction.dot_dimension_numbers.lhs_contracting_dimensions)
+        if instruction.opcode == "custom-call":
+            contracting = _gemm_contraction(instruction)
             if not contracting:
                 return None
-        if one.opcode == "convolution":
-            dimension = one.convolution_dimension_numbers.kernel_output_feature_dimension
-            features = right.dimensions[dimension] if dimension < len(right.dimensions) else 0
-            return 2.0 * count_elements(result) * count_elements(right) / features if features else None
+        if instruction.opcode == "convolution":
+            dimension = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
+            if dimension >= len(right.dimensions) or not right.dimensions[dimension]:
+                return None
+            return 2.0 * elements * count_elements(right) / right.dimensions[dimension]
         if any(dimension >= len(left.dimensions) for dimension in contracting):
             return None
-        return 2.0 * count_elements(result) * prod(left.dimensions[dimension] for dimension in contracting)
+        return 2.0 * elements * prod(left.dimensions[dimension] for dimension in contracting)
 
-    def _bytes(self, one: hlo_pb2.HloInstruction) -> int | None:
-        if one.opcode in ("while", "conditional", "call", "async-start", "async-done") or one.opcode.endswith("-done"):
+    def _bytes(self, instruction: hlo_pb2.HloInstruction) -> int | None:
+        opcode, called = instruction.opcode, instruction.called_computation_ids
+        if opcode in ("while", "conditional", "call", "async-start") or opcode.endswith("-done"):
             return None
-        computation = self.computations.get(one.called_computation_ids[0]) if one.called_computation_ids else None
-        if one.opcode == "fusion" and computation is not None:
-            return self._fusion_bytes(one, computation)
-        operands = [self.sizes.get(number, 0) for number in one.operand_ids]
-        if one.opcode in PARTIAL_READS:
-            return 2 * self.sizes[one.id] + sum(operands[1:])
-        if one.opcode in ("dynamic-update-slice", "scatter") and len(operands) > 1:
-            update = operands[1] if one.opcode == "dynamic-update-slice" else operands[-1]
-            return 2 * update + sum(operands[2:] if one.opcode == "dynamic-update-slice" else operands[1:-1])
-        return self.sizes[one.id] + sum(operands)
+        if opcode == "fusion" and called and called[0] in self.computations:
+            return self._fusion_bytes(self.computations[called[0]])
+        operands = [self.sizes.get(number, 0) for number in instruction.operand_ids]
+        if opcode in PARTIAL_READS:
+            return 2 * self.sizes[instruction.id] + sum(operands[1:])
+        if opcode == "dynamic-update-slice" and len(operands) > 1:
+            return 2 * operands[1] + sum(operands[2:])
+        if opcode == "scatter" and len(operands) > 1:
+            return 2 * operands[-1] + sum(operands[1:-1])
+        return self.sizes[instruction.id] + sum(operands)
 
-    def _fusion_bytes(self, one: hlo_pb2.HloInstruction, body: hlo_pb2.HloComputation) -> int:
+    def _fusion_bytes(self, body: hlo_pb2.HloComputation) -> int:
         users: dict[int, list[hlo_pb2.HloInstruction]] = defaultdict(list)
-        for inner in body.instructions:
-            for operand in inner.operand_ids:
-                users[operand].append(inner)
-        parameters = [inner for inner in body.instructions if inner.opcode == "parameter"]
-        return sum(self._read_bytes(one, users) for one in parameters) + self._written_bytes(body)
+        for instruction in body.instructions:
+            for operand in instruction.operand_ids:
+                users[operand].append(instruction)
+        parameters = [instruction for instruction in body.instructions if instruction.opcode == "parameter"]
+        return sum(self._read_bytes(parameter, users) for parameter in parameters) + self._written_bytes(body)
 
     def _read_bytes(self, parameter: hlo_pb2.HloInstruction, users: dict[int, list[hlo_pb2.HloInstruction]]) -> int:
-        """Bytes of a fusion's parameter that its users really read; seen through bitcasts and conversions."""
-        names, found, converted = {parameter.id}, list[hlo_pb2.HloInstruction](), False
+        """Bytes of a fusion's parameter that its users read, also through bitcasts and conversions."""
+        aliases, readers, converted = {parameter.id}, list[hlo_pb2.HloInstruction](), False
         waiting = [parameter.id]
         while waiting:
             for user in users[waiting.pop()]:
                 if user.opcode not in ("bitcast", "convert"):
-                    found.append(user)
-                elif user.id not in names:
-                    names.add(user.id)
+                    readers.append(user)
+                elif user.id not in aliases:
+                    aliases.add(user.id)
                     waiting.append(user.id)
                     converted |= user.opcode == "convert"
-        whole, elements = self.sizes[parameter.id], count_elements(parameter.shape)
-        partly = (*PARTIAL_READS, *(() if converted else IN_PLACE))
-        first_only = all(user.operand_ids[0] in names and not names & {*user.operand_ids[1:]} for user in found)
-        if not found or not first_only or any(user.opcode not in partly for user in found):
+        whole, elements = self.sizes[parameter.id], max(count_elements(parameter.shape), 1)
+        partial = PARTIAL_READS if converted else PARTIAL_READS | IN_PLACE
+        if not readers or any(user.opcode not in partial for user in readers):
             return whole
-        parts = (
-            count_elements(user.shape) * whole // max(elements, 1)
-            if user.opcode in PARTIAL_READS
-            else self._update_bytes(user) * (user.opcode == "scatter")
-            for user in found
-        )
-        return min(whole, sum(parts))
+        if any(user.operand_ids[0] not in aliases or aliases & {*user.operand_ids[1:]} for user in readers):
+            return whole  # a reader uses it as an index or an update
+        read = 0
+        for user in readers:
+            if user.opcode in PARTIAL_READS:
+                read += count_elements(user.shape) * whole // elements
+            elif user.opcode == "scatter":
+                read += self._update_bytes(user)
+        return min(whole, read)
 
     def _written_bytes(self, body: hlo_pb2.HloComputation) -> int:
-        """Bytes of a fusion's result that it really writes."""
+        """Bytes that a fusion writes."""
         root = self.instructions.get(body.root_id)
-        roots = [] if root is None else [root]
-        if root is not None and root.opcode == "tuple":
-            roots = [self.instructions[number] for number in root.operand_ids]
+        if root is None:
+            return 0
+        roots = [self.instructions[number] for number in root.operand_ids] if root.opcode == "tuple" else [root]
         written = 0
-        for one in roots:
-            for _ in range(len(body.instructions)):  # a circle, as a damaged file may hold, ends here
-                if one.opcode != "bitcast" or not one.operand_ids:
+        for instruction in roots:
+            for _ in range(len(body.instructions)):  # ends at a cycle, which a damaged file may contain
+                if instruction.opcode != "bitcast" or not instruction.operand_ids:
                     break
-                one = self._operand(one, 0)
-            written += self._update_bytes(one) if one.opcode in IN_PLACE else count_bytes(one.shape)
+                instruction = self._operand(instruction, 0)
+            in_place = instruction.opcode in IN_PLACE
+            written += self._update_bytes(instruction) if in_place else count_bytes(instruction.shape)
         return written
 
-    def _update_bytes(self, one: hlo_pb2.HloInstruction) -> int:
-        """Bytes of what is written into a part of the first operand."""
-        return count_bytes(self._operand(one, 1 if one.opcode == "dynamic-update-slice" else -1).shape)
+    def _update_bytes(self, instruction: hlo_pb2.HloInstruction) -> int:
+        """Bytes that are written into a part of the first operand."""
+        return count_bytes(self._operand(instruction, 1 if instruction.opcode == "dynamic-update-slice" else -1).shape)
 
-    def _operand(self, one: hlo_pb2.HloInstruction, number: int) -> hlo_pb2.HloInstruction:
-        return self.instructions.get(one.operand_ids[number], hlo_pb2.HloInstruction())
+    def _operand(self, instruction: hlo_pb2.HloInstruction, number: int) -> hlo_pb2.HloInstruction:
+        return self.instructions.get(instruction.operand_ids[number], hlo_pb2.HloInstruction())
 
 
-def _gemm_contraction(one: hlo_pb2.HloInstruction) -> list[int]:
-    """The contracting dimensions of a matrix product by cuBLAS, from its backend configuration."""
-    if not one.custom_call_target.startswith("__cublas$"):
+def _sum(parts: list[Work]) -> Work:
+    flops = [part[0] for part in parts if part[0] is not None]
+    return sum(flops) if len(flops) == len(parts) else None, sum(part[1] for part in parts)
+
+
+def _scale(work: Work, factor: int) -> Work:
+    flops, transcendentals = work
+    return None if flops is None else flops * factor, transcendentals * factor
+
+
+def _gemm_contraction(instruction: hlo_pb2.HloInstruction) -> list[int]:
+    """The contracting dimensions of a cuBLAS matrix product, from its backend configuration."""
+    if not instruction.custom_call_target.startswith("__cublas$"):
         return []
     try:
-        config = json.loads(one.backend_config)
-        found = config["gemm_backend_config"]["dot_dimension_numbers"]["lhs_contracting_dimensions"]
-        return [int(number) for number in found]
+        config = json.loads(instruction.backend_config)
+        dimensions = config["gemm_backend_config"]["dot_dimension_numbers"]["lhs_contracting_dimensions"]
+        return [int(number) for number in dimensions]
     except (ValueError, LookupError, TypeError):
         return []

@@ -1,8 +1,8 @@
-"""Which HLO did XLA dump of each program?
+"""Optimized HLO from XLA's dump folders.
 
-In: names of files and their bytes, as `XLA_FLAGS=--xla_dump_to=... --xla_dump_hlo_as_proto` leaves them
-(`module_0040.jit_step.sm_9.0_gpu_after_optimizations.hlo.pb`), plain or compressed by xz. Out: the serialized programs
-by id, decoded only when they are asked for.
+In: names of files and their bytes, as `XLA_FLAGS=--xla_dump_to=... --xla_dump_hlo_as_proto` writes them
+(`module_0040.jit_step.sm_9.0_gpu_after_optimizations.hlo.pb`), plain or compressed with xz. Out: the serialized
+programs by id, decoded on first access.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nightjar_profiling.hlo.hlo_communication import read_communication
 from nightjar_profiling.protos import hlo_pb2
 
 OPTIMIZED = re.compile(r"module_(\d+)\.(.+)after_optimizations\.hlo\.pb(?:\.xz)?")
-CUT = "was the program killed as it wrote? Dump it again, or take this file away: the rest is read without it"
+TRUNCATED = "the program may have been killed during the dump: dump again, or delete this file to read the others"
 LARGEST_BYTES = 1 << 30  # of one decompressed module: 100k instructions take 20 MB
 
 
@@ -36,14 +36,14 @@ class Dumped:
 
 
 def dumped_id(name: str) -> int | None:
-    """The program id in the name of a file that holds optimized HLO, else None.
+    """The program id in the name of an optimized HLO file; None for other names.
 
     >>> dumped_id("module_0040.jit_step.sm_9.0_gpu_after_optimizations.hlo.pb.xz")
     40
     >>> dumped_id("module_0040.jit_step.before_optimizations.hlo.pb.xz")
     """
-    found = OPTIMIZED.fullmatch(name)
-    return None if found is None else int(found[1])
+    match = OPTIMIZED.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def read_dumped(data: bytes, where: str) -> Dumped:
@@ -58,16 +58,16 @@ def read_dumped(data: bytes, where: str) -> Dumped:
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        raise InputError(f"{where}: not an HLO protobuf ({len(data)} bytes): {error}.", CUT) from None
+        raise InputError(f"{where}: not an HLO protobuf ({len(data)} bytes): {error}.", TRUNCATED) from None
     module = proto.hlo_module
     if not module.name:
-        raise InputError(f"{where}: holds no HLO module ({len(data)} bytes).", CUT)
+        raise InputError(f"{where}: contains no HLO module ({len(data)} bytes).", TRUNCATED)
     fingerprint = module.frontend_attributes.map.get("fingerprint_before_lhs", "")
     return Dumped(data=data, name=module.name, fingerprint=fingerprint, where=where)
 
 
 class LazyPrograms(Mapping[int, Program]):
-    """Programs by id, each decoded when it is first asked for."""
+    """Programs by id, each decoded on first access."""
 
     def __init__(self, dumped: Mapping[int, Dumped]) -> None:
         self._dumped = dict(dumped)
@@ -75,13 +75,13 @@ class LazyPrograms(Mapping[int, Program]):
 
     def __getitem__(self, number: int) -> Program:
         if number not in self._read:
-            found = self._dumped[number]
-            self._read[number] = read_program(found.data, number, found.where)
+            dumped = self._dumped[number]
+            self._read[number] = read_program(dumped.data, number, dumped.where)
         return self._read[number]
 
     def communication(self) -> dict[int, Program]:
-        """The communicating parts of all programs, in a fraction of the time that the whole takes."""
-        parts = {number: read_communication(one.data, number, one.fingerprint) for number, one in self._dumped.items()}
+        """The communication of all programs, in a fraction of the time that decoding them takes."""
+        parts = {number: read_communication(d.data, number, d.fingerprint) for number, d in self._dumped.items()}
         return {number: self._read.get(number, part) for number, part in parts.items()}
 
     def __iter__(self) -> Iterator[int]:
@@ -92,7 +92,7 @@ class LazyPrograms(Mapping[int, Program]):
 
 
 def read_dump_folder(folder: Path) -> dict[int, Dumped]:
-    """The programs of a dump folder; none where there is no such folder."""
+    """The programs of a dump folder; empty if the folder does not exist."""
     if not folder.is_dir():
         return {}
     return read_dump((path.name, path.read_bytes) for path in sorted(folder.iterdir()) if path.is_file())
@@ -102,7 +102,7 @@ def read_dump(files: Iterable[tuple[str, Callable[[], bytes]]]) -> dict[int, Dum
     """The programs among named files.
 
     Raises:
-        InputError: a file with such a name is damaged.
+        InputError: a file of optimized HLO is damaged.
     """
     numbered = ((dumped_id(name), name, data) for name, data in files)
     return {number: read_dumped(data(), name) for number, name, data in numbered if number is not None}

@@ -1,10 +1,10 @@
-"""Which kernels may each instruction of a program launch, as far as the HLO tells?
+"""Kernels that each instruction of a program may launch.
 
-In: a scheduled program. Out: of each computation the instructions that launch something, in the order of the schedule,
-as `Launcher`s; and of a kernel, from its name and kind, its `Kernel`: the instruction that it was emitted for, or what
-sort of a library's kernel it is. XLA names a kernel that it emits after its instruction, with `_` for what C forbids,
-and reuses it for every other instruction whose computation is the same: such instructions are one *family*. The kernels
-of libraries, and the copies and clears of CUDA, carry names of their own.
+In: a scheduled program. Out: for each computation its launching instructions in schedule order, as `Launcher`s; and for
+a kernel, from its name and kind, a `Kernel`: the instruction that it was emitted for, or its kind of library kernel.
+XLA names an emitted kernel after its instruction, with `_` for characters that C forbids, and reuses it for every
+instruction with an equal computation: such instructions are one *family*. Kernels of libraries, and CUDA's copies and
+memsets, have names of their own.
 
 Source: openxla/xla:xla/backends/gpu/codegen/, xla/service/gpu/kernel_reuse_cache.cc, xla/backends/gpu/runtime/
 """
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nightjar_profiling.hlo.hlo import Program
-from nightjar_profiling.hlo.hlo_communication import SENDS
+from nightjar_profiling.hlo.hlo_communication import COMMUNICATION
 
-Sort = Enum("Sort", ["EMITTED", "COPY", "CLEAR", "COLLECTIVE", "LIBRARY"])
+KernelKind = Enum("KernelKind", ["EMITTED", "COPY", "MEMSET", "COLLECTIVE", "LIBRARY"])
 
 CONTROL = ("while", "conditional", "call")
 NOTHING = frozenset(
@@ -31,23 +31,23 @@ MOVING = frozenset(("copy", "copy-start", "slice", "dynamic-slice", "dynamic-upd
 FILLING = frozenset(("broadcast", "iota"))
 LIBRARIES = frozenset(("custom-call", "convolution", "dot", "fft", "cholesky", "triangular-solve", "sort", "rng"))
 PLAIN_KINDS = ("kLoop", "kInput", "kOutput")  # fusions that XLA always emits itself
-COPY_KERNEL = re.compile(r"memcpy(?:\d|$)|\[?CUDA memcpy", re.IGNORECASE)  # a copy node may run as a kernel of CUDA's
-CLEAR_KERNEL = re.compile(r"memset(?:\d|$)|\[?CUDA memset", re.IGNORECASE)
+COPY_KERNEL = re.compile(r"memcpy(?:\d|$)|\[?CUDA memcpy", re.IGNORECASE)  # a copy node may run as a CUDA kernel
+MEMSET_KERNEL = re.compile(r"memset(?:\d|$)|\[?CUDA memset", re.IGNORECASE)
 COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|nvshmem", re.IGNORECASE)
 VENDORS = (("cudnn", re.compile(r"cudnn|sdpa|[dw]grad|fprop|convolve|conv2d")), ("cublas", re.compile(r"nvjet|cublas")))
-UNIQUE = re.compile(r"__\d+$")  # what XLA appends where a name is taken
+UNIQUE = re.compile(r"__\d+$")  # the suffix that XLA appends to a duplicate name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """An instruction that launches something.
+    """An instruction that launches kernels, copies or memsets.
 
     Attributes:
         families: of the kernels that XLA emits for it.
-        copies: it may be a copy of CUDA's.
-        clears: it may be a clear alone.
+        copies: it may be a CUDA copy.
+        clears: it may be only a memset.
         library: it may call a library, and so launch several kernels.
-        vendor: whose library, as far as its target says; empty where not known.
+        vendor: the library, from the custom call target; empty if unknown.
         collective: it communicates.
     """
 
@@ -62,28 +62,28 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A kernel by its name: `family` and `instruction` of one that XLA emitted, else None."""
+    """A kernel, identified by its name; `family` and `instruction` are None unless XLA emitted it."""
 
     name: str
-    sort: Sort
+    kind: KernelKind
     instruction: str | None = None
     family: int | None = None
     vendor: str = ""
 
 
 class LaunchPlan:
-    """What a program launches, computation by computation."""
+    """The launches of a program, by computation."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._families: dict[object, int] = {}
         self._bodies: dict[str, int] = {}
         callers: dict[str, set[str]] = {}
-        for one in program.instructions.values():
-            for computation in one.called:
-                callers.setdefault(computation, set()).add(one.opcode)
+        for instruction in program.instructions.values():
+            for computation in instruction.called:
+                callers.setdefault(computation, set()).add(instruction.opcode)
         running = [name for name in program.schedule if callers.get(name, {"call"}) & set(CONTROL)]
-        for computation in program.computations:  # those that are called come first
+        for computation in program.computations:  # called computations come first
             if computation not in running:
                 self._bodies[computation] = self._number_body(computation)
         self.launchers = {
@@ -94,71 +94,74 @@ class LaunchPlan:
             ]
             for computation in running
         }
-        self.home = {one.name: computation for computation, found in self.launchers.items() for one in found}
+        self.computation_of = {
+            launcher.name: computation for computation, launchers in self.launchers.items() for launcher in launchers
+        }
         self._emitted: dict[str, str] = {}
-        inside = (inner for name in self.home for inner in program.below(name))
-        for name in (*self.home, *inside):
+        inside = (inner for name in self.computation_of for inner in program.below(name))
+        for name in (*self.computation_of, *inside):
             self._emitted.setdefault(name_kernel(name), name)
 
     def find_kernel(self, name: str, kind: str = "kernel") -> Kernel:
-        """What a kernel of that name is.
+        """Identifies a kernel by its name.
 
         Args:
-            name: as the driver knows it.
+            name: as the driver reports it.
             kind: of the op: kernel, memcpy, memset.
         """
         if kind == "memcpy" or COPY_KERNEL.match(name):
-            return Kernel(name=name, sort=Sort.COPY)
-        if kind == "memset" or CLEAR_KERNEL.match(name):
-            return Kernel(name=name, sort=Sort.CLEAR)
+            return Kernel(name=name, kind=KernelKind.COPY)
+        if kind == "memset" or MEMSET_KERNEL.match(name):
+            return Kernel(name=name, kind=KernelKind.MEMSET)
         instruction = self._emitted.get(name, self._emitted.get(UNIQUE.sub("", name)))
         if instruction is not None:
-            return Kernel(name=name, sort=Sort.EMITTED, instruction=instruction, family=self.family_of(instruction))
+            family = self.family_of(instruction)
+            return Kernel(name=name, kind=KernelKind.EMITTED, instruction=instruction, family=family)
         if COLLECTIVE_KERNEL.search(name):
-            return Kernel(name=name, sort=Sort.COLLECTIVE)
+            return Kernel(name=name, kind=KernelKind.COLLECTIVE)
         vendor = next((vendor for vendor, pattern in VENDORS if pattern.search(name)), "")
-        return Kernel(name=name, sort=Sort.LIBRARY, vendor=vendor)
+        return Kernel(name=name, kind=KernelKind.LIBRARY, vendor=vendor)
 
     def family_of(self, name: str) -> int:
-        """The number that instructions share whose kernels are one: of equal opcode, shapes and computation."""
-        one = self.program.instructions[name]
-        bodies = tuple(self._bodies.get(computation, -1) for computation in one.called)
-        operands = () if bodies else tuple(self._shape_of(operand) for operand in one.operands)
-        key = (one.opcode, one.kind, one.target, *self._shape_of(name), bodies, operands)
-        return self._families.setdefault(key, len(self._families))
+        """The number of an instruction's family: equal opcode, shapes and computation."""
+        instruction = self.program.instructions[name]
+        bodies = tuple(self._bodies.get(computation, -1) for computation in instruction.called)
+        operands = () if bodies else tuple(map(self._shape_of, instruction.operands))
+        kind = (instruction.opcode, instruction.kind, instruction.target)
+        return self._families.setdefault((*kind, *self._shape_of(name), bodies, operands), len(self._families))
 
     def _number_body(self, computation: str) -> int:
-        """The number that computations share which compute the same."""
-        members = self.program.computations[computation]
-        place = {name: number for number, name in enumerate(members)}
+        """The number of a computation; equal computations share it."""
+        instructions = [self.program.instructions[name] for name in self.program.computations[computation]]
+        positions = {instruction.name: number for number, instruction in enumerate(instructions)}
         key = tuple(
-            (self.family_of(name), one.parameter_number, tuple(place.get(operand, -1) for operand in one.operands))
-            for name in members
-            for one in (self.program.instructions[name],)
+            (self.family_of(i.name), i.parameter_number, tuple(positions.get(operand, -1) for operand in i.operands))
+            for i in instructions
         )
         return self._families.setdefault(key, len(self._families))
 
     def _shape_of(self, name: str) -> tuple[int, int, str]:
-        one = self.program.instructions[name]
-        return one.elements, one.bytes, one.layout
+        instruction = self.program.instructions[name]
+        return instruction.elements, instruction.bytes, instruction.layout
 
     def _describe(self, name: str) -> Launcher:
-        one = self.program.instructions[name]
+        instruction = self.program.instructions[name]
         inside = [self.program.instructions[inner] for inner in self.program.below(name)]
+        parts = [instruction, *inside]
         outer = {"fusion", "async-start", "async-done"} | NOTHING
-        work = {part.opcode for part in (one, *inside) if part.elements > 1} - outer  # of one element: indices
-        work = work or {part.opcode for part in (one, *inside)} - outer
+        work = {part.opcode for part in parts if part.elements > 1} - outer  # without index computations
+        work = work or {part.opcode for part in parts} - outer
         emitted = [part.name for part in inside if part.opcode in ("fusion", "sort")]
-        library = bool({part.opcode for part in (one, *inside)} & {"custom-call", "convolution", "sort"})
-        plain = one.opcode == "fusion" and one.kind in PLAIN_KINDS
+        library = any(part.opcode in ("custom-call", "convolution", "sort") for part in parts)
+        plain = instruction.opcode == "fusion" and instruction.kind in PLAIN_KINDS
         return Launcher(
             name=name,
             families=frozenset(map(self.family_of, (name, *emitted))),
             copies="sort" in work or (bool(work) and work <= MOVING),
             clears=bool(work) and work <= FILLING,
-            library=(library or one.opcode in LIBRARIES or one.kind == "kCustom") and not (plain and not library),
-            vendor=next((vendor for vendor, _ in VENDORS if vendor in one.target), ""),
-            collective=any(part.opcode.startswith(SENDS) for part in (one, *inside)),
+            library=library or (not plain and (instruction.opcode in LIBRARIES or instruction.kind == "kCustom")),
+            vendor=next((vendor for vendor, _ in VENDORS if vendor in instruction.target), ""),
+            collective=any(part.opcode.startswith(COMMUNICATION) for part in parts),
         )
 
 

@@ -1,9 +1,9 @@
-"""Which values of a program lie in memory when it needs most?
+"""Buffers of a program at its memory peak.
 
-In: an HloProto with XLA's buffer assignment. Out: one `Buffer` for each value live at the peak. Parameters, constants
-and results keep their memory for the whole run. Temporary values share an allocation; the heap simulator's trace says
-when each comes and goes, and those live at its highest point are named. The sizes sum to those of the allocations:
-what the trace does not explain (alignment, gaps) is one buffer of no instruction.
+In: an HloProto with XLA's buffer assignment. Out: one `Buffer` for each value that is live at the peak. Parameters,
+constants and results keep their memory for the whole run. Temporary values share an allocation; the heap simulator
+trace shows when each is allocated and freed, and the values at its peak are reported. The sizes sum to those of the
+allocations: memory that the trace does not explain (alignment, gaps) is one buffer without an instruction.
 
 Source: openxla/xla:xla/service/hlo.proto (BufferAssignmentProto, HeapSimulatorTrace)
 """
@@ -29,60 +29,62 @@ class Buffer:
 
 
 def read_peak(proto: hlo_pb2.HloProto) -> tuple[Buffer, ...]:
-    """The buffers live at the peak, largest first; empty where the module carries no buffer assignment."""
+    """The buffers that are live at the peak, largest first; empty without a buffer assignment."""
     assignment = proto.buffer_assignment
-    names = {one.id: one.name for c in proto.hlo_module.computations for one in c.instructions}
-    where = {one.id: one.defined_at for one in assignment.logical_buffers}
-    sizes = {one.id: one.size for one in assignment.logical_buffers}
+    names = {instruction.id: instruction.name for c in proto.hlo_module.computations for instruction in c.instructions}
+    definitions = {value.id: value.defined_at for value in assignment.logical_buffers}
+    sizes = {value.id: value.size for value in assignment.logical_buffers}
     traces = _find_traces(assignment)
 
     def name_of(number: int) -> str | None:
-        if number not in where:
+        if number not in definitions:
             return None
-        return names.get(where[number].instruction_id) or where[number].instruction_name or None
+        return names.get(definitions[number].instruction_id) or definitions[number].instruction_name or None
 
-    found: list[Buffer] = []
-    for one in assignment.buffer_allocations:
-        if one.is_thread_local or not one.size:
+    buffers: list[Buffer] = []
+    for allocation in assignment.buffer_allocations:
+        if allocation.is_thread_local or not allocation.size:
             continue
-        kind = _kind(one)
-        if kind == "temp" and one.index in traces:
-            live = {n: size for trace in traces[one.index] for n, size in _live_at_peak(trace.events, sizes).items()}
-        else:  # one value fills it, or values one after the other: the largest stands for it
-            largest = max(one.assigned, key=lambda part: part.size, default=None)
-            live = {} if largest is None else {largest.logical_buffer_id: min(largest.size, one.size)}
-        found += [Buffer(instruction=name_of(n), kind=kind, size_bytes=size) for n, size in live.items() if size]
-        rest = one.size - sum(live.values())
-        if rest > 0:
-            found.append(Buffer(instruction=None, kind=kind, size_bytes=rest))
-    return tuple(sorted(found, key=lambda buffer: (-buffer.size_bytes, buffer.instruction or "")))
+        kind = _kind(allocation)
+        live: dict[int, int] = {}
+        if kind == "temp" and allocation.index in traces:
+            for trace in traces[allocation.index]:
+                live |= _live_at_peak(trace.events, sizes)
+        elif allocation.assigned:  # of one value, or of several in turn: the largest represents it
+            largest = max(allocation.assigned, key=lambda part: part.size)
+            live = {largest.logical_buffer_id: min(largest.size, allocation.size)}
+        buffers += [Buffer(instruction=name_of(n), kind=kind, size_bytes=size) for n, size in live.items() if size]
+        unexplained = allocation.size - sum(live.values())
+        if unexplained > 0:
+            buffers.append(Buffer(instruction=None, kind=kind, size_bytes=unexplained))
+    return tuple(sorted(buffers, key=lambda buffer: (-buffer.size_bytes, buffer.instruction or "")))
 
 
 def _find_traces(assignment: hlo_pb2.BufferAssignment) -> dict[int, list[hlo_pb2.HeapTrace]]:
-    """The traces of each allocation, by its index; each is of its own part of the allocation.
+    """The traces of each allocation, by its index; each covers its own part of the allocation.
 
-    The index in a trace is that of the time when it was made: XLA merges and renumbers allocations afterwards. So a
-    trace is joined by its values, which are assigned to its allocation.
+    The index in a trace is outdated, since XLA merges and renumbers allocations afterwards. So a trace is matched by
+    its values, which are assigned to its allocation.
     """
-    holders = {part.logical_buffer_id: one.index for one in assignment.buffer_allocations for part in one.assigned}
-    found: dict[int, list[hlo_pb2.HeapTrace]] = {}
+    allocations = {part.logical_buffer_id: a.index for a in assignment.buffer_allocations for part in a.assigned}
+    traces: dict[int, list[hlo_pb2.HeapTrace]] = {}
     for trace in assignment.heap_simulator_traces:
-        holder = next((holders[event.buffer_id] for event in trace.events if event.buffer_id in holders), None)
-        if holder is not None:
-            found.setdefault(holder, []).append(trace)
-    return found
+        index = next((allocations[event.buffer_id] for event in trace.events if event.buffer_id in allocations), None)
+        if index is not None:
+            traces.setdefault(index, []).append(trace)
+    return traces
 
 
-def _kind(one: hlo_pb2.BufferAllocation) -> Literal["parameter", "constant", "output", "temp"]:
-    if one.is_entry_computation_parameter:
+def _kind(allocation: hlo_pb2.BufferAllocation) -> Literal["parameter", "constant", "output", "temp"]:
+    if allocation.is_entry_computation_parameter:
         return "parameter"
-    if one.is_constant:
+    if allocation.is_constant:
         return "constant"
-    return "output" if one.maybe_live_out else "temp"
+    return "output" if allocation.maybe_live_out else "temp"
 
 
 def _live_at_peak(events: Iterable[hlo_pb2.HeapTrace.Event], sizes: dict[int, int]) -> dict[int, int]:
-    """Buffers and sizes at the first moment of the highest total; the events are replayed twice."""
+    """Buffers and sizes when the total is first highest; replays the events twice."""
     events = list(events)
     peak, best = 0, 0
     for moment, (_, total) in enumerate(_replay(events, sizes), start=1):
@@ -99,7 +101,7 @@ def _live_at_peak(events: Iterable[hlo_pb2.HeapTrace.Event], sizes: dict[int, in
 
 
 def _replay(events: list[hlo_pb2.HeapTrace.Event], sizes: dict[int, int]) -> Iterable[tuple[tuple[int, int], int]]:
-    """After each event: the memory that came or went (buffer, bytes; 0 for none), and the total."""
+    """After each event: the memory allocated or freed (buffer, bytes; negative if freed), and the total."""
     holder: dict[int, int] = {}  # buffer -> the buffer whose memory it uses
     users: dict[int, int] = {}
     total = 0

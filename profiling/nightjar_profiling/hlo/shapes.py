@@ -1,6 +1,6 @@
-"""How many elements and bytes has an HLO shape?
+"""Sizes of HLO shapes.
 
-In: a Shape message. Out: numbers. A dynamic dimension counts with its bound.
+In: a Shape message. Out: its elements and bytes. A dynamic dimension counts with its upper bound.
 
 Source: openxla/xla:xla/xla_data.proto (PrimitiveType, ShapeProto, LayoutProto)
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nightjar_profiling.protos import hlo_pb2
 
-# Bits of a PrimitiveType, by its number in xla_data.proto. Tuples are summed; tokens and opaque values take no bytes.
+# Bits per PrimitiveType, by its number in xla_data.proto. Tuples are summed; tokens and opaque values have no bytes.
 ELEMENT_BITS = {
     **dict.fromkeys((30, 31), 1),
     **dict.fromkeys((26, 27), 2),
@@ -44,12 +44,12 @@ def count_bytes(shape: hlo_pb2.Shape) -> int:
 
 
 def is_float(shape: hlo_pb2.Shape) -> bool:
-    """Whether the elements, or those of a tuple's first array, are real or complex numbers."""
+    """Whether the elements, or those of the first array of a tuple, are floating point or complex numbers."""
     while shape.tuple_shapes:
         shape = shape.tuple_shapes[0]
     return shape.element_type in FLOATS
 
 
 def on_host(shape: hlo_pb2.Shape) -> bool:
-    """Whether the array lies in the memory of the host."""
+    """Whether the array is in host memory."""
     return shape.layout.memory_space == HOST_MEMORY

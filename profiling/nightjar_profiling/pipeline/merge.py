@@ -24,8 +24,8 @@ from typing import Any
 import polars as pl
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks
-from nightjar_profiling.analyses.communication.collective_matching import TOGETHER, number_runs
-from nightjar_profiling.analyses.communication.collectives import with_waits
+from nightjar_profiling.analyses.communication.collective_matching import COLLECTIVE_KEY, number_runs
+from nightjar_profiling.analyses.communication.collectives import add_waits
 from nightjar_profiling.analyses.compare.program_match import ProgramMatcher
 from nightjar_profiling.capture_folder.manifest import Manifest, read_manifest
 from nightjar_profiling.capture_folder.tables import (
@@ -91,7 +91,7 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
     for name in EVENTS:
         _stream(name, parts, out)
     runs = pl.concat([collect(_moved("collectives", part), part.tables, "collectives") for part in parts])
-    collectives = with_waits(runs, read_table(out, "groups"))
+    collectives = add_waits(runs, read_table(out, "groups"))
     collectives = collectives.select(list(SCHEMAS["collectives"])).sort("rank", "device", "start_ns")
     write_table(collectives, out / "collectives.parquet")
     clocks = estimate_clocks(collectives)
@@ -170,7 +170,7 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
             else merged
         )
         write_table(merged, out / f"{name}.parquet")
-    return parts, list(matcher.doubts())
+    return parts, list(matcher.warnings())
 
 
 def _read_ranks(folders: Sequence[Path]) -> list[list[int]]:
@@ -276,7 +276,7 @@ def _doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> list[
             f"The clocks of {apart} of {devices.height} devices are not aligned: they share no collective with the "
             "first."
         )
-    grouped = number_runs(collectives).filter(~pl.col("shared") & (pl.len().over(TOGETHER) > 1))
+    grouped = number_runs(collectives).filter(~pl.col("shared") & (pl.len().over(COLLECTIVE_KEY) > 1))
     if not grouped.is_empty():
         warnings.append(
             f"{grouped['instruction'].n_unique()} of {collectives['instruction'].n_unique()} collectives ran in "

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from nightjar_profiling.hlo.hlo_launches import Kernel, Launcher, Sort
+from nightjar_profiling.hlo.hlo_launches import Kernel, KernelKind, Launcher
 
 # What a kernel scores as the one that an instruction is for, beside one that prepares it, ends it, or is one more.
 NAMED, OWN, FAMILY, COLLECTIVE, LIBRARY, COPY, CLEAR = 40, 20, 19, 16, 12, 12, 10
@@ -172,28 +172,31 @@ def _is_for(kernel: Kernel | str, launcher: Launcher) -> int:
     if isinstance(kernel, str):
         return NAMED if kernel == launcher.name else NEVER
     fits = {
-        Sort.EMITTED: (kernel.family in launcher.families, OWN if kernel.instruction == launcher.name else FAMILY),
-        Sort.COPY: (launcher.copies, COPY),
-        Sort.CLEAR: (launcher.clears, CLEAR),
-        Sort.COLLECTIVE: (launcher.collective, COLLECTIVE),
-        Sort.LIBRARY: (
+        KernelKind.EMITTED: (
+            kernel.family in launcher.families,
+            OWN if kernel.instruction == launcher.name else FAMILY,
+        ),
+        KernelKind.COPY: (launcher.copies, COPY),
+        KernelKind.MEMSET: (launcher.clears, CLEAR),
+        KernelKind.COLLECTIVE: (launcher.collective, COLLECTIVE),
+        KernelKind.LIBRARY: (
             launcher.library and (not kernel.vendor or not launcher.vendor or kernel.vendor == launcher.vendor),
             BESIDE if SUMS.search(kernel.name) or CONVERTS.search(kernel.name) else LIBRARY,
         ),
     }
-    fit, score = fits[kernel.sort]
+    fit, score = fits[kernel.kind]
     return score if fit else NEVER
 
 
 def _prepares(kernel: Kernel | str, launcher: Launcher) -> int:
     """As one that comes before it: a clear of what is summed into, a copy of what is sorted in its place."""
-    if isinstance(kernel, str) or kernel.sort in (Sort.EMITTED, Sort.COLLECTIVE):
+    if isinstance(kernel, str) or kernel.kind in (KernelKind.EMITTED, KernelKind.COLLECTIVE):
         return NEVER
-    if kernel.sort is Sort.LIBRARY:
+    if kernel.kind is KernelKind.LIBRARY:
         return BESIDE if launcher.library and CONVERTS.search(kernel.name) else NEVER
     if launcher.library:
         return BEFORE
-    return 0 if kernel.sort is Sort.CLEAR and not launcher.clears and not launcher.copies else NEVER
+    return 0 if kernel.kind is KernelKind.MEMSET and not launcher.clears and not launcher.copies else NEVER
 
 
 def _follows(kernel: Kernel | str, launcher: Launcher) -> int:
@@ -202,8 +205,8 @@ def _follows(kernel: Kernel | str, launcher: Launcher) -> int:
         return NAMED if kernel == launcher.name else NEVER
     if not launcher.library:
         return NEVER
-    if kernel.sort is Sort.EMITTED:  # a sort runs in several passes
+    if kernel.kind is KernelKind.EMITTED:  # a sort runs in several passes
         return MORE if kernel.family in launcher.families else NEVER
-    if kernel.sort is Sort.LIBRARY:
+    if kernel.kind is KernelKind.LIBRARY:
         return AFTER if SUMS.search(kernel.name) else BESIDE if CONVERTS.search(kernel.name) else MORE
-    return 0 if kernel.sort is not Sort.COLLECTIVE else NEVER
+    return 0 if kernel.kind is not KernelKind.COLLECTIVE else NEVER

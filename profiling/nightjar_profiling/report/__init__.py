@@ -1,4 +1,4 @@
-"""The report of a capture: `contents` gathers plain data, `pack` makes them small, `render` puts them into the page."""
+"""The report of a capture: `contents` collects plain data, `pack` compresses it, `render` embeds it in the page."""
 
 from nightjar_profiling.report.render import render_report
 

@@ -1,8 +1,8 @@
-"""Where does the device time go? From the tables of a capture to `profile.json`.
+"""The profile of a capture: device time by attribution, user line and category.
 
-In: tables, the test for user code and a way to read a source line. Out: a `Profile`. The time of an op goes to the
-frame that `attribution` names; the *user line* of a stack is its innermost frame of the user's own code, or its
-innermost frame where there is none. Sums are in integer nanoseconds, and no op is lost or counted twice on the way.
+In: tables, the test for user code and a way to read a source line. Out: a `Profile`, the content of `profile.json`. The
+time of an op goes to the frame that `attribution` names. The *user line* of a stack is its innermost frame of user
+code, or its innermost frame if there is none. Sums are exact integer nanoseconds: every op counts once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
 from nightjar_profiling.capture_folder.tables import Tables
 
 SCHEMA = "nightjar.profile/1"
-HOT_LINES = 50  # as many as a page can show; what is left out is the difference to the attributed time
+HOT_LINES = 50  # as many as fit on a page
 
 FrameKey = tuple[int, int]
 """Program id and frame id."""
@@ -28,7 +28,7 @@ FrameKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackFrame:
-    """A frame of a stack, with what a reader wants to know of it."""
+    """A frame of a stack; `user` tells whether it is user code."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ Stack = tuple[StackFrame, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HotLine:
-    """A Python line and the device time that belongs to it."""
+    """A Python line and its device time."""
 
     file: str
     line: int
@@ -73,13 +73,13 @@ class Profile:
     warnings: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The profile as JSON data."""
         return {"schema": SCHEMA, **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTime:
-    """Device time by what it is asked for most: by how it was attributed, by frame, and by category; in ns.
+    """Device time by attribution method, by frame and by category, in nanoseconds.
 
     Attributes:
         uncertain_ns: by how much the ends of ops may be off, summed.
@@ -92,12 +92,12 @@ class DeviceTime:
     by_category: Mapping[str, int]
 
     def fraction(self, part_ns: int) -> float:
-        """Share of the total; 0 where there is none."""
+        """The fraction of the total; 0 if the total is 0."""
         return part_ns / self.total_ns if self.total_ns else 0.0
 
 
 def sum_device_time(tables: Tables, fusion: Fusion = "split") -> DeviceTime:
-    """Sums the durations of the ops; an op of no known instruction counts as attributed to nothing."""
+    """Sums the durations of the ops; an op of an unknown instruction counts as unattributed."""
     shares = apportion_time(tables, by=(), fusion=fusion)
     frames = shares.filter(pl.col("frame_id").is_not_null()).group_by("program_id", "frame_id")
     return DeviceTime(
@@ -120,7 +120,7 @@ def read_stacks(tables: Tables, is_user_code: Callable[[str], bool]) -> Callable
     }
 
     def outward(key: FrameKey) -> Iterator[StackFrame]:
-        seen = set()  # a damaged file may hold a circle
+        seen = set()  # a damaged file may contain a cycle
         while key in frames and key not in seen:
             seen.add(key)
             parent_id, frame = frames[key]
@@ -131,7 +131,7 @@ def read_stacks(tables: Tables, is_user_code: Callable[[str], bool]) -> Callable
 
 
 def user_line(stack: Stack) -> StackFrame:
-    """The innermost frame of the user's own code; the innermost frame where there is none."""
+    """The innermost frame of user code; the innermost frame if there is none."""
     return next((frame for frame in reversed(stack) if frame.user), stack[-1])
 
 
@@ -173,7 +173,7 @@ def make_profile(
     warnings: tuple[str, ...],
     impossible_ns: int | None = None,
 ) -> Profile:
-    """The summary that other programs read; `impossible_ns` is None where nobody has looked for it."""
+    """The profile from summed device time and hot lines; `impossible_ns` is None if it was not measured."""
     direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
     inferred_ns = sum(time.by_how.get(how, 0) for how in INFERRED)
     user_ns = sum(ns for key, ns in time.by_frame.items() if any(frame.user for frame in stack_of(key)))

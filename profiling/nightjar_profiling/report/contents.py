@@ -1,9 +1,9 @@
-"""What does the page of a capture hold? From tables to plain data that `pack` can embed.
+"""The data of a report page.
 
-In: tables, manifest, the test for user code, a way to read a source file. Out: one document: frames and sites, stacks
-with their time, instructions that ran, ops in lanes, sections of further tables, sources. The page works out
-everything else (flame graph, hot lines, time beside the source, what is visible of the timeline), so that it can also
-work it out anew.
+In: tables, manifest, the test for user code, a way to read a source file. Out: one document for `pack`: frames and
+sites, stacks with their time, instructions that ran, ops in lanes, sections of further tables, sources. The page
+computes everything else (flame graph, hot lines, time per source line, the visible part of the timeline), so that it
+can recompute it when the reader changes a setting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.report.sections import find_sections
 from nightjar_profiling.report.timeline import timeline_data
 
-LARGEST_SOURCES = 12 * 1024 * 1024  # characters of source text in one page; they shrink to about a fifth
+LARGEST_SOURCES = 12 * 1024 * 1024  # characters of source text in one page; packing reduces them to about a fifth
 
 
 def page_document(
@@ -35,11 +35,11 @@ def page_document(
     fusion: Fusion,
     peak: Peak | None,
 ) -> dict[str, Any]:
-    """Everything that the page shows below its head."""
+    """All data of the page except its header."""
     tree = build_stacks(tables)
     shares: dict[Fusion, pl.DataFrame] = {fusion: apportion_time(tables, by=(), fusion=fusion) for fusion in WEIGHTS}
     instructions = instruction_data(tables, shares["root"], tree)
-    stacks = {fusion: stack_data(found, tree) for fusion, found in shares.items()}
+    stacks = {fusion: stack_data(split, tree) for fusion, split in shares.items()}
     files = list(dict.fromkeys(file for file, _, _ in tree.places))
     functions = list(dict.fromkeys(function for _, _, function in tree.places))
     file_numbers = {file: number for number, file in enumerate(files)}
@@ -77,7 +77,7 @@ def programs_of(tables: Tables) -> list[dict[str, Any]]:
 
 
 def stack_data(shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:
-    """Time by stack: the node, and its direct and inferred nanoseconds. What has no stack is node -1."""
+    """Time by stack: the node, and its direct and inferred nanoseconds. Time without a stack has node -1."""
     direct, inferred = Counter[int](), Counter[int]()
     for program_id, frame_id, how, ns in (
         shares.group_by("program_id", "frame_id", "how").agg(pl.col("duration_ns").sum()).iter_rows()
@@ -92,50 +92,50 @@ def stack_data(shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:
 
 
 def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> dict[str, Any]:
-    """The instructions that ran, largest first, each with the stack that most of its time belongs to.
+    """The instructions that ran, largest first, each with the stack that has most of its time.
 
-    An op of no instruction is counted under the name of its kernel.
+    An op without an instruction is listed under the name of its kernel.
     """
     kernel = pl.when(pl.col("instruction").is_null()).then("kernel").alias("kernel")
     keys = pl.struct(*INSTRUCTION, kernel)
     ran = tables.ops.group_by(keys.alias("key")).agg(
         pl.col("duration_ns").sum().alias("total_ns"), count_runs().alias("count"), pl.col("hidden_ns").sum()
     )
-    known = tables.instructions.select(
+    instructions = tables.instructions.select(
         "program_id", pl.col("name").alias("instruction"), "opcode", "op_name", "bytes", "flops"
     )
     work = summarise_work(tables).with_columns(kernel).sort("device_ns", "category", descending=[True, False])
     work = work.unique([*INSTRUCTION, "kernel"], keep="first").select(*INSTRUCTION, "kernel", "category")
-    main = (
+    largest = (
         shares.sort("duration_ns", descending=True)
         .unique(subset=INSTRUCTION, keep="first", maintain_order=True)
         .select(*INSTRUCTION, "frame_id", "how")
     )
     rows = (
         ran.unnest("key")
-        .join(known, on=INSTRUCTION, how="left")
-        .join(main, on=INSTRUCTION, how="left")
+        .join(instructions, on=INSTRUCTION, how="left")
+        .join(largest, on=INSTRUCTION, how="left")
         .join(work, on=[*INSTRUCTION, "kernel"], how="left", nulls_equal=True)
         .sort("total_ns", "instruction", "kernel", descending=[True, False, False], nulls_last=True)
     )
     numbers = {row["program_id"]: number for number, row in enumerate(programs_of(tables))}
     groups = {category: number for number, names in enumerate(GROUPS.values()) for category in names}
-    found = list(rows.iter_rows(named=True))
-    frames = [tree.node_of(row["program_id"], row["frame_id"]) for row in found]
+    records = list(rows.iter_rows(named=True))
+    frames = [tree.node_of(row["program_id"], row["frame_id"]) for row in records]
     return {
-        "keys": {(row["program_id"], row["instruction"], row["kernel"]): n for n, row in enumerate(found)},
-        "lines": {(row["program_id"], row["instruction"]): frame for row, frame in zip(found, frames, strict=True)},
-        "name": [row["instruction"] or row["kernel"] or "?" for row in found],
-        "opcode": [row["opcode"] or "no instruction" for row in found],
-        "op_name": [row["op_name"] or "" for row in found],
-        "category": [row["category"] for row in found],
-        "group": int32(groups.get(row["category"], len(GROUPS) - 1) for row in found),
-        "program": int32(numbers.get(row["program_id"], -1) for row in found),
+        "keys": {(row["program_id"], row["instruction"], row["kernel"]): n for n, row in enumerate(records)},
+        "lines": {(row["program_id"], row["instruction"]): frame for row, frame in zip(records, frames, strict=True)},
+        "name": [row["instruction"] or row["kernel"] or "?" for row in records],
+        "opcode": [row["opcode"] or "no instruction" for row in records],
+        "op_name": [row["op_name"] or "" for row in records],
+        "category": [row["category"] for row in records],
+        "group": int32(groups.get(row["category"], len(GROUPS) - 1) for row in records),
+        "program": int32(numbers.get(row["program_id"], -1) for row in records),
         "frame": int32(frames),
-        "how": [row["how"] or "none" for row in found],
-        "count": int32(row["count"] for row in found),
-        "total_ns": np.array([row["total_ns"] for row in found], dtype=np.float64),
-        "bytes": np.array([-1 if row["bytes"] is None else row["bytes"] for row in found], dtype=np.float64),
+        "how": [row["how"] or "none" for row in records],
+        "count": int32(row["count"] for row in records),
+        "total_ns": np.array([row["total_ns"] for row in records], dtype=np.float64),
+        "bytes": np.array([-1 if row["bytes"] is None else row["bytes"] for row in records], dtype=np.float64),
     }
 
 
@@ -146,13 +146,14 @@ def read_sources(
     tree: StackTree,
     is_user_code: Callable[[str], bool],
 ) -> dict[str, str]:
-    """The text of the files on stacks with time, the user's own first, until the page is full."""
-    nodes = {tree.places[site][0] for node in stacks["frame"].tolist() if node != NO_STACK for site in tree.path(node)}
-    found: dict[str, str] = {}
-    room = LARGEST_SOURCES
-    for file in sorted((file for file in files if file in nodes), key=lambda one: not is_user_code(one)):
+    """The text of the files on stacks with time, user code first, up to LARGEST_SOURCES."""
+    nodes = [node for node in stacks["frame"].tolist() if node != NO_STACK]
+    on_stacks = {tree.places[site][0] for node in nodes for site in tree.path(node)}
+    sources: dict[str, str] = {}
+    remaining = LARGEST_SOURCES
+    for file in sorted((file for file in files if file in on_stacks), key=lambda file: not is_user_code(file)):
         text = source_of(file)
-        if text is not None and len(text) <= room:
-            found[file] = text
-            room -= len(text)
-    return found
+        if text is not None and len(text) <= remaining:
+            sources[file] = text
+            remaining -= len(text)
+    return sources

@@ -1,8 +1,8 @@
-"""How does the device time look as a tree of Python calls? From stacks to a Plotly icicle chart.
+"""The flame graph of a profile: device time as a tree of Python calls, and its Plotly icicle chart.
 
-In: device time by frame, and the stacks. Out: a tree of plain nodes, and its figure as JSON. A stack is shown from the
-user's first line on: the user's frames, then the library frames below the innermost of them. Library frames between two
-user frames (the wrappers of jit, grad and the like) would only push them apart, and are left out.
+In: device time by frame, and the stacks. Out: a tree of plain nodes, and its figure as JSON. A stack is shown from its
+first user frame on: the user frames, then the library frames inside the innermost of them. Library frames between user
+frames (wrappers of jit, grad and similar) are left out.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ MONOSPACE = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 
 
 @dataclass(slots=True)
 class Node:
-    """A call path: its device time includes that of its children."""
+    """A call path; `total_ns` includes its children."""
 
     label: str
-    place: str
+    location: str
     colour: str
     total_ns: int = 0
     children: dict[tuple[str, int, str], Node] = field(default_factory=dict)
 
 
 def visible(stack: Stack) -> Stack:
-    """The frames of a stack that the chart shows; the whole stack where none is the user's."""
+    """The frames of a stack that the chart shows; the whole stack if it has no user code."""
     users = [number for number, frame in enumerate(stack) if frame.user]
-    return tuple(stack[number] for number in users) + stack[users[-1] + 1 :] if users else stack
+    if not users:
+        return stack
+    return (*(stack[number] for number in users), *stack[users[-1] + 1 :])
 
 
 def build_tree(time: DeviceTime, stack_of: Callable[[FrameKey], Stack], mark: str = "") -> Node:
-    """The tree of all attributed time, and one node for the rest; its root holds the whole device time.
+    """The tree of all attributed time, with one node for unattributed time; its root has the total device time.
 
     Args:
         time: by frame.
         stack_of: the stack of a frame.
-        mark: what is said beside a time that was not measured.
+        mark: a remark for times that were not measured.
     """
-    root = Node(
-        f"device time ({mark})" if mark else "device time", "all ops, containers left out", OTHER_COLOUR, time.total_ns
-    )
+    label = f"device time ({mark})" if mark else "device time"
+    root = Node(label, "all ops without containers", OTHER_COLOUR, time.total_ns)
     attributed_ns = 0
     for key, ns in time.by_frame.items():
         if stack := visible(stack_of(key)):
             attributed_ns += ns
             _add(root, stack, ns)
-    rest_ns = time.total_ns - attributed_ns
-    if rest_ns:
-        root.children["", 0, ""] = Node("no Python stack", "not attributed, never guessed", OTHER_COLOUR, rest_ns)
+    if unattributed_ns := time.total_ns - attributed_ns:
+        root.children["", 0, ""] = Node("no Python stack", "not attributed", OTHER_COLOUR, unattributed_ns)
     return root
 
 
 def render_figure(root: Node) -> dict[str, Any]:
-    """The icicle chart as a Plotly figure in JSON form, without a background of its own."""
+    """The icicle chart as a Plotly figure in JSON form, with a transparent background."""
     rows = list(_rows(root, "", "0", root.total_ns * SMALLEST_FRACTION))
     nodes = [node for _, _, node in rows]
     icicle = {
@@ -72,7 +72,7 @@ def render_figure(root: Node) -> dict[str, Any]:
         "labels": [node.label for node in nodes],
         "values": [node.total_ns for node in nodes],
         "branchvalues": "total",
-        "customdata": [[node.place, f"{node.total_ns / 1e6:,.3f} ms"] for node in nodes],
+        "customdata": [[node.location, f"{node.total_ns / 1e6:,.3f} ms"] for node in nodes],
         "hovertemplate": "<b>%{label}</b><br>%{customdata[0]}<br>%{customdata[1]}, %{percentRoot:.1%}<extra></extra>",
         "marker": {"colors": [node.colour for node in nodes], "line": {"width": 1, "color": "rgba(255,255,255,0.6)"}},
         "tiling": {"orientation": "v", "pad": 0},
@@ -100,15 +100,17 @@ def _add(root: Node, stack: Stack, ns: int) -> None:
 
 
 def _node(frame: StackFrame) -> Node:
-    colour = USER_COLOURS[crc32(frame.file.encode()) % len(USER_COLOURS)] if frame.user else LIBRARY_COLOUR
+    colour = LIBRARY_COLOUR
+    if frame.user:
+        colour = USER_COLOURS[crc32(frame.file.encode()) % len(USER_COLOURS)]
     label = f"{frame.function}  {PurePath(frame.file).name}:{frame.line}"
     return Node(label, f"{frame.file}:{frame.line}", colour)
 
 
 def _rows(node: Node, parent: str, name: str, least_ns: float) -> Iterator[tuple[str, str, Node]]:
-    """Id, id of the parent, and node, for every node that can be seen."""
+    """Id, id of the parent, and node, for every node that is large enough to see."""
     yield name, parent, node
-    for number, child in enumerate(sorted(node.children.values(), key=lambda one: -one.total_ns)):
+    for number, child in enumerate(sorted(node.children.values(), key=lambda child: -child.total_ns)):
         if child.total_ns > least_ns:
             yield from _rows(child, name, f"{name}.{number}", least_ns)
 

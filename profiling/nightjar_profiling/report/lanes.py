@@ -1,7 +1,7 @@
-"""On which line of a drawing does each op go, so that no two on one line overlap?
+"""Lanes for overlapping ops of a stream.
 
-In: starts and ends in order of start. Out: a lane number each: the first lane that is free, so that a stream without
-overlaps has one lane.
+In: starts and ends, ordered by start. Out: a lane number each: the first free lane, so that ops in a lane never overlap
+and a stream without overlaps has one lane.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def assign_lanes(starts: NDArray[Any], durations: NDArray[Any]) -> NDArray[np.in
 
 
 def split_overlaps(ops: pl.DataFrame) -> pl.DataFrame:
-    """Gives every op a `sub` lane of its stream, and sorts by lane.
+    """The ops with a column `sub`, their lane in the stream; sorted by lane.
 
     Args:
         ops: with columns `start` and `duration`, sorted by stream and start.

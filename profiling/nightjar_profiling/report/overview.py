@@ -1,7 +1,8 @@
-"""What does a person want to know of a capture first? From tables to a handful of numbers.
+"""The key figures of a capture.
 
-Busy is the time in which at least one op of a device runs, whatever its stream; idle is the rest between the device's
-first op and its last. Communication is the sum of its ops; exposed what of it ran while the device computed nothing.
+In: tables. Out: an `Overview`. A device is busy while at least one op runs on it, on any stream, and idle otherwise
+between its first op and its last. Communication is the sum of its ops; exposed is the part during which the device
+computed nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ProgramRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The numbers; times are sums over all devices."""
+    """The key figures; times are sums over all devices."""
 
     ops: int
     devices: int
@@ -39,12 +40,12 @@ class Overview:
 
     @property
     def idle_fraction(self) -> float:
-        """Share of the devices' time in which nothing ran."""
+        """Fraction of the devices' time in which no op ran."""
         return 1 - self.busy_ns / self.span_ns if self.span_ns else 0.0
 
 
 def make_overview(tables: Tables) -> Overview:
-    """The numbers of a capture."""
+    """The key figures of a capture."""
     devices, overlap = measure_busy(tables.ops), sum_communication(tables)
     return Overview(
         ops=tables.ops.height,

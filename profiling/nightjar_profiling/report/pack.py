@@ -1,10 +1,9 @@
-"""How do a hundred thousand ops travel inside an HTML file?
+"""Compact binary data for embedding in an HTML page.
 
-In: JSON-able data in which NumPy arrays stand for columns of numbers. Out: base64 text of a zlib stream that a
-browser inflates by itself (`DecompressionStream`). The stream holds the length of the JSON text (4 bytes, little
-endian), the JSON text, padding to 8 bytes, and the columns, each 8-byte aligned; in the JSON a column is `{"$":
-[type, offset, length]}`, its offset counted from the first column. Base64 holds no `<`, so that nothing in it can end
-a script element.
+In: JSON data in which NumPy arrays represent columns of numbers. Out: base64 text of a zlib stream, which browsers
+inflate natively (`DecompressionStream`). The stream holds the length of the JSON text (4 bytes, little endian), the
+text, padding to 8 bytes, and the columns, each 8-byte aligned; in the JSON a column is `{"$": [type, offset, length]}`,
+with its offset from the first column. Base64 contains no `<`, so it cannot end a script element.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ARRAY_TYPES = {"float64": "Float64Array", "int32": "Int32Array", "uint8": "Uint8
 
 
 def pack(document: dict[str, Any]) -> str:
-    """The text that `inflate` of page/data.js reads."""
+    """The packed text, which `inflate` in page/data.js reads."""
     columns = _Columns()
     text = json.dumps(document, default=columns.add, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "replace"
@@ -31,7 +30,7 @@ def pack(document: dict[str, Any]) -> str:
 
 
 def unpack(packed: str) -> dict[str, Any]:
-    """The document again, for tests and for programs that read a report.
+    """The document of a packed text, for tests and for programs that read a report.
 
     >>> unpack(pack({"a": "é", "b": np.array([1, 2], dtype=np.int32)}))
     {'a': 'é', 'b': array([1, 2], dtype=int32)}
@@ -40,10 +39,10 @@ def unpack(packed: str) -> dict[str, Any]:
     end = 4 + int.from_bytes(data[:4], "little")
     start = end + len(_padding(data[:end]))
 
-    def column(found: dict[str, Any]) -> Any:
-        if found.keys() != {"$"}:
-            return found
-        kind, offset, length = found["$"]
+    def column(value: dict[str, Any]) -> Any:
+        if value.keys() != {"$"}:
+            return value
+        kind, offset, length = value["$"]
         dtype = next(name for name, array in ARRAY_TYPES.items() if array == kind)
         return np.frombuffer(data, dtype=dtype, count=length, offset=start + offset)
 
@@ -52,15 +51,15 @@ def unpack(packed: str) -> dict[str, Any]:
 
 
 class _Columns:
-    """The columns met so far."""
+    """The columns of a document, in the order in which JSON reaches them."""
 
     def __init__(self) -> None:
         self.data = bytearray()
 
     def add(self, value: object) -> dict[str, list[str | int]]:
-        """Keeps a column, and returns what stands for it."""
+        """Stores a column, and returns its reference."""
         if not isinstance(value, np.ndarray):
-            raise TypeError(f"no JSON: {value!r}")
+            raise TypeError(f"not JSON serializable: {value!r}")
         column: NDArray[Any] = value
         offset = len(self.data)
         self.data += column.tobytes()

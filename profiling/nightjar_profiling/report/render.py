@@ -1,4 +1,4 @@
-"""How is a profile shown on one page? Plain data in, one self-contained HTML text out; light and dark, no network."""
+"""The report page: profile and tables in, one self-contained HTML text out; light and dark, no network."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from nightjar_profiling.report.analyse import Profile
 from nightjar_profiling.report.contents import page_document
 from nightjar_profiling.report.pack import pack
 
+PAGE = files("nightjar_profiling.report") / "page"
 SCRIPTS = ("data", "format", "table", "lines", "flame", "timeline", "timeline_view", "main")
 
 
@@ -30,16 +31,27 @@ def render_report(
     source_of: Callable[[str], str | None],
     fusion: Fusion = "split",
 ) -> str:
-    """The page.
+    """The HTML text of the page.
 
     Args:
-        profile: its shares and warnings.
-        manifest: where it comes from.
-        tables: all else.
-        is_user_code: tells the user's own files.
+        profile: shares and warnings.
+        manifest: command and environment.
+        tables: all other data.
+        is_user_code: test for files of user code.
         source_of: the text of a source file, or None.
-        fusion: what the page shows at first of a fusion; it can change over.
+        fusion: how the page initially attributes fusions; the reader can change it.
     """
+    script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
+    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment))
+    return load_template("page.html.j2").render(
+        head_data(profile, manifest, tables),
+        script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),
+        packed=Markup(pack(document)),
+    )
+
+
+def load_template(name: str) -> jinja2.Template:
+    """A template of the folder `page`, with its `style`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nightjar_profiling.report", "page"),
         autoescape=True,
@@ -47,19 +59,12 @@ def render_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = files("nightjar_profiling.report") / "page"
-    script = "\n".join((page / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
-    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment))
-    return environment.get_template("page.html.j2").render(
-        head_data(profile, manifest, tables),
-        style=Markup((page / "style.css").read_text("utf-8")),
-        script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),
-        packed=Markup(pack(document)),
-    )
+    environment.globals["style"] = Markup((PAGE / "style.css").read_text("utf-8"))
+    return environment.get_template(name)
 
 
 def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str, Any]:
-    """What the head of the page says, formatted."""
+    """The formatted texts of the page header."""
     fractions = {
         "direct": profile.direct_fraction,
         "inferred": profile.inferred_fraction,
@@ -88,7 +93,7 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
 
 
 def title_of(command: tuple[str, ...]) -> str:
-    """A short name for a program: its last path component and what follows, without a leading Python."""
+    """A short name for a command: its first three words, without directories and a leading Python."""
     words = [PurePath(word).name or word for word in command]
     while words and (words[0].startswith("python") or words[0] == "-m"):
         words = words[1:]
@@ -96,7 +101,7 @@ def title_of(command: tuple[str, ...]) -> str:
 
 
 def percent(fraction: float) -> str:
-    """One decimal; what rounds to a whole 100 % but is less says so.
+    """A percentage with one decimal; a value just below 100 % is shown as `>99.9 %`.
 
     >>> percent(0.1234), percent(1.0), percent(0.99999)
     ('12.3 %', '100 %', '>99.9 %')
@@ -107,7 +112,7 @@ def percent(fraction: float) -> str:
 
 
 def duration(ns: int) -> str:
-    """Nanoseconds in a unit that people read.
+    """A duration in seconds, milliseconds or microseconds.
 
     >>> duration(1_234_567), duration(890), duration(2_500_000_000)
     ('1.235 ms', '0.890 µs', '2.500 s')
@@ -119,14 +124,16 @@ def duration(ns: int) -> str:
 
 
 def describe(manifest: Manifest) -> list[str]:
-    """Where the profile was captured, in a few words each."""
+    """Devices, versions and machine of a capture, one short text each."""
     environment = manifest.environment
     versions = [f"{name} {version}" for name, version in sorted(environment.get("versions", {}).items())]
     devices = environment.get("devices", [])
     kinds = [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
     source = mark_times(manifest.backend) or f"{manifest.backend} profiler"
     machine = environment.get("machine", {})
-    about = [machine[name] for name in ("host", "cpu") if name in machine]
-    driver = [f"driver {machine['driver']}"] if "driver" in machine else []
-    parts = [*kinds, source, *versions, *about, *driver]
-    return [*parts, f"Python {environment['python']}"] if "python" in environment else parts
+    parts = [*kinds, source, *versions, *(machine[name] for name in ("host", "cpu") if name in machine)]
+    if "driver" in machine:
+        parts.append(f"driver {machine['driver']}")
+    if "python" in environment:
+        parts.append(f"Python {environment['python']}")
+    return parts

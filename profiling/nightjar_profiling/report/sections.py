@@ -1,9 +1,9 @@
-"""Which further tables does the page have? One function per table: from the capture's tables to a section, or None.
+"""The further tables of a report page, one function per table.
 
-A section is plain data: an id, a title, one sentence that says what a row is, and columns with a kind each, which
-says how the page formats, aligns and sorts them: `text`, `index` (a number that names), `int`, `ns`, `bytes`,
-`fraction`, `rate` (decimal number), `line` (the number of a stack's node: shown as the user's line in it, and leads
-to its source). The first column that is a number is what the table is sorted by at first.
+In: the tables of a capture. Out: sections as plain data: an id, a title, a note that says what a row is, and columns.
+The kind of a column decides how the page formats, aligns and sorts it: `text`, `index` (a number that identifies),
+`int`, `ns`, `bytes`, `fraction`, `rate` (decimal number), `line` (the node of a stack, shown as its user line with a
+link to the source). The page initially sorts a table by its first numeric column.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MOST_RANGES = 5_000
 
 
 def find_sections(tables: Tables, lines: Lines, peak: Peak | None) -> list[Section]:
-    """The sections for which the capture has data; the peak is that of its devices."""
-    found = [
+    """The sections for which the capture has data; `peak` is that of its devices."""
+    sections = [
         categories(tables),
         opcodes(tables),
         programs(tables),
@@ -47,11 +47,11 @@ def find_sections(tables: Tables, lines: Lines, peak: Peak | None) -> list[Secti
         memory(tables, lines),
         ranges(tables),
     ]
-    return [section for section in found if section is not None and section["columns"][0]["values"]]
+    return [section for section in sections if section["columns"][0]["values"]]
 
 
 def make_section(name: str, title: str, note: str, frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> Section:
-    """A section with a column of the frame for each kind, in that order; one without a single value is left out."""
+    """A section with one column per kind, in that order; columns without any value are left out, except the first."""
     columns = [
         {"name": column.replace("_", " "), "kind": kind, "values": _values(frame[column], kind)}
         for number, (column, kind) in enumerate(kinds.items())
@@ -61,7 +61,9 @@ def make_section(name: str, title: str, note: str, frame: pl.DataFrame, kinds: M
 
 
 def _values(column: pl.Series, kind: Kind) -> list[Any]:
-    return column.cast(pl.String).fill_null("").to_list() if kind == "text" else column.to_list()
+    if kind == "text":
+        column = column.cast(pl.String).fill_null("")
+    return column.to_list()
 
 
 def with_line(table: pl.DataFrame, lines: Lines) -> pl.DataFrame:
@@ -71,18 +73,18 @@ def with_line(table: pl.DataFrame, lines: Lines) -> pl.DataFrame:
 
 
 def categories(tables: Tables) -> Section:
-    """Device time by what kind of work it is."""
+    """Device time by category of work."""
     frame = summarise_categories(tables).rename({"device_ns": "time", "count": "ops", "fraction": "share"})
-    note = "Device time by kind of work. A fusion counts as matrix product where its flops are mostly a product's."
+    note = "Device time by category of work. A fusion counts as a matrix product if its flops are mostly those of one."
     kinds: dict[str, Kind] = {"category": "text", "time": "ns", "share": "fraction", "ops": "int"}
     return make_section("categories", "Categories", note, frame, kinds)
 
 
 def opcodes(tables: Tables) -> Section:
     """Device time by HLO opcode."""
-    known = tables.instructions.select("program_id", pl.col("name").alias("instruction"), "opcode")
+    instructions = tables.instructions.select("program_id", pl.col("name").alias("instruction"), "opcode")
     frame = (
-        tables.ops.join(known, on=["program_id", "instruction"], how="left")
+        tables.ops.join(instructions, on=["program_id", "instruction"], how="left")
         .group_by(pl.col("opcode").fill_null("no instruction"))
         .agg(pl.col("duration_ns").sum().alias("time"), pl.len().alias("ops"))
         .with_columns(
@@ -92,7 +94,7 @@ def opcodes(tables: Tables) -> Section:
         .sort("time", descending=True)
     )
     kinds: dict[str, Kind] = {"opcode": "text", "time": "ns", "share": "fraction", "ops": "int", "mean": "ns"}
-    return make_section("opcodes", "Opcodes", "Device time by HLO opcode; of a fusion, by its kind.", frame, kinds)
+    return make_section("opcodes", "Opcodes", "Device time by HLO opcode; fusions by kind.", frame, kinds)
 
 
 def programs(tables: Tables) -> Section:
@@ -109,7 +111,7 @@ def programs(tables: Tables) -> Section:
     )
     note = (
         "One row per compiled program. An execution lasts from its first op to the end of its last; "
-        "exposed is communication while the device computed nothing."
+        "exposed is communication that no computation overlaps."
     )
     kinds: dict[str, Kind] = {
         "program": "text", "device time": "ns", "share": "fraction", "executions": "int", "mean": "ns",
@@ -119,23 +121,23 @@ def programs(tables: Tables) -> Section:
 
 
 def variants(tables: Tables) -> Section:
-    """Programs that not all ranks have alike."""
+    """Programs that differ between ranks."""
     ranks = tables.variants["rank"].n_unique()
     differs = (pl.col("fingerprint").n_unique() > 1) | (pl.col("rank").n_unique() < ranks)
     names = tables.programs.select("program_id", pl.col("name").alias("program"))
     frame = (
         tables.variants.filter(differs.over("program_id"))
         .join(names, on="program_id", how="left")
-        .rename({"missing": "it lacks", "added": "it adds"})
         .sort("program_id", "rank")
     )
     note = (
-        "Programs that not every rank compiled alike, or has: the fingerprint of each rank, and which instructions it "
-        "lacks or adds beside the first. Autotuning makes such differences; so do ranks that run different code."
+        "Programs that differ between ranks or are missing on some: the fingerprint on each rank, and its missing and "
+        "added instructions compared with the first rank. Autotuning causes such differences; so do ranks with "
+        "different code."
     )
     kinds: dict[str, Kind] = {
-        "rank": "index", "program": "text", "instructions": "int", "fingerprint": "text", "it lacks": "text",
-        "it adds": "text",
+        "rank": "index", "program": "text", "instructions": "int", "fingerprint": "text", "missing": "text",
+        "added": "text",
     }  # fmt: skip
     return make_section("variants", "Variants", note, frame, kinds)
 
@@ -145,7 +147,7 @@ def steps(tables: Tables) -> Section:
     frame = summarise_steps(tables).rename(
         {"duration_ns": "host time", "device_ns": "device time", "exposed_ns": "exposed", "n_ops": "ops"}
     )
-    note = "Steps as the host marked them, with the ops that it launched in each; it may run ahead of the device."
+    note = "Steps as the host marked them, with the ops launched in each; the host may run ahead of the device."
     kinds: dict[str, Kind] = {
         "rank": "index", "step": "index", "device time": "ns", "host time": "ns", "exposed": "ns", "ops": "int",
     }  # fmt: skip
@@ -153,7 +155,7 @@ def steps(tables: Tables) -> Section:
 
 
 def devices(tables: Tables) -> Section:
-    """How busy each device was, and what its communication cost."""
+    """Idle time and communication of each device."""
     frame = (
         summarise_devices(tables)
         .join(summarise_overlap(tables), on=["rank", "device"], how="left", maintain_order="left")
@@ -161,27 +163,28 @@ def devices(tables: Tables) -> Section:
             "rank", "device",
             pl.col("idle_ns").alias("idle"),
             (1 - pl.col("busy_fraction")).alias("idle share"),
-            pl.col("launch_gap_ns").alias("for the host"),
-            pl.col("queue_gap_ns").alias("in queue"),
-            pl.col("launch_latency_ns_p50").alias("launch median"),
+            pl.col("launch_gap_ns").alias("launch gaps"),
+            pl.col("queue_gap_ns").alias("queue gaps"),
+            pl.col("launch_latency_ns_p50").alias("launch latency"),
             pl.col("communication_ns").alias("communication"),
             pl.col("exposed_ns").alias("exposed"),
             pl.col("hidden_fraction").alias("hidden share"),
         )
     )  # fmt: skip
     note = (
-        "Idle: nothing ran between the device's first op and its last, waiting for the host or in its own queue "
-        "(empty where the trace holds no launches). Exposed: communication while it computed nothing."
+        "Idle: no op ran between the device's first op and its last. Launch gaps: it waited for the host; queue gaps: "
+        "it waited in its own queue (both empty without recorded launches). Launch latency: median. Exposed: "
+        "communication that no computation overlaps."
     )
     kinds: dict[str, Kind] = {
-        "rank": "index", "device": "index", "idle": "ns", "idle share": "fraction", "for the host": "ns",
-        "in queue": "ns", "launch median": "ns", "communication": "ns", "exposed": "ns", "hidden share": "fraction",
+        "rank": "index", "device": "index", "idle": "ns", "idle share": "fraction", "launch gaps": "ns",
+        "queue gaps": "ns", "launch latency": "ns", "communication": "ns", "exposed": "ns", "hidden share": "fraction",
     }  # fmt: skip
     return make_section("devices", "Devices", note, frame, kinds)
 
 
 def collectives(tables: Tables, lines: Lines) -> Section:
-    """Collectives by instruction: size, bandwidths, waiting."""
+    """Collectives by instruction: size, bandwidth and waiting time."""
     grouped = (
         tables.collectives.group_by("program_id", "instruction", "kind", "message_bytes", "group_size")
         .agg(
@@ -195,8 +198,8 @@ def collectives(tables: Tables, lines: Lines) -> Section:
         .sort("time", "instruction", descending=[True, False])
     )
     note = (
-        "Collectives by instruction; message size and bandwidths by the conventions of nccl-tests, bandwidths as "
-        "means. Waiting: for the last device to come."
+        "Collectives by instruction; message sizes and mean bandwidths by the conventions of nccl-tests. Waiting: time "
+        "until the last device arrives."
     )
     kinds: dict[str, Kind] = {
         "instruction": "text", "time": "ns", "waiting": "ns", "runs": "int", "kind": "text", "message": "bytes",
@@ -206,24 +209,24 @@ def collectives(tables: Tables, lines: Lines) -> Section:
 
 
 def stragglers(tables: Tables) -> Section:
-    """Which device the others wait for."""
+    """Devices that the others wait for."""
     frame = find_stragglers(tables).rename(
-        {"last_fraction": "comes last", "late_ns": "median delay", "caused_wait_ns": "others waited"}
+        {"last_fraction": "last", "late_ns": "median delay", "caused_wait_ns": "caused waiting"}
     )
     note = (
-        "How late each device comes to the collectives. Stable: the share of executions in which it caused the most "
-        "waiting; a device that is late by chance is not stable."
+        "How late each device comes to the collectives. Last: share of collectives in which it came last. Stable: "
+        "share of executions in which it caused the most waiting; a device that is late by chance is not stable."
     )
     frame = frame.rename({"stability": "stable"})
     kinds: dict[str, Kind] = {
-        "rank": "index", "device": "index", "others waited": "ns", "comes last": "fraction", "median delay": "ns",
+        "rank": "index", "device": "index", "caused waiting": "ns", "last": "fraction", "median delay": "ns",
         "stable": "fraction", "collectives": "int",
     }  # fmt: skip
     return make_section("stragglers", "Stragglers", note, frame, kinds)
 
 
 def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
-    """How near each instruction comes to what the device can do."""
+    """Achieved rates of each instruction compared with the roofline."""
     element = "bf16" if peak is None or "bf16" in peak.flops_per_s else "f32"
     rates = measure_roofline(tables, peak, element).filter(pl.col("flops_per_s").is_not_null())
     frame = with_line(rates, lines).select(
@@ -232,28 +235,27 @@ def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
         (pl.col("flops_per_s") / 1e9).alias("GFLOP/s"),
         (pl.col("bytes_per_s") / 1e9).alias("GB/s"),
         pl.col("flops_per_byte").alias("flops/byte"),
-        pl.col("roofline_fraction").alias("of the roofline"),
+        pl.col("roofline_fraction").alias("roofline share"),
         "bound",
         "line",
     )
-    note = "Rates by XLA's count of flops and bytes, which leaves out transcendental functions. "
-    note += (
-        f"The peak is that of {peak.name} for {element} ({peak.source}). What a cache holds can exceed it."
-        if peak is not None
-        else "The device's peak is not known: `capture --measure-peak` measures that of a CPU."
-    )
+    note = "Rates from XLA's count of flops and bytes, which leaves out transcendental functions. "
+    if peak is None:
+        note += "The device's peak is unknown: `capture --measure-peak` measures that of a CPU."
+    else:
+        note += f"The peak is that of {peak.name} for {element} ({peak.source}). Data in a cache can exceed it."
     kinds: dict[str, Kind] = {
         "instruction": "text", "time": "ns", "GFLOP/s": "rate", "GB/s": "rate", "flops/byte": "rate",
-        "of the roofline": "fraction", "bound": "text", "line": "line",
+        "roofline share": "fraction", "bound": "text", "line": "line",
     }  # fmt: skip
     return make_section("roofline", "Roofline", note, frame, kinds)
 
 
 def compile_time(tables: Tables) -> Section:
     """Compile time by phase."""
-    frame = summarise_compile(tables).rename({"wall_ns": "waited", "fraction": "share"})
-    note = "What one waited for the compiler, by phase; work on parallel threads counts for the time that it took."
-    kinds: dict[str, Kind] = {"name": "text", "waited": "ns", "share": "fraction", "count": "int"}
+    frame = summarise_compile(tables).rename({"wall_ns": "wall time", "fraction": "share"})
+    note = "Wall time of compilation, by phase; parallel work counts with the wall time that it took."
+    kinds: dict[str, Kind] = {"name": "text", "wall time": "ns", "share": "fraction", "count": "int"}
     return make_section("compile", "Compile", note, frame, kinds)
 
 
@@ -262,10 +264,10 @@ def memory(tables: Tables, lines: Lines) -> Section:
     names = tables.programs.select("program_id", pl.col("name").alias("program"))
     buffers = attribute_buffers(tables).join(names, on="program_id", how="left", maintain_order="left")
     frame = with_line(buffers, lines).select(
-        pl.coalesce("instruction", "op_name").fill_null("not named").alias("buffer"),
+        pl.coalesce("instruction", "op_name").fill_null("unnamed").alias("buffer"),
         pl.col("size_bytes").alias("size"), "kind", "program", "line", pl.col("op_name").alias("traced as"),
     )  # fmt: skip
-    note = "Allocations that are live at the peak of each program's memory, from XLA's buffer assignment."
+    note = "Allocations that are live at the memory peak of each program, from XLA's buffer assignment."
     kinds: dict[str, Kind] = {
         "buffer": "text", "size": "bytes", "kind": "text", "program": "text", "line": "line", "traced as": "text",
     }  # fmt: skip
@@ -273,8 +275,8 @@ def memory(tables: Tables, lines: Lines) -> Section:
 
 
 def ranges(tables: Tables) -> Section:
-    """Annotations of the host by name, with the device time that they launched."""
-    launched = pl.col("n_ops").is_not_null().any()  # else it is not known, which is not 0
+    """Host annotations by name, with the device time of the ops launched in them."""
+    launched = pl.col("n_ops").is_not_null().any()  # otherwise unknown, which is not 0
     frame = (
         tables.ranges.group_by(pl.col("domain").fill_null(""), "name")
         .agg(
@@ -286,7 +288,7 @@ def ranges(tables: Tables) -> Section:
         .sort("device time", "host time", "name", descending=[True, True, False], nulls_last=True)
         .head(MOST_RANGES)
     )
-    note = f"Ranges that the host annotated (NVTX, TraceMe), by name; the {MOST_RANGES:,} with most device time."
+    note = f"Ranges that the host annotated (NVTX, TraceMe), by name; the {MOST_RANGES:,} with the most device time."
     kinds: dict[str, Kind] = {
         "name": "text", "device time": "ns", "host time": "ns", "count": "int", "ops": "int", "domain": "text",
     }  # fmt: skip

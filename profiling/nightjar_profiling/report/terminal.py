@@ -1,4 +1,7 @@
-"""How does a capture look in a terminal? From the profile and the overview to lines of Rich text, plain when piped."""
+"""The summary of a capture in a terminal.
+
+In: the profile and the overview. Out: lines of Rich text, plain when piped.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,25 @@ from nightjar_profiling.report.overview import Overview
 
 BAR = 24
 SHOWN = 5  # programs, categories
+SHARES = {"direct": "direct", "inferred": "inferred", "without a stack": "unattributed"}
 
 
 def render_summary(
     profile: dict[str, Any], overview: Overview | None, lines: int, *, bar: bool
 ) -> Iterator[RenderableType]:
-    """Headline, warnings, what is explained, where the time goes.
+    """Headline, warnings, shares of attributed time, and tables of programs, categories and hot lines.
 
     Args:
         profile: `profile.json`.
-        overview: of the tables; None where the folder has none.
-        lines: how many hot lines to show.
-        bar: draw the shares as a bar, too.
+        overview: of the tables; None if the folder has no tables.
+        lines: number of hot lines to show.
+        bar: also draw the shares as a bar.
     """
     yield headline(profile, overview)
     for warning in profile["warnings"]:
         yield Text(f"warning: {warning}", style="yellow")
-    yield explained(profile, bar=bar)
-    if profile.get("uncertain_fraction"):  # profiles of older versions do not say it
+    yield attribution(profile, bar=bar)
+    if profile.get("uncertain_fraction"):  # older profiles lack it
         yield uncertain(profile["uncertain_fraction"])
     if overview is not None:
         yield from devices(overview)
@@ -43,7 +47,7 @@ def render_summary(
 
 
 def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
-    """One line: device time and whether it was measured, steps, devices."""
+    """One line: device time (marked if not measured), steps and devices."""
     text = Text(f"{milliseconds(profile['device_time_ns'])} ms of device time", style="bold")
     if mark := mark_times(profile["backend"]):
         text.append(f" ({mark})", style="yellow")
@@ -57,19 +61,14 @@ def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
     return text
 
 
-def explained(profile: dict[str, Any], *, bar: bool) -> Text:
-    """Shares in your code, in library code alone, direct, inferred and without a stack, in words and as a bar."""
-    shares = [profile[f"{name}_fraction"] for name in ("direct", "inferred", "unattributed")]
-    text = Text()
-    left = BAR if bar else 0
-    for share, mark, style in zip((*shares[:2], 1.0), "█▓░", ("dark_orange3", "orange3", "bright_black"), strict=True):
-        cells = min(left, round(BAR * share))
-        text.append(mark * cells, style=style)
-        left -= cells
-    text.append(f"{'  ' if bar else ''}{profile['user_fraction']:.1%} in your code", style="bold")
-    if (library := profile.get("library_fraction")) is not None:  # profiles of older versions do not say it
+def attribution(profile: dict[str, Any], *, bar: bool) -> Text:
+    """Shares in user code, in library code only, direct, inferred and without a stack, in words and as a bar."""
+    shares = {name: profile[f"{key}_fraction"] for name, key in SHARES.items()}
+    text = draw_bar(shares["direct"], shares["inferred"]).append("  ") if bar else Text()
+    text.append(f"{profile['user_fraction']:.1%} in your code", style="bold")
+    if (library := profile.get("library_fraction")) is not None:  # missing in profiles of older versions
         text.append(f", {library:.1%} in library code")
-    for share, name in zip(shares, ("direct", "inferred", "without a stack"), strict=True):
+    for name, share in shares.items():
         text.append(f", {share:.1%} {name}")
     return text
 
@@ -79,9 +78,17 @@ def uncertain(fraction: float) -> Text:
     return Text(f"{fraction:.1%} of the device time uncertain: the trace records the end of some ops late")
 
 
+def draw_bar(direct: float, inferred: float) -> Text:
+    """A bar of BAR cells: direct, inferred and remaining time."""
+    text = Text()
+    for share, mark, style in ((direct, "█", "dark_orange3"), (inferred, "▓", "orange3"), (1.0, "░", "bright_black")):
+        text.append(mark * min(BAR - len(text), round(BAR * share)), style=style)
+    return text
+
+
 def devices(overview: Overview) -> Iterator[Text]:
-    """How busy the devices were, and what communication cost."""
-    yield Text(f"devices idle {overview.idle_fraction:.1%} of the time between their first op and their last")
+    """Idle time of the devices, and communication."""
+    yield Text(f"devices idle for {overview.idle_fraction:.1%} of the time between their first and last op")
     if overview.communication_ns:
         text = Text(f"communication {milliseconds(overview.communication_ns)} ms, of which ")
         text.append(f"{milliseconds(overview.exposed_ns)} ms exposed", style="bold")
@@ -89,16 +96,16 @@ def devices(overview: Overview) -> Iterator[Text]:
 
 
 def programs(overview: Overview) -> Table:
-    """The programs with most time, and how long one execution lasts; ops that run side by side add up to more."""
+    """The programs with the most time, and the mean duration of an execution; concurrent ops can sum to more."""
     table = _table("ms", "runs", "elapsed ms", "program")
-    for one in overview.programs[:SHOWN]:
-        mean = "" if one.mean_ns is None else milliseconds(one.mean_ns)
-        table.add_row(milliseconds(one.device_time_ns), f"{one.executions:,}", mean, Text(one.name))
+    for program in overview.programs[:SHOWN]:
+        mean = "" if program.mean_ns is None else milliseconds(program.mean_ns)
+        table.add_row(milliseconds(program.device_time_ns), f"{program.executions:,}", mean, Text(program.name))
     return table
 
 
 def categories(profile: dict[str, Any]) -> Table:
-    """The categories of work with most time."""
+    """The categories of work with the most time."""
     table = _table("ms", "share", "category")
     total = profile["device_time_ns"] or 1
     for name, ns in list(profile.get("categories", {}).items())[:SHOWN]:
@@ -110,13 +117,13 @@ def hot_lines(profile: dict[str, Any], lines: int) -> Table:
     """The hottest lines with their source."""
     table = _table("ms", "share", "line", "source")
     for line in profile["hot_lines"][:lines]:
-        place = f"{PurePath(line['file']).name}:{line['line']}"
-        table.add_row(milliseconds(line["self_ns"]), f"{line['fraction']:.1%}", Text(place), Text(line["source"] or ""))
+        label = f"{PurePath(line['file']).name}:{line['line']}"
+        table.add_row(milliseconds(line["self_ns"]), f"{line['fraction']:.1%}", Text(label), Text(line["source"] or ""))
     return table
 
 
 def milliseconds(ns: int) -> str:
-    """Milliseconds with a microsecond's precision.
+    """Milliseconds with three decimals.
 
     >>> milliseconds(1_234_567_890)
     '1,234.568'
@@ -126,11 +133,11 @@ def milliseconds(ns: int) -> str:
 
 def count(number: int, noun: str) -> str:
     """`1 device`, `8 devices`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _table(*titles: str) -> Table:
-    """Without borders; numbers to the right, the last column cut where the terminal ends."""
+    """A table without borders; numbers are right-aligned, the last column is truncated at the terminal width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black", title_justify="left")
     for title in titles:
         number = title in ("ms", "share", "runs", "elapsed ms")

@@ -1,9 +1,9 @@
-"""What does the page's timeline draw? From ops to columns of numbers, in lanes by rank, device and stream.
+"""The data of the page's timeline: ops as columns of numbers, in lanes by rank, device and stream.
 
-In: the ops, on one clock. Out: lanes with a label each, and the ops of all lanes one after another: start, duration,
-instruction and how many ops a block stands for; and when each device communicated while it computed nothing. Beyond
-LARGEST_BLOCKS ops the shortest are drawn together, those of a lane that begin within the same slice of time as one
-block; the page says so. Nothing else is computed from the blocks.
+In: the ops, on one clock. Out: labelled lanes; the blocks of all lanes in sequence, with start, duration, instruction
+and number of ops; and the intervals of exposed communication per device. Beyond LARGEST_BLOCKS ops, the shortest are
+merged: those of a lane that begin in the same slice of time become one block, and the page says so. Blocks are for
+drawing only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from nightjar_profiling.analyses.communication.overlap import find_exposed
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.report.lanes import LANE, split_overlaps
 
-MOST_EXPOSED = 50_000  # stretches of exposed communication; beyond, the shortest are left out
-LARGEST_BLOCKS = 200_000  # a page of 5 MB, drawn within a frame
+MOST_EXPOSED = 50_000  # intervals of exposed communication; beyond, the shortest are left out
+LARGEST_BLOCKS = 200_000  # a page of 5 MB that is drawn within a frame
 SLICES = 20_000  # of the whole time; several per pixel of a screen
 
 
@@ -27,7 +27,7 @@ def timeline_data(tables: Tables, numbers: dict[tuple[int | None, str | None, st
 
     Args:
         tables: of the capture.
-        numbers: of the instructions, by program id, name and (for an op without one) kernel.
+        numbers: of the instructions, by program id, name and (for an op without an instruction) kernel.
     """
     key = {"program_id": [], "instruction": [], "kernel": [], "number": []}  # type: dict[str, list[Any]]
     for (program_id, instruction, kernel), number in numbers.items():
@@ -72,7 +72,7 @@ def timeline_data(tables: Tables, numbers: dict[tuple[int | None, str | None, st
 
 
 def merge_short(ops: pl.DataFrame, largest: int) -> pl.DataFrame:
-    """At most about `largest` blocks: the longest ops stay, the rest become one block per lane and slice of time."""
+    """About `largest` blocks at most: keeps the longest ops, and merges the others per lane and slice of time."""
     single = ops.with_columns(merged=pl.lit(1, dtype=pl.UInt32))
     if ops.height <= largest:
         return single
@@ -92,16 +92,9 @@ def merge_short(ops: pl.DataFrame, largest: int) -> pl.DataFrame:
             pl.col("number").sort_by("duration").last(),
             pl.len().alias("merged"),
         )
-        .select(
-            *LANE,
-            start="begin",
-            duration=pl.col("end") - pl.col("begin"),
-            hidden="hidden",
-            number="number",
-            merged="merged",
-        )
+        .with_columns(start="begin", duration=pl.col("end") - pl.col("begin"))
     )
-    wanted = [*LANE, "start", "duration", "hidden", "number", "merged"]
-    return pl.concat([single.filter(longest).select(wanted), short.select(wanted)]).sort(
+    columns = [*LANE, "start", "duration", "hidden", "number", "merged"]
+    return pl.concat([single.filter(longest).select(columns), short.select(columns)]).sort(
         *LANE, "start", nulls_last=True
     )

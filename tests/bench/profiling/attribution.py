@@ -131,7 +131,7 @@ def measure_archives() -> list[Row]:
     """
     import polars as pl
 
-    from nightjar_profiling.analyses.warmup import keep_steady
+    from nightjar_profiling.analyses.warmup import keep_steady_state
     from nightjar_profiling.attribution.apportion import apportion_time
     from nightjar_profiling.attribution.attribute import DIRECT as DIRECT_HOWS
     from nightjar_profiling.capture_folder.tables import Tables
@@ -153,7 +153,7 @@ def measure_archives() -> list[Row]:
             schema={"program_id": pl.Int64, "instruction": pl.String},
             orient="row",
         )
-        steady = keep_steady(tables, tables.ops)
+        steady = keep_steady_state(tables, tables.ops)
         exposed = steady.with_columns(duration_ns=pl.col("duration_ns") - pl.col("hidden_ns").fill_null(0))
         for what, ops in (("all time", steady), ("exposed time", exposed)):
             chosen = Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, "ops": ops})

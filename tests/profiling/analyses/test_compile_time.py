@@ -27,13 +27,13 @@ def wall(*rows: dict[str, Any]) -> dict[int, float]:
     return dict(found.select("range_id", "wall_ns").iter_rows())
 
 
-def test_a_range_answers_for_its_time_less_that_of_its_children() -> None:
+def test_the_wall_time_of_a_range_excludes_its_children() -> None:
     assert wall(compile_range(1, 0, 100), compile_range(2, 10, 30, 1), compile_range(3, 50, 20, 1)) == {
         **{1: 50, 2: 30, 3: 20}
     }
 
 
-def test_workers_share_the_stretch_that_they_took_together() -> None:
+def test_parallel_tasks_share_the_interval_in_which_they_ran() -> None:
     found = wall(
         compile_range(1, 0, 100),
         compile_range(2, 20, 40, 1, thread=2),
@@ -46,7 +46,7 @@ def test_workers_share_the_stretch_that_they_took_together() -> None:
     )
 
 
-def test_work_of_the_compiling_thread_parts_a_stretch_in_two() -> None:
+def test_work_of_the_compiling_thread_splits_an_interval_in_two() -> None:
     found = wall(
         compile_range(1, 0, 100),
         compile_range(2, 0, 10, 1, thread=2),
@@ -56,7 +56,7 @@ def test_work_of_the_compiling_thread_parts_a_stretch_in_two() -> None:
     assert found == {1: 60, 2: 10, 3: 20, 4: 10}
 
 
-def test_what_the_autotuner_compiles_is_its_own_time() -> None:
+def test_compilations_of_the_autotuner_count_as_autotuning() -> None:
     rows = [
         compile_range(1, 0, 100, name="XlaCompile:#module=jit_f,program_id=3#"),
         compile_range(2, 0, 60, 1, name="XlaAutotunerCompilation"),
@@ -99,6 +99,6 @@ def ranges(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @given(ranges())
-def test_no_more_time_is_accounted_than_one_waited(rows: list[dict[str, Any]]) -> None:
+def test_wall_time_never_exceeds_the_time_waited(rows: list[dict[str, Any]]) -> None:
     found = wall(*rows)
     assert sum(found.values()) == pytest.approx(rows[0]["duration_ns"], rel=1e-9)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nightjar_profiling.analyses.categories import summarise_categories
 from nightjar_profiling.analyses.gaps import find_gaps, summarise_devices
 from nightjar_profiling.analyses.steps import assign_steps, sum_executions, summarise_programs, summarise_steps
-from nightjar_profiling.analyses.warmup import find_steady
+from nightjar_profiling.analyses.warmup import find_steady_state
 from tests.profiling.tabled import RUN, collective, op, tables
 
 
@@ -19,7 +19,7 @@ def execution(number: int, start_ns: int = 0, duration_ns: int = 10, **more: Any
     return {**RUN, "execution": number, "start_ns": start_ns, "duration_ns": duration_ns, **more}
 
 
-def test_a_gap_is_the_hosts_where_nothing_was_launched_before_it_began() -> None:
+def test_a_gap_is_caused_by_launch_if_no_op_was_launched_before_it_began() -> None:
     ops = [op("a", 0, 10, launch_ns=0), op("b", 30, 10, launch_ns=25), op("c", 45, 5, launch_ns=26)]
     gaps = find_gaps(tables(ops=ops))
     assert gaps.select("start_ns", "duration_ns", "cause", "instruction").rows() == [
@@ -38,7 +38,7 @@ def test_without_launch_times_the_cause_of_a_gap_is_not_guessed() -> None:
     assert (row["launch_gap_ns"], row["queue_gap_ns"], row["launch_latency_ns_p50"]) == (None, None, None)
 
 
-def test_streams_that_run_side_by_side_leave_no_gap() -> None:
+def test_concurrent_streams_leave_no_gap() -> None:
     ops = [op("a", 0, 100), op("b", 10, 5, stream="t"), op("c", 90, 30, stream="t")]
     assert find_gaps(tables(ops=ops)).is_empty()
 
@@ -87,7 +87,7 @@ def test_programs_are_ranked_by_device_time() -> None:
     assert rows[0]["duration_ns_std"] is None
 
 
-def test_a_program_whose_executions_are_not_told_is_ranked_by_its_ops() -> None:
+def test_a_program_without_recorded_executions_is_ranked_by_its_ops() -> None:
     found = tables(
         programs=[{"program_id": 1, "name": "jit_a"}, {"program_id": 2, "name": "jit_b"}],
         executions=[execution(0, 0, 12)],
@@ -96,7 +96,7 @@ def test_a_program_whose_executions_are_not_told_is_ranked_by_its_ops() -> None:
     rows = summarise_programs(found).rows(named=True)
     told = [(row["name"], row["device_ns"], row["executions"], row["duration_ns_mean"]) for row in rows]
     assert told == [("jit_b", 100, 0, None), ("jit_a", 5, 1, 12)]
-    assert summarise_programs(found, steady=True)["name"].to_list() == ["jit_a"]
+    assert summarise_programs(found, steady_state=True)["name"].to_list() == ["jit_a"]
 
 
 def test_an_execution_without_ops_took_no_device_time() -> None:
@@ -106,31 +106,31 @@ def test_an_execution_without_ops_took_no_device_time() -> None:
 def test_the_first_execution_of_a_program_that_was_compiled_is_warm_up() -> None:
     compiled = [{"rank": 0, "program_id": 1, "range_id": 1, "start_ns": 0, "duration_ns": 1}]
     runs = [execution(n) for n in range(4)] + [execution(n, program_id=2) for n in range(2)]
-    steady = find_steady(tables(executions=runs, compile=compiled))
+    steady = find_steady_state(tables(executions=runs, compile=compiled))
     assert steady.select("program_id", "execution").rows() == [(1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]
     reduced = [collective("all-reduce.1", 0, 1)]
-    steady = find_steady(tables(executions=runs, compile=compiled, collectives=reduced))
+    steady = find_steady_state(tables(executions=runs, compile=compiled, collectives=reduced))
     assert steady.select("program_id", "execution").rows() == [(1, 2), (1, 3), (2, 1)]
 
 
-def test_where_nothing_would_be_left_all_is_kept() -> None:
+def test_all_executions_are_kept_if_none_would_remain() -> None:
     reduced = [collective("all-reduce.1", 0, 1)]
-    assert find_steady(tables(executions=[execution(0)], collectives=reduced)).height == 1
+    assert find_steady_state(tables(executions=[execution(0)], collectives=reduced)).height == 1
 
 
-def test_a_program_without_hlo_among_others_with_is_a_trial_of_the_autotuner() -> None:
+def test_a_program_without_hlo_among_others_with_hlo_is_an_autotuning_trial() -> None:
     programs = [
         {"program_id": 1, "name": "jit_step", "fingerprint": "f"},
         {"program_id": 2, "name": "gemm_fusion_dot.4", "fingerprint": ""},
     ]
     runs = [execution(0), execution(0, program_id=2)]
-    assert find_steady(tables(programs=programs, executions=runs))["program_id"].to_list() == [1]
-    assert find_steady(tables(programs=programs[1:], executions=runs[1:])).height == 1  # a trace without any HLO
+    assert find_steady_state(tables(programs=programs, executions=runs))["program_id"].to_list() == [1]
+    assert find_steady_state(tables(programs=programs[1:], executions=runs[1:])).height == 1  # a trace without any HLO
 
 
 def test_an_execution_cut_off_by_the_end_of_the_trace_is_not_steady() -> None:
     runs = [execution(0, complete=True), execution(1, complete=False)]
-    assert find_steady(tables(executions=runs))["execution"].to_list() == [0]
+    assert find_steady_state(tables(executions=runs))["execution"].to_list() == [0]
 
 
 def test_categories_name_the_work_and_lose_no_time() -> None:

@@ -11,7 +11,7 @@ from nightjar_profiling.analyses.communication.collectives import summarise_coll
 from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.pgle import measure_latencies
 from nightjar_profiling.analyses.steps import sum_executions
-from nightjar_profiling.analyses.warmup import find_steady, keep_steady
+from nightjar_profiling.analyses.warmup import find_steady_state, keep_steady_state
 from nightjar_profiling.capture_folder.tables import Tables
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.nsys_jax.nsys_jax import read_raw
@@ -43,11 +43,11 @@ def of_step(frame: pl.DataFrame) -> pl.DataFrame:
 def steady_step(tables: Tables, rows: pl.DataFrame) -> pl.DataFrame:
     """Of rows with a program, those of the training step in its steady state, in order of time."""
     step = tables.programs.filter(pl.col("name") == STEP).select("program_id")
-    return keep_steady(tables, rows).join(step, on="program_id", how="semi").sort("start_ns")
+    return keep_steady_state(tables, rows).join(step, on="program_id", how="semi").sort("start_ns")
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_sizes_and_bandwidths_of_collectives_are_theirs(both: list[Tables], process: int) -> None:
+def test_sizes_and_bandwidths_of_collectives_equal_the_reference(both: list[Tables], process: int) -> None:
     theirs = of_step(golden(process, "steady_communication")).sort("ProjStartMs")
     ours = steady_step(both[process], both[process].collectives)
     assert ours["kind"].to_list() == theirs["Collective"].to_list()
@@ -58,7 +58,7 @@ def test_sizes_and_bandwidths_of_collectives_are_theirs(both: list[Tables], proc
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_hidden_time_is_theirs(both: list[Tables], process: int) -> None:
+def test_hidden_time_equals_the_reference(both: list[Tables], process: int) -> None:
     theirs = of_step(golden(process, "steady_thunk")).sort("ProjStartMs")
     ours = steady_step(both[process], both[process].ops)
     hidden_ns = (theirs.filter("Communication")["ProjDurHiddenMs"] * 1e6).to_list()
@@ -68,13 +68,13 @@ def test_hidden_time_is_theirs(both: list[Tables], process: int) -> None:
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_the_first_run_of_a_program_that_was_compiled_again_is_all_that_is_not_steady_here_and_is_theirs(
+def test_only_the_first_run_of_a_recompiled_program_differs_from_the_reference(
     both: list[Tables], process: int
 ) -> None:
     theirs = golden(process, "steady_module").select("Name", ns=(pl.col("ProjDurMs") * 1e6).round().cast(pl.Int64))
     names = both[process].programs.select("program_id", Name="name")
     runs = sum_executions(both[process]).join(names, on="program_id")
-    steady = sum_executions(both[process], steady=True).join(names, on="program_id")
+    steady = sum_executions(both[process], steady_state=True).join(names, on="program_id")
     first = runs.filter(Name=TWICE, execution=0).sort("start_ns")["duration_ns"][1]
     more = Counter(theirs.iter_rows()) - Counter(steady.select("Name", "duration_ns").iter_rows())
     assert dict(more) == {(TWICE, first): 1}
@@ -82,7 +82,7 @@ def test_the_first_run_of_a_program_that_was_compiled_again_is_all_that_is_not_s
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_latencies_for_the_scheduler_are_theirs(both: list[Tables], process: int) -> None:
+def test_latencies_for_the_scheduler_equal_the_reference(both: list[Tables], process: int) -> None:
     full, key = pl.col("ProjDurMs") + pl.col("ProjDurHiddenMs"), ["ProgramId", "Name"]
     chosen = pl.when(pl.col("Communication").first()).then(full.max()).otherwise(full.min())
     theirs = golden(process, "steady_thunk").group_by(key).agg(theirs_us=1000 * chosen)
@@ -96,15 +96,15 @@ def test_latencies_for_the_scheduler_are_theirs(both: list[Tables], process: int
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_steady_executions_are_theirs(both: list[Tables], process: int) -> None:
+def test_steady_state_executions_equal_the_reference(both: list[Tables], process: int) -> None:
     theirs = golden(process, "steady_module").filter(pl.col("Name") == STEP)
-    found = sum_executions(both[process], steady=True).filter(pl.col("n_ops") > 1000)
+    found = sum_executions(both[process], steady_state=True).filter(pl.col("n_ops") > 1000)
     assert (found["duration_ns"] / 1e6).to_list() == pytest.approx(theirs["ProjDurMs"].to_list(), rel=1e-9)
-    assert find_steady(both[process]).height >= found.height > 0
+    assert find_steady_state(both[process]).height >= found.height > 0
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_wall_time_of_compilation_is_theirs(both: list[Tables], process: int) -> None:
+def test_compile_wall_time_equals_the_reference(both: list[Tables], process: int) -> None:
     theirs = golden(process, "compile_stats").with_columns(
         name=pl.col("__index_level_0__").str.replace(r",?program_id=\d+", "").str.replace(r":?#(module=[^#]*)?#$", "")
     )

@@ -24,7 +24,7 @@ def capture() -> Tables:
     return tables(instructions=instructions, ops=ops)
 
 
-def test_an_instruction_is_held_against_what_its_intensity_allows() -> None:
+def test_the_roofline_fraction_is_relative_to_the_limit_at_that_intensity() -> None:
     rows = {row["instruction"]: row for row in measure_roofline(capture(), PEAK, "f32").rows(named=True)}
     assert (rows["dot.1"]["bound"], rows["dot.1"]["count"]) == ("compute", 2)
     assert rows["dot.1"]["roofline_fraction"] == pytest.approx((2e5 / 4e-6) / 1e11)
@@ -33,7 +33,7 @@ def test_an_instruction_is_held_against_what_its_intensity_allows() -> None:
     assert (rows["while.1"]["bound"], rows["while.1"]["roofline_fraction"]) == (None, None)
 
 
-def test_the_peak_is_the_tables_else_the_captures_own_measurement() -> None:
+def test_the_peak_comes_from_the_table_or_else_from_the_capture() -> None:
     measured = {"flops_per_s": {"f32": 5e10}, "bytes_per_s": 1e10}
     found = read_peak({"devices": ["cpu"], "peak": measured})
     assert found is not None
@@ -44,7 +44,7 @@ def test_the_peak_is_the_tables_else_the_captures_own_measurement() -> None:
     assert read_peak({"devices": ["cpu"]}) is read_peak({}) is None
 
 
-def test_a_device_without_a_known_peak_has_rates_and_no_share() -> None:
+def test_a_device_without_a_known_peak_has_rates_and_no_fractions() -> None:
     rows = measure_roofline(capture(), find_peak("cpu"))
     assert rows["flops_per_s"].drop_nulls().len() == 2
     assert rows["roofline_fraction"].null_count() == rows.height

@@ -15,7 +15,7 @@ TEXTS = st.lists(st.text(alphabet='ab",\n', max_size=9), min_size=1, max_size=12
 
 
 @given(TEXTS, st.integers(1, 40))
-def test_a_csv_is_read_alike_in_pieces_of_any_size(texts: list[str], size: int) -> None:
+def test_a_csv_reads_the_same_in_pieces_of_any_size(texts: list[str], size: int) -> None:
     rows = pl.DataFrame({"unused": texts, "name": [f"x{text}" for text in texts], "id": range(len(texts))})
     text = io.BytesIO()
     rows.write_csv(text)
@@ -26,13 +26,13 @@ def test_a_csv_is_read_alike_in_pieces_of_any_size(texts: list[str], size: int) 
     assert found.equals(rows.select("name", "id"))
 
 
-def test_a_csv_without_a_line_or_without_a_wanted_column_is_an_error() -> None:
+def test_an_empty_csv_or_one_without_a_requested_column_is_an_error() -> None:
     for content in (b"", b"other\n1\n"):
         with pytest.raises(pl.exceptions.PolarsError):
             xz.read_csv(lzma.compress(content), "a.csv.xz", 100, {"id": pl.Int64()})
 
 
-def test_a_csv_that_ends_early_or_never_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_or_too_large_csv_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xz, "PIECE_BYTES", 64)  # so that rows were read before
     data = lzma.compress(b"id\n" + b"1\n" * 999)
     with pytest.raises(InputError, match=r"a\.csv\.xz: truncated"):
@@ -41,7 +41,7 @@ def test_a_csv_that_ends_early_or_never_is_named(monkeypatch: pytest.MonkeyPatch
         xz.read_csv(data, "a.csv.xz", 500, {"id": pl.Int64()})
 
 
-def test_a_file_packed_as_only_a_bomb_is_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_bomb_is_not_decompressed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xz, "PIECE_BYTES", 1 << 10)
     monkeypatch.setattr(xz, "FREE_BYTES", 1 << 12)
     data = lzma.compress(bytes(1 << 20))
@@ -51,10 +51,10 @@ def test_a_file_packed_as_only_a_bomb_is_is_not_read_to_its_end(monkeypatch: pyt
     assert len(xz.decompress(lzma.compress(bytes(1 << 12)), "a.xz", 1 << 30)) == 1 << 12
 
 
-def test_what_is_no_xz_or_ends_early_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_or_truncated_xz_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     data = lzma.compress(bytes(range(256)) * 9, check=lzma.CHECK_NONE)
     assert xz.decompress(data, "a.xz", 1 << 20) == bytes(range(256)) * 9
-    with pytest.raises(InputError, match=r"a\.xz: not xz"):
+    with pytest.raises(InputError, match=r"a\.xz: not valid xz data"):
         xz.decompress(b"no xz at all", "a.xz", 100)
     for end in (0, 20, len(data) - 1):
         with pytest.raises(InputError, match=r"a\.xz: truncated"):

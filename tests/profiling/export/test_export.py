@@ -101,7 +101,7 @@ OPS = st.lists(
 
 @pytest.mark.parametrize("to", list(Format))
 @given(ops=OPS, weights=st.lists(st.floats(0.01, 1), max_size=3))
-def test_an_export_holds_the_time_of_the_ops_to_the_nanosecond(
+def test_an_export_sums_to_the_time_of_the_ops_to_the_nanosecond(
     to: Format, ops: list[Row], weights: list[float]
 ) -> None:
     tables = tables_with(ops=ops, frames=FRAMES, attribution=[share(weight, n) for n, weight in enumerate(weights)])
@@ -140,7 +140,7 @@ def test_a_pprof_sample_has_its_instruction_innermost_and_its_labels(training: T
     assert profile.duration_nanos == 100
 
 
-def test_an_op_in_perfetto_says_its_line(training: Tables) -> None:
+def test_an_op_in_perfetto_has_its_source_line(training: Tables) -> None:
     events = json.loads(gzip.decompress(find_renderer(Format.PERFETTO)(training, "split")))["traceEvents"]
     (dot,) = (event for event in events if event["name"] == "dot.1")
     assert (dot["ts"], dot["dur"]) == (0.0, 0.06)
@@ -166,7 +166,7 @@ def test_export_prints_the_path_of_the_file(run_command: Run, tmp_path: Path, to
         (("export", "c", "--to", "chrome"), r"'chrome' is not one of"),
     ],
 )
-def test_what_cannot_be_exported_is_said(
+def test_a_failed_export_names_the_reason(
     run_command: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     make_capture(tmp_path / "c", training_trace())
@@ -176,7 +176,7 @@ def test_what_cannot_be_exported_is_said(
 
 
 @pytest.mark.parametrize("to", Format)
-def test_what_was_not_measured_is_marked_in_every_format(training: Tables, to: Format) -> None:
+def test_estimates_are_marked_in_every_format(training: Tables, to: Format) -> None:
     plain, marked = (find_renderer(to)(training, "split", mark) for mark in ("", "estimate"))
     texts = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in (plain, marked)]
     assert [b"estimate" in text for text in texts] == [False, True]

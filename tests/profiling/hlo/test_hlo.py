@@ -40,26 +40,26 @@ def test_bytes_of_a_shape(element_type: int, dimensions: list[int], size: int) -
     assert count_bytes(hlo_pb2.Shape(element_type=13, tuple_shapes=[shape, shape])) == 2 * size
 
 
-def test_a_fingerprint_depends_on_what_is_computed_and_not_on_who_wrote_it() -> None:
+def test_a_fingerprint_depends_on_the_computation_and_not_on_its_names() -> None:
     moved = {"entry": [Hlo("dot.1", frame=1)]}
     assert program({"entry": [Hlo("dot.1", frame=3)]}).fingerprint == program(moved).fingerprint
     assert program({"entry": [Hlo("add.1", frame=1)]}).fingerprint != program(moved).fingerprint
 
 
-def test_the_compilers_own_fingerprint_wins() -> None:
+def test_the_compilers_fingerprint_takes_precedence() -> None:
     proto = hlo_proto(TRAINING)
     proto.hlo_module.frontend_attributes.map["fingerprint_before_lhs"] = "cafe"
     assert read_program(proto.SerializeToString(), 1, "test").fingerprint == "cafe"
 
 
-def test_an_edge_to_nowhere_is_named() -> None:
+def test_a_dangling_operand_is_named() -> None:
     proto = hlo_proto(TRAINING)
     proto.hlo_module.computations[1].instructions[1].operand_ids.append(4711)
     with pytest.raises(InputError, match="4711"):
         read_program(proto.SerializeToString(), 1, "test")
 
 
-def test_a_stack_frame_that_refers_to_nothing_is_named() -> None:
+def test_a_dangling_reference_of_a_stack_frame_is_named() -> None:
     proto = hlo_proto(TRAINING)
     proto.hlo_module.stack_frame_index.file_locations[2].file_name_id = 0
     with pytest.raises(InputError, match="stack frame refers"):
@@ -73,7 +73,7 @@ def test_a_program_without_frames_has_instructions_without_stacks() -> None:
     assert {one.frame_id for one in found.instructions.values()} == {None}
 
 
-def test_a_program_with_only_a_line_for_each_instruction_has_stacks_of_one_frame() -> None:
+def test_instructions_with_only_a_source_line_have_stacks_of_one_frame() -> None:
     proto = hlo_proto(TRAINING)
     proto.hlo_module.ClearField("stack_frame_index")
     for computation in proto.hlo_module.computations:
@@ -86,14 +86,14 @@ def test_a_program_with_only_a_line_for_each_instruction_has_stacks_of_one_frame
     assert {one.name for one in found.instructions.values() if one.frame_id == frame.frame_id} == {"dot.1", "add.1"}
 
 
-def test_a_line_beside_a_stack_gives_way_to_the_stack() -> None:
+def test_a_stack_takes_precedence_over_a_source_line() -> None:
     proto = hlo_proto(TRAINING)
     dot = proto.hlo_module.computations[1].instructions[1]
     dot.metadata.source_file, dot.metadata.source_line = "/home/me/old.py", 7
     assert read_program(proto.SerializeToString(), 1, "test").instructions["dot.1"].frame_id == 3
 
 
-def test_stacks_that_run_in_circles_or_into_nothing_end() -> None:
+def test_stacks_end_at_cycles_and_missing_parents() -> None:
     proto = hlo_proto(TRAINING)
     frames = proto.hlo_module.stack_frame_index.stack_frames
     frames[0].parent_frame_id, frames[3].parent_frame_id = 3, 99

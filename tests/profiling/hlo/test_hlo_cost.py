@@ -13,7 +13,7 @@ jnp = jax.numpy
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Any, hlo_pb2.HloProto]:
-    """What XLA makes of a function, and its module."""
+    """A function compiled by XLA, and its module."""
     found = jax.jit(function).lower(*arguments).compile()
     proto = hlo_pb2.HloProto()
     proto.hlo_module.ParseFromString(found.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
@@ -48,14 +48,14 @@ def totals(proto: hlo_pb2.HloProto) -> tuple[float, float, float]:
     ],
     ids=["matmul", "gelu", "softmax", "convolution", "gradient", "slice", "update", "batched dot", "variance"],
 )
-def test_flops_and_bytes_are_those_that_xla_counts(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> None:
+def test_flops_and_bytes_equal_those_of_xla(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> None:
     found, proto = compiled(function, *(jnp.ones(shape) for shape in shapes))
     says = found.cost_analysis()
     expected = tuple(says.get(name) or 0.0 for name in ("flops", "transcendentals", "bytes accessed"))
     assert totals(proto) == expected
 
 
-def test_the_flops_of_a_loop_are_not_known() -> None:
+def test_the_flops_of_a_loop_are_unknown() -> None:
     _, proto = compiled(lambda x: jax.lax.fori_loop(0, x.shape[0], lambda i, y: y * 2, x), jnp.ones((5,)))
     program = read_program(proto.SerializeToString(), 1, "test")
     assert [one.flops for one in program.instructions.values() if one.opcode == "while"] == [None]

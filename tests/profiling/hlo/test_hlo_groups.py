@@ -27,7 +27,7 @@ def iota() -> hlo_pb2.HloInstruction:
 
 
 def iota_in_instruction() -> hlo_pb2.HloInstruction:
-    """As JAX 0.10.2 writes a reduction over the first of two axes."""
+    """JAX 0.10.2's encoding of a reduction over the first of two axes."""
     one = hlo_pb2.HloInstruction()
     one.iota_replica_group_list.CopyFrom(
         hlo_pb2.CollectiveDeviceList.Iota(
@@ -38,7 +38,7 @@ def iota_in_instruction() -> hlo_pb2.HloInstruction:
 
 
 def mesh_axes() -> hlo_pb2.HloInstruction:
-    """As JAX 0.10.2 writes a gather over the first two of three axes."""
+    """JAX 0.10.2's encoding of a gather over the first two of three axes."""
     one = hlo_pb2.HloInstruction()
     for size in (2, 2, 3):
         one.mesh_axes_replica_group_list.mesh.axes.add(size=size)
@@ -48,7 +48,7 @@ def mesh_axes() -> hlo_pb2.HloInstruction:
 
 
 @pytest.mark.parametrize("form", [listed_in_instruction, listed_in_device_list, iota, iota_in_instruction, mesh_axes])
-def test_every_form_of_stating_the_groups_gives_their_size(form: object) -> None:
+def test_every_encoding_of_groups_gives_their_size(form: object) -> None:
     assert callable(form)
     assert read_group_size(form()) == 4
 
@@ -60,7 +60,7 @@ def test_a_part_of_a_mesh_axis_counts_with_the_size_of_the_part() -> None:
     assert read_group_size(one) == 2
 
 
-def test_every_form_gives_the_groups_themselves() -> None:
+def test_every_encoding_gives_the_groups() -> None:
     assert read_groups(listed_in_instruction()) == ((0, 1, 2, 3), (4, 5, 6, 7))
     two = iota()
     two.collective_device_list.iota_replica_group_list.iota_reshape_dims.extend([4, 2])
@@ -74,7 +74,7 @@ def test_every_form_gives_the_groups_themselves() -> None:
 @pytest.mark.parametrize(
     ("dimensions", "groups"), [([-2, -4], 2), ([2, 4], -2), ([1 << 20, 1 << 20], 1 << 38), ([], 2)]
 )
-def test_groups_of_a_damaged_file_are_not_known(dimensions: list[int], groups: int) -> None:
+def test_groups_of_a_damaged_file_are_unknown(dimensions: list[int], groups: int) -> None:
     one = iota()
     found = one.collective_device_list.iota_replica_group_list
     found.num_replica_groups = groups
@@ -95,5 +95,5 @@ def test_groups_are_named_by_the_devices_that_the_program_is_assigned_to() -> No
     assert name_devices(((0, 1), (2, 3)), assignment) == ()  # numbers of replicas or of partitions
 
 
-def test_an_instruction_that_is_no_collective_has_no_group() -> None:
+def test_an_instruction_that_is_not_a_collective_has_no_group() -> None:
     assert read_group_size(hlo_pb2.HloInstruction(opcode="add")) is None

@@ -39,12 +39,12 @@ def test_only_values_live_at_the_peak_are_named() -> None:
     assert peak(assigned({1: 10, 2: 70, 3: 30}, events, size=100)) == {"v2": 70, "v3": 30}
 
 
-def test_a_value_that_shares_memory_keeps_it_alive_and_takes_no_more() -> None:
+def test_a_value_that_shares_memory_keeps_it_alive_and_adds_none() -> None:
     events = [(ALLOCATED, 1, 0), (SHARED, 2, 1), (FREED, 1, 0), (ALLOCATED, 3, 0), (FREED, 2, 0), (FREED, 3, 0)]
     assert peak(assigned({1: 40, 2: 40, 3: 50}, events, size=90)) == {"v1": 40, "v3": 50}
 
 
-def test_memory_that_no_value_explains_is_said_to_be_of_none() -> None:
+def test_unexplained_memory_is_a_buffer_without_an_instruction() -> None:
     assert peak(assigned({1: 40}, [(ALLOCATED, 1, 0)], size=64)) == {"v1": 40, None: 24}
 
 
@@ -81,9 +81,7 @@ def test_parameters_and_constants_are_live_for_the_whole_run() -> None:
     events=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 7), st.integers(1, 7)), max_size=20),
     size=st.integers(700, 1000),
 )
-def test_the_sizes_sum_to_the_allocation_whatever_the_trace_says(
-    sizes: dict[int, int], events: Events, size: int
-) -> None:
+def test_the_sizes_always_sum_to_the_allocation(sizes: dict[int, int], events: Events, size: int) -> None:
     found = read_peak(assigned(sizes, events, size))
     assert sum(one.size_bytes for one in found) == size
     assert all(one.size_bytes > 0 for one in found)

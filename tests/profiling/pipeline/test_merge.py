@@ -152,7 +152,7 @@ def test_ranks_whose_autotuning_differed_share_a_program_and_it_is_said(tmp_path
         path = folder / "tables" / "programs.parquet"
         pl.read_parquet(path).with_columns(fingerprint=pl.lit(fingerprint)).write_parquet(path)
     (warning,) = merge_tables(folders, tmp_path / "all")
-    assert warning == "jit_step: 2 variants of one structure, as autotuning chose, first on rank0, rank1."
+    assert warning == "jit_step: 2 variants of one structure, chosen by autotuning; first seen on rank0, rank1."
     assert read_tables(tmp_path / "all").programs.height == 1
 
 
@@ -172,8 +172,8 @@ def test_a_product_that_autotuning_gave_to_a_library_on_one_rank_is_told_and_kee
         pl.read_parquet(path).with_columns(fingerprint=pl.lit(fingerprint)).write_parquet(path)
     (warning,) = merge_tables(folders, tmp_path / "all")
     assert warning == (
-        "jit_step: 2 variants with the same collectives, first on rank0, rank1: 2 instructions are not on all ranks, "
-        "such as custom-call.5, dot.1."
+        "jit_step: 2 variants with the same collectives, first seen on rank0, rank1: "
+        "2 instructions are not on all ranks, such as custom-call.5, dot.1."
     )
     tables = read_tables(tmp_path / "all")
     assert tables.programs.height == 1
@@ -182,7 +182,7 @@ def test_a_product_that_autotuning_gave_to_a_library_on_one_rank_is_told_and_kee
         (1, "b", "dot.1", "custom-call.5"),
     ]
     section = variants(tables)
-    assert {one["name"]: one["values"] for one in section["columns"]}["it adds"] == ["", "custom-call.5"]
+    assert {column["name"]: column["values"] for column in section["columns"]}["added"] == ["", "custom-call.5"]
     assert tables.collectives.filter(rank=0)["wait_ns"].to_list() == [200, 200]
     assert tables.instructions.filter(name="custom-call.5")["opcode"].to_list() == ["custom-call"]
     (frame_id,) = tables.attribution.filter(instruction="custom-call.5")["frame_id"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_profiling.analyses.compile_time import summarise_compile
-from nightjar_profiling.analyses.warmup import find_steady
+from nightjar_profiling.analyses.warmup import find_steady_state
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.annotations.compile_events import read_compile_events
@@ -38,7 +38,7 @@ def test_spans_of_a_thread_nest_and_their_phases_sum_to_what_one_waited(tmp_path
     assert found["compile by XLA", "other"]["parent_id"] is None
     phases = dict(summarise_compile(tables).select("name", "wall_ns").iter_rows())
     assert phases == {"compile by XLA": 450, "trace to a jaxpr": 100, "lower to StableHLO": 20}
-    assert find_steady(tables).height == tables.executions.height  # compiled before the trace: nothing is warm-up
+    assert find_steady_state(tables).height == tables.executions.height  # compiled before the trace: nothing is warm-up
 
 
 def test_a_trace_without_them_has_no_compile_time(tmp_path: Path) -> None:

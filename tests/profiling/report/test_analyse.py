@@ -45,7 +45,7 @@ def test_further_user_code_moves_the_user_line_inward(tmp_path: Path) -> None:
     assert [(line.function, line.self_ns) for line in profile.hot_lines] == [("Linear.__call__", 98), ("loss", 2)]
 
 
-def test_time_is_the_users_a_librarys_or_nobodys(tmp_path: Path) -> None:
+def test_time_belongs_to_user_code_library_code_or_neither(tmp_path: Path) -> None:
     library = Hlo("dot.1", frame=5)  # a stack of its own, of which no line is the user's
     proto = hlo_proto({"entry": [library, Hlo("add.1", frame=2), Hlo("copy.1")]})
     index = proto.hlo_module.stack_frame_index
@@ -72,7 +72,7 @@ def test_a_profile_names_all_documented_keys(tmp_path: Path) -> None:
     assert document["schema"] == "nightjar.profile/1"
 
 
-def test_a_stack_without_user_code_is_told_by_its_innermost_line() -> None:
+def test_a_stack_without_user_code_is_represented_by_its_innermost_line() -> None:
     outer = analyse.StackFrame(file="/usr/lib/python3.11/runpy.py", line=1, function="f", user=False)
     inner = analyse.StackFrame(file="/x/site-packages/lib.py", line=2, function="g", user=False)
     assert analyse.user_line((outer, inner)) == inner

@@ -1,4 +1,4 @@
-"""The report in a real browser: real clicks, and what a person then reads."""
+"""The report in a real browser: real clicks, and the resulting text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_click_on_a_hot_line_shows_its_source_and_its_time(page: Page, tmp_pat
     assert page.value("location.hash") == "#lines//home/me/train.py:4"
 
 
-def test_the_page_asks_nobody_and_reports_no_error(page: Page, tmp_path: Path) -> None:
+def test_the_page_loads_nothing_and_reports_no_error(page: Page, tmp_path: Path) -> None:
     report = make_capture(tmp_path, training_trace()) / "report.html"
     for view in ("lines", "flame", "timeline", "instructions", "categories", "programs", "devices"):
         page.open(report, f"#{view}")
@@ -54,7 +54,7 @@ def test_the_page_asks_nobody_and_reports_no_error(page: Page, tmp_path: Path) -
     assert page.problems() == []
 
 
-def test_the_flame_graph_zooms_and_finds(page: Page, tmp_path: Path) -> None:
+def test_the_flame_graph_zooms_and_searches(page: Page, tmp_path: Path) -> None:
     page.open(make_capture(tmp_path, training_trace()) / "report.html", "#flame")
     names = "[...document.querySelectorAll('.flame .node')].map((one) => one.textContent)"
     assert page.value(names) == [
@@ -102,7 +102,7 @@ def test_a_click_on_an_op_of_the_timeline_shows_its_stack_and_leads_to_its_line(
 def test_the_keys_of_the_timeline_work_as_soon_as_it_is_shown(page: Page, tmp_path: Path) -> None:
     page.open(make_capture(tmp_path, training_trace()) / "report.html")
     page.click("document.getElementById('tab-timeline')")
-    page.wait("document.querySelector('canvas')?.width > 0")
+    page.wait("document.querySelector('canvas')?.style.height > ''")  # set when the canvas is drawn at its size
     picture = "document.querySelector('canvas').toDataURL()"
     whole = page.value(picture)
     page.press("w", "w")

@@ -28,7 +28,7 @@ SOURCE = "import jax\n\n\nloss = f(x) < y </script><b>bold</b>\n"
 
 
 def make_capture(folder: Path, trace: TraceBuilder) -> Path:
-    """A capture folder, made from a trace, with the source that its stacks name."""
+    """A capture folder made from a trace, with the source files of its stacks."""
     trace.write(folder / "raw", "rank0000.xplane.pb")
     source = folder / "sources" / "home" / "me" / "train.py"
     source.parent.mkdir(parents=True)
@@ -49,7 +49,7 @@ class Elements(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_the_report_is_one_page_that_fetches_nothing(tmp_path: Path) -> None:
+def test_the_report_is_one_page_that_loads_nothing(tmp_path: Path) -> None:
     elements = Elements()
     elements.feed((make_capture(tmp_path, training_trace()) / "report.html").read_text())
     tags = {tag for tag, _ in elements.found}
@@ -59,11 +59,11 @@ def test_the_report_is_one_page_that_fetches_nothing(tmp_path: Path) -> None:
 
 
 def embedded(page: str) -> dict[str, Any]:
-    """The data that the page holds."""
+    """The data embedded in the page."""
     return unpack(page.partition('id="packed">')[2].partition("</script>")[0])
 
 
-def test_a_page_holds_the_sources_and_what_a_source_says_ends_no_script(tmp_path: Path) -> None:
+def test_a_page_contains_the_sources_and_no_source_can_end_the_script(tmp_path: Path) -> None:
     page = (make_capture(tmp_path, training_trace()) / "report.html").read_text()
     assert embedded(page)["sources"] == {"/home/me/train.py": SOURCE}
     assert len(re.findall("</script", page)) == 2
@@ -95,7 +95,7 @@ def test_a_trace_without_hlo_makes_a_report_that_says_so(tmp_path: Path) -> None
     assert "<b>100 %</b> no stack" in page
 
 
-def test_report_makes_a_capture_anew_with_other_user_code(run_command: Run, tmp_path: Path) -> None:
+def test_report_rebuilds_a_capture_with_other_user_code(run_command: Run, tmp_path: Path) -> None:
     folder = make_capture(tmp_path / "c", training_trace())
     (folder / "report.html").unlink()
     done = run_command("report", "c", "--user-code", "flax.*")

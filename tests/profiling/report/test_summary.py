@@ -38,7 +38,7 @@ def summarise(folder: Path, profile: Any) -> subprocess.CompletedProcess[str]:
     return summary_of(folder)
 
 
-def test_the_summary_says_where_the_time_goes(tmp_path: Path) -> None:
+def test_the_summary_shows_shares_categories_and_hot_lines(tmp_path: Path) -> None:
     ended = summarise(tmp_path, PROFILE)
     headline, warning, shares, _, _, category, _, _, line = ended.stdout.splitlines()
     assert headline == "2.000 ms of device time in steps 3 to 5"
@@ -54,7 +54,7 @@ def test_the_summary_says_how_much_of_the_time_is_uncertain_where_any_is(tmp_pat
     assert "uncertain" not in summarise(tmp_path, PROFILE | {"uncertain_fraction": 0.0}).stdout
 
 
-def test_a_summary_with_tables_says_how_busy_the_devices_were(tmp_path: Path) -> None:
+def test_a_summary_with_tables_shows_how_busy_the_devices_were(tmp_path: Path) -> None:
     trace = TraceBuilder().hlo(7, hlo_proto(TRAINING))
     for device, run_id, name, start_ns, duration_ns in (
         (0, 1, "add.1", 0, 60_000), (0, 1, "dot.1", 50_000, 20_000), (0, 2, "dot.1", 90_000, 10_000),
@@ -64,21 +64,21 @@ def test_a_summary_with_tables_says_how_busy_the_devices_were(tmp_path: Path) ->
     folder = make_capture(tmp_path / "c", trace)
     ended = summary_of(folder)
     assert "0.140 ms of device time in steps 1 to 2, 4 ops on 2 devices" in ended.stdout
-    assert "devices idle 13.3% of the time between their first op and their last" in ended.stdout  # 20 of 150
+    assert "devices idle for 13.3% of the time between their first and last op" in ended.stdout  # 20 of 150
     assert ["0.140", "3", "0.043", "jit_step"] in [line.split() for line in ended.stdout.splitlines()]
     overview = json.loads(summary_of(folder, "--json").stdout)["overview"]
     assert (overview["busy_ns"], overview["span_ns"], overview["communication_ns"]) == (130_000, 150_000, 0)
 
 
 @pytest.mark.parametrize("change", [{"hot_lines": 5}, {"hot_lines": [{}]}, {"steps": [1]}, {"device_time_ns": "long"}])
-def test_half_a_profile_is_bad_input_and_not_a_crash(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_an_incomplete_profile_is_bad_input_and_not_a_crash(tmp_path: Path, change: dict[str, Any]) -> None:
     ended = summarise(tmp_path, PROFILE | change)
     assert ended.returncode == 2
     assert "profile.json: not a whole profile" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_trace_that_does_not_tell_executions_is_summed_up(tmp_path: Path) -> None:
+def test_a_trace_without_recorded_executions_is_summarized(tmp_path: Path) -> None:
     kernel: dict[str, int | str] = {"hlo_op": "dot.1", "program_id": 7}
     trace = training_trace().event("/device:GPU:0", "Stream #14(Compute)", "gemm", 0, 40, **kernel)
     folder = capture_of(trace, tmp_path / "capture")

@@ -1,1 +1,1 @@
-"""Analyses of several devices: clocks, collectives and their bandwidth, overlap, and stragglers."""
+"""Analyses across devices: clock offsets, collectives and their bandwidth, overlap, and stragglers."""

@@ -1,10 +1,10 @@
-"""How fast is each collective, and how long does it wait for the slowest rank?
+"""Collectives with their bandwidth and their waiting time.
 
-In: the ops of all ranks and the programs. Out: the table `collectives`, one row per run on a device; and its summary by
+In: the ops of all ranks and the programs. Out: the table `collectives`, one row per run on a device, and its summary by
 kind and size. Kernels that one thunk launched are one run. `wait_ns` needs no common clock: a collective ends on all
-ranks at about the same time, so that the rank for which it was shortest came last, and what it took longer on the
-others was waiting for that rank. It is null where a single rank was traced, and where an instruction runs in several
-groups side by side of which the trace does not tell the devices.
+ranks at about the same time, so the rank with the shortest duration came last, and the additional time on the other
+ranks was spent waiting for it. It is null if only one rank was traced, and if an instruction runs in several groups at
+once and the trace does not identify their devices.
 
 Source: NVIDIA/nccl-tests:doc/PERFORMANCE.md; NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/analysis.py
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from nightjar_profiling.analyses.communication.collective_matching import RUN, TOGETHER, number_runs
+from nightjar_profiling.analyses.communication.collective_matching import COLLECTIVE_KEY, RUN, number_runs
 from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, make_table
 from nightjar_profiling.hlo.collective_kinds import Collective, find_collectives
 from nightjar_profiling.hlo.hlo import Program
@@ -30,34 +30,34 @@ def make_collectives(
 
     Args:
         ops: of all ranks.
-        programs: by program id; ops of others cannot be told to be collectives.
-        groups: its table, where it is made already.
+        programs: by program id; ops of other programs are not recognized as collectives.
+        groups: the table `groups`; made from the programs if None.
     """
-    found = _find_all(programs)
-    known = [
+    collectives = _find_all(programs)
+    rows = [
         {
             "program_id": number,
             "instruction": name,
-            "kind": one.kind,
-            "message_bytes": one.message_bytes,
-            "group_size": one.group_size,
-            "channel_id": one.channel_id,
-            "size_factor": one.size_factor,
-            "bus_factor": one.bus_factor,
+            "kind": collective.kind,
+            "message_bytes": collective.message_bytes,
+            "group_size": collective.group_size,
+            "channel_id": collective.channel_id,
+            "size_factor": collective.size_factor,
+            "bus_factor": collective.bus_factor,
         }
-        for number, collectives in found.items()
-        for name, one in collectives.items()
+        for number, by_name in collectives.items()
+        for name, collective in by_name.items()
     ]
-    if not known:
+    if not rows:
         return make_table("collectives", ())
     factors = {"size_factor": pl.Float64, "bus_factor": pl.Float64}
     names = ["program_id", "instruction", "kind", "message_bytes", "group_size", "channel_id"]
     schema = {name: SCHEMAS["collectives"][name] for name in names} | factors
-    described = pl.DataFrame(known, schema=schema)
+    described = pl.DataFrame(rows, schema=schema)
     runs = (
         ops.drop("bytes", "kind")
         .with_row_index("row")
-        .filter(pl.col("instruction").is_in(described["instruction"].implode()))  # a join of all ops takes longer
+        .filter(pl.col("instruction").is_in(described["instruction"].implode()))  # faster than a join of all ops
         .join(described, on=INSTRUCTION, how="inner")
         .with_columns(run=pl.coalesce(pl.col("thunk").cast(pl.Int64), -1 - pl.col("row").cast(pl.Int64)))
         .group_by([*RUN, "run"], maintain_order=True)
@@ -68,12 +68,13 @@ def make_collectives(
         )
         .sort("rank", "device", "start_ns")
     )
-    groups = _tabulate_groups(found) if groups is None else groups
-    return with_waits(_with_bandwidths(runs), groups).select(list(SCHEMAS["collectives"]))
+    if groups is None:
+        groups = _tabulate_groups(collectives)
+    return add_waits(_with_bandwidths(runs), groups).select(list(SCHEMAS["collectives"]))
 
 
 def make_groups(programs: Mapping[int, Program]) -> pl.DataFrame:
-    """The table `groups`, of the instructions that communicate in several."""
+    """The table `groups`, of the instructions that communicate in several groups."""
     return _tabulate_groups(_find_all(programs))
 
 
@@ -81,12 +82,12 @@ def _find_all(programs: Mapping[int, Program]) -> dict[int, dict[str, Collective
     return {number: find_collectives(program) for number, program in programs.items()}
 
 
-def _tabulate_groups(found: Mapping[int, Mapping[str, Collective]]) -> pl.DataFrame:
+def _tabulate_groups(collectives: Mapping[int, Mapping[str, Collective]]) -> pl.DataFrame:
     rows = (
         {"program_id": number, "instruction": name, "group": group, "device_id": device}
-        for number, collectives in found.items()
-        for name, one in collectives.items()
-        for group, devices in enumerate(one.groups)
+        for number, by_name in collectives.items()
+        for name, collective in by_name.items()
+        for group, devices in enumerate(collective.groups)
         for device in devices
     )
     return make_table("groups", rows)
@@ -95,33 +96,33 @@ def _tabulate_groups(found: Mapping[int, Mapping[str, Collective]]) -> pl.DataFr
 def find_groups(runs: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """Fills `group`: the devices of a program, by rank and number, are those of its groups, by id.
 
-    JAX counts devices process by process, so that both are in one order. Where more or fewer devices ran than the
-    groups have, as in the capture of one rank of many, it stays null.
+    JAX numbers devices process by process, so that both are in the same order. If the number of devices that ran is not
+    the number in the groups, as in the capture of one rank of many, `group` stays null.
     """
-    place = pl.int_range(pl.len()).over("program_id")
+    position = pl.int_range(pl.len()).over("program_id")
     ran = runs.select("program_id", "rank", "device").unique().sort("program_id", "rank", "device")
     ids = groups.select("program_id", "device_id").unique().sort("program_id", "device_id")
-    both = ran.with_columns(place=place, n=pl.len().over("program_id")).join(
-        ids.with_columns(place=place, n=pl.len().over("program_id")), on=["program_id", "place", "n"]
+    both = ran.with_columns(position=position, n=pl.len().over("program_id")).join(
+        ids.with_columns(position=position, n=pl.len().over("program_id")), on=["program_id", "position", "n"]
     )
-    known = both.join(groups, on=["program_id", "device_id"]).select(*INSTRUCTION, "rank", "device", "group")
+    matched = both.join(groups, on=["program_id", "device_id"]).select(*INSTRUCTION, "rank", "device", "group")
     return runs.drop("group", strict=False).join(
-        known, on=[*INSTRUCTION, "rank", "device"], how="left", maintain_order="left"
+        matched, on=[*INSTRUCTION, "rank", "device"], how="left", maintain_order="left"
     )
 
 
 def _with_bandwidths(runs: pl.DataFrame) -> pl.DataFrame:
-    """Bytes by nanoseconds are GB/s (10^9 bytes)."""
+    """Bytes per nanosecond are GB/s (10^9 bytes)."""
     took = pl.when(pl.col("duration_ns") > 0).then("duration_ns")
     algorithm = pl.col("size_factor") * pl.col("message_bytes") / took
     return runs.with_columns(algbw_gb_per_s=algorithm, busbw_gb_per_s=algorithm * pl.col("bus_factor"))
 
 
-def with_waits(runs: pl.DataFrame, groups: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Fills `group` and `wait_ns`; both null where a collective was traced on one device, or in groups not known."""
+def add_waits(runs: pl.DataFrame, groups: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Fills `group` and `wait_ns`; both are null for a single traced device or unknown groups."""
     runs = find_groups(runs, make_table("groups", ()) if groups is None else groups)
     took = pl.col("duration_ns")
-    wait = pl.when("shared").then(took - took.min().over(TOGETHER))
+    wait = pl.when("shared").then(took - took.min().over(COLLECTIVE_KEY))
     return number_runs(runs).with_columns(wait_ns=wait.cast(pl.Int64)).drop("occurrence", "shared")
 
 
@@ -129,17 +130,17 @@ def summarise_collectives(tables: Tables) -> pl.DataFrame:
     """Collectives by kind, message size and group.
 
     Returns:
-        Columns: `kind`, `message_bytes`, `group_size`, `count` (collectives, each once however many devices ran it),
+        Columns: `kind`, `message_bytes`, `group_size`, `count` (collectives; one on several devices counts once),
         `duration_ns`, `hidden_ns`, `exposed_ns` (sums over devices), `wait_ns` (null: one device), `busbw_gb_per_s`
         and `busbw_error_gb_per_s`: mean over the collectives, and its standard error, of the bandwidth on the device
-        that came last, whose time holds no waiting. Largest exposed time first.
+        that came last, whose time includes no waiting. Largest exposed time first.
     """
     size = ["kind", "message_bytes", "group_size"]
     runs = number_runs(tables.collectives)
     hidden = tables.ops.filter(pl.col("hidden_ns").is_not_null()).group_by(INSTRUCTION).agg(pl.col("hidden_ns").sum())
     kinds = runs.select(*INSTRUCTION, *size).unique()
     hidden_of = kinds.join(hidden, on=INSTRUCTION, how="left", nulls_equal=True)
-    fastest = runs.group_by([*size, *TOGETHER]).agg(
+    fastest = runs.group_by([*size, *COLLECTIVE_KEY]).agg(
         pl.col("busbw_gb_per_s").max(), pl.col("duration_ns", "wait_ns").sum()
     )
     single = runs["wait_ns"].null_count() == runs.height
@@ -155,14 +156,8 @@ def summarise_collectives(tables: Tables) -> pl.DataFrame:
         .join(hidden_of.group_by(size).agg(pl.col("hidden_ns").sum()), on=size, how="left", nulls_equal=True)
         .with_columns(exposed_ns=pl.col("duration_ns") - pl.col("hidden_ns"))
         .select(
-            *size,
-            "count",
-            "duration_ns",
-            "hidden_ns",
-            "exposed_ns",
-            "wait_ns",
-            "busbw_gb_per_s",
-            "busbw_error_gb_per_s",
+            *(*size, "count", "duration_ns", "hidden_ns", "exposed_ns", "wait_ns"),
+            *("busbw_gb_per_s", "busbw_error_gb_per_s"),
         )
         .sort("exposed_ns", "kind", "message_bytes", descending=[True, False, False])
     )

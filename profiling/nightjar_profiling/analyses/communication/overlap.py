@@ -1,12 +1,12 @@
-"""How much of the communication is hidden behind computation?
+"""Overlap of communication with computation.
 
-In: ops and the collectives among them. Out: for each op that communicates, how long the same device also computed while
-it ran (`hidden_ns`); the rest of it is exposed. A device computes while any op of its runs that is no communication,
-of whichever program and stream; where two compute at once, the time counts once, so that hidden time never exceeds the
-op's own. Communication next to communication hides nothing.
+In: ops and the collectives among them. Out: for each op that communicates, how long the same device also computed
+during it (`hidden_ns`); the remainder is exposed. A device computes while any op that is not communication runs on it,
+of any program and stream. Time in which several ops compute counts once, so hidden time never exceeds the duration of
+the op. Concurrent communication does not hide communication.
 
 Source: NVIDIA/JAX-Toolbox:.github/container/nsys_jax/nsys_jax/data_loaders.py (`_calculate_overlap`), which sums the
-overlaps with each compute thunk of the same program and so counts doubly where they run side by side.
+overlaps with each compute thunk of the same program, and so counts concurrent thunks twice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nightjar_profiling.analyses.gaps import measure_busy
 from nightjar_profiling.analyses.intervals import merge_intervals
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -22,22 +23,24 @@ DEVICE = ("rank", "device")
 
 
 def mark_communication(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
-    """For each op whether it communicates: its instruction is a collective, or its kernel is NCCL's."""
+    """Whether each op communicates: its instruction is a collective, or its kernel is one of NCCL's."""
     key = ["program_id", "instruction"]
-    known = collectives.select(key).drop_nulls().unique()
-    named = ops.select(key).with_row_index("row").filter(pl.col("instruction").is_in(known["instruction"].implode()))
+    instructions = collectives.select(key).drop_nulls().unique()
+    named = (
+        ops.select(key).with_row_index("row").filter(pl.col("instruction").is_in(instructions["instruction"].implode()))
+    )
     communicates = ops.select(pl.any_horizontal(pl.col("kernel").str.starts_with(name) for name in NCCL_KERNELS))
     marks = communicates.to_series().fill_null(value=False).to_numpy(writable=True)
-    marks[named.join(known, on=key, how="semi")["row"]] = True  # few of many ops: a join of all takes longer
+    marks[named.join(instructions, on=key, how="semi")["row"]] = True  # faster than a join of all ops
     return pl.Series("communicates", marks)
 
 
 def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """The ops with `hidden_ns` filled: 0 or more for communication, null for all others.
+    """The ops with `hidden_ns`: 0 or more for communication, null for all others.
 
     Args:
         ops: the table, in any order.
-        collectives: the table; its instructions are the communication.
+        collectives: the table; ops of its instructions communicate.
 
     Returns:
         The same rows in the same order.
@@ -49,67 +52,61 @@ def fill_hidden(ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     ends = starts + ops["duration_ns"].to_numpy()
     hidden = np.zeros(len(ops), np.int64)
     for rows in ops.select(*DEVICE).with_row_index("row").group_by(DEVICE).agg("row")["row"]:
-        mine = rows.to_numpy()
-        sent, busy = mine[sends[mine]], mine[~sends[mine]]
+        device_rows = rows.to_numpy()
+        sent, busy = device_rows[sends[device_rows]], device_rows[~sends[device_rows]]
         if len(sent):
             hidden[sent] = merge_intervals(starts[busy], ends[busy]).covered(starts[sent], ends[sent])
     return ops.with_columns(hidden_ns=pl.when(communicates).then(pl.Series(hidden)))
 
 
 def sum_communication(tables: Tables) -> pl.DataFrame:
-    """Communication of each device, and how much of it is hidden.
+    """Communication time of each device, and how much of it is hidden.
 
     Returns:
         Columns: `rank`, `device`, `communication_ns` (sum over the ops that communicate), `hidden_ns`.
     """
-    needed = tables.ops.select(*DEVICE, "duration_ns", "hidden_ns")
-    if needed["hidden_ns"].null_count() == needed.height:  # nothing communicates, or it was not computed yet
-        needed = needed.with_columns(fill_hidden(tables.ops, tables.collectives)["hidden_ns"])
+    ops = tables.ops.select(*DEVICE, "duration_ns", "hidden_ns")
+    if ops["hidden_ns"].null_count() == ops.height:  # no op communicates, or the column is not filled yet
+        ops = ops.with_columns(fill_hidden(tables.ops, tables.collectives)["hidden_ns"])
     communicates = pl.col("hidden_ns").is_not_null()
-    return needed.group_by(DEVICE).agg(
+    return ops.group_by(DEVICE).agg(
         communication_ns=pl.col("duration_ns").filter(communicates).sum(), hidden_ns=pl.col("hidden_ns").sum()
     )
 
 
 def find_exposed(tables: Tables) -> pl.DataFrame:
-    """When a device communicates and computes nothing.
+    """Intervals in which a device communicates and does not compute.
 
     Returns:
-        Columns: `rank`, `device`, `start_ns`, `duration_ns`: disjoint, by rank and device in order of time.
+        Columns: `rank`, `device`, `start_ns`, `duration_ns`: disjoint, sorted by rank, device and time.
     """
-    found = [pl.DataFrame(schema={**dict.fromkeys(DEVICE, pl.Int64), "start_ns": pl.Int64, "duration_ns": pl.Int64})]
-    needed = tables.ops.select(*DEVICE, "start_ns", "duration_ns", mark_communication(tables.ops, tables.collectives))
-    for (rank, device), ops in needed.filter(pl.col("communicates").any().over(DEVICE)).group_by(DEVICE):
+    parts = [pl.DataFrame(schema={**dict.fromkeys(DEVICE, pl.Int64), "start_ns": pl.Int64, "duration_ns": pl.Int64})]
+    marked = tables.ops.select(*DEVICE, "start_ns", "duration_ns", mark_communication(tables.ops, tables.collectives))
+    for (rank, device), ops in marked.filter(pl.col("communicates").any().over(DEVICE)).group_by(DEVICE):
         covers = []
-        for part in (ops.filter("communicates"), ops.filter(~pl.col("communicates"))):
-            starts = part["start_ns"].to_numpy()
-            covers.append(merge_intervals(starts, starts + part["duration_ns"].to_numpy()))
+        for group in (ops.filter("communicates"), ops.filter(~pl.col("communicates"))):
+            starts = group["start_ns"].to_numpy()
+            covers.append(merge_intervals(starts, starts + group["duration_ns"].to_numpy()))
         exposed = covers[0].without(covers[1])
         spans = {"start_ns": exposed.starts, "duration_ns": exposed.ends - exposed.starts}
-        found.append(
+        parts.append(
             pl.DataFrame(spans).select(
                 rank=pl.lit(rank), device=pl.lit(device), start_ns="start_ns", duration_ns="duration_ns"
             )
         )
-    return pl.concat(found, how="vertical_relaxed").sort(*DEVICE, "start_ns")
+    return pl.concat(parts, how="vertical_relaxed").sort(*DEVICE, "start_ns")
 
 
 def summarise_overlap(tables: Tables) -> pl.DataFrame:
-    """Communication and computation of each device.
+    """Communication and computation time of each device.
 
     Returns:
-        Columns: `rank`, `device`, `compute_ns` (time during which anything computes), `communication_ns` (sum over the
+        Columns: `rank`, `device`, `compute_ns` (time during which any op computes), `communication_ns` (sum over the
         ops that communicate), `hidden_ns`, `exposed_ns`, `hidden_fraction` (null without communication).
     """
-    needed = tables.ops.select(*DEVICE, "start_ns", "duration_ns")
-    compute_ops = needed.filter(~mark_communication(tables.ops, tables.collectives))
-    rows = []
-    for (rank, device), spans in compute_ops.group_by(DEVICE):
-        starts = spans["start_ns"].to_numpy()
-        rows.append((rank, device, merge_intervals(starts, starts + spans["duration_ns"].to_numpy()).total_ns))
-    schema = {"rank": pl.Int64, "device": pl.Int64, "compute_ns": pl.Int64}
-    compute = pl.DataFrame(rows, schema=schema, orient="row")
-    exposed = pl.col("communication_ns") - pl.col("hidden_ns")
+    computing = tables.ops.filter(~mark_communication(tables.ops, tables.collectives))
+    compute = measure_busy(computing).select(*DEVICE, compute_ns="busy_ns")
+    total = pl.col("communication_ns")
     return (
         sum_communication(tables)
         .join(compute, on=DEVICE, how="left")
@@ -118,10 +115,8 @@ def summarise_overlap(tables: Tables) -> pl.DataFrame:
             pl.col("compute_ns").fill_null(0),
             "communication_ns",
             "hidden_ns",
-            exposed_ns=exposed,
-            hidden_fraction=pl.when(pl.col("communication_ns") > 0).then(
-                pl.col("hidden_ns") / pl.col("communication_ns")
-            ),
+            exposed_ns=total - pl.col("hidden_ns"),
+            hidden_fraction=pl.when(total > 0).then(pl.col("hidden_ns") / total),
         )
         .sort(DEVICE)
     )

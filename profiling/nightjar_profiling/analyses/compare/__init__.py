@@ -1,1 +1,1 @@
-"""Comparison of two captures: which programs match, and what became slower."""
+"""Comparison of captures: which programs, lines and instructions match, and what became slower."""

@@ -1,14 +1,14 @@
-"""What became slower, by how much, and is it more than chance?
+"""Comparison of two captures, with confidence intervals.
 
-In: two captures. Out: changes of the whole, of programs, lines and instructions, ranked by what they cost. Everything
-is compared by its device time in one execution of its program, mean over devices, warm-up left out (`warmup`), so
-that captures of different lengths can be compared; a program that runs k times as often as the main program (the one
-with the most device time) counts k times, and one that ran only once is no part of a step. So all numbers are
-nanoseconds per execution of the main program, the step.
+In: two captures. Out: changes of the total and of programs, lines and instructions, ordered by what they cost. Times
+are device times of one execution of a program: means over devices, without warm-up (`warmup`), so that captures of
+different lengths are comparable. A program that runs k times as often as the main program (the one with the most device
+time) counts k times; one that ran only once is not part of a step. All numbers are thus nanoseconds per execution of
+the main program, the step.
 
-The interval is Welch's, at 95 %, for the difference of two means whose spreads differ. It covers the spread between the
-executions of one process, not that between processes: another allocation of memory, clock or neighbour is no chance
-in it. Fewer than two executions on a side give no interval.
+The interval is Welch's, at 95 %, for the difference of two means with different spreads. It covers the spread between
+the executions of one process, not between processes: a different memory allocation, clock or neighbour process is
+outside of it. With fewer than two executions on a side there is no interval.
 
 Source: B. L. Welch, The generalization of `Student's' problem when several different population variances are involved,
 Biometrika 34, 1947
@@ -16,7 +16,7 @@ Biometrika 34, 1947
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -24,7 +24,7 @@ import polars as pl
 
 from nightjar_profiling.analyses.compare.diff_match import Line, SourceOf, instruction_keys, match_lines, match_programs
 from nightjar_profiling.analyses.lines import find_user_lines
-from nightjar_profiling.analyses.warmup import find_steady
+from nightjar_profiling.analyses.warmup import find_steady_state
 from nightjar_profiling.attribution.apportion import WEIGHTS, Fusion
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -34,14 +34,14 @@ EXECUTION = ["program", "execution"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Device time of one thing in two captures, in nanoseconds per step.
+    """Device time of a program, line or instruction in two captures, in nanoseconds per step.
 
     Attributes:
         name: of the program, line or instruction.
-        before_ns: None: it appeared.
-        after_ns: None: it vanished.
-        low_ns: of the interval of the difference; None where there are too few executions.
-        high_ns: as low_ns.
+        before_ns: None if only the later capture has it.
+        after_ns: None if only the earlier capture has it.
+        low_ns: lower bound of the difference; None if there are too few executions.
+        high_ns: upper bound of the difference; None if there are too few executions.
         function: of a line.
         source: text of a line, in the later capture.
     """
@@ -56,23 +56,23 @@ class Change:
 
     @property
     def delta_ns(self) -> float:
-        """How much more it takes."""
+        """The increase in time."""
         return (self.after_ns or 0.0) - (self.before_ns or 0.0)
 
     @property
     def fraction(self) -> float | None:
-        """The difference by the time before; None where there was none."""
+        """The difference relative to the time before; None if that is zero."""
         return self.delta_ns / self.before_ns if self.before_ns else None
 
     @property
     def certain(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.low_ns is not None and self.high_ns is not None and (self.low_ns > 0 or self.high_ns < 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """Two captures compared; each list by the size of the difference, largest first; `estimates`: which never ran."""
+    """Changes between two captures, each list with the largest difference first; `estimates`: which side never ran."""
 
     total: Change
     programs: tuple[Change, ...]
@@ -85,7 +85,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the captures: its tables, what counts as the user's code, its sources, and whether it ever ran."""
+    """One of the captures: its tables, its test for user code, its sources, and whether it is only an estimate."""
 
     tables: Tables
     is_user_code: Callable[[str], bool]
@@ -95,7 +95,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class _Mean:
-    """Mean time of a step, the variance of that mean, and its degrees of freedom (None: unknown spread)."""
+    """Mean time of a step, the variance of that mean, and its degrees of freedom (None if the spread is unknown)."""
 
     ns: float
     variance: float
@@ -106,20 +106,23 @@ def compare(before: Side, after: Side, fusion: Fusion = "split") -> Diff:
     """Compares two captures."""
     programs = match_programs(before.tables, after.tables)
     old, new = before.tables, _renumber(after.tables, programs)
-    old_lines, new_lines = (find_user_lines(t.frames, s.is_user_code) for t, s in ((old, before), (new, after)))
+    old_lines = find_user_lines(old.frames, before.is_user_code)
+    new_lines = find_user_lines(new.frames, after.is_user_code)
     pairs = match_lines(_lines(old_lines), _lines(new_lines), before.source_of, after.source_of)
     old_keys, new_keys = _line_keys(old_lines, pairs), _line_keys(new_lines, {})
     same = _same_fingerprint(old, new)
     names = [_names(table, same, keys) for table, keys in ((old, old_keys), (new, new_keys))]
-    shown = dict(pl.concat(names).select("key", "instruction").iter_rows())  # the later capture's name for it
+    new_names = dict(pl.concat(names).select("key", "instruction").iter_rows())  # the later capture's takes precedence
     spent = [_executions(table, fusion) for table in (old, new)]
     counts = _counts(spent)
     program_names = dict(pl.concat([old.programs, new.programs]).select("program_id", "name").iter_rows())
 
     def changes(keys: list[pl.DataFrame], on: list[str], *, once: bool = False) -> tuple[Change, ...]:
-        kept = [one if once else one.filter("recurs") for one in counts]
-        sides = [_means(one.join(key, on=on, how="inner"), n) for one, key, n in zip(spent, keys, kept, strict=True)]
-        return _rank(sides[0], sides[1])
+        old_means, new_means = (
+            _means(times.join(key, on=on, how="inner"), count if once else count.filter("recurs"))
+            for times, key, count in zip(spent, keys, counts, strict=True)
+        )
+        return _rank(old_means, new_means)
 
     everything = [table.select("program").unique().with_columns(key=pl.lit("total")) for table in spent]
     by_program = [
@@ -128,40 +131,32 @@ def compare(before: Side, after: Side, fusion: Fusion = "split") -> Diff:
         )
         for table in spent
     ]  # fmt: skip
+    sides = (("A", before), ("B", after))
     totals = changes(everything, ["program"])
     lines = changes([old_keys, new_keys], ["program", "frame_id"])
+    instructions = changes(names, ["program", "instruction"])
     return Diff(
         total=totals[0] if totals else Change(name="total", before_ns=0, after_ns=0, low_ns=None, high_ns=None),
         programs=changes(by_program, ["program"], once=True),
-        lines=tuple(_describe(one, after.source_of, before.source_of) for one in lines),
-        instructions=tuple(replace(one, name=shown[one.name]) for one in changes(names, ["program", "instruction"])),
+        lines=tuple(_describe(change, after.source_of, before.source_of) for change in lines),
+        instructions=tuple(replace(change, name=new_names[change.name]) for change in instructions),
         executions=(_main_count(counts[0]), _main_count(counts[1])),
         estimates=(before.estimate, after.estimate),
         warnings=(
-            *(f"{name} is an estimate, not a measurement: it never ran." for name in _estimates(before, after)),
+            *(f"{name} is an estimate, not a measurement: it never ran." for name, side in sides if side.estimate),
             *_warnings(old, new, counts),
         ),
     )
 
 
 def _renumber(tables: Tables, programs: Mapping[int, int]) -> Tables:
-    """The later capture with the program ids of the earlier; those that it lacks get ids of their own."""
+    """The later capture with the program ids of the earlier; programs that only the later has get negative ids."""
     fresh = {number: -1 - number for number in tables.programs["program_id"].to_list() if number not in programs}
     numbers = {**programs, **fresh}
+    with_ids = ("programs", "instructions", "frames", "executions", "ops", "collectives", "compile", "attribution")
     moved = {
         name: getattr(tables, name).with_columns(pl.col("program_id").replace(numbers))
-        for name in (
-            "programs",
-            "instructions",
-            "frames",
-            "executions",
-            "ops",
-            "collectives",
-            "compile",
-            "attribution",
-            "groups",
-            "variants",
-        )
+        for name in (*with_ids, "groups", "variants")
     }
     return Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, **moved})
 
@@ -171,10 +166,11 @@ def _lines(lines: pl.DataFrame) -> list[Line]:
 
 
 def _line_keys(lines: pl.DataFrame, pairs: Mapping[Line, Line]) -> pl.DataFrame:
-    """`program`, `frame_id`, `key`: file, function and line, in the words of the later capture."""
+    """`program`, `frame_id`, `key`: file, line and function, as in the later capture."""
     keys = []
-    for program, frame, *place in lines.select("program_id", "frame_id", "file", "line", "function").iter_rows():
-        line = pairs.get(Line(*place), Line(*place))
+    for program, frame, *position in lines.select("program_id", "frame_id", "file", "line", "function").iter_rows():
+        line = Line(*position)
+        line = pairs.get(line, line)
         keys.append((program, frame, f"{line.file}\0{line.line}\0{line.function}"))
     return pl.DataFrame(keys, schema={"program": pl.Int64, "frame_id": pl.Int64, "key": pl.String}, orient="row")
 
@@ -190,9 +186,9 @@ def _names(tables: Tables, same: Mapping[int, bool], line_keys: pl.DataFrame) ->
 
 
 def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
-    """Device time (`ns`, a float: shares of ops) by program, execution, instruction and frame, mean over devices."""
+    """Device time (`ns`, a float) by program, execution, instruction and frame; mean over devices."""
     run = ["rank", "device", "program_id", "execution"]
-    steady = find_steady(tables).select(run)
+    steady = find_steady_state(tables).select(run)
     devices = steady.group_by("program_id", "execution").agg(devices=pl.len())
     spent = (
         tables.ops.join(steady, on=run, how="semi")
@@ -209,22 +205,22 @@ def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
 
 
 def _counts(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
-    """For each side, by program: `executions`; `per_step`, executions for one of the main program; and `recurs`.
+    """For each side, by program: `executions`; `per_step`, executions per execution of the main program; and `recurs`.
 
-    The main program is the same on both sides, where one ran on both. A program recurs unless it ran once on some side
-    while the main program ran more often: an initialization, which is no part of a step.
+    The main program is the same on both sides if any program ran on both. A program recurs unless it ran once on one of
+    the sides while the main program ran more often: such a program is an initialization, not part of a step.
     """
     sums = [side.group_by("program").agg(n=pl.col("execution").n_unique(), ns=pl.col("ns").sum()) for side in sides]
     shared = sums[0].join(sums[1].select("program"), on="program", how="semi")
-    mains = [(shared if shared.height else one).sort("ns", "program", descending=True).head(1) for one in sums]
-    found = []
-    for one, main in zip(sums, mains, strict=True):
-        steps = one.join(main.select("program"), on="program", how="semi")["n"]
+    counts = []
+    for side in sums:
+        main = (shared if shared.height else side).sort("ns", "program", descending=True).head(1)
+        steps = side.join(main.select("program"), on="program", how="semi")["n"]
         count = int(steps[0]) if len(steps) else 1
         once = (pl.col("n") == 1) & (count > 1)
-        found.append(one.select("program", executions="n", per_step=pl.col("n") / count, recurs=~once))
-    rare = pl.concat(found).filter(~pl.col("recurs"))["program"].implode()
-    return [one.with_columns(recurs=~pl.col("program").is_in(rare)) for one in found]
+        counts.append(side.select("program", executions="n", per_step=pl.col("n") / count, recurs=~once))
+    rare = pl.concat(counts).filter(~pl.col("recurs"))["program"].implode()
+    return [side.with_columns(recurs=~pl.col("program").is_in(rare)) for side in counts]
 
 
 def _main_count(counts: pl.DataFrame) -> int:
@@ -233,43 +229,49 @@ def _main_count(counts: pl.DataFrame) -> int:
 
 
 def _means(spent: pl.DataFrame, counts: pl.DataFrame) -> dict[str, _Mean]:
-    """Time per step by key: over programs, the sum of mean times in an execution, as often as each runs in a step."""
+    """Time per step by key: the sum over programs of the mean time in an execution, times the executions per step."""
     runs = spent.group_by("key", *EXECUTION).agg(pl.col("ns").sum())
-    parts = runs.group_by("key", "program").agg(total=pl.col("ns").sum(), squares=(pl.col("ns") ** 2).sum())
-    found: dict[str, list[tuple[float, float, int]]] = {}
-    for key, _, total, squares, n, per_step in parts.join(counts.drop("recurs"), on="program").iter_rows():
-        mean = total / n  # an execution in which it did not run counts with 0
-        spread = max(squares - n * mean**2, 0.0) / (n - 1) / n if n > 1 else 0.0
-        found.setdefault(key, []).append((mean * per_step, spread * per_step**2, n))
-    return {key: _sum(parts) for key, parts in found.items()}
+    sums = runs.group_by("key", "program").agg(total=pl.col("ns").sum(), squares=(pl.col("ns") ** 2).sum())
+    parts: dict[str, list[_Mean]] = {}
+    for key, _, total, squares, n, per_step in sums.join(counts.drop("recurs"), on="program").iter_rows():
+        mean = total / n  # an execution in which it did not run counts as 0
+        part = _Mean(mean * per_step, 0.0, None)
+        if n > 1:
+            variance = max(squares - n * mean**2, 0.0) / (n - 1) / n
+            part = _Mean(mean * per_step, variance * per_step**2, n - 1)
+        parts.setdefault(key, []).append(part)
+    return {key: _sum(means) for key, means in parts.items()}
 
 
-def _sum(parts: Iterable[tuple[float, float, int]]) -> _Mean:
-    parts = list(parts)
-    ns, variance = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    known = [(spread, n - 1) for _, spread, n in parts]
-    if any(freedom == 0 for _, freedom in known):
+def _sum(means: Sequence[_Mean]) -> _Mean:
+    """The sum of independent means, with the degrees of freedom by Welch and Satterthwaite."""
+    ns, variance = sum(mean.ns for mean in means), sum(mean.variance for mean in means)
+    freedoms = [mean.freedom for mean in means if mean.freedom is not None]
+    if len(freedoms) < len(means):
         return _Mean(ns, variance, None)
-    lowest = sum(spread**2 / freedom for spread, freedom in known)
-    return _Mean(ns, variance, variance**2 / lowest if lowest > 0 else float(max(f for _, f in known)))
+    terms = sum(mean.variance**2 / freedom for mean, freedom in zip(means, freedoms, strict=True))
+    return _Mean(ns, variance, variance**2 / terms if terms > 0 else min(freedoms))
+
+
+def _find_interval(before: _Mean | None, after: _Mean | None) -> tuple[float | None, float | None]:
+    """The bounds of the difference; None if the spread of a side is unknown."""
+    from scipy.special import stdtrit
+
+    means = [mean for mean in (before, after) if mean is not None]
+    both = _sum(means)
+    if both.freedom is None:
+        return None, None
+    delta = (after.ns if after else 0.0) - (before.ns if before else 0.0)
+    margin = float(stdtrit(both.freedom, (1 + CONFIDENCE) / 2)) * sqrt(both.variance)
+    return delta - margin, delta + margin
 
 
 def _rank(before: Mapping[str, _Mean], after: Mapping[str, _Mean]) -> tuple[Change, ...]:
-    from scipy.special import stdtrit
-
-    found = []
+    changes = []
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
-        low = high = None
-        known = [one for one in (old, new) if one is not None]
-        if all(one.freedom is not None for one in known):
-            variance = sum(one.variance for one in known)
-            terms = sum(one.variance**2 / (one.freedom or 1.0) for one in known)
-            freedom = variance**2 / terms if terms > 0 else min(one.freedom or 1.0 for one in known)
-            delta = (new.ns if new else 0.0) - (old.ns if old else 0.0)
-            margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sqrt(variance)
-            low, high = delta - margin, delta + margin
-        found.append(
+        low, high = _find_interval(old, new)
+        changes.append(
             Change(
                 name=key,
                 before_ns=None if old is None else old.ns,
@@ -278,23 +280,19 @@ def _rank(before: Mapping[str, _Mean], after: Mapping[str, _Mean]) -> tuple[Chan
                 high_ns=high,
             )
         )
-    return tuple(sorted(found, key=lambda one: (-abs(one.delta_ns), one.name)))
+    return tuple(sorted(changes, key=lambda change: (-abs(change.delta_ns), change.name)))
 
 
 def _describe(change: Change, *sources: SourceOf) -> Change:
-    """The change of a line, with its name made readable and its text."""
+    """The change of a line, with a readable name and the text of the line."""
     file, line, function = change.name.split("\0")
     text = next((text for source_of in sources if (text := source_of(file, int(line)))), None)
     return replace(change, name=f"{file}:{line}", function=function, source=text)
 
 
-def _estimates(before: Side, after: Side) -> list[str]:
-    return [name for name, side in (("A", before), ("B", after)) if side.estimate]
-
-
 def _warnings(old: Tables, new: Tables, counts: list[pl.DataFrame]) -> Iterable[str]:
     for name, tables, count in (("A", old, counts[0]), ("B", new, counts[1])):
         if tables.executions.is_empty():
-            yield f"{name} tells no executions of programs: nothing can be compared."
+            yield f"{name} records no executions of programs: nothing can be compared."
         elif _main_count(count) < 2:
-            yield f"{name} has fewer than two executions of its main program after warm-up: there is no interval."
+            yield f"{name} has fewer than two executions of its main program after warm-up: no confidence interval."

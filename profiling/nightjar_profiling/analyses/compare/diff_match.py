@@ -1,15 +1,14 @@
-"""Which program, line and instruction of one capture is which of another, when the code between them has changed?
+"""Matching of programs, lines and instructions between two captures of different code.
 
-In: the tables of two captures, and the source text of a line where it is known. Out: keys that are equal on both sides:
+In: the tables of two captures, and the source text of a line if it is available. Out: keys that are equal on both
+sides:
 
-- program: one of the same fingerprint; else of the same name, in the order in which they take time.
-- line: of two files of one name, by function and text of the line, so that lines above it may come and go; of lines
-that
-  say the same in a function, the first is the first. What is left on both sides in a function, as many here as there,
-  was rewritten: they are matched in order. Without text, the line number counts.
-- instruction: by name in programs of the same fingerprint; else by opcode, name in the program (`op_name`) and line,
-the
-  n-th of that kind for the n-th.
+- program: by fingerprint; otherwise by name, in the order of device time.
+- line: in files of the same name, by function and source text, so that lines may be added or removed above it; equal
+  lines of a function are matched in order. Unmatched lines of a function, if there are equally many on both sides, were
+  rewritten: they are matched in order. Without source text, the line number is used.
+- instruction: by name in programs of the same fingerprint; otherwise by opcode, name in the program (`op_name`) and
+  line, the n-th of a kind with the n-th.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SourceOf = Callable[[str, int], str | None]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Line:
-    """A Python line; `file` and `line` are those of the later capture where both have it."""
+    """A Python line; `file` and `line` are those of the later capture if both have it."""
 
     file: str
     line: int
@@ -37,20 +36,20 @@ class Line:
 
 def match_programs(before: Tables, after: Tables) -> dict[int, int]:
     """From program ids of the later capture to those of the earlier."""
-    found: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     for column in ("fingerprint", "name"):
-        waiting: dict[str, list[int]] = defaultdict(list)
+        unmatched: dict[str, list[int]] = defaultdict(list)
         for number, key in _by_time(before, column):
-            if number not in found.values():
-                waiting[key].append(number)
+            if number not in pairs.values():
+                unmatched[key].append(number)
         for number, key in _by_time(after, column):
-            if number not in found and waiting[key]:
-                found[number] = waiting[key].pop(0)
-    return found
+            if number not in pairs and unmatched[key]:
+                pairs[number] = unmatched[key].pop(0)
+    return pairs
 
 
 def _by_time(tables: Tables, column: str) -> list[tuple[int, str]]:
-    """Programs that ran and what they are matched by, largest device time first."""
+    """Programs that ran, with the column to match by, largest device time first."""
     times = tables.ops.group_by("program_id").agg(pl.col("duration_ns").sum())
     ran = tables.programs.unique("program_id").join(times, on="program_id", how="inner")
     return list(
@@ -63,55 +62,55 @@ def match_lines(
 ) -> dict[Line, Line]:
     """From lines of the earlier capture to those of the later."""
     pairs: dict[Line, Line] = {}
-    theirs, ours = _by_function(before), _by_function(after)
-    for place in theirs.keys() & ours.keys():
-        old, new = theirs[place], ours[place]
-        texts = _numbered(new, source_after)
+    old_functions, new_functions = _by_function(before), _by_function(after)
+    for function in old_functions.keys() & new_functions.keys():
+        old, new = old_functions[function], new_functions[function]
+        unmatched = _numbered(new, source_after)
         for line, key in _numbered(old, source_before).items():
-            match = next((other for other, other_key in texts.items() if other_key == key), None)
+            match = next((other for other, other_key in unmatched.items() if other_key == key), None)
             if match is not None:
                 pairs[line] = match
-                del texts[match]
-        old_left = [line for line in old if line not in pairs]
-        if len(old_left) == len(texts):
-            pairs.update(zip(old_left, texts, strict=True))
+                del unmatched[match]
+        old_unmatched = [line for line in old if line not in pairs]
+        if len(old_unmatched) == len(unmatched):
+            pairs.update(zip(old_unmatched, unmatched, strict=True))
     return pairs
 
 
 def _by_function(lines: list[Line]) -> dict[tuple[str, str], list[Line]]:
-    found: dict[tuple[str, str], list[Line]] = defaultdict(list)
+    by_function: dict[tuple[str, str], list[Line]] = defaultdict(list)
     for line in sorted(lines):
-        found[PurePosixPath(line.file).name, line.function].append(line)
-    return found
+        by_function[PurePosixPath(line.file).name, line.function].append(line)
+    return by_function
 
 
 def _numbered(lines: list[Line], source_of: SourceOf) -> dict[Line, tuple[str | int, int]]:
-    """What each line says, or its number where that is not known; and which of the lines that say so it is."""
+    """The text of each line (its number if the text is unknown), and its index among the lines with that text."""
     seen: Counter[str | int] = Counter()
-    found = {}
+    keys = {}
     for line in lines:
         text = source_of(line.file, line.line) or line.line
-        found[line] = (text, seen[text])
+        keys[line] = (text, seen[text])
         seen[text] += 1
-    return found
+    return keys
 
 
 def instruction_keys(tables: Tables, same: Mapping[int, bool], lines: pl.DataFrame) -> pl.DataFrame:
-    """What every instruction that ran is matched by.
+    """The key by which every instruction that ran is matched.
 
     Args:
         tables: of one of the captures.
-        same: for each program whether the other capture has one of the same fingerprint.
-        lines: `program_id`, `frame_id`, `line_key`: what a frame's line is matched by.
+        same: by program, whether the other capture has one of the same fingerprint.
+        lines: `program_id`, `frame_id`, `line_key`: the key of the frame's line.
 
     Returns:
         Columns: `program_id`, `instruction`, `key`.
     """
     key = ["program_id", "instruction"]
     roots = tables.attribution.filter(pl.col("root_weight") > 0).unique(key, keep="first", maintain_order=True)
-    known = tables.instructions.select("program_id", "opcode", "op_name", instruction=pl.col("name"))
+    instructions = tables.instructions.select("program_id", "opcode", "op_name", instruction=pl.col("name"))
     ran = (
-        roots.join(known, on=key, how="left", maintain_order="left")
+        roots.join(instructions, on=key, how="left", maintain_order="left")
         .join(lines, on=["program_id", "frame_id"], how="left", maintain_order="left")
         .join(tables.ops.group_by(key).agg(pl.col("start_ns").min()), on=key, how="inner", maintain_order="left")
         .sort("start_ns", *key)

@@ -1,16 +1,16 @@
-"""Which program of one rank is which of another?
+"""Matching of programs across ranks.
 
-In: the programs and instructions of one rank after the other. Out: one id for the programs that are the same. Of the
-programs of one name, those are the same that agree in the first of
+In: the programs and instructions of one rank after the other. Out: one id for the programs that are the same. Programs
+of the same name are the same if they agree in one of these, tried in this order:
 
 1. `fingerprint`: XLA's own, of the program before scheduling;
-2. `structure`: names, opcodes, shapes and computations of all instructions. Autotuning changes the fingerprint where it
-   chose other tiles, which lie in `backend_config` and are no part of this;
-3. `collectives`: opcodes and sizes of what communicates, in order. Autotuning that gave a product to a library on one
-   rank and to a kernel of XLA's own on another changes instructions, but never what the ranks exchange.
+2. `structure`: names, opcodes, shapes and computations of all instructions. Autotuning changes the fingerprint if it
+   chose other tiles, which are in `backend_config` and not part of the structure;
+3. `collectives`: opcodes and sizes of the communication, in order. If autotuning chose a library for a matrix product
+   on one rank and a kernel of XLA's on another, the instructions differ, but never what the ranks exchange.
 
-Programs of one rank stay apart however equal they are: one that is compiled twice has two ids on every rank. What
-differs is reported.
+Programs of one rank stay separate even if they are equal: a program that is compiled twice has two ids on every rank.
+Differences are reported.
 """
 
 from __future__ import annotations
@@ -29,127 +29,132 @@ Level = Literal["fingerprint", "structure", "collectives"]
 LEVELS: tuple[Level, ...] = ("fingerprint", "structure", "collectives")
 STRUCTURE = ("name", "opcode", "computation", "bytes")
 NO_HLO = "no HLO"
-NOTHING = frozenset[str]()
 SHOWN = 4  # ranks and instructions named in a warning
 
 
 @dataclass(slots=True)
-class _Known:
-    """A program as the first rank that has it shows it, and where it looks otherwise."""
+class _Reference:
+    """A program as recorded on the first rank that has it, and how other ranks differ."""
 
     name: str
     structure: str
     instructions: frozenset[str]
-    variants: dict[str, str] = field(default_factory=dict)  # fingerprint to the first rank that has it
+    variants: dict[str, str] = field(default_factory=dict)  # fingerprint -> first rank that has it
     differing: set[str] = field(default_factory=set)  # instructions that only some ranks have
 
 
 class ProgramMatcher:
-    """Common ids for the programs of many ranks, taken in one rank after the other."""
+    """Common ids for the programs of all ranks, which are added one after the other."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
-        self._by_face: dict[tuple[Level, str, str], list[int]] = defaultdict(list)
+        self._references: dict[int, _Reference] = {}
+        self._by_identity: dict[tuple[Level, str, str], list[int]] = defaultdict(list)
 
     def add(self, rank: str, programs: pl.DataFrame, instructions: pl.DataFrame) -> dict[int, int]:
-        """Takes in a rank.
+        """Adds a rank.
 
         Args:
-            rank: as warnings name it.
+            rank: its name in warnings.
             programs: its table.
             instructions: its table.
 
         Returns:
-            The common id by the rank's own; an own id that is free stays.
+            From the rank's program ids to the common ids; an id that is still free is kept.
         """
-        faces = _faces(programs, instructions)
-        found: dict[int, int] = {}
+        identities = _identify(programs, instructions)
+        ids: dict[int, int] = {}
         for level in LEVELS:
             for number, name in programs.select("program_id", "name").iter_rows():
-                same = self._by_face[level, name, faces[level].get(number, "")]
-                free = (one for one in same if one not in found.values())
-                if number not in found and faces[level].get(number) and (match := next(free, None)) is not None:
-                    found[number] = match
+                identity = identities[level].get(number)
+                if number in ids or not identity:
+                    continue
+                candidates = self._by_identity[level, name, identity]
+                match = next((candidate for candidate in candidates if candidate not in ids.values()), None)
+                if match is not None:
+                    ids[number] = match
         for number, name, fingerprint in programs.select("program_id", "name", "fingerprint").iter_rows():
-            if number not in found:
-                found[number] = number if number not in self._known else max([*self._known, *found.values()]) + 1
-                structure, names = faces["structure"][number], _names(instructions, number)
-                self._known[found[number]] = _Known(name, structure, names)
-            known = self._known[found[number]]
-            known.variants.setdefault(fingerprint or "", rank)
-            if faces["structure"][number] != known.structure:
-                known.differing |= known.instructions ^ _names(instructions, number)
+            structure = identities["structure"][number]
+            if number not in ids:
+                ids[number] = number
+                if number in self._references:
+                    ids[number] = max([*self._references, *ids.values()]) + 1
+                self._references[ids[number]] = _Reference(name, structure, _names(instructions, number))
+            reference = self._references[ids[number]]
+            reference.variants.setdefault(fingerprint or "", rank)
+            if structure != reference.structure:
+                reference.differing |= reference.instructions ^ _names(instructions, number)
             for level in LEVELS:
-                same = self._by_face[level, name, faces[level].get(number, "")]
-                if found[number] not in same:
-                    same.append(found[number])
-        return found
+                same = self._by_identity[level, name, identities[level].get(number, "")]
+                if ids[number] not in same:
+                    same.append(ids[number])
+        return ids
 
-    def describe(self, moved: Mapping[int, int], programs: pl.DataFrame, instructions: pl.DataFrame) -> list[Row]:
-        """Rows of the table `variants`, but for the rank: its programs, and how they differ from the first rank's.
+    def describe(self, ids: Mapping[int, int], programs: pl.DataFrame, instructions: pl.DataFrame) -> list[Row]:
+        """Rows of the table `variants` without the rank: its programs, and how they differ from the first rank's.
 
         Args:
-            moved: what `add` returned for it.
+            ids: what `add` returned for the rank.
             programs: its table.
             instructions: its table.
         """
         rows: list[Row] = []
         for number, fingerprint in programs.select("program_id", "fingerprint").iter_rows():
-            known, names = self._known[moved[number]], None
-            if known.differing or len(known.variants) > 1:
+            reference = self._references[ids[number]]
+            names = reference.instructions
+            if reference.differing or len(reference.variants) > 1:
                 names = _names(instructions, number)
-            missing, added = (known.instructions - names, names - known.instructions) if names else (NOTHING, NOTHING)
             rows.append(
                 {
-                    "program_id": moved[number],
+                    "program_id": ids[number],
                     "fingerprint": fingerprint,
-                    "instructions": len(known.instructions if names is None else names),
-                    "missing": _shorten(missing),
-                    "added": _shorten(added),
+                    "instructions": len(names),
+                    "missing": _shorten(reference.instructions - names) if names else None,
+                    "added": _shorten(names - reference.instructions),
                 }
             )
         return rows
 
     def differing(self, program_id: int) -> frozenset[str]:
-        """Instructions that a later rank has and the one that showed the program first lacks."""
-        known = self._known[program_id]
-        return frozenset(known.differing - known.instructions)
+        """Instructions that a later rank has and the program's first rank does not."""
+        reference = self._references[program_id]
+        return frozenset(reference.differing - reference.instructions)
 
-    def doubts(self) -> Iterator[str]:
-        """What differs between the ranks, one sentence per program."""
-        for one in self._known.values():
-            if len(one.variants) < 2:
+    def warnings(self) -> Iterator[str]:
+        """Differences between the ranks, one sentence per program."""
+        for reference in self._references.values():
+            if len(reference.variants) < 2:
                 continue
-            ranks = ", ".join([*one.variants.values()][:SHOWN])
-            if not one.differing:
-                yield (
-                    f"{one.name}: {len(one.variants)} variants of one structure, as autotuning chose, first on {ranks}."
-                )
+            ranks = ", ".join([*reference.variants.values()][:SHOWN])
+            summary = f"{reference.name}: {len(reference.variants)} variants"
+            if not reference.differing:
+                yield f"{summary} of one structure, chosen by autotuning; first seen on {ranks}."
             else:
-                examples = ", ".join(sorted(one.differing)[:SHOWN])
+                examples = ", ".join(sorted(reference.differing)[:SHOWN])
                 yield (
-                    f"{one.name}: {len(one.variants)} variants with the same collectives, first on {ranks}: "
-                    f"{len(one.differing)} instructions are not on all ranks, such as {examples}."
+                    f"{summary} with the same collectives, first seen on {ranks}: "
+                    f"{len(reference.differing)} instructions are not on all ranks, such as {examples}."
                 )
 
 
-def _faces(programs: pl.DataFrame, instructions: pl.DataFrame) -> dict[Level, dict[int, str]]:
-    """By level and program what it is known by; a program without HLO only by its name."""
+def _identify(programs: pl.DataFrame, instructions: pl.DataFrame) -> dict[Level, dict[int, str]]:
+    """By level and program, its identity; a program without HLO has only its name."""
     structures = _digests(instructions, STRUCTURE)
-    talking = instructions.filter(pl.col("opcode").str.strip_suffix("-start").is_in(list(KINDS)))
-    prints = programs.filter(pl.col("fingerprint").fill_null("") != "").select("program_id", "fingerprint")
-    bare = dict.fromkeys(set(programs["program_id"]) - structures.keys(), NO_HLO)
+    communicating = instructions.filter(pl.col("opcode").str.strip_suffix("-start").is_in(list(KINDS)))
+    fingerprints = programs.filter(pl.col("fingerprint").fill_null("") != "").select("program_id", "fingerprint")
+    without_hlo = dict.fromkeys(set(programs["program_id"]) - structures.keys(), NO_HLO)
     return {
-        "fingerprint": dict(prints.iter_rows()),
-        "structure": structures | bare,
-        "collectives": _digests(talking, ("opcode", "bytes")),
+        "fingerprint": dict(fingerprints.iter_rows()),
+        "structure": structures | without_hlo,
+        "collectives": _digests(communicating, ("opcode", "bytes")),
     }
 
 
 def _shorten(names: Collection[str]) -> str | None:
-    """The first few names; None where there are none."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(sorted(names)[:SHOWN]) + more if names else None
+    """The first few names; None for an empty set."""
+    if not names:
+        return None
+    shown = ", ".join(sorted(names)[:SHOWN])
+    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
 
 
 def _names(instructions: pl.DataFrame, program_id: int) -> frozenset[str]:
@@ -157,7 +162,7 @@ def _names(instructions: pl.DataFrame, program_id: int) -> frozenset[str]:
 
 
 def _digests(instructions: pl.DataFrame, columns: tuple[str, ...]) -> dict[int, str]:
-    """By program a digest of its instructions."""
+    """By program, a digest of its instructions."""
     hashed = instructions.select("program_id", digest=pl.struct(columns).hash(seed=0))
     digests = hashed.group_by("program_id").agg(pl.col("digest").sort()).with_columns(pl.col("digest").hash(seed=0))
     return {number: str(digest) for number, digest in digests.iter_rows()}

@@ -121,7 +121,7 @@ class _Work:
         self.warnings: list[str] = []
         self.rows = np.flatnonzero(ops.program.known & (ops.program.values == program.program_id))
         codes = ops.instruction.codes
-        self.known = np.array([name in self.plan.home for name in ops.instruction.names] + [False])[codes]
+        self.known = np.array([name in self.plan.computation_of for name in ops.instruction.names] + [False])[codes]
         inside = self.rows[ops.graph_node.known[self.rows] & ~self.known[self.rows]]
         _, node = np.unique(ops.graph_node.values, return_inverse=True)
         self.key = node * (len(ops.kernel.names) + 1) + ops.kernel.codes
@@ -140,7 +140,7 @@ class _Work:
                 for unit in units[graph][:1]:
                     sequences[unit.computation].append((graph, unit))
             else:
-                computation = self.plan.home[name]
+                computation = self.plan.computation_of[name]
                 sequences[computation].append(
                     (graph, _Unit(kernels=[name], keys=[graph], numbers=[0], computation=computation))
                 )

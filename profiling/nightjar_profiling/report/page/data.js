@@ -1,4 +1,4 @@
-// What was captured? Inflates the packed document (see report/pack.py) and works out times by site and by stack.
+// The data of the page: inflates the packed document (see report/pack.py) and computes times by site and by stack.
 
 async function inflate(text) {
   const binary = atob(text.trim());
@@ -18,27 +18,27 @@ async function inflate(text) {
 
 const NO_STACK = -1;
 
-// Adds to the document what can be asked of a frame.
+// Adds accessors for frames to the document.
 function complete(data) {
   const { frames, sites } = data;
   data.isUser = (frame) => data.user[sites.file[frames.site[frame]]];
   data.path = (frame) => {
-    const found = [];
-    for (; frame !== NO_STACK; frame = frames.parent[frame]) found.push(frame);
-    return found.reverse();
+    const path = [];
+    for (; frame !== NO_STACK; frame = frames.parent[frame]) path.push(frame);
+    return path.reverse();
   };
   data.fileOf = (frame) => data.files[sites.file[frames.site[frame]]];
   data.lineOf = (frame) => sites.line[frames.site[frame]];
   data.functionOf = (frame) => data.functions[sites.function[frames.site[frame]]];
-  // The user's line of a stack: its innermost frame of the user's own code; where there is none, its innermost frame.
+  // The user line of a stack: its innermost frame of user code, or its innermost frame if there is none.
   data.userFrame = (frame) => {
-    for (let one = frame; one !== NO_STACK; one = frames.parent[one]) if (data.isUser(one)) return one;
+    for (let outer = frame; outer !== NO_STACK; outer = frames.parent[outer]) if (data.isUser(outer)) return outer;
     return frame;
   };
   return data;
 }
 
-// Works out `places`, the time of every line, and `stacks`, with the time of fusions split over their parts or not.
+// Computes `places`, the time of every line, and `stacks`, with the time of fusions split over their parts or not.
 function apportion(data, fusion) {
   data.fusion = fusion;
   data.places = new Map();
@@ -47,11 +47,11 @@ function apportion(data, fusion) {
     const frame = stacks.frame[i];
     if (frame === NO_STACK) continue;
     const ns = stacks.direct_ns[i] + stacks.inferred_ns[i];
-    const mine = placeOf(data, data.userFrame(frame));
-    mine.self += ns;
-    mine.inferred += stacks.inferred_ns[i];
-    mine.stacks.push([frame, ns]);
-    for (const place of new Set(data.path(frame).map((one) => placeOf(data, one)))) place.total += ns;
+    const userLine = placeOf(data, data.userFrame(frame));
+    userLine.self += ns;
+    userLine.inferred += stacks.inferred_ns[i];
+    userLine.stacks.push([frame, ns]);
+    for (const place of new Set(data.path(frame).map((outer) => placeOf(data, outer)))) place.total += ns;
   }
   return data;
 }

@@ -1,4 +1,4 @@
-// Which Python lines does the time belong to? A table of lines beside their source with the time of every line.
+// The hot lines: a table of Python lines, and the source with the time of every line.
 
 const SOURCE_ROW = 20;
 
@@ -6,24 +6,24 @@ function linesView(data, app) {
   const places = [...data.places.values()].sort((a, b) => b.self - a.self || b.total - a.total);
   const total = data.total_ns || 1;
   const source = new SourceView(data);
-  const selves = places.map((one) => one.self), unit = columnUnit(selves);
+  const selves = places.map((place) => place.self), unit = columnUnit(selves);
   const table = new Table({
     label: "Hot lines",
     columns: [
       { name: "self", kind: "ns", values: selves, unit, blank: true },
       { name: "share", kind: "fraction", values: selves.map((ns) => ns / total), width: "172px", blank: true },
-      { name: "with calls", kind: "ns", values: places.map((one) => one.total), unit },
-      { name: "line", kind: "text", values: places.map((one) => `${baseName(one.file)}:${one.line}`), width: "minmax(160px, 1fr)", least: 160,
-        show: (cell, value, row, wanted) => {
+      { name: "with calls", kind: "ns", values: places.map((place) => place.total), unit },
+      { name: "line", kind: "text", values: places.map((place) => `${baseName(place.file)}:${place.line}`), width: "minmax(160px, 1fr)", least: 160,
+        show: (cell, value, row, query) => {
           cell.title = `${places[row].file}:${places[row].line}`;
-          cell.append(element("span", { class: "mono" }, ...marked(value, wanted)), element("small", {}, ...marked(places[row].function, wanted)));
+          cell.append(element("span", { class: "mono" }, ...marked(value, query)), element("small", {}, ...marked(places[row].function, query)));
         } },
-    ].filter((one) => one.name !== "share" || innerWidth > 700),
+    ].filter((column) => column.name !== "share" || innerWidth > 700),
     search: (row) => `${places[row].file}:${places[row].line} ${places[row].function} ${source.text(places[row])}`,
     open: (row) => { source.show(places[row]); app.remember(`lines/${places[row].key}`); },
   });
   app.showLine = (key) => {
-    const row = places.findIndex((one) => one.key === key);
+    const row = places.findIndex((place) => place.key === key);
     if (row < 0) return;
     table.selected = row;
     const at = table.rows.indexOf(row);
@@ -33,7 +33,7 @@ function linesView(data, app) {
   };
   if (places.length) { table.selected = 0; table.draw(); source.show(places[0]); }
   return element("div", { class: "view" },
-    element("p", { class: "note", text: "Self: device time whose stack has its innermost line of your own code here. With calls: all time with the line anywhere on its stack. Click a line to see its source." }),
+    element("p", { class: "note", text: "Self: device time of stacks whose innermost line of your code is this one. With calls: all device time with the line anywhere on its stack. Click a line to see its source." }),
     element("div", { class: "bar" }, ...table.searchBox("Search lines, functions, source"), element("span", { class: "grow" }), app.fusionChoice()),
     element("div", { class: "lines" }, table.root, source.root));
 }
@@ -55,7 +55,7 @@ class SourceView {
     new ResizeObserver(() => { if (this.aim) this.center(); this.draw(); }).observe(this.scroll);
   }
 
-  // Brings the line into view, once there is a view.
+  // Scrolls to the line, as soon as the view has a size.
   center() {
     const height = this.scroll.clientHeight;
     this.aim = height < 2 * SOURCE_ROW;
@@ -83,9 +83,9 @@ class SourceView {
     this.now.dataset.selfNs = place.self;
     this.now.dataset.totalNs = place.total;
     const times = new Map();
-    for (const one of this.data.places.values()) if (one.file === place.file) times.set(one.line, one);
+    for (const other of this.data.places.values()) if (other.file === place.file) times.set(other.line, other);
     this.times = times;
-    this.most = Math.max(1, ...[...times.values()].map((one) => one.self || 0));
+    this.most = Math.max(1, ...[...times.values()].map((time) => time.self || 0));
     const widest = this.file ? Math.max(...this.file.map((line) => line.length)) : 40;
     this.rows.style.minWidth = `calc(216px + ${Math.min(widest, 400)}ch)`;
     this.rows.style.height = `${(this.file ? this.file.length : 2) * SOURCE_ROW}px`;
@@ -99,12 +99,12 @@ class SourceView {
   draw() {
     if (!this.place) return;
     if (!this.file) {
-      this.rows.replaceChildren(element("p", { class: "empty", text: "The source of this file is not in the capture." }));
+      this.rows.replaceChildren(element("p", { class: "empty", text: "The capture does not contain the source of this file." }));
       this.rows.style.height = "auto";
       return;
     }
     const times = [...this.times.values()];
-    const [unit, one] = columnUnit(times.some((place) => place.self) ? times.map((place) => place.self) : times.map((place) => place.total));
+    const [unit, factor] = columnUnit(times.some((place) => place.self) ? times.map((place) => place.self) : times.map((place) => place.total));
     [...this.names.children].slice(0, 2).forEach((cell, n) => { cell.textContent = `${n ? "calls" : "self"} (${unit})`; });
     const first = Math.max(0, Math.floor(this.scroll.scrollTop / SOURCE_ROW) - 5);
     const last = Math.min(this.file.length, first + Math.ceil((this.scroll.clientHeight || 600) / SOURCE_ROW) + 10);
@@ -113,24 +113,24 @@ class SourceView {
       const time = this.times.get(n + 1);
       const heat = time?.self ? `; background: rgba(var(--heat), ${(0.06 + 0.4 * Math.sqrt(time.self / this.most)).toFixed(3)})` : "";
       made.push(element("div", { class: `line ${n + 1 === this.place.line ? "here" : ""}`, "data-line": n + 1, style: `top: ${n * SOURCE_ROW}px${heat}` },
-        element("span", { class: "ns self", text: time?.self ? format(time.self / one) : "" }),
-        element("span", { class: "ns total", text: time ? format(time.total / one) : "" }),
+        element("span", { class: "ns self", text: time?.self ? format(time.self / factor) : "" }),
+        element("span", { class: "ns total", text: time ? format(time.total / factor) : "" }),
         element("span", { class: "no", text: n + 1 }),
         element("span", { text: this.file[n] || " " })));
     }
     this.rows.replaceChildren(...made);
   }
 
-  // The instructions whose time the line has, largest first.
+  // The instructions whose time belongs to the line, largest first.
   showStacks() {
     const { instructions } = this.data;
     const frames = new Set(this.place.stacks.map(([frame]) => frame));
-    const found = [];
-    for (let i = 0; i < instructions.name.length && found.length < 200; i++) if (frames.has(instructions.frame[i])) found.push(i);
-    const rows = found.slice(0, 40).map((i) => element("div", {},
+    const indices = [];
+    for (let i = 0; i < instructions.name.length && indices.length < 200; i++) if (frames.has(instructions.frame[i])) indices.push(i);
+    const rows = indices.slice(0, 40).map((i) => element("div", {},
       element("span", { class: "ns", text: duration(instructions.total_ns[i]) }),
       element("code", { text: `${instructions.name[i]}   ${instructions.op_name[i]}`, title: instructions.op_name[i] })));
-    this.stacks.replaceChildren(element("b", { text: found.length ? "Instructions" : "No instruction has its user line here" }), ...rows);
+    this.stacks.replaceChildren(element("b", { text: indices.length ? "Instructions" : "No instruction has this user line" }), ...rows);
   }
 }
 

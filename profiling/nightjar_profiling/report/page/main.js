@@ -1,4 +1,4 @@
-// What does the page do when it is opened? Inflates its data, makes the views when they are first shown, minds the address.
+// Start of the page: inflates the data, creates views when they are first shown, and follows the address.
 
 function sectionView(data, app, section) {
   const columns = section.columns.map((column) => (column.kind !== "line" ? column : {
@@ -15,24 +15,24 @@ function userLink(data, app, frame) {
 }
 
 function instructionsView(data, app) {
-  const one = data.instructions, total = data.total_ns || 1;
+  const instructions = data.instructions, total = data.total_ns || 1;
   const table = new Table({
     label: "Instructions",
     columns: [
-      { name: "time", kind: "ns", values: one.total_ns },
-      { name: "share", kind: "fraction", values: [...one.total_ns].map((ns) => ns / total), width: "170px" },
-      { name: "runs", kind: "int", values: one.count, width: "84px" },
-      { name: "mean", kind: "ns", values: one.total_ns.map((ns, i) => ns / one.count[i]) },
-      { name: "instruction", kind: "text", values: one.name, width: "minmax(200px, 1fr)" },
-      { name: "opcode", kind: "text", values: one.opcode, width: "140px", least: 140 },
-      { name: "category", kind: "text", values: one.category, width: "130px", least: 130 },
-      { name: "line", kind: "line", values: one.frame, width: "170px", show: (cell, frame) => { if (frame !== NO_STACK) cell.append(userLink(data, app, frame)); } },
-      { name: "stack", kind: "text", values: one.how, width: "90px", least: 90 },
-      { name: "traced as", kind: "text", values: one.op_name, width: "minmax(200px, 1.4fr)" },
+      { name: "time", kind: "ns", values: instructions.total_ns },
+      { name: "share", kind: "fraction", values: [...instructions.total_ns].map((ns) => ns / total), width: "170px" },
+      { name: "runs", kind: "int", values: instructions.count, width: "84px" },
+      { name: "mean", kind: "ns", values: instructions.total_ns.map((ns, i) => ns / instructions.count[i]) },
+      { name: "instruction", kind: "text", values: instructions.name, width: "minmax(200px, 1fr)" },
+      { name: "opcode", kind: "text", values: instructions.opcode, width: "140px", least: 140 },
+      { name: "category", kind: "text", values: instructions.category, width: "130px", least: 130 },
+      { name: "line", kind: "line", values: instructions.frame, width: "170px", show: (cell, frame) => { if (frame !== NO_STACK) cell.append(userLink(data, app, frame)); } },
+      { name: "stack", kind: "text", values: instructions.how, width: "90px", least: 90 },
+      { name: "traced as", kind: "text", values: instructions.op_name, width: "minmax(200px, 1.4fr)" },
     ],
-    search: (i) => `${one.name[i]} ${one.opcode[i]} ${one.category[i]} ${one.op_name[i]} ${one.how[i]} ${one.frame[i] < 0 ? "" : `${data.fileOf(data.userFrame(one.frame[i]))}:${data.lineOf(data.userFrame(one.frame[i]))}`}`,
+    search: (i) => `${instructions.name[i]} ${instructions.opcode[i]} ${instructions.category[i]} ${instructions.op_name[i]} ${instructions.how[i]} ${instructions.frame[i] < 0 ? "" : `${data.fileOf(data.userFrame(instructions.frame[i]))}:${data.lineOf(data.userFrame(instructions.frame[i]))}`}`,
   });
-  return element("div", { class: "view" }, element("p", { class: "note", text: "Every instruction that ran, with the line that most of its time belongs to, and how that was found." }),
+  return element("div", { class: "view" }, element("p", { class: "note", text: "Every instruction that ran, with the line that has most of its time, and how the line was determined." }),
     element("div", { class: "bar" }, ...table.searchBox("Search instructions")), table.root);
 }
 
@@ -50,26 +50,26 @@ async function main() {
   const nav = document.querySelector("nav.views"), stage = document.querySelector("main");
 
   function show(id) {
-    const view = views.find((one) => one.id === id) ?? views[0];
-    for (const one of views) {
-      one.button.setAttribute("aria-selected", String(one === view));
-      one.button.tabIndex = one === view ? 0 : -1;
-      if (one.root) one.root.hidden = one !== view;
+    const view = views.find((candidate) => candidate.id === id) ?? views[0];
+    for (const other of views) {
+      other.button.setAttribute("aria-selected", String(other === view));
+      other.button.tabIndex = other === view ? 0 : -1;
+      if (other.root) other.root.hidden = other !== view;
     }
     view.button.scrollIntoView({ block: "nearest", inline: "nearest" });
     if (!view.root) { view.root = view.make(); view.root.setAttribute("role", "tabpanel"); stage.append(view.root); view.root.dispatchEvent(new Event("shown")); }
     return view;
   }
 
-  // Whose the time of a fusion is: all views of lines are made anew.
+  // How the time of a fusion is attributed; recreates the views that depend on it.
   app.fusionChoice = () => choice("Time of a fusion", { split: "Fusions split", root: "Whole to root" }, data.fusion, (fusion) => {
     apportion(data, fusion);
-    for (const one of views) if (one.root && ["lines", "flame"].includes(one.id)) { one.root.remove(); one.root = null; }
-    show(views.find((one) => one.button.getAttribute("aria-selected") === "true").id);
+    for (const view of views) if (view.root && ["lines", "flame"].includes(view.id)) { view.root.remove(); view.root = null; }
+    show(views.find((view) => view.button.getAttribute("aria-selected") === "true").id);
     document.querySelector(".view:not([hidden]) .choice [aria-pressed=true]")?.focus();
   });
 
-  function follow(address) {
+  function openAddress(address) {
     const [id, ...rest] = decodeURI(address.replace(/^#/, "")).split("/");
     show(id);
     if (id === "lines" && rest.length) app.showLine(rest.join("/"));
@@ -93,22 +93,22 @@ async function main() {
   nav.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const at = views.findIndex((one) => one.button === event.target);
+    const at = views.findIndex((view) => view.button === event.target);
     const next = views[(at + step + views.length) % views.length];
     show(next.id).button.focus();
     app.remember(next.id);
   });
   addEventListener("keydown", (event) => {
     if (event.key !== "/" || /INPUT|TEXTAREA/.test(event.target.tagName)) return;
-    const box = [...document.querySelectorAll("input[type=search]")].find((one) => one.offsetParent);
+    const box = [...document.querySelectorAll("input[type=search]")].find((input) => input.offsetParent);
     if (box) { event.preventDefault(); box.focus(); }
   });
-  addEventListener("hashchange", () => follow(location.hash));
-  follow(location.hash);
+  addEventListener("hashchange", () => openAddress(location.hash));
+  openAddress(location.hash);
   document.documentElement.dataset.ready = "yes";
 }
 
 main().catch((error) => {
-  document.querySelector("main").append(element("p", { class: "empty", text: `This page could not be drawn: ${error}. A browser of 2023 or later is needed.` }));
+  document.querySelector("main").append(element("p", { class: "empty", text: `This page could not be drawn: ${error}. It needs a browser of 2023 or later.` }));
   document.documentElement.dataset.ready = "failed";
 });

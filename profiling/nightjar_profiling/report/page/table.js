@@ -1,4 +1,4 @@
-// How does a table of any length stay quick? Rows are drawn only where they are visible; search and sort work on indices.
+// A table of any length: it draws only visible rows; search and sort work on indices.
 
 const ROW = 30;
 
@@ -8,26 +8,26 @@ class Table {
     this.columns = columns.map((column) => ({ ...column, ...formatter(column) }));
     this.length = columns[0].values.length;
     this.open = open;
-    this.wanted = "";
-    this.sortBy = sort ?? Math.max(0, columns.findIndex((one) => !["text", "line", "index"].includes(one.kind)));
+    this.query = "";
+    this.sortBy = sort ?? Math.max(0, columns.findIndex((column) => !["text", "line", "index"].includes(column.kind)));
     this.down = true;
     this.selected = selected ?? -1; // index of a row, not its position
     this.texts = search;
     this.build(label);
-    this.arrange();
+    this.sortRows();
   }
 
   build(label) {
-    const widths = this.columns.map((one) => one.width).join(" ");
+    const widths = this.columns.map((column) => column.width).join(" ");
     this.grid = `grid-template-columns: ${widths}`;
-    this.least = `--least: ${this.columns.reduce((sum, one) => sum + one.least, 12)}px`;
+    this.least = `--least: ${this.columns.reduce((sum, column) => sum + column.least, 12)}px`;
     this.titles = element("div", { class: "row titles", role: "row", style: this.grid });
     this.columns.forEach((column, number) => {
       const button = element("button", { type: "button", text: column.title });
       button.addEventListener("click", () => {
         this.down = this.sortBy === number ? !this.down : column.kind !== "text";
         this.sortBy = number;
-        this.arrange();
+        this.sortRows();
       });
       this.titles.append(element("div", { class: `cell ${column.number ? "number" : ""}`, role: "columnheader" }, button));
     });
@@ -42,52 +42,52 @@ class Table {
   searchBox(placeholder) {
     const box = element("input", { type: "search", placeholder, "aria-label": placeholder });
     this.status = element("span", { class: "status", "aria-live": "polite" });
-    box.addEventListener("input", () => { this.wanted = box.value.trim().toLowerCase(); this.arrange(); });
-    this.say();
+    box.addEventListener("input", () => { this.query = box.value.trim().toLowerCase(); this.sortRows(); });
+    this.showCount();
     return [box, this.status];
   }
 
-  say() {
-    if (this.status) this.status.textContent = this.wanted ? `${count(this.rows.length)} of ${count(this.length)}` : `${count(this.length)} rows`;
+  showCount() {
+    if (this.status) this.status.textContent = this.query ? `${count(this.rows.length)} of ${count(this.length)}` : `${count(this.length)} rows`;
   }
 
-  arrange() {
+  sortRows() {
     const values = this.columns[this.sortBy].values, sign = this.down ? -1 : 1;
     const rows = [];
-    for (let i = 0; i < this.length; i++) if (!this.wanted || this.text(i).includes(this.wanted)) rows.push(i);
+    for (let i = 0; i < this.length; i++) if (!this.query || this.text(i).includes(this.query)) rows.push(i);
     rows.sort((a, b) => sign * compare(values[a], values[b]) || a - b);
     this.rows = rows;
-    [...this.titles.children].forEach((one, number) =>
-      one.setAttribute("aria-sort", number !== this.sortBy ? "none" : this.down ? "descending" : "ascending"));
+    [...this.titles.children].forEach((cell, number) =>
+      cell.setAttribute("aria-sort", number !== this.sortBy ? "none" : this.down ? "descending" : "ascending"));
     this.body.style.height = `${Math.max(rows.length, 1) * ROW}px`;
     this.scroll.setAttribute("aria-rowcount", rows.length);
-    this.say();
+    this.showCount();
     this.draw();
   }
 
   text(row) {
-    return (this.texts ? this.texts(row) : this.columns.filter((one) => !one.number).map((one) => one.values[row]).join(" ")).toLowerCase();
+    return (this.texts ? this.texts(row) : this.columns.filter((column) => !column.number).map((column) => column.values[row]).join(" ")).toLowerCase();
   }
 
   draw() {
     const first = Math.max(0, Math.floor(this.scroll.scrollTop / ROW) - 6);
     const last = Math.min(this.rows.length, first + Math.ceil((this.scroll.clientHeight || 600) / ROW) + 12);
     const made = [];
-    for (let place = first; place < last; place++) {
-      const row = this.rows[place];
+    for (let position = first; position < last; position++) {
+      const row = this.rows[position];
       const line = element("div", {
-        class: `row ${this.open ? "link" : ""}`, role: "row", "aria-rowindex": place + 1, "data-row": row,
-        "aria-selected": String(row === this.selected), style: `${this.grid}; top: ${place * ROW}px`,
+        class: `row ${this.open ? "link" : ""}`, role: "row", "aria-rowindex": position + 1, "data-row": row,
+        "aria-selected": String(row === this.selected), style: `${this.grid}; top: ${position * ROW}px`,
       });
       for (const column of this.columns) {
         const cell = element("div", { class: `cell ${column.number ? "number" : ""}`, role: "cell" });
-        column.show(cell, column.values[row], row, this.wanted);
+        column.show(cell, column.values[row], row, this.query);
         line.append(cell);
       }
       if (this.open) line.addEventListener("click", () => this.choose(row));
       made.push(line);
     }
-    if (!this.rows.length) made.push(element("p", { class: "empty", style: "margin: 0", text: this.wanted ? "Nothing matches." : "Nothing to show." }));
+    if (!this.rows.length) made.push(element("p", { class: "empty", style: "margin: 0", text: this.query ? "No matches." : "No rows." }));
     this.body.replaceChildren(...made);
   }
 
@@ -101,11 +101,11 @@ class Table {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -1e9, End: 1e9 }[event.key];
     if (step === undefined || !this.open || !this.rows.length || event.target !== this.scroll) return;
     event.preventDefault();
-    const place = Math.min(this.rows.length - 1, Math.max(0, this.rows.indexOf(this.selected) + step));
-    const top = place * ROW, view = this.scroll;
+    const position = Math.min(this.rows.length - 1, Math.max(0, this.rows.indexOf(this.selected) + step));
+    const top = position * ROW, view = this.scroll;
     if (top < view.scrollTop) view.scrollTop = top;
     if (top + 2 * ROW + 4 > view.scrollTop + view.clientHeight) view.scrollTop = top + 2 * ROW + 4 - view.clientHeight;
-    this.choose(this.rows[place]);
+    this.choose(this.rows[position]);
   }
 }
 
@@ -115,17 +115,17 @@ function compare(a, b) {
   return typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
 }
 
-// Title, width and look of a column by its kind.
+// Title, width and formatting of a column, by its kind.
 function formatter(column) {
   const plain = (text) => (cell, value) => { cell.textContent = value === null || value === undefined || (column.blank && !value) ? "" : text(value); };
   const title = column.title ?? column.name;
   const number = { number: true, title, width: column.width ?? "minmax(92px, 120px)", least: 92 };
   switch (column.kind) {
     case "ns": {
-      const [unit, one] = column.unit ?? columnUnit(column.values);
+      const [unit, factor] = column.unit ?? columnUnit(column.values);
       const digits = unit === "ns" ? 0 : 3;
       const least = Math.max(104, 34 + 7 * (title.length + unit.length)); // room for the title
-      return { ...number, title: `${title} (${unit})`, width: column.width ?? `minmax(${least}px, ${least + 20}px)`, least, show: plain((value) => (value / one).toFixed(digits)) };
+      return { ...number, title: `${title} (${unit})`, width: column.width ?? `minmax(${least}px, ${least + 20}px)`, least, show: plain((value) => (value / factor).toFixed(digits)) };
     }
     case "index": return { ...number, number: false, width: "72px", least: 72, show: plain(String) };
     case "int": return { ...number, show: plain(count) };
@@ -140,10 +140,10 @@ function formatter(column) {
         cell.append(element("span", { text: percent(value) }), element("i", { style: `width: ${(100 * value) / (largest || 1)}px` }));
       } };
     }
-    default: return { number: false, title, width: column.width ?? "minmax(160px, 1fr)", least: column.least ?? 160, show: column.show ?? ((cell, value, row, wanted) => {
+    default: return { number: false, title, width: column.width ?? "minmax(160px, 1fr)", least: column.least ?? 160, show: column.show ?? ((cell, value, row, query) => {
       cell.title = value;
       cell.classList.add("mono");
-      cell.append(...marked(String(value), wanted));
+      cell.append(...marked(String(value), query));
     }) };
   }
 }

@@ -1,9 +1,9 @@
-// How are a hundred thousand ops drawn within a frame? One canvas; per lane, what is narrower than a pixel becomes one bar.
+// The canvas of the timeline, which draws a hundred thousand ops within a frame: ops of a lane within one pixel become one bar.
 
 const LANE = 22, GAP = 3, STRIP = 9, RULER = 26, OVERVIEW = 44, LABEL = 190;
 const GROUPS = ["matrix", "fusion", "communication", "movement", "other"]; // colours, in the order of data.groups
 
-// First index in [low, high) whose value is not less.
+// The first index in [low, high) whose value is not smaller.
 function lowerBound(values, wanted, low, high) {
   while (low < high) {
     const middle = (low + high) >>> 1;
@@ -75,7 +75,7 @@ class TimelineCanvas {
   x(ns) { return this.label + ((ns - this.from) / (this.to - this.from)) * (this.width - this.label); }
   ns(x) { return this.from + ((x - this.label) / (this.width - this.label)) * (this.to - this.from); }
 
-  // Shows [from, to), kept inside the trace and no shorter than 20 ns.
+  // Shows [from, to), limited to the trace and at least 20 ns long.
   show(from, to) {
     const span = Math.min(this.end, Math.max(20, to - from));
     this.from = Math.max(0, Math.min(this.end - span, from));
@@ -142,7 +142,7 @@ class TimelineCanvas {
     const { context: c, data: { timeline: t, instructions } } = this;
     const pixel = (this.to - this.from) / (this.width - this.label);
     let i = Math.max(row.first, lowerBound(t.start, this.from, row.first, row.last) - 1);
-    // A long op may have begun before others that are over by now: lanes hold no overlaps, so one step back is enough.
+    // The op before may still be running. Ops of a lane do not overlap, so one step back is enough.
     while (i < row.last && t.start[i] < this.to) {
       const kind = instructions.group[t.instruction[i]] ?? 4;
       c.fillStyle = this.colours[kind];
@@ -162,7 +162,7 @@ class TimelineCanvas {
       if (i === this.chosen) { c.strokeStyle = this.ink; c.lineWidth = 2; c.strokeRect(left - 1, y - 1, Math.max(3, right - left + 2), row.height + 2); }
       const next = t.start[i] + t.duration[i];
       i++;
-      // What else begins in this half pixel is hidden by it, but for the last, which may go on beyond.
+      // Skip the other ops that begin in this half pixel, except the last, which may extend beyond it.
       if (next - t.start[i - 1] < pixel / 3) i = Math.max(i, lowerBound(t.start, t.start[i - 1] + pixel / 2, i, row.last) - 1);
     }
   }
@@ -185,7 +185,7 @@ class TimelineCanvas {
     c.fillText(duration(this.to - this.from), 12, y + RULER / 2);
   }
 
-  // Busy share of every few pixels of the whole trace, and the part that is shown below.
+  // The busy share of the whole trace in steps of a few pixels, and the part that is shown below.
   drawOverview() {
     const { context: c } = this, wide = this.width - this.label, bins = Math.max(1, Math.floor(wide / 2));
     this.density ??= density(this.data.timeline, bins, this.end);

@@ -1,4 +1,4 @@
-// How is the timeline used? Wheel zooms, drag pans, keys do both; a click shows the op and its Python stack.
+// The timeline view: wheel zooms, drag pans, keys do both; a click shows the op and its Python stack.
 
 function timelineView(data, app) {
   const canvas = element("canvas", { tabindex: "0", role: "application", "aria-label": "Timeline: W and S zoom, A and D pan, arrow keys go from op to op" });
@@ -14,27 +14,27 @@ function timelineView(data, app) {
     view.draw();
     if (i < 0) return;
     canvas.dataset.chosen = i;
-    const one = timeline.instruction[i], facts = [duration(timeline.duration[i]), `at ${duration(timeline.start[i])}`];
-    if (timeline.merged[i] > 1) facts.unshift(`${count(timeline.merged[i])} short ops drawn as one; the longest is`);
-    if (timeline.hidden[i] >= 0) facts.push(`${duration(timeline.hidden[i])} of it hidden by compute`);
-    const program = instructions.program[one] >= 0 ? data.programs[instructions.program[one]] : "no program";
+    const number = timeline.instruction[i], facts = [duration(timeline.duration[i]), `at ${duration(timeline.start[i])}`];
+    if (timeline.merged[i] > 1) facts.unshift(`${count(timeline.merged[i])} short ops drawn as one block; the longest is`);
+    if (timeline.hidden[i] >= 0) facts.push(`${duration(timeline.hidden[i])} of it overlapped by compute`);
+    const program = instructions.program[number] >= 0 ? data.programs[instructions.program[number]] : "no program";
     detail.replaceChildren(
-      element("b", { class: "mono", text: instructions.name[one] }), element("span", { text: facts.join(" · ") }),
-      element("span", { class: "soft", text: `${instructions.opcode[one]} (${instructions.category[one]}) in ${program}` }),
-      element("span", { class: "soft", text: `all ${count(instructions.count[one])} runs: ${duration(instructions.total_ns[one])}` }),
-      element("span", { class: "soft mono", text: instructions.op_name[one] }));
-    const frame = instructions.frame[one];
+      element("b", { class: "mono", text: instructions.name[number] }), element("span", { text: facts.join(" · ") }),
+      element("span", { class: "soft", text: `${instructions.opcode[number]} (${instructions.category[number]}) in ${program}` }),
+      element("span", { class: "soft", text: `all ${count(instructions.count[number])} runs: ${duration(instructions.total_ns[number])}` }),
+      element("span", { class: "soft mono", text: instructions.op_name[number] }));
+    const frame = instructions.frame[number];
     stack.hidden = frame === NO_STACK;
-    if (frame !== NO_STACK) stack.replaceChildren(...data.path(frame).reverse().map((each) => element("li", { class: data.isUser(each) ? "" : "library" },
-      app.lineLink(each, `${baseName(data.fileOf(each))}:${data.lineOf(each)}`), element("span", { text: data.functionOf(each) }))));
+    if (frame !== NO_STACK) stack.replaceChildren(...data.path(frame).reverse().map((outer) => element("li", { class: data.isUser(outer) ? "" : "library" },
+      app.lineLink(outer, `${baseName(data.fileOf(outer))}:${data.lineOf(outer)}`), element("span", { text: data.functionOf(outer) }))));
   }
 
   function hover(event) {
     const i = view.find(event.offsetX, event.offsetY);
     tip.style.display = i < 0 || grip ? "none" : "block";
     if (i < 0) return;
-    const one = timeline.instruction[i];
-    tip.textContent = timeline.merged[i] > 1 ? `${count(timeline.merged[i])} short ops` : `${instructions.name[one]} · ${duration(timeline.duration[i])}`;
+    const number = timeline.instruction[i];
+    tip.textContent = timeline.merged[i] > 1 ? `${count(timeline.merged[i])} short ops` : `${instructions.name[number]} · ${duration(timeline.duration[i])}`;
     tip.style.left = `${Math.min(event.offsetX + 12, Math.max(0, view.width - 320))}px`;
     tip.style.top = `${event.offsetY + 16}px`;
   }
@@ -70,7 +70,7 @@ function timelineView(data, app) {
     const i = view.find(event.offsetX, event.offsetY);
     if (i >= 0) view.show(timeline.start[i] - timeline.duration[i], timeline.start[i] + 2 * timeline.duration[i]);
   });
-  // The keys that the bar names work wherever the focus is; arrows that a tab or a table has use for stay theirs.
+  // The keys in the bar work wherever the focus is, except arrows in a tab or a table.
   addEventListener("keydown", (event) => {
     if (!canvas.offsetParent || event.defaultPrevented || /INPUT|TEXTAREA/.test(event.target.tagName)) return;
     if (event.key.length > 1 && ![canvas, document.body].includes(event.target)) return;
@@ -82,9 +82,10 @@ function timelineView(data, app) {
     }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (act && !event.ctrlKey && !event.metaKey && !event.altKey) { event.preventDefault(); act(); }
   });
-  // To the next op of the lane, which is brought into view.
+  // Selects the next op of the lane and scrolls to it.
   function follow(step) {
-    const row = view.rows.find((one) => one.kind === "lane" && view.chosen >= one.first && view.chosen < one.last) ?? view.rows.find((one) => one.kind === "lane");
+    const lanes = view.rows.filter((row) => row.kind === "lane");
+    const row = lanes.find((lane) => view.chosen >= lane.first && view.chosen < lane.last) ?? lanes[0];
     if (!row) return;
     const i = view.chosen < 0 ? row.first : Math.max(row.first, Math.min(row.last - 1, view.chosen + step));
     const half = (view.to - view.from) / 2;
@@ -92,10 +93,10 @@ function timelineView(data, app) {
     choose(i);
   }
 
-  const used = new Set([...timeline.instruction].map((one) => instructions.group[one]));
+  const used = new Set([...timeline.instruction].map((number) => instructions.group[number]));
   const keys = data.groups.flatMap((text, n) => (used.has(n) ? [element("li", {}, element("i", { style: `background: var(--${GROUPS[n]})` }), text)] : []));
-  if (timeline.exposed.start.length) keys.push(element("li", {}, element("i", { style: "background: var(--exposed)" }), "communication while nothing computes"));
-  const merged = timeline.start.length < timeline.n_ops ? `${count(timeline.n_ops)} ops in ${count(timeline.start.length)} blocks: the shortest are drawn together` : `${count(timeline.n_ops)} ops`;
+  if (timeline.exposed.start.length) keys.push(element("li", {}, element("i", { style: "background: var(--exposed)" }), "exposed communication"));
+  const merged = timeline.start.length < timeline.n_ops ? `${count(timeline.n_ops)} ops in ${count(timeline.start.length)} blocks: the shortest ops are merged` : `${count(timeline.n_ops)} ops`;
   const reset = element("button", { type: "button", class: "plain", text: "Whole trace", onclick: () => view.show(0, view.end) });
   new ResizeObserver(() => view.resize()).observe(canvas);
   addEventListener("resize", () => view.resize());

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks, on_common_clock
-from nightjar_profiling.analyses.communication.collectives import make_collectives, summarise_collectives, with_waits
+from nightjar_profiling.analyses.communication.collectives import add_waits, make_collectives, summarise_collectives
 from nightjar_profiling.analyses.communication.stragglers import find_stragglers
 from nightjar_profiling.hlo.collective_kinds import Collective, find_collectives
 from nightjar_profiling.hlo.hlo import Program, read_program
@@ -171,7 +171,7 @@ def test_the_rank_that_all_others_wait_for_is_the_straggler() -> None:
     assert found["caused_wait_ns"].sum() == worst["caused_wait_ns"]
 
 
-def test_ranks_that_take_turns_in_coming_last_are_no_stable_stragglers() -> None:
+def test_ranks_that_are_last_in_turns_are_not_stable_stragglers() -> None:
     rows = [
         collective("all-reduce.1", 0, 10 if rank == n % 2 else 50, rank=rank, execution=n)
         for n in range(4)
@@ -180,15 +180,15 @@ def test_ranks_that_take_turns_in_coming_last_are_no_stable_stragglers() -> None
     assert find_stragglers(tables(collectives=rows))["stability"].to_list() == [0.5, 0.5]
 
 
-def test_of_collectives_in_several_groups_side_by_side_no_waiting_is_told() -> None:
+def test_waiting_is_unknown_for_collectives_in_several_unidentified_groups() -> None:
     rows = [collective("all-reduce.1", 0, 10 * (rank + 1), rank=rank) for rank in range(4)]  # groups of two
-    assert with_waits(tables(collectives=rows).collectives)["wait_ns"].to_list() == [None] * 4
+    assert add_waits(tables(collectives=rows).collectives)["wait_ns"].to_list() == [None] * 4
     assert find_stragglers(tables(collectives=rows)).is_empty()
     whole = [row | {"group_size": 4} for row in rows]
-    assert with_waits(tables(collectives=whole).collectives)["wait_ns"].to_list() == [0, 10, 20, 30]
+    assert add_waits(tables(collectives=whole).collectives)["wait_ns"].to_list() == [0, 10, 20, 30]
 
 
-def test_who_was_late_only_while_programs_were_compiled_is_no_straggler() -> None:
+def test_a_rank_that_was_late_only_during_compilation_is_not_a_straggler() -> None:
     rows = [
         collective("all-reduce.1", 0, took, rank=rank, execution=n)
         for n, both in enumerate([(10_000, 10), (10, 40), (10, 50)])

@@ -21,7 +21,7 @@ def test_communication_is_hidden_while_the_device_computes() -> None:
     assert hidden(op("all-reduce.1", 100, 50), op("dot.1", 120, 100)) == [30, None]
 
 
-def test_two_kernels_side_by_side_hide_a_moment_once() -> None:
+def test_time_with_two_concurrent_kernels_counts_once() -> None:
     assert hidden(op("all-reduce.1", 0, 100), op("dot.1", 0, 60), op("dot.2", 30, 50)) == [80, None, None]
 
 
@@ -33,7 +33,7 @@ def test_communication_hides_no_communication() -> None:
     assert hidden(op("all-reduce.1", 0, 9), op("all-reduce.1", 0, 9)) == [0, 0]
 
 
-def test_kernels_of_nccl_communicate_though_no_program_says_so() -> None:
+def test_nccl_kernels_communicate_even_without_hlo() -> None:
     found = op(None, 0, 10, program_id=None, kernel="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)")
     assert hidden(found, op("dot.1", 5, 10)) == [5, None]
 
@@ -68,7 +68,7 @@ def test_hidden_time_is_that_of_a_sweep_over_every_nanosecond(spans: list[tuple[
 
 
 @given(SPANS)
-def test_exposed_stretches_are_those_moments_in_which_only_communication_runs(
+def test_exposed_intervals_are_those_in_which_only_communication_runs(
     spans: list[tuple[bool, int, int, int]],
 ) -> None:
     ops = [op("all-reduce.1" if talks else "dot.1", start, took, device=on) for talks, start, took, on in spans]

@@ -63,7 +63,7 @@ def compared(before: Spent, after: Spent, **more: Any) -> Diff:
 STEADY: Spent = {"a": [100, 102, 101, 99], "b": [50, 51, 50, 49]}
 
 
-def test_what_became_slower_is_ranked_first_with_an_interval_that_leaves_out_zero() -> None:
+def test_a_slower_instruction_is_ranked_first_with_an_interval_that_excludes_zero() -> None:
     found = compared(STEADY, {**STEADY, "b": [90, 91, 90, 89]})
     worst = found.lines[0]
     assert (worst.name, worst.before_ns, worst.after_ns) == ("/me/train.py:2", 50, 90)
@@ -88,7 +88,7 @@ def test_captures_of_different_lengths_are_compared_by_the_step() -> None:
     assert found.total.delta_ns == pytest.approx(0)
 
 
-def test_what_appeared_and_what_vanished_is_said() -> None:
+def test_added_and_removed_instructions_are_reported() -> None:
     found = compared(STEADY, {"a": STEADY["a"], "c": [7, 7, 7, 7]}, lines={"a": 1, "c": 9}, fingerprint="g")
     assert {one.name for one in found.instructions if one.before_ns is None} == {"c"}
     assert {one.name for one in found.instructions if one.after_ns is None} == {"b"}
@@ -112,7 +112,7 @@ def test_lines_that_moved_are_the_same_lines() -> None:
     assert found.lines[0].source == "y = b()"
 
 
-def test_instructions_with_other_numbers_are_matched_by_what_they_are() -> None:
+def test_renumbered_instructions_are_matched_by_opcode_name_and_line() -> None:
     before = capture({"dot.1": [10, 10], "dot.2": [20, 20]}, lines={"dot.1": 1, "dot.2": 2})
     after = capture({"dot.7": [10, 10], "dot.9": [35, 35]}, lines={"dot.7": 1, "dot.9": 2}, fingerprint="g")
     names = {"dot.1": "jit/f", "dot.2": "jit/g", "dot.7": "jit/f", "dot.9": "jit/g"}
@@ -131,7 +131,7 @@ def test_one_execution_gives_no_interval_and_a_warning() -> None:
     assert "fewer than two executions" in found.warnings[0]
 
 
-def test_a_program_that_ran_once_is_no_part_of_a_step() -> None:
+def test_a_program_that_ran_once_is_not_part_of_a_step() -> None:
     once = tables(
         programs=[{"program_id": 2, "name": "jit_init", "fingerprint": "i"}],
         executions=[{**RUN, "program_id": 2, "execution": 0, "start_ns": 0, "duration_ns": 1}],
@@ -161,7 +161,7 @@ def test_a_diff_the_other_way_round_is_its_mirror_image(before: list[int], after
     assert there.low_ns == pytest.approx(-back.high_ns) if back.high_ns is not None else there.low_ns is None
 
 
-def test_lines_are_matched_by_function_and_text_and_what_is_left_in_order() -> None:
+def test_lines_are_matched_by_function_and_text_and_otherwise_in_order() -> None:
     old = [Line("/a/m.py", 1, "f"), Line("/a/m.py", 2, "f"), Line("/a/m.py", 9, "g")]
     new = [Line("/b/m.py", 5, "f"), Line("/b/m.py", 6, "f")]
     texts = {("/a/m.py", 1): "x = 1", ("/a/m.py", 2): "y = x @ w", ("/b/m.py", 5): "x = 1", ("/b/m.py", 6): "y = x * w"}
@@ -170,7 +170,7 @@ def test_lines_are_matched_by_function_and_text_and_what_is_left_in_order() -> N
 
 
 @pytest.mark.parametrize("text", ["", "five", "-1%", "inf", "nan"])
-def test_a_limit_that_is_no_percentage_is_refused(text: str) -> None:
+def test_a_limit_that_is_not_a_percentage_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--fail-above"):
         parse_percent(text)
 

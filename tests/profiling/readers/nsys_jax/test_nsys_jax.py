@@ -199,14 +199,14 @@ BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
     [
         ({"readme.txt": b"x"}, r"a\.zip: holds no nvtx_gpu_proj_trace"),
         (BAD_TRACE, r"trace\.parquet in it \(12 bytes\) is not Parquet"),
-        ({**archive_files(), "../../evil": b"x"}, r"a\.zip: holds a file named '\.\./\.\./evil', outside of itself"),
-        ({**archive_files(), "/etc/evil": b"x"}, "outside of itself"),
+        ({**archive_files(), "../../evil": b"x"}, r"a\.zip: contains a path outside of the archive: '\.\./\.\./evil'"),
+        ({**archive_files(), "/etc/evil": b"x"}, "outside of the archive"),
         ({**archive_files(), "report_nvtx_pushpop_trace.csv.xz": b""}, r"csv\.xz: truncated"),
-        ({**archive_files(), "report_nvtx_pushpop_trace.csv.xz": b"a,b\n"}, "not xz"),
+        ({**archive_files(), "report_nvtx_pushpop_trace.csv.xz": b"a,b\n"}, "not valid xz data"),
         ({**archive_files(), "dump/module_0007.f.gpu_after_optimizations.hlo.pb": b"\x0a\xff"}, "not an HLO protobuf"),
         (
             {**archive_files(), "dump/module_0007.f.gpu_after_optimizations.hlo.pb": b""},
-            r"holds no HLO module \(0 bytes",
+            r"contains no HLO module \(0 bytes",
         ),
         (archive_files([module(4, 0, 10), thunk(4, 4, "dot.1", 0, 5)]), "range ids occur more than once"),
         (archive_files([thunk(n, n % 3 + 1, "dot.1", n, 5) for n in (1, 2, 3)]), "a range is its own parent, or that"),
@@ -241,11 +241,11 @@ def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
         read_raw(path)
 
 
-def test_a_zip_bomb_is_refused_by_what_it_declares_and_by_what_it_holds(
+def test_a_zip_bomb_is_refused_by_its_declared_and_by_its_actual_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bomb = write_archive(tmp_path / "a.zip", {"a": bytes(1 << 20), "b": b""})
-    with archive_module.Archive(bomb, 1000) as opened, pytest.raises(InputError, match="a in it has 1048576 bytes"):
+    with archive_module.Archive(bomb, 1000) as opened, pytest.raises(InputError, match="a has at least 1048576 bytes"):
         opened.read("a")
     with archive_module.Archive(bomb, 1 << 20) as opened:
         assert len(opened.read("a")) == 1 << 20
@@ -258,13 +258,13 @@ def test_a_zip_bomb_is_refused_by_what_it_declares_and_by_what_it_holds(
         opened.read("a")
 
 
-def test_a_file_packed_as_only_a_bomb_is_is_refused_before_it_is_unpacked(
+def test_a_zip_bomb_is_refused_by_its_ratio_before_it_is_decompressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_module, "FREE_BYTES", 1000)
     path = write_archive(tmp_path / "a.zip", {"zeros": bytes(1 << 20), "noise": os.urandom(1 << 20), "few": bytes(999)})
     with archive_module.Archive(path) as opened:
-        with pytest.raises(InputError, match=r"zeros in it is packed into 1\d{3} bytes and has 1048576.*zip bomb"):
+        with pytest.raises(InputError, match=r"zeros has 1\d{3} bytes compressed and 1048576 decompressed.*zip bomb"):
             opened.read("zeros")
         assert (len(opened.read("noise")), len(opened.read("few"))) == (1 << 20, 999)
 
