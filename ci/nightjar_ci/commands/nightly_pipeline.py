@@ -20,6 +20,7 @@ from nightjar_ci.formats.night_folder import new_night_id, read_night, read_resu
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies, read_policies
 from nightjar_ci.gate.advice import render_confirm
+from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import remember
 from nightjar_ci.gate.reruns import find_suspicions, plan_confirmations
@@ -116,6 +117,7 @@ def _confirm(
     environments: Environments,
 ) -> None:
     """Runs the pairs that settle the suspicions of a night; pairs of an earlier time go."""
+    import_earlier(store, folder)
     memory = remember(store, read_night(folder).id, baselines)
     suspicions = find_suspicions(
         memory.series, policies, jobs, memory.environment_of, accepted=memory.accepted, earlier=memory.earlier

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from nightjar_ci.baselines.accepted import read_accepted
 from nightjar_ci.formats.policy import Policies
@@ -33,6 +35,9 @@ class Remembering(Protocol):
 
     def regressions_before(self, night_id: str) -> Mapping[str, Verdict]:
         """What was regressed by its history when it was last judged before a night, by name."""
+
+    def one_series(self, name: str) -> Series | None:
+        """The whole history of a series."""
 
     def environment_of(self, cell: str, night_id: str) -> Environment | None:
         """The environment that the latest completed run of a cell in a night recorded."""
@@ -68,12 +73,28 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
         InputError: a file of accepted changes cannot be read.
         StoreError: the store cannot be read.
     """
+    accepted = read_accepted(baselines)
+    old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
     return Memory(
-        series=store.series_before(night_id),
+        series=[_with_earlier_name(one, old_names, store) for one in store.series_before(night_id)],
         earlier=store.regressions_before(night_id),
-        accepted={name: [entry.night for entry in entries] for name, entries in read_accepted(baselines).items()},
+        accepted={name: [e.night for e in entries if not e.ended] for name, entries in accepted.items()},
         environment_of=store.environment_of,
         command=command,
+    )
+
+
+def _with_earlier_name(series: Series, old_names: Mapping[str, str], store: Remembering) -> Series:
+    """A series with the nights that it had under its earlier name, where a rename was accepted."""
+    old = store.one_series(old_names[series.name]) if series.name in old_names else None
+    if old is None or (old.unit, old.better) != (series.unit, series.better):
+        return series
+    count_before = sum(night < series.nights[0] for night in old.nights)
+    return replace(
+        series,
+        nights=(*old.nights[:count_before], *series.nights),
+        values=np.concatenate([old.values[:count_before], series.values]),
+        environments=(*old.environments[:count_before], *series.environments),
     )
 
 

@@ -150,11 +150,11 @@ def find_answer(night: StoredNight) -> Answer:
     if night.failed or not night.ran:
         return "failed"
     statuses = list(night.statuses.values())
-    if not statuses:
-        return "not_judged"
     if "regressed" in statuses:
         return "regressed"
-    return "cannot_tell" if "cannot_tell" in statuses else "ok"
+    if night.not_run or "cannot_tell" in statuses:
+        return "cannot_tell"
+    return "ok" if statuses else "not_judged"
 
 
 def find_open(row: Row) -> list[Open]:

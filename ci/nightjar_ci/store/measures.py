@@ -1,6 +1,7 @@
 """Which one number stands for a measure of a run in its history? Pure.
 
-A sample's number is its median after warm-up; a curve's is its last value; a profile's are device times a step.
+A sample's number is its median after warm-up; a curve's is its last value; a profile's are device times a step. Where
+one of the values behind it is not finite, there is no number: a median would hide it, or be any of the others.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ class Measure:
 def summarize(record: RunRecord) -> Iterator[Measure]:
     """The measures of a run; of two of one kind and name the first counts."""
     seen: set[tuple[str, str]] = set()
-    found: list[tuple[MeasureKind, str, str, Better, float]] = [
-        *(("curve", one.name, one.unit, one.better, one.values[-1]) for one in record.curves if one.values),
-        *(("sample", one.name, one.unit, one.better, statistics.median(one.steady)) for one in record.samples),
+    found: list[tuple[MeasureKind, str, str, Better, tuple[float, ...]]] = [
+        *(("curve", one.name, one.unit, one.better, one.values) for one in record.curves if one.values),
+        *(("sample", one.name, one.unit, one.better, one.steady) for one in record.samples),
     ]
-    for kind, name, unit, better, value in found:
+    for kind, name, unit, better, values in found:
         if (kind, name) not in seen:
             seen.add((kind, name))
-            finite = value if math.isfinite(value) else None
-            yield Measure(kind=kind, name=name, unit=unit, better=better, value=finite)
+            finite = all(map(math.isfinite, values))
+            value = values[-1] if kind == "curve" else statistics.median(values)
+            yield Measure(kind=kind, name=name, unit=unit, better=better, value=value if finite else None)
 
 
 def summarize_profile(profile: Profile) -> Iterator[Measure]:

@@ -1,0 +1,53 @@
+"""Earlier nights that lie beside a night and that the store lacks: those of another machine, or of a lost store.
+
+In: a night folder and the store. Out: they are in the store, and a note says so. Importing only adds, so it is safe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.night_folder import Night, read_night
+from nightjar_ci.judges.finding import count
+from nightjar_ci.store.folder import KnownNights, import_missing
+
+MOST = 60  # the longest history that is compared with
+
+
+def import_earlier(store: KnownNights, folder: Path) -> list[str]:
+    """Imports the finished nights of the same matrix beside a night folder that are older and that the store lacks.
+
+    Args:
+        store: where to.
+        folder: the night folder.
+
+    Returns: a line for what was imported, and one for each that could not be.
+
+    Raises:
+        InputError: `night.json` of the folder cannot be read.
+        StoreError: the store cannot be read or written.
+    """
+    tonight, known, notes = read_night(folder), set(store.night_ids()), list[str]()
+    older: dict[str, tuple[Night, Path]] = {}
+    for path in sorted(folder.resolve().parent.glob("*/night.json")):
+        try:
+            night = read_night(path.parent)
+        except InputError as error:
+            notes.append(f"An earlier night is not compared with: {error.message}")
+            continue
+        if night.matrix == tonight.matrix and night.finished_at and night.started_at < tonight.started_at:
+            older[night.id] = night, path.parent
+    missing = sorted((one for one in older.values() if one[0].id not in known), key=lambda one: one[0].started_at)
+    imported = 0
+    for night, path in missing[-MOST:]:
+        try:
+            imported += len(import_missing(store, {night.id: path}))
+        except InputError as error:
+            notes.append(f"An earlier night is not compared with: {error.message}")
+    if imported:
+        notes.append(f"{count(imported, 'earlier night')} beside this one joined the store, which did not know them.")
+    if len(missing) > MOST:
+        command = f"nightjar-ci store --import {missing[0][1]}"
+        notes.append(f"{len(missing) - MOST} nights that are older still are left out: `{command}` adds one.")
+    return notes
