@@ -237,7 +237,8 @@ def _numbers(runs: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
     names = dict.fromkeys(sample.name for run in runs for sample in run.samples)
     for name in names:
         samples = [sample for run in runs if (sample := run.sample(name)) is not None]
-        middle = median(median(sample.steady) for sample in samples)
+        levels = [sample.level for sample in samples]
+        middle = math.nan if any(map(math.isnan, levels)) else median(levels)
         yield name.replace("_", " "), with_unit(middle, samples[0].unit)
 
 
@@ -263,7 +264,7 @@ def _checked(run: RunRecord) -> CheckedPart:
     return CheckedPart(
         job=run.job,
         versions=str(run.config.get("versions", "")),
-        speed=None if throughput is None else with_unit(median(throughput.steady), throughput.unit),
+        speed=None if throughput is None else with_unit(throughput.level, throughput.unit),
         numbers=tuple(
             (name, f"{value:.6g}" if isinstance(value, float) else str(value), str(run.config[f"expected.{name}"]))
             for name, value in values.items()

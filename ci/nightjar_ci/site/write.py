@@ -145,6 +145,7 @@ def render_status(page: Page) -> str:
             {
                 "row": one.row,
                 "since": one.since.id,
+                "good_night": one.good.id if one.good is not None else None,
                 "nights": one.nights,
                 "changes": one.changes,
                 "verdict": one.verdict.model_dump(mode="json"),
@@ -155,6 +156,7 @@ def render_status(page: Page) -> str:
             {"row": row.name, "night": row.latest.id, "outcome": outcome.model_dump(mode="json")}
             for row, outcome in status.failed
         ],
+        "not_run": [{"row": row.name, "night": row.latest.id, "jobs": row.latest.not_run} for row in status.not_run],
         "support": [asdict(row) for row in page.support],
     }
     return json.dumps(document, indent=1) + "\n"

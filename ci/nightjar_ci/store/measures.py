@@ -7,13 +7,12 @@ one of the values behind it is not finite, there is no number: a median would hi
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from nightjar_ci.formats.profile import Profile
-from nightjar_ci.formats.run_record import Better, RunRecord
+from nightjar_ci.formats.run_record import Better, Curve, RunRecord
 
 MeasureKind = Literal["curve", "sample", "profile"]
 
@@ -32,16 +31,19 @@ class Measure:
 def summarize(record: RunRecord) -> Iterator[Measure]:
     """The measures of a run; of two of one kind and name the first counts."""
     seen: set[tuple[str, str]] = set()
-    found: list[tuple[MeasureKind, str, str, Better, tuple[float, ...]]] = [
-        *(("curve", one.name, one.unit, one.better, one.values) for one in record.curves if one.values),
-        *(("sample", one.name, one.unit, one.better, one.steady) for one in record.samples),
+    found: list[tuple[MeasureKind, str, str, Better, float]] = [
+        *(("curve", one.name, one.unit, one.better, _last(one)) for one in record.curves if one.values),
+        *(("sample", one.name, one.unit, one.better, one.level) for one in record.samples),
     ]
-    for kind, name, unit, better, values in found:
+    for kind, name, unit, better, value in found:
         if (kind, name) not in seen:
             seen.add((kind, name))
-            finite = all(map(math.isfinite, values))
-            value = values[-1] if kind == "curve" else statistics.median(values)
-            yield Measure(kind=kind, name=name, unit=unit, better=better, value=value if finite else None)
+            finite = value if math.isfinite(value) else None
+            yield Measure(kind=kind, name=name, unit=unit, better=better, value=finite)
+
+
+def _last(curve: Curve) -> float:
+    return curve.values[-1] if all(map(math.isfinite, curve.values)) else math.nan
 
 
 def summarize_profile(profile: Profile) -> Iterator[Measure]:
