@@ -39,6 +39,7 @@ def results_of(day: int) -> Results:
             sample("bandwidth", "bytes/s", *rng.normal(2e9, 1e7, 5).tolist(), better="higher"),
             sample("compile_time", "s", float(rng.normal(12.0, 0.1))),
             sample("errors", "count", 0.0),
+            sample("ratio", "", float(rng.normal(0.5, 0.01))),
         ]
         result["curves"].append(
             {"name": "accuracy", "unit": "fraction", "better": "higher", "steps": [0, 1, 2], "values": [0.1, 0.5, 0.9]}

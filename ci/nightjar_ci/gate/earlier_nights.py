@@ -31,6 +31,8 @@ def import_earlier(store: KnownNights, folder: Path) -> list[str]:
     tonight, known, notes = read_night(folder), set(store.night_ids()), list[str]()
     older: dict[str, tuple[Night, Path]] = {}
     for path in sorted(folder.resolve().parent.glob("*/night.json")):
+        if path.parent.name in known:
+            continue  # its folder is named after it, so that it need not be read
         try:
             night = read_night(path.parent)
         except InputError as error:

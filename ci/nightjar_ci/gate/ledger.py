@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -37,7 +37,7 @@ class Tonight:
     """What the jobs of a night left.
 
     Attributes:
-        completed: cells of which a job completed.
+        jobs: for each cell the ids of the jobs that completed.
         not_run: cells whose jobs failed or have not run, so that the night says it by itself.
         left_out: cells that the night was asked to leave out.
         measures: for each cell and name what each completed job measured, by job.
@@ -45,7 +45,7 @@ class Tonight:
         facts_keys: what the compile facts of each cell depend on.
     """
 
-    completed: Collection[str]
+    jobs: Mapping[str, Set[str]]
     not_run: Collection[str]
     left_out: Collection[str]
     measures: Mapping[tuple[str, str], Sequence[tuple[str, Measure]]]
@@ -55,13 +55,16 @@ class Tonight:
 
 def read_tonight(folder: Path, night: Night) -> Tonight:
     """Reads what the jobs of a night folder left."""
-    completed: set[str] = set()
+    jobs: dict[str, set[str]] = defaultdict(set)
     failed: set[str] = set()
     measures: dict[tuple[str, str], list[tuple[str, Measure]]] = defaultdict(list)
     programs: dict[str, set[str]] = defaultdict(set)
     keys: dict[str, set[str]] = defaultdict(set)
     for outcome, record in read_results(folder):
-        (completed if outcome.completed else failed).add(outcome.cell)
+        if outcome.completed:
+            jobs[outcome.cell].add(outcome.job)
+        else:
+            failed.add(outcome.cell)
         for one in read_stored(folder, outcome, record).measures:
             measures[outcome.cell, one.name].append((outcome.job, one))
         if record is not None and outcome.completed:
@@ -69,8 +72,8 @@ def read_tonight(folder: Path, night: Night) -> Tonight:
             keys[outcome.cell].add(record.environment.facts_key)
     not_run = {*failed, *night.not_run, *(job.rpartition("-s")[0] for job in night.not_run)}
     return Tonight(
-        completed=completed,
-        not_run=not_run - completed,
+        jobs=dict(jobs),
+        not_run=not_run - jobs.keys(),
         left_out=night.left_out,
         measures=measures,
         programs=programs,
@@ -116,7 +119,8 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
     absent: dict[SeriesKey, tuple[str, str]] = {}
     for name, (night, verdict) in recent.absent.items():
         kind, unit, better, since = (str(verdict.policy.get(part, "")) for part in ("kind", "unit", "better", "since"))
-        absent[SeriesKey(*name.partition("/")[::2], kind, unit, better)] = night, since
+        if better or kind == "facts":  # what only a policy or a baseline names is due as long as they do
+            absent[SeriesKey(*name.partition("/")[::2], kind, unit, better)] = night, since
     gated: dict[str, set[str]] = defaultdict(set)  # nights that were not gated know no programs
     for key, had in recent.had.items():
         gated[key.cell] |= had.keys() if key.kind == "facts" else set()
@@ -124,12 +128,14 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
         if key.kind == "facts" and key.name == COMPILER:
             continue  # it stands for measures that are due themselves
         had = recent.had.get(key, {})
-        last, ended = max(had, default=""), _ended_from(accepted.get(f"{key.cell}/{key.name}", ()))
-        nights = [night for night in recent.nights.get(key.cell, ()) if night >= ended]
+        last = max(map(recent.place, had), default=-1.0)
+        end = _ended_from(accepted.get(f"{key.cell}/{key.name}", ()))
+        ended = recent.place(end) if end else -1.0
+        nights = [night for night in recent.nights.get(key.cell, ()) if recent.place(night) >= ended]
         if key.kind == "facts":
             nights = [night for night in nights if night in gated[key.cell]]
         night, since = absent.get(key, ("", ""))
-        still = night > last and ended <= last
+        still = night != "" and recent.place(night) > last and ended < recent.place(since)
         count_had = sum(night in had for night in nights)
         if still or 2 * count_had > len(nights):
             yield Due(
@@ -155,7 +161,8 @@ def _named_by_policies(policies: Policies, tonight: Tonight) -> Iterator[tuple[S
         for entry in entries:
             name = getattr(entry, field_name)
             spelt_out = {"jobs", field_name} <= entry.model_fields_set and not _GLOB & set(entry.jobs + name)
-            if spelt_out and entry.jobs in tonight.completed:
+            judged = policies.for_curve(entry.jobs, name) or policies.for_history(entry.jobs, name)
+            if spelt_out and judged is not None and entry.jobs in tonight.jobs:
                 yield "policy", f"{entry.jobs}/{name}", kind
 
 
@@ -204,18 +211,22 @@ def _look_up(
         there = tonight.measures.get((entry.cell, entry.name), ())
     if not there:
         why = f"{entry.cell} left no {'program ' if entry.kind == 'facts' else ''}{entry.name}"
-        if entry.cell not in tonight.completed:
+        if entry.cell not in tonight.jobs:
             why = f"the night has no job of {entry.cell}"
         return {"measured": "missing", "not_judged": why, "renamed_to": _find_new_name(entry, recent, new)}
+    lacking = sorted(tonight.jobs.get(entry.cell, set()) - {job for job, _ in there})
+    if lacking and entry.had:  # the nights that had it had it of every job
+        return {"measured": "missing", "not_judged": f"{', '.join(lacking[:3])} left no {entry.name}"}
     return _find_wrong(entry, there, history)
 
 
 def _find_wrong(entry: Due, there: Sequence[tuple[str, Measure]], history: Sequence[float]) -> dict[str, object]:
     """What is wrong with the values of a series that was measured."""
     spelt = {(one.kind, one.unit, one.better) for _, one in there}
-    if entry.unit and spelt != {(entry.kind, entry.unit, entry.better)}:
+    if entry.better and spelt != {(entry.kind, entry.unit, entry.better)}:
         units = sorted({one.unit for _, one in there})
-        why = f"measured in {' and in '.join(units)} instead of {entry.unit}"
+        named = " and in ".join(unit or "no unit" for unit in units)
+        why = f"measured in {named} instead of {entry.unit or 'no unit'}"
         if units == [entry.unit]:
             kinds = ", ".join(f"{kind} where {better} is better" for kind, _, better in sorted(spelt))
             why = f"now a {kinds}; it was a {entry.kind} where {entry.better} is better"

@@ -185,9 +185,11 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
     """
     good_night, since = (verdict.policy.get(key) for key in ("good_night", "since"))
     if verdict.status == "regressed" and isinstance(good_night, str) and isinstance(since, str):
-        bad = [night for night, _ in row.nights if night.id >= since]
-        good = [night for night, _ in row.nights if night.id <= good_night]
-        return good[-1] if good else None, bad[0] if bad else row.latest, len(bad)
+        ids = [night.id for night, _ in row.nights]
+        first_bad = ids.index(since) if since in ids else sum(one < since for one in ids)
+        last_good = ids.index(good_night) if good_night in ids else sum(one <= good_night for one in ids) - 1
+        good = row.nights[last_good][0] if last_good >= 0 else None
+        return good, row.nights[min(first_bad, len(ids) - 1)][0], len(ids) - first_bad
     first, count, before = row.latest, 0, None
     for night, _ in reversed(row.nights):
         status = night.statuses.get((verdict.series, verdict.judge))

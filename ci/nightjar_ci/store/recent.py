@@ -18,6 +18,7 @@ from nightjar_ci.store import tables
 from nightjar_ci.store.history import read_verdict
 
 NIGHTS = 5  # that are asked whether they had a series
+FAILED = -1  # in place of the number of jobs of a cell
 _LOOKBACK = 20  # nights among which those are looked for
 
 
@@ -36,14 +37,20 @@ class Recent:
     """The recent nights of a matrix.
 
     Attributes:
+        order: the ids of all that were looked at, oldest first, at most `_LOOKBACK`.
         nights: for each cell the ids of the nights that count, newest first, at most `NIGHTS`.
-        had: for each series the nights in which all its values were finite, with their mean; `_LOOKBACK` nights.
+        had: for each series the nights in which every job of its cell left a finite value, with their mean.
         absent: the latest verdict that a series is due and absent, by the name of the series.
     """
 
+    order: Sequence[str] = ()
     nights: Mapping[str, Sequence[str]] = field(default_factory=dict)
     had: Mapping[SeriesKey, Mapping[str, float]] = field(default_factory=dict)
     absent: Mapping[str, tuple[str, Verdict]] = field(default_factory=dict)
+
+    def place(self, night: str) -> float:
+        """Where a night stands in their order; by its id where it is none of them, as tonight or a night long ago."""
+        return self.order.index(night) if night in self.order else sum(one < night for one in self.order) - 0.5
 
 
 def read_recent(connection: Connection, night_id: str) -> Recent:
@@ -57,48 +64,49 @@ def read_recent(connection: Connection, night_id: str) -> Recent:
     rows = connection.execute(earlier.order_by(night.c.number.desc()).limit(_LOOKBACK)).all()
     ids = {row.number: row.id for row in rows}
     left_out = {row.number: set(row.left_out or ()) for row in rows}
-    failed = _read_cells(connection, list(ids))
+    jobs = _read_jobs(connection, list(ids))
     nights = {
-        cell: [ids[number] for number in ids if cell not in left_out[number] and not failed[cell].get(number, False)][
-            :NIGHTS
-        ]
-        for cell in failed
+        cell: [ids[number] for number in ids if cell not in left_out[number] and counts.get(number) != FAILED][:NIGHTS]
+        for cell, counts in jobs.items()
     }
     return Recent(
+        order=tuple(reversed(ids.values())),
         nights=nights,
-        had=_read_values(connection, list(failed), ids) | _read_programs(connection, ids),
+        had=_read_values(connection, jobs, ids) | _read_programs(connection, ids),
         absent=_read_absent(connection, ids),
     )
 
 
-def _read_cells(connection: Connection, numbers: Sequence[int]) -> dict[str, dict[int, bool]]:
-    """For each cell its nights, and whether a job of the cell did not complete in that night."""
+def _read_jobs(connection: Connection, numbers: Sequence[int]) -> dict[str, dict[int, int]]:
+    """For each cell its nights with the number of its jobs, `FAILED` where one of them did not complete."""
     run, states = tables.run, dict[tuple[int, str], tuple[str, str]]()
     query = select(run.c.night, run.c.job, run.c.cell, run.c.state).where(run.c.night.in_(numbers))
     for row in connection.execute(query.order_by(run.c.attempt)):
         states[row.night, row.job] = row.cell, row.state
-    failed: dict[str, dict[int, bool]] = defaultdict(dict)
+    counts: dict[str, dict[int, int]] = defaultdict(dict)
     for (number, _), (cell, state) in states.items():
-        failed[cell][number] = failed[cell].get(number, False) or state != "completed"
-    return failed
+        before = counts[cell].get(number, 0)
+        counts[cell][number] = FAILED if FAILED in (before, -(state != "completed")) else before + 1
+    return counts
 
 
 def _read_values(
-    connection: Connection, cells: Sequence[str], ids: Mapping[int, str]
+    connection: Connection, jobs: Mapping[str, Mapping[int, int]], ids: Mapping[int, str]
 ) -> dict[SeriesKey, dict[str, float]]:
-    series, measure = tables.series, tables.measure
+    series, measure, cells = tables.series, tables.measure, list(jobs)
     had: dict[SeriesKey, dict[str, float]] = defaultdict(dict)
     for start in range(0, len(cells), 500):  # a statement has a limited number of parameters
         query = (
-            select(series, measure.c.night, func.avg(measure.c.value).label("mean"))
+            select(series, measure.c.night)
+            .add_columns(func.avg(measure.c.value).label("mean"), func.count(measure.c.value).label("finite"))
             .join_from(series, measure, measure.c.series == series.c.id)
             .where(series.c.cell.in_(cells[start : start + 500]), measure.c.night.in_(list(ids)))
             .group_by(series.c.id, measure.c.night)
-            .having(func.count(measure.c.value) == func.count())
         )
         for row in connection.execute(query):
-            key = SeriesKey(row.cell, row.name, row.kind, row.unit, row.better)
-            had[key][ids[row.night]] = row.mean
+            if row.finite == jobs[row.cell].get(row.night):
+                key = SeriesKey(row.cell, row.name, row.kind, row.unit, row.better)
+                had[key][ids[row.night]] = row.mean
     return had
 
 

@@ -149,6 +149,11 @@ FAULTS: dict[str, tuple[Edit, str, str]] = {
         change_unit("step_time", "ms", 1e3, slice(0, 1)), f"{CELL}/step_time", "unit_changed",
     ),
     "higher is better now": (change_unit("step_time", "s", better="higher"), f"{CELL}/step_time", "unit_changed"),
+    "a count has a unit": (change_unit("errors", "count/s"), f"{CELL}/errors", "unit_changed"),
+    "a number without a unit has one": (change_unit("ratio", "%", 100.0), f"{CELL}/ratio", "unit_changed"),
+    "one seed of three left nothing": (lambda results: [
+        one["samples"].clear() for job, one in results.items() if job == f"{CELL}-s1"
+    ], f"{CELL}/step_time", "missing"),
     "a unit is gone": (change_unit("compile_time", ""), f"{CELL}/compile_time", "unit_changed"),
 }  # fmt: skip
 
@@ -167,7 +172,7 @@ def test_an_unchanged_night_is_ok_and_its_ledger_has_every_series(here: Path) ->
     assert due(here / "nights" / TONIGHT, f"{CELL}/step_time").smallest_change == pytest.approx(0.02, rel=0.6)
     assert {one.measured for one in ledger.due} == {"yes"}
     assert {one.name for one in ledger.due if one.cell == CELL} == {
-        "step_time", "peak_memory", "bandwidth", "compile_time", "errors", "loss", "accuracy",
+        "step_time", "peak_memory", "bandwidth", "compile_time", "errors", "ratio", "loss", "accuracy",
         "train_step", "eval_step",
     }  # fmt: skip
     assert "device_time" in {one.name for one in ledger.due if one.cell == PROFILE}
