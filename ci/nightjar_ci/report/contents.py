@@ -16,6 +16,7 @@ from typing import Protocol
 from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.ledger import Due, read_ledger
 from nightjar_ci.formats.night_folder import Night, job_folder, read_night, read_outcomes
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
@@ -106,6 +107,7 @@ class Contents:
     facts: tuple[FactsRow, ...]
     cards: tuple[Card, ...]
     rows: tuple[Row, ...]
+    due: tuple[Due, ...]
     profiles: tuple[ProfilePart, ...]
 
 
@@ -115,7 +117,7 @@ def gather(
     """Gathers what the report of a night shows.
 
     Raises:
-        InputError: `night.json` or a baseline cannot be read.
+        InputError: `night.json`, `ledger.json` or a baseline cannot be read.
     """
     night = read_night(folder).model_copy(update={"jobs": read_outcomes(folder)})
     cells = group_by_cell(folder)
@@ -154,6 +156,7 @@ def gather(
         facts=tuple(row for cell, runs in cells.items() for row in _facts_rows(cell, runs[0])),
         cards=gather_cards(folder, verdicts.verdicts, series, accepted, by_series, night.jobs),
         rows=gather_rows(verdicts.verdicts, series),
+        due=read_ledger(folder / "ledger.json").due if (folder / "ledger.json").exists() else (),
         profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),
     )
 

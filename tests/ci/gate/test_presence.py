@@ -313,4 +313,21 @@ def test_report_junit_and_summary_name_what_is_absent(here: Path) -> None:
         assert "peak" in (folder / name).read_text()
         assert "5 of the last 5 nights had it" in (folder / name).read_text()
     assert "one due series is absent" in (folder / "report.html").read_text()
+    assert "What was due" in (folder / "report.html").read_text()
     assert json.loads((folder / "badge.json").read_text())["message"] == "1 cannot tell"
+
+
+def test_nights_of_one_minute_are_in_the_order_in_which_they_started(here: Path) -> None:
+    """Their ids end in random letters, and do not sort by time."""
+    ids = [f"2026-11-25T0300-{letters}" for letters in ("ffff", "0000", "cccc", "aaaa", "bbbb")]
+    for second, night in enumerate(ids):
+        results = results_of(second)
+        drop("peak_memory")(results)
+        folder = leave_night(here / "nights", NIGHTS, results)
+        moved = folder.rename(folder.with_name(night))
+        started = f"2026-11-25T03:00:{second:02d}+00:00"
+        write_night(moved, read_night(moved).model_copy(update={"id": night, "started_at": started}))
+        code, found = gate(moved)
+        assert (code, [one.series for one in found]) == (4, [f"{CELL}/peak_memory"])
+    assert call("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", ids[-1]) == 0
+    assert gate(moved) == (0, [])
