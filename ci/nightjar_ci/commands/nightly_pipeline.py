@@ -7,6 +7,7 @@ In: a matrix, policies, baselines. Out: the path of `report.html` and the night'
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -117,7 +118,8 @@ def _confirm(
     environments: Environments,
 ) -> None:
     """Runs the pairs that settle the suspicions of a night; pairs of an earlier time go."""
-    import_earlier(store, folder)
+    for note in import_earlier(store, folder):
+        print(note, file=sys.stderr)
     memory = remember(store, read_night(folder).id, baselines)
     suspicions = find_suspicions(
         memory.series, policies, jobs, memory.environment_of, accepted=memory.accepted, earlier=memory.earlier

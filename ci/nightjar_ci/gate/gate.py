@@ -36,6 +36,7 @@ from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.equality import judge_equality
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, tell_since
 from nightjar_ci.judges.false_discovery import adjust_for_night
+from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from nightjar_ci.store import StoredRun
 from nightjar_ci.store.folder import import_night
@@ -148,6 +149,9 @@ def judge_night(
         notes.append("The night has no jobs, so there is nothing to judge.")
     elif night.not_run:
         notes.append(f"{describe_not_run(len(night.not_run))}: {', '.join(night.not_run[:_MOST_NAMED])}.")
+    if night.left_out:
+        shown = ", ".join(night.left_out[:_MOST_NAMED])
+        notes.append(f"The night was asked to leave out {count(len(night.left_out), 'cell')} of its matrix: {shown}.")
     for outcome in read_outcomes(folder):
         if not outcome.completed:
             notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")

@@ -256,6 +256,8 @@ def test_a_new_series_far_from_the_level_or_in_another_unit_is_no_new_name(here:
 def test_what_was_left_out_by_request_is_not_due(here: Path) -> None:
     folder = leave_night(here / "nights", NIGHTS, {f"{OTHER}-s0": results_of(1)[f"{OTHER}-s0"]}, left_out=(CELL,))
     assert gate(folder) == (0, [])
+    notes = read_verdicts(folder / "verdicts.json").notes
+    assert f"The night was asked to leave out 1 cell of its matrix: {CELL}." in notes
 
 
 def test_the_series_of_a_job_that_failed_are_said_by_the_job_alone(here: Path) -> None:
