@@ -124,7 +124,8 @@ def judge_histories(
         verdict = judge_history(
             one, policy, accepted=memory.accepted.get(one.name, ()), rerun=rerun, earlier=memory.earlier.get(one.name)
         )
-        young += verdict is None
+        tonight = one.values[-1]
+        young += verdict is None and bool(np.isfinite(tonight) and (tonight > 0 or policy.scale == "linear"))
         if verdict is not None:
             judged[one.name] = verdict
     if young:

@@ -214,6 +214,7 @@ def _look_up(
         if entry.cell not in tonight.jobs:
             why = f"the night has no job of {entry.cell}"
         return {"measured": "missing", "not_judged": why, "renamed_to": _find_new_name(entry, recent, new)}
+    there = [(job, one) for job, one in there if one.kind == entry.kind] or there  # a curve and a sample share a name
     lacking = sorted(tonight.jobs.get(entry.cell, set()) - {job for job, _ in there})
     if lacking and entry.had:  # the nights that had it had it of every job
         return {"measured": "missing", "not_judged": f"{', '.join(lacking[:3])} left no {entry.name}"}
