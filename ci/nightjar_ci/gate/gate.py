@@ -96,7 +96,10 @@ def gate_night(
         memory, recent = remember(store, night.id, baselines, command), store.recent_before(night.id)
     verdicts = judge_night(folder, policies, baselines, store, memory)
     due = find_due(folder, recent, policies, baselines, memory.series)
-    absent = judge_presence(due, verdicts.verdicts, verdicts.night) if read_night(folder).finished_at else ()
+    absent = list(judge_presence(due, verdicts.verdicts, verdicts.night)) if read_night(folder).finished_at else []
+    if absent:
+        accept = f"nightjar-ci accept SERIES --ended --night {verdicts.night} --reason WHY"
+        notes.append(f"What is due and absent stays *cannot tell* until it is back or somebody accepts it: `{accept}`.")
     verdicts = verdicts.model_copy(
         update={
             "verdicts": sort_worst_first([*verdicts.verdicts, *absent]),

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nightjar_ci.baselines.accepted import read_accepted
+from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
@@ -27,7 +27,14 @@ MOST_NAMED = 5  # series in a note
 COMMAND = "nightjar-ci confirm"
 
 
-class Remembering(Protocol):
+class KnowsSeries(Protocol):
+    """What a rename asks of the store."""
+
+    def one_series(self, name: str) -> Series | None:
+        """The whole history of a series."""
+
+
+class Remembering(KnowsSeries, Protocol):
     """What histories ask of the store."""
 
     def series_before(self, night_id: str) -> Sequence[Series]:
@@ -35,9 +42,6 @@ class Remembering(Protocol):
 
     def regressions_before(self, night_id: str) -> Mapping[str, Verdict]:
         """What was regressed by its history when it was last judged before a night, by name."""
-
-    def one_series(self, name: str) -> Series | None:
-        """The whole history of a series."""
 
     def environment_of(self, cell: str, night_id: str) -> Environment | None:
         """The environment that the latest completed run of a cell in a night recorded."""
@@ -74,9 +78,8 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
         StoreError: the store cannot be read.
     """
     accepted = read_accepted(baselines)
-    old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
     return Memory(
-        series=[_with_earlier_name(one, old_names, store) for one in store.series_before(night_id)],
+        series=with_earlier_names(store.series_before(night_id), accepted, store),
         earlier=store.regressions_before(night_id),
         accepted={name: [e.night for e in entries if not e.ended] for name, entries in accepted.items()},
         environment_of=store.environment_of,
@@ -84,18 +87,30 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
     )
 
 
-def _with_earlier_name(series: Series, old_names: Mapping[str, str], store: Remembering) -> Series:
-    """A series with the nights that it had under its earlier name, where a rename was accepted."""
-    old = store.one_series(old_names[series.name]) if series.name in old_names else None
-    if old is None or (old.unit, old.better) != (series.unit, series.better):
-        return series
-    count_before = sum(night < series.nights[0] for night in old.nights)
-    return replace(
-        series,
-        nights=(*old.nights[:count_before], *series.nights),
-        values=np.concatenate([old.values[:count_before], series.values]),
-        environments=(*old.environments[:count_before], *series.environments),
-    )
+def with_earlier_names(
+    series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: KnowsSeries
+) -> list[Series]:
+    """The series, each with the nights that it had under its earlier name, where a rename was accepted.
+
+    Args:
+        series: tonight's.
+        accepted: accepted changes by series.
+        store: knows the series of the earlier names.
+    """
+    old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
+    found = []
+    for one in series:
+        old = store.one_series(old_names[one.name]) if one.name in old_names else None
+        if old is not None and (old.unit, old.better) == (one.unit, one.better):
+            before = [place for place, night in enumerate(old.nights) if night not in one.nights]
+            one = replace(
+                one,
+                nights=(*(old.nights[place] for place in before), *one.nights),
+                values=np.concatenate([old.values[before], one.values]),
+                environments=(*(old.environments[place] for place in before), *one.environments),
+            )
+        found.append(one)
+    return found
 
 
 def judge_histories(

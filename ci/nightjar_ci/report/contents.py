@@ -25,6 +25,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import NightVerdicts, describe_exit
 from nightjar_ci.gate.gate import Cells, find_exit_code, group_by_cell, read_pairs
+from nightjar_ci.gate.history import KnowsSeries, with_earlier_names
 from nightjar_ci.judges.performance.performance import log_ratio
 from nightjar_ci.report.attention import Card, Row, gather_cards, gather_rows
 from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure
@@ -33,7 +34,7 @@ from nightjar_ci.report.history import history_figure
 TREND_NIGHTS = 120
 
 
-class History(Protocol):
+class History(KnowsSeries, Protocol):
     """What the report asks of the store."""
 
     def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
@@ -122,8 +123,10 @@ def gather(
     night = read_night(folder).model_copy(update={"jobs": read_outcomes(folder)})
     cells = group_by_cell(folder)
     pairs = _pair_figures(folder, verdicts)
-    series = {one.name: one for one in store.series_before(night.id, window=TREND_NIGHTS)} if store is not None else {}
-    accepted = read_accepted(baselines)
+    accepted, series = read_accepted(baselines), dict[str, Series]()
+    if store is not None:
+        measured = with_earlier_names(store.series_before(night.id, window=TREND_NIGHTS), accepted, store)
+        series = {one.name: one for one in measured}
     tonight = {
         cell: [*_cell_figures(cell, runs, cells, policies, baselines), *pairs.get(cell, ())]
         for cell, runs in cells.items()

@@ -242,6 +242,17 @@ def test_a_renamed_series_keeps_its_history(here: Path) -> None:
     assert judged[renamed].n == NIGHTS + 1
 
 
+def test_a_renamed_cell_is_named_for_each_of_its_series(here: Path) -> None:
+    def edit(results: Results) -> None:
+        results["vit2-train-cpu-f32-dp1-s0"] = results.pop(f"{OTHER}-s0")
+
+    code, _ = gate_edited(here, edit)
+    assert code == 4
+    folder = here / "nights" / TONIGHT
+    assert due(folder, f"{OTHER}/peak_memory").renamed_to == "vit2-train-cpu-f32-dp1/peak_memory"
+    assert due(folder, f"{OTHER}/step_time").renamed_to == "vit2-train-cpu-f32-dp1/step_time"
+
+
 def test_a_new_series_far_from_the_level_or_in_another_unit_is_no_new_name(here: Path) -> None:
     def edit(results: Results) -> None:
         for one in samples(results, "bandwidth"):
