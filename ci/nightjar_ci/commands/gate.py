@@ -19,8 +19,9 @@ def command(
 ) -> None:
     """Judge a night: convergence, facts and performance.
 
-    Writes verdicts.json into the night folder and prints the verdicts, worst first. Exit code 0: all is well; 1: a
-    series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell, or jobs have not run.
+    Writes verdicts.json and ledger.json into the night folder and prints the verdicts, worst first. Exit code 0: all is
+    well; 1: a series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell, a series that
+    recent nights had is absent, or jobs have not run.
 
     Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
     """
