@@ -109,8 +109,13 @@ def find_due(folder: Path, recent: Recent, policies: Policies, baselines: Path, 
     found = []
     for _, entry in sorted(entries.items()):
         if entry.cell not in tonight.left_out:
-            history = _since_accepted(histories.get((entry.series, entry.unit)), accepted.get(entry.series, ()))
-            found.append(entry.model_copy(update=_look_up(entry, tonight, recent, history, new)))
+            since = _zero_since(entry.series, recent)
+            known = accepted.get(entry.series, ())
+            history = _values_between(histories.get((entry.series, entry.unit)), known, since, recent)
+            update = _look_up(entry, tonight, recent, history, new)
+            if since and update.get("measured") == "zero":
+                update["since"] = since
+            found.append(entry.model_copy(update=update))
     return found
 
 
@@ -176,13 +181,20 @@ def _named_by_baselines(tonight: Tonight, baselines: Path) -> Iterator[tuple[Sou
                 yield from (("baseline", f"{cell}/{one.program}", "facts") for one in facts.facts)
 
 
-def _since_accepted(series: Series | None, entries: Sequence[Entry]) -> list[float]:
-    """The finite values of the nights before tonight, from the latest accepted change on."""
+def _zero_since(name: str, recent: Recent) -> str:
+    """The first night in which a series was zero, where the latest verdict on its presence says so; else empty."""
+    _, verdict = recent.absent.get(name, ("", None))
+    return str(verdict.policy["since"]) if verdict is not None and verdict.policy["reason"] == "zero" else ""
+
+
+def _values_between(series: Series | None, entries: Sequence[Entry], until: str, recent: Recent) -> list[float]:
+    """The finite values before tonight, from the latest accepted change on, up to the night since which it is zero."""
     if series is None:
         return []
     first = max((entry.night for entry in entries), default="")
     values = zip(series.nights[:-1], series.values[:-1].tolist(), strict=True)
-    return [value for night, value in values if night >= first and math.isfinite(value)]
+    end = recent.place(until) if until else math.inf
+    return [value for night, value in values if night >= first and recent.place(night) < end and math.isfinite(value)]
 
 
 def _find_new(tonight: Tonight, recent: Recent) -> Iterator[tuple[SeriesKey, float]]:
@@ -216,7 +228,7 @@ def _look_up(
         return {"measured": "missing", "not_judged": why, "renamed_to": _find_new_name(entry, recent, new)}
     there = [(job, one) for job, one in there if one.kind == entry.kind] or there  # a curve and a sample share a name
     lacking = sorted(tonight.jobs.get(entry.cell, set()) - {job for job, _ in there})
-    if lacking and entry.had:  # the nights that had it had it of every job
+    if lacking and (entry.had or entry.since):  # the nights that had it had it of every job
         return {"measured": "missing", "not_judged": f"{', '.join(lacking[:3])} left no {entry.name}"}
     return _find_wrong(entry, there, history)
 
@@ -245,7 +257,7 @@ def _find_wrong(entry: Due, there: Sequence[tuple[str, Measure]], history: Seque
 def _find_new_name(entry: Due, recent: Recent, new: Sequence[tuple[SeriesKey, float]]) -> str | None:
     """The new series that is most like a missing one: of its cell, or of its name in a new cell; near its level."""
     had = recent.had.get(SeriesKey(entry.cell, entry.name, entry.kind, entry.unit, entry.better), {})
-    level = had[max(had)] if had else math.nan
+    level = had[max(had, key=recent.place)] if had else math.nan
     like = []
     for key, value in new:
         same_place = key.cell == entry.cell or (key.name == entry.name and key.cell not in recent.nights)

@@ -32,9 +32,13 @@ def judge_presence(due: Sequence[Due], verdicts: Sequence[Verdict], night: str) 
         verdicts: of the other judges.
         night: id of tonight.
     """
-    loud = {verdict.series for verdict in verdicts if verdict.status in ("regressed", "cannot_tell")}
+    said = {  # pairs and histories leave out what is absent, and say nothing of it
+        verdict.series
+        for verdict in verdicts
+        if verdict.judge in ("convergence", "facts") and verdict.status in ("regressed", "cannot_tell")
+    }
     for entry in due:
-        if entry.measured in ("yes", "not_run") or entry.series in loud:
+        if entry.measured in ("yes", "not_run") or entry.series in said:
             continue
         yield Verdict(
             series=entry.series,

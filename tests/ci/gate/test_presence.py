@@ -194,6 +194,35 @@ def test_an_absent_series_stays_due_until_its_end_is_accepted_and_is_due_again_w
     assert gate_edited(here, drop("peak_memory"), NIGHTS + 7)[0] == 4
 
 
+@pytest.mark.parametrize(
+    ("edit", "series"),
+    [
+        (put("peak_memory", 0.0), f"{CELL}/peak_memory"),
+        (put("step_time", 0.0), f"{CELL}/step_time"),
+        (put("step_time", 0.05, nan), f"{CELL}/step_time"),
+        (put("step_time", nan, seeds=slice(0, 1)), f"{CELL}/step_time"),
+        (change_unit("step_time", "ms", 1e3), f"{CELL}/step_time"),
+        (lambda results: results[f"{CELL}-s1"]["samples"].pop(), f"{CELL}/ratio"),
+        (remove_jobs(OTHER), f"{OTHER}/loss"),
+    ],
+    ids=["zero", "time zero", "nan", "nan in one seed", "unit", "one seed", "cell"],
+)
+def test_whatever_is_wrong_is_said_every_night_until_it_is_accepted(here: Path, edit: Edit, series: str) -> None:
+    for day in range(NIGHTS, NIGHTS + 8):
+        code, found = gate_edited(here, edit, day)
+        assert (code, series in {one.series for one in found}) == (4, True)
+    (one,) = [one for one in found if one.series == series]
+    assert one.policy["since"] == TONIGHT
+
+
+def test_a_program_that_is_gone_is_said_again_on_the_next_night(here: Path) -> None:
+    codes = []
+    for day in range(NIGHTS, NIGHTS + 7):
+        code, _ = gate_edited(here, drop("eval_step"), day)
+        codes.append(code)
+    assert codes == [1, *[4] * 6]
+
+
 def test_a_series_that_comes_back_after_its_end_is_due_again(here: Path) -> None:
     gate_edited(here, drop("peak_memory"))
     assert call("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", TONIGHT) == 0
