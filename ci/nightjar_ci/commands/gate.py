@@ -31,8 +31,9 @@ def command(
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    command = render_confirm(night, policies, baselines)
-    verdicts = gate_night(night, read_policies(policies), baselines, open_store(read_settings()), command)
+    command, settings = render_confirm(night, policies, baselines), read_settings()
+    numbers, store = read_policies(policies), open_store(settings)
+    verdicts = gate_night(night, numbers, baselines, store, command, settings.nights_dir)
     if as_json:
         typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
     else:

@@ -118,7 +118,7 @@ def _confirm(
     environments: Environments,
 ) -> None:
     """Runs the pairs that settle the suspicions of a night; pairs of an earlier time go."""
-    for note in import_earlier(store, folder):
+    for note in import_earlier(store, folder, read_settings().nights_dir):
         print(note, file=sys.stderr)
     memory = remember(store, read_night(folder).id, baselines)
     suspicions = find_suspicions(
@@ -132,7 +132,7 @@ def _confirm(
 
 def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, command: str) -> tuple[Path, int]:
     """Gates and reports a night."""
-    verdicts = gate_night(folder, policies, baselines, store, command)
+    verdicts = gate_night(folder, policies, baselines, store, command, read_settings().nights_dir)
     contents, console = gather(folder, verdicts, policies, baselines, store), Console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)

@@ -1,6 +1,7 @@
-"""Earlier nights that lie beside a night and that the store lacks: those of another machine, or of a lost store.
+"""Earlier nights that the store lacks, of another machine or of a lost store.
 
-In: a night folder and the store. Out: they are in the store, and a note says so. Importing only adds, so it is safe.
+In: a night folder, the folder of this machine's nights, and the store. Out: the earlier nights of the same matrix in
+either place are in the store, and a note says so. Importing only adds, so it is safe.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from nightjar_ci.store.folder import KnownNights, import_missing
 MOST = 60  # the longest history that is compared with
 
 
-def import_earlier(store: KnownNights, folder: Path) -> list[str]:
+def import_earlier(store: KnownNights, folder: Path, nights: Path | None = None) -> list[str]:
     """Imports the finished nights of the same matrix beside a night folder that are older and that the store lacks.
 
     Args:
         store: where to.
         folder: the night folder.
+        nights: another folder of nights, that of this machine.
 
     Returns: a line for what was imported, and one for each that could not be.
 
@@ -30,7 +32,8 @@ def import_earlier(store: KnownNights, folder: Path) -> list[str]:
     """
     tonight, known, notes = read_night(folder), set(store.night_ids()), list[str]()
     older: dict[str, tuple[Night, Path]] = {}
-    for path in sorted(folder.resolve().parent.glob("*/night.json")):
+    places = dict.fromkeys(one.resolve() for one in (folder.resolve().parent, *([nights] if nights else [])))
+    for path in (path for place in places for path in sorted(place.glob("*/night.json"))):
         if path.parent.name in known:
             continue  # its folder is named after it, so that it need not be read
         try:
@@ -48,7 +51,7 @@ def import_earlier(store: KnownNights, folder: Path) -> list[str]:
         except InputError as error:
             notes.append(f"An earlier night is not compared with: {error.message}")
     if imported:
-        notes.append(f"{count(imported, 'earlier night')} beside this one joined the store, which did not know them.")
+        notes.append(f"{count(imported, 'earlier night')} joined the store, which did not know them.")
     if len(missing) > MOST:
         command = f"nightjar-ci store --import {missing[0][1]}"
         notes.append(f"{len(missing) - MOST} nights that are older still are left out: `{command}` adds one.")

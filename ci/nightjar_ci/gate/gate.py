@@ -72,11 +72,16 @@ class GateStore(FactsHistory, Remembering, Protocol):
 
 
 def gate_night(
-    folder: Path, policies: Policies, baselines: Path, store: GateStore | None = None, command: str = COMMAND
+    folder: Path,
+    policies: Policies,
+    baselines: Path,
+    store: GateStore | None = None,
+    command: str = COMMAND,
+    nights: Path | None = None,
 ) -> NightVerdicts:
     """Judges a night, writes `verdicts.json` and `ledger.json` into its folder and remembers the verdicts in the store.
 
-    Earlier nights beside the folder that the store lacks are imported first.
+    Earlier nights beside the folder, or in that of this machine's nights, that the store lacks are imported first.
 
     Args:
         folder: the night folder.
@@ -84,6 +89,7 @@ def gate_night(
         baselines: folder of committed baselines.
         store: earlier nights.
         command: what runs the suspicious series of this night again, for people.
+        nights: the folder of this machine's nights.
 
     Raises:
         InputError: `night.json` or a baseline cannot be read.
@@ -91,7 +97,7 @@ def gate_night(
     """
     memory, recent, notes = Memory(), Recent(), list[str]()
     if store is not None:
-        notes = import_earlier(store, folder)
+        notes = import_earlier(store, folder, nights)
         night = import_night(store, folder)  # it may come from another machine
         memory, recent = remember(store, night.id, baselines, command), store.recent_before(night.id)
     verdicts = judge_night(folder, policies, baselines, store, memory)
