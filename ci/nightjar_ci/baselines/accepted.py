@@ -28,6 +28,8 @@ class Entry(BaseModel):
     Attributes:
         night: the first night of the new level.
         level: what the series measured then, or None where it is no number (compile facts).
+        ended: the series is not due any more from that night on, until it is measured again.
+        renamed_to: the series that goes on with its history.
         reason: why it is wanted.
         by: who says so.
         at: when, ISO 8601.
@@ -37,6 +39,8 @@ class Entry(BaseModel):
     night: str
     level: float | None = None
     unit: str | None = None
+    ended: bool = False
+    renamed_to: str | None = None
     reason: Annotated[str, Field(min_length=1)]
     by: str
     at: str
@@ -85,7 +89,7 @@ def add_entry(folder: Path, series: str, entry: Entry) -> tuple[Path, str]:
         if any(one.night == entry.night for one in known):
             raise InputError(f"{path}: night {entry.night} is accepted already.", "name another one with --night")
         before = path.read_text(encoding="utf-8")
-    values = ((name, value) for name, value in entry.model_dump().items() if value is not None)
+    values = ((name, value) for name, value in entry.model_dump().items() if value is not None and value is not False)
     lines = "".join(f"{name} = {_as_toml(value)}\n" for name, value in values)
     return path, f"{before.rstrip()}\n\n[[entry]]\n{lines}"
 
@@ -102,8 +106,10 @@ def _as_file_name(text: str) -> str:
     return name.replace(".", "%2E") if name.startswith(".") else name
 
 
-def _as_toml(value: str | float) -> str:
+def _as_toml(value: str | float | bool) -> str:
     """A TOML value; a JSON string is one, with DEL escaped."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value) if math.isfinite(value) else str(value)

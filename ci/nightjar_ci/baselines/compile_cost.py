@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -14,10 +15,11 @@ MEASURES = {  # sample of a result: in words, its unit for people, and how many 
 
 
 def read_taken(runs: Sequence[RunRecord]) -> dict[str, float]:
-    """What the compiler took, by measure: the median over runs; empty where they do not say it."""
+    """What the compiler took, by measure: the median over runs; what they do not say, or not as a finite number, is
+    left out."""
     found: dict[str, list[float]] = {}
     for run in runs:
         for sample in run.samples:
             if sample.name in MEASURES:
-                found.setdefault(sample.name, []).append(median(sample.steady))
-    return {name: median(values) for name, values in found.items()}
+                found.setdefault(sample.name, []).append(sample.level)
+    return {name: median(values) for name, values in found.items() if all(map(math.isfinite, values))}

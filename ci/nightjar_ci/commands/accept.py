@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nightjar_ci.commands.gate import Baselines, Policies
 
+if TYPE_CHECKING:
+    from nightjar_ci.gate.accept import Acceptance
+
 
 def command(
-    series: Annotated[str, typer.Argument(help="A series, such as gpt_tiny-train-cpu-f32-dp1/step_time.")],
+    series: Annotated[
+        str, typer.Argument(help="A series, such as gpt_tiny-train-cpu-f32-dp1/step_time; with --ended also a cell.")
+    ],
     reason: Annotated[str, typer.Option(help="Why the change is wanted.", show_default=False)],
     night: Annotated[
         str | None, typer.Option(help="First night of the new level; by default where the series last changed.")
+    ] = None,
+    ended: Annotated[
+        bool, typer.Option("--ended", help="It is not measured any more: it is not due from --night on.")
+    ] = False,
+    renamed_to: Annotated[
+        str | None, typer.Option(help="It has ended and goes on under this name, with its history.")
     ] = None,
     from_night: Annotated[
         Path | None, typer.Option("--from", help="Make baselines of this night folder; by default of the store.")
@@ -33,18 +45,28 @@ def command(
     the results of that night (of the store, or of --from), and its path printed too. Where they do not suffice (curves
     need ten seeds), stderr names the command that makes it.
 
+    With --ended the series, or all those of a cell, are not due any more, until they are measured again. Delete the
+    entry to take it back.
+
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
     from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.formats.night_folder import read_night, read_results
     from nightjar_ci.formats.policy import read_policies
-    from nightjar_ci.gate.accept import accept, remake_baselines
+    from nightjar_ci.gate.accept import accept, accept_end, remake_baselines
     from nightjar_ci.gate.advice import render_baseline
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
     store, cell = open_store(read_settings()), series.partition("/")[0]
+    if ended or renamed_to is not None:
+        _accept_end(
+            accept_end(store, baselines, series, reason=reason, night=night, by=by, renamed_to=renamed_to),
+            dry_run=dry_run,
+            as_json=as_json,
+        )
+        return
     latest = None if from_night is None else read_night(from_night).id
     accepted = accept(
         store, baselines, read_policies(policies), series, reason=reason, night=night, by=by, latest=latest
@@ -76,3 +98,18 @@ def command(
             typer.echo(f"would write {path}", err=True)
     for line in (*(f"baseline not made: {why}" for why in refused), *remake):
         typer.echo(line, err=True)
+
+
+def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool, as_json: bool) -> None:
+    """Writes that series have ended, one file for each."""
+    from nightjar_ci.formats.documents import write_text
+
+    for one in ends:
+        if not dry_run:
+            write_text(one.path, one.text)
+        elif not as_json:
+            typer.echo(f"would write {one.path}", err=True)
+    if as_json:
+        print(json.dumps([{"path": str(one.path), "entry": one.entry.model_dump()} for one in ends]))
+    else:
+        print("\n".join(one.text if dry_run else str(one.path) for one in ends))

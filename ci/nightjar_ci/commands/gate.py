@@ -19,8 +19,9 @@ def command(
 ) -> None:
     """Judge a night: convergence, facts and performance.
 
-    Writes verdicts.json into the night folder and prints the verdicts, worst first. Exit code 0: all is well; 1: a
-    series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell, or jobs have not run.
+    Writes verdicts.json and ledger.json into the night folder and prints the verdicts, worst first. Exit code 0: all is
+    well; 1: a series regressed; 2: a file is wrong; 3: a job did not complete; 4: a judge cannot tell, a series that
+    recent nights had is absent, or jobs have not run.
 
     Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
     """
@@ -30,8 +31,9 @@ def command(
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    command = render_confirm(night, policies, baselines)
-    verdicts = gate_night(night, read_policies(policies), baselines, open_store(read_settings()), command)
+    command, settings = render_confirm(night, policies, baselines), read_settings()
+    numbers, store = read_policies(policies), open_store(settings)
+    verdicts = gate_night(night, numbers, baselines, store, command, settings.nights_dir)
     if as_json:
         typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
     else:

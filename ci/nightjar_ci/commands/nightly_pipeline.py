@@ -7,6 +7,7 @@ In: a matrix, policies, baselines. Out: the path of `report.html` and the night'
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from nightjar_ci.formats.night_folder import new_night_id, read_night, read_resu
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies, read_policies
 from nightjar_ci.gate.advice import render_confirm
+from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.gate import find_exit_code, gate_night
 from nightjar_ci.gate.history import remember
 from nightjar_ci.gate.reruns import find_suspicions, plan_confirmations
@@ -116,6 +118,8 @@ def _confirm(
     environments: Environments,
 ) -> None:
     """Runs the pairs that settle the suspicions of a night; pairs of an earlier time go."""
+    for note in import_earlier(store, folder, read_settings().nights_dir):
+        print(note, file=sys.stderr)
     memory = remember(store, read_night(folder).id, baselines)
     suspicions = find_suspicions(
         memory.series, policies, jobs, memory.environment_of, accepted=memory.accepted, earlier=memory.earlier
@@ -128,7 +132,7 @@ def _confirm(
 
 def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, command: str) -> tuple[Path, int]:
     """Gates and reports a night."""
-    verdicts = gate_night(folder, policies, baselines, store, command)
+    verdicts = gate_night(folder, policies, baselines, store, command, read_settings().nights_dir)
     contents, console = gather(folder, verdicts, policies, baselines, store), Console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)

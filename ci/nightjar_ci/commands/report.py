@@ -34,12 +34,14 @@ def command(
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    numbers, store = read_policies(policies), open_store(read_settings())
+    settings = read_settings()
+    numbers, store = read_policies(policies), open_store(settings)
     judged = night / "verdicts.json"
     if judged.exists():
         verdicts = read_verdicts(judged)
     else:
-        verdicts = gate_night(night, numbers, baselines, store, render_confirm(night, policies, baselines))
+        command = render_confirm(night, policies, baselines)
+        verdicts = gate_night(night, numbers, baselines, store, command, settings.nights_dir)
     page = write_reports(night, gather(night, verdicts, numbers, baselines, store))
     if summary is not None:
         with summary.open("a", encoding="utf-8") as file:

@@ -21,7 +21,12 @@ SCHEMA = "nightjar.night/1"
 
 
 class Night(BaseModel):
-    """One run of a matrix: `night.json`."""
+    """One run of a matrix: `night.json`.
+
+    Attributes:
+        planned: ids of the jobs that the night is to run.
+        left_out: the cells of the matrix that it was asked to leave out (`--jobs`).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,6 +37,7 @@ class Night(BaseModel):
     finished_at: str | None
     git: Git | None
     planned: tuple[SafeId, ...] = ()
+    left_out: tuple[SafeId, ...] = ()
     jobs: tuple[Outcome, ...]
 
     @property

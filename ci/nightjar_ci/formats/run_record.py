@@ -5,10 +5,12 @@ In: a `result.json` written by any workload. Out: a validated, frozen `RunRecord
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -59,6 +61,11 @@ class Sample(_Strict):
     def steady(self) -> tuple[float, ...]:
         """The values after warm-up; all of them where nothing would be left."""
         return self.values[self.warmup :] or self.values
+
+    @property
+    def level(self) -> float:
+        """The median after warm-up; NaN where one of those values is not finite, which a median could hide."""
+        return median(self.steady) if all(map(math.isfinite, self.steady)) else math.nan
 
 
 class Tally(_Strict):

@@ -16,7 +16,7 @@ from nightjar_ci.formats.documents import read_document, write_json
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
 
 Status = Literal["ok", "regressed", "improved", "cannot_tell"]
-Judge = Literal["convergence", "performance", "history", "facts"]
+Judge = Literal["convergence", "performance", "history", "facts", "presence"]
 
 WORST_FIRST: tuple[Status, ...] = ("regressed", "cannot_tell", "improved", "ok")
 STATUS_TEXT: dict[Status, str] = {
@@ -152,7 +152,10 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
     if exit_code == 3:
         return "a job did not complete" + (f", and {found}" if found else "")
     if exit_code == 4:
-        why = describe_not_run(not_run) if not_run else "at least one judge cannot tell"
+        absent = sum(verdict.judge == "presence" for verdict in verdicts)
+        why = f"{absent} due series are absent or unusable" if absent > 1 else "one due series is absent or unusable"
+        why = why if absent else ""
+        why = describe_not_run(not_run) if not_run else why or "at least one judge cannot tell"
         return f"no regression found, but {why}"
     if found or verdicts:
         return found or "all is well"

@@ -131,6 +131,67 @@ def accept(
     return Acceptance(path=path, text=text, entry=entry, judges=tuple(judges.get(name, ())))
 
 
+def accept_end(
+    store: Memory,
+    baselines: Path,
+    name: str,
+    *,
+    reason: str,
+    night: str | None,
+    by: str | None,
+    renamed_to: str | None = None,
+) -> list[Acceptance]:
+    """Accepts that a series has ended, or that all series of a cell have.
+
+    Args:
+        store: knows the series and its nights.
+        baselines: folder of committed baselines.
+        name: the series, or a cell.
+        reason: why it has ended.
+        night: the first night without it; where None the first after the last one with a finite value.
+        by: who accepts; git's user where None.
+        renamed_to: the series that goes on with its history.
+
+    Raises:
+        InputError: an unknown series or night, an empty reason, a night that is accepted already, or a series that is
+            still measured.
+    """
+    if not reason.strip():
+        raise InputError("--reason is empty: say why it has ended.")
+    known = {*store.judged(), *(f"{cell}/{measure}" for cell, measure in store.series())}
+    names = sorted(one for one in known if one.partition("/")[0] == name) if "/" not in name else [name]
+    for one in (*names, *([renamed_to] if renamed_to else [])) or (name,):
+        _check_known(one, known)
+    if renamed_to is not None and "/" not in name:
+        raise InputError(f"--renamed-to {renamed_to}: {name} is a cell.", "rename its series one by one")
+    by = by or find_person()
+    accepted = []
+    for one in names:
+        first = _find_end(store, one, night)
+        entry = Entry(night=first, ended=True, renamed_to=renamed_to, reason=reason.strip(), by=by, at=now())
+        path, text = add_entry(baselines, one, entry)
+        accepted.append(Acceptance(path=path, text=text, entry=entry, judges=()))
+    return accepted
+
+
+def _find_end(store: Memory, name: str, night: str | None) -> str:
+    """The first night without a series: the one that is named, or the first after its last finite value."""
+    nights = store.night_ids()
+    if night is not None:
+        if night not in nights:
+            raise InputError(f"the store knows no night {night!r}.", f"the latest are {', '.join(nights[-3:])}")
+        return night
+    series = store.one_series(name)
+    if series is None:
+        return nights[-1]
+    finite = [one for one, value in zip(series.nights, series.values, strict=True) if math.isfinite(value)]
+    later = nights[nights.index(finite[-1]) + 1 :] if finite else nights
+    if not later:
+        hint = "name the first night without it with --night, or accept its change without --ended"
+        raise InputError(f"{name} was measured in the latest night, {nights[-1]}: it has not ended.", hint)
+    return later[0]
+
+
 def find_person() -> str:
     """Git's user, as `Name <address>`; else the name of the account."""
     found = []

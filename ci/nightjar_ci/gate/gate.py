@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
+from nightjar_ci.formats.ledger import Ledger, write_ledger
 from nightjar_ci.formats.night_folder import Night, read_night, read_outcomes, read_result, read_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
@@ -27,14 +28,19 @@ from nightjar_ci.formats.verdict import (
     write_verdicts,
 )
 from nightjar_ci.gate.compile_cost import judge_night_compilers
+from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember
+from nightjar_ci.gate.ledger import find_due
+from nightjar_ci.gate.presence import add_judges, judge_presence
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.equality import judge_equality
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, tell_since
 from nightjar_ci.judges.false_discovery import adjust_for_night
+from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from nightjar_ci.store import StoredRun
 from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.recent import Recent
 from nightjar_ci.untrusted.files import read_untrusted
 
 Cells = Mapping[str, Sequence[RunRecord]]
@@ -58,11 +64,24 @@ class GateStore(FactsHistory, Remembering, Protocol):
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
         """Remembers the verdicts of a night, instead of earlier ones."""
 
+    def night_ids(self) -> Sequence[str]:
+        """The ids of all nights."""
+
+    def recent_before(self, night_id: str) -> Recent:
+        """What the recent nights of the matrix of a night had."""
+
 
 def gate_night(
-    folder: Path, policies: Policies, baselines: Path, store: GateStore | None = None, command: str = COMMAND
+    folder: Path,
+    policies: Policies,
+    baselines: Path,
+    store: GateStore | None = None,
+    command: str = COMMAND,
+    nights: Path | None = None,
 ) -> NightVerdicts:
-    """Judges a night, writes `verdicts.json` into its folder and remembers the verdicts in the store.
+    """Judges a night, writes `verdicts.json` and `ledger.json` into its folder and remembers the verdicts in the store.
+
+    Earlier nights beside the folder, or in that of this machine's nights, that the store lacks are imported first.
 
     Args:
         folder: the night folder.
@@ -70,17 +89,32 @@ def gate_night(
         baselines: folder of committed baselines.
         store: earlier nights.
         command: what runs the suspicious series of this night again, for people.
+        nights: the folder of this machine's nights.
 
     Raises:
         InputError: `night.json` or a baseline cannot be read.
         StoreError: the store cannot be written.
     """
-    memory = Memory()
+    memory, recent, notes = Memory(), Recent(), list[str]()
     if store is not None:
+        notes = import_earlier(store, folder, nights)
         night = import_night(store, folder)  # it may come from another machine
-        memory = remember(store, night.id, baselines, command)
+        memory, recent = remember(store, night.id, baselines, command), store.recent_before(night.id)
     verdicts = judge_night(folder, policies, baselines, store, memory)
+    due = find_due(folder, recent, policies, baselines, memory.series)
+    absent = list(judge_presence(due, verdicts.verdicts, verdicts.night)) if read_night(folder).finished_at else []
+    if absent:
+        accept = f"nightjar-ci accept SERIES --ended --night {verdicts.night} --reason WHY"
+        notes.append(f"What is due and absent stays *cannot tell* until it is back or somebody accepts it: `{accept}`.")
+    verdicts = verdicts.model_copy(
+        update={
+            "verdicts": sort_worst_first([*verdicts.verdicts, *absent]),
+            "notes": (*notes, *verdicts.notes),
+        }
+    )
     write_verdicts(folder / "verdicts.json", verdicts)
+    entries = add_judges(due, verdicts.verdicts, policies, memory)
+    write_ledger(folder / "ledger.json", Ledger(night=verdicts.night, due=entries))
     if store is not None:
         store.add_verdicts(verdicts.night, [verdict.model_dump(mode="json") for verdict in verdicts.verdicts])
     return verdicts
@@ -124,6 +158,9 @@ def judge_night(
         notes.append("The night has no jobs, so there is nothing to judge.")
     elif night.not_run:
         notes.append(f"{describe_not_run(len(night.not_run))}: {', '.join(night.not_run[:_MOST_NAMED])}.")
+    if night.left_out:
+        shown = ", ".join(night.left_out[:_MOST_NAMED])
+        notes.append(f"The night was asked to leave out {count(len(night.left_out), 'cell')} of its matrix: {shown}.")
     for outcome in read_outcomes(folder):
         if not outcome.completed:
             notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")

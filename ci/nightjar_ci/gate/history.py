@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from nightjar_ci.baselines.accepted import read_accepted
+import numpy as np
+
+from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
@@ -25,7 +27,14 @@ MOST_NAMED = 5  # series in a note
 COMMAND = "nightjar-ci confirm"
 
 
-class Remembering(Protocol):
+class KnowsSeries(Protocol):
+    """What a rename asks of the store."""
+
+    def one_series(self, name: str) -> Series | None:
+        """The whole history of a series."""
+
+
+class Remembering(KnowsSeries, Protocol):
     """What histories ask of the store."""
 
     def series_before(self, night_id: str) -> Sequence[Series]:
@@ -68,13 +77,40 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
         InputError: a file of accepted changes cannot be read.
         StoreError: the store cannot be read.
     """
+    accepted = read_accepted(baselines)
     return Memory(
-        series=store.series_before(night_id),
+        series=with_earlier_names(store.series_before(night_id), accepted, store),
         earlier=store.regressions_before(night_id),
-        accepted={name: [entry.night for entry in entries] for name, entries in read_accepted(baselines).items()},
+        accepted={name: [e.night for e in entries if not e.ended] for name, entries in accepted.items()},
         environment_of=store.environment_of,
         command=command,
     )
+
+
+def with_earlier_names(
+    series: Sequence[Series], accepted: Mapping[str, Sequence[Entry]], store: KnowsSeries
+) -> list[Series]:
+    """The series, each with the nights that it had under its earlier name, where a rename was accepted.
+
+    Args:
+        series: tonight's.
+        accepted: accepted changes by series.
+        store: knows the series of the earlier names.
+    """
+    old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
+    found = []
+    for one in series:
+        old = store.one_series(old_names[one.name]) if one.name in old_names else None
+        if old is not None and (old.unit, old.better) == (one.unit, one.better):
+            before = [place for place, night in enumerate(old.nights) if night not in one.nights]
+            one = replace(
+                one,
+                nights=(*(old.nights[place] for place in before), *one.nights),
+                values=np.concatenate([old.values[before], one.values]),
+                environments=(*(old.environments[place] for place in before), *one.environments),
+            )
+        found.append(one)
+    return found
 
 
 def judge_histories(
@@ -103,7 +139,8 @@ def judge_histories(
         verdict = judge_history(
             one, policy, accepted=memory.accepted.get(one.name, ()), rerun=rerun, earlier=memory.earlier.get(one.name)
         )
-        young += verdict is None
+        tonight = one.values[-1]
+        young += verdict is None and bool(np.isfinite(tonight) and (tonight > 0 or policy.scale == "linear"))
         if verdict is not None:
             judged[one.name] = verdict
     if young:

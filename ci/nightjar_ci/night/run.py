@@ -7,7 +7,7 @@ Whatever befalls one job, the others go on, and what is already stored stays.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from nightjar_ci.environments.git_tree import read_git
@@ -68,7 +68,7 @@ def run_night(
         todo = list(expand(matrix) if jobs is None else jobs)
         night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
         planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
-        night = night.model_copy(update={"planned": tuple(planned)})
+        night = night.model_copy(update={"planned": tuple(planned), "left_out": _left_out(matrix, todo, planned)})
         return _run_left(night, todo, folder, store, environments or Environments(), workers)
 
 
@@ -107,6 +107,13 @@ def left_to_run(matrix: Matrix, folder: Path, jobs: Sequence[Job]) -> list[Job]:
 def _left(night: Night, jobs: Sequence[Job]) -> list[Job]:
     done = {outcome.job for outcome in night.jobs if outcome.completed}
     return [job for job in jobs if job.id not in done]
+
+
+def _left_out(matrix: Matrix, jobs: Sequence[Job], planned: Collection[str]) -> tuple[str, ...]:
+    """The cells of the matrix none of whose jobs the night is to run."""
+    known = expand(matrix)
+    wanted = {job.cell for job in jobs} | {job.cell for job in known if job.id in planned}
+    return tuple(dict.fromkeys(job.cell for job in known if job.cell not in wanted))
 
 
 class _Keeper:

@@ -21,7 +21,7 @@ def render_badge(exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int) 
         0: f"{len(verdicts)} ok" if verdicts else "nothing judged",
         1: f"{regressed} regressed",
         3: f"{failed_jobs} failed" if failed_jobs else "failed",
-        4: f"{unclear} cannot tell",
+        4: f"{unclear} cannot tell" if unclear else "jobs have not run",
     }[exit_code]
     colour = _COLOURS[exit_code] if verdicts or exit_code else "lightgrey"
     return json.dumps({"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}, indent=1) + "\n"

@@ -16,6 +16,7 @@ from typing import Protocol
 from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.ledger import Due, read_ledger
 from nightjar_ci.formats.night_folder import Night, job_folder, read_night, read_outcomes
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
@@ -24,6 +25,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import NightVerdicts, describe_exit
 from nightjar_ci.gate.gate import Cells, find_exit_code, group_by_cell, read_pairs
+from nightjar_ci.gate.history import KnowsSeries, with_earlier_names
 from nightjar_ci.judges.performance.performance import log_ratio
 from nightjar_ci.report.attention import Card, Row, gather_cards, gather_rows
 from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure
@@ -32,7 +34,7 @@ from nightjar_ci.report.history import history_figure
 TREND_NIGHTS = 120
 
 
-class History(Protocol):
+class History(KnowsSeries, Protocol):
     """What the report asks of the store."""
 
     def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
@@ -106,6 +108,7 @@ class Contents:
     facts: tuple[FactsRow, ...]
     cards: tuple[Card, ...]
     rows: tuple[Row, ...]
+    due: tuple[Due, ...]
     profiles: tuple[ProfilePart, ...]
 
 
@@ -115,13 +118,15 @@ def gather(
     """Gathers what the report of a night shows.
 
     Raises:
-        InputError: `night.json` or a baseline cannot be read.
+        InputError: `night.json`, `ledger.json` or a baseline cannot be read.
     """
     night = read_night(folder).model_copy(update={"jobs": read_outcomes(folder)})
     cells = group_by_cell(folder)
     pairs = _pair_figures(folder, verdicts)
-    series = {one.name: one for one in store.series_before(night.id, window=TREND_NIGHTS)} if store is not None else {}
-    accepted = read_accepted(baselines)
+    accepted, series = read_accepted(baselines), dict[str, Series]()
+    if store is not None:
+        measured = with_earlier_names(store.series_before(night.id, window=TREND_NIGHTS), accepted, store)
+        series = {one.name: one for one in measured}
     tonight = {
         cell: [*_cell_figures(cell, runs, cells, policies, baselines), *pairs.get(cell, ())]
         for cell, runs in cells.items()
@@ -154,6 +159,7 @@ def gather(
         facts=tuple(row for cell, runs in cells.items() for row in _facts_rows(cell, runs[0])),
         cards=gather_cards(folder, verdicts.verdicts, series, accepted, by_series, night.jobs),
         rows=gather_rows(verdicts.verdicts, series),
+        due=read_ledger(folder / "ledger.json").due if (folder / "ledger.json").exists() else (),
         profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),
     )
 
@@ -237,7 +243,8 @@ def _numbers(runs: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
     names = dict.fromkeys(sample.name for run in runs for sample in run.samples)
     for name in names:
         samples = [sample for run in runs if (sample := run.sample(name)) is not None]
-        middle = median(median(sample.steady) for sample in samples)
+        levels = [sample.level for sample in samples]
+        middle = math.nan if any(map(math.isnan, levels)) else median(levels)
         yield name.replace("_", " "), with_unit(middle, samples[0].unit)
 
 
@@ -263,7 +270,7 @@ def _checked(run: RunRecord) -> CheckedPart:
     return CheckedPart(
         job=run.job,
         versions=str(run.config.get("versions", "")),
-        speed=None if throughput is None else with_unit(median(throughput.steady), throughput.unit),
+        speed=None if throughput is None else with_unit(throughput.level, throughput.unit),
         numbers=tuple(
             (name, f"{value:.6g}" if isinstance(value, float) else str(value), str(run.config[f"expected.{name}"]))
             for name, value in values.items()

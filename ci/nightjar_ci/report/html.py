@@ -15,7 +15,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from nightjar_ci.formats.verdict import STATUS_TEXT, WORST_FIRST, Verdict
-from nightjar_ci.judges.finding import MANY, factor, show_p
+from nightjar_ci.judges.finding import MANY, factor, percent, show_p
 from nightjar_ci.report.contents import Contents, with_unit
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import SPARK_HEIGHT, SPARK_WIDTH
@@ -38,6 +38,7 @@ def render_html(contents: Contents) -> str:
         "number": show_number,
         "effect": show_effect,
         "p": show_p,
+        "change": show_change,
     }
     environment.filters |= {"flops": show_flops, "unit": with_unit}
     figures: dict[str, Figure] = {}
@@ -80,6 +81,17 @@ def show_effect(verdict: Verdict) -> str:
         low, high = (factor(end) if end >= MANY else f"{100 * end:+.2f}" for end in verdict.interval)
         shown += f" ({low} to {high})"
     return shown
+
+
+def show_change(size: float) -> str:
+    """The size of a change that could be found.
+
+    >>> show_change(0.0), show_change(0.025), show_change(math.inf)
+    ('any', '+2.5 %', 'none')
+    """
+    if size == 0:
+        return "any"
+    return percent(size) if math.isfinite(size) else "none"
 
 
 def show_duration(seconds: float) -> str:

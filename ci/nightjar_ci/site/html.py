@@ -13,7 +13,7 @@ from datetime import datetime
 import jinja2
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
-from nightjar_ci.formats.verdict import STATUS_TEXT
+from nightjar_ci.formats.verdict import STATUS_TEXT, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.report.html import show_duration, show_effect
 from nightjar_ci.site.calendar import find_days, find_squares
@@ -60,6 +60,7 @@ def render_html(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"effect": show_effect, "when": show_when, "took": show_took, "bisect": render_bisect}
+    environment.filters |= {"not_run": describe_not_run}
     status = page.status
     days = find_days(status.rows, CALENDAR_DAYS)
     return environment.get_template("index.html.j2").render(
@@ -90,6 +91,7 @@ def find_headline(status: Status) -> str:
     parts = [
         f"{regressed} series regressed" if regressed else "",
         f"{len(status.failed)} job{'s' * (len(status.failed) != 1)} failed" if status.failed else "",
+        describe_not_run(not_run) if (not_run := sum(len(row.latest.not_run) for row in status.not_run)) else "",
         f"{unfinished} night{'s' * (unfinished != 1)} not finished" if unfinished else "",
     ]
     said = [part for part in parts if part]

@@ -59,15 +59,19 @@ class Open:
     """A verdict of the latest night of a row that is regressed, or that cannot tell.
 
     Attributes:
-        since: the first night of the unbroken row of nights in which it had this status.
-        nights: how many nights that are.
-        changes: what differs between that night and the one before it in the row: packages and commit.
+        since: the first bad night: where the judge names one that is, else the first of the unbroken row of nights in
+            which it had this status.
+        good: the last good night: where the judge names one that is, else the one before `since` in the row; None where
+            there is none.
+        nights: how many nights of the row are bad.
+        changes: what differs between the good night and `since`: packages and commit.
     """
 
     row: str
     night: StoredNight
     verdict: Verdict
     since: StoredNight
+    good: StoredNight | None
     nights: int
     changes: tuple[str, ...]
 
@@ -91,11 +95,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """All that the status page says; events are newest first."""
+    """All that the status page says; events are newest first, `not_run` are rows whose latest night lacks jobs."""
 
     rows: tuple[Row, ...]
     open: tuple[Open, ...]
     failed: tuple[tuple[Row, Outcome], ...]
+    not_run: tuple[Row, ...]
     events: tuple[Event, ...]
 
     @property
@@ -136,6 +141,7 @@ def read_status(nights: Sequence[StoredNight]) -> Status:
         rows=rows,
         open=tuple(one for row in rows for one in find_open(row)),
         failed=tuple((row, outcome) for row in rows for outcome in row.latest.failed),
+        not_run=tuple(row for row in rows if row.latest.finished_at is not None and row.latest.not_run),
         events=tuple(sorted(events, key=lambda one: (one.night.started_at, one.series), reverse=True)),
     )
 
@@ -150,31 +156,50 @@ def find_answer(night: StoredNight) -> Answer:
     if night.failed or not night.ran:
         return "failed"
     statuses = list(night.statuses.values())
-    if not statuses:
-        return "not_judged"
     if "regressed" in statuses:
         return "regressed"
-    return "cannot_tell" if "cannot_tell" in statuses else "ok"
+    if night.not_run or "cannot_tell" in statuses:
+        return "cannot_tell"
+    return "ok" if statuses else "not_judged"
 
 
 def find_open(row: Row) -> list[Open]:
     """What is not well in the latest night of a row, worst first, with the night that it began."""
-    latest, found = row.latest, []
+    latest, found = row.latest, list[Open]()
     for verdict in latest.loud:
         if verdict.status not in ("regressed", "cannot_tell"):
             continue
-        since, count, before = latest, 0, None
-        for night, _ in reversed(row.nights):
-            status = night.statuses.get((verdict.series, verdict.judge))
-            if status is None:
-                continue  # not judged that night: it says nothing
-            if status != verdict.status:
-                before = night
-                break
-            since, count = night, count + 1
-        changes = tuple(find_changes(before, since)) if before is not None else ()
-        found.append(Open(row=row.name, night=latest, verdict=verdict, since=since, nights=count, changes=changes))
+        good, since, count = _find_window(row, verdict)
+        changes = tuple(find_changes(good, since)) if good is not None else ()
+        found.append(
+            Open(row=row.name, night=latest, verdict=verdict, since=since, good=good, nights=count, changes=changes)
+        )
     return found
+
+
+def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, StoredNight, int]:
+    """The last good night of a verdict of the latest night, the first bad one, and how many are bad since.
+
+    A history is found to be worse nights after it became so, and says since when; what changed on the night that found
+    it is not to blame.
+    """
+    good_night, since = (verdict.policy.get(key) for key in ("good_night", "since"))
+    if verdict.status == "regressed" and isinstance(good_night, str) and isinstance(since, str):
+        ids = [night.id for night, _ in row.nights]
+        first_bad = ids.index(since) if since in ids else sum(one < since for one in ids)
+        last_good = ids.index(good_night) if good_night in ids else sum(one <= good_night for one in ids) - 1
+        good = row.nights[last_good][0] if last_good >= 0 else None
+        return good, row.nights[min(first_bad, len(ids) - 1)][0], len(ids) - first_bad
+    first, count, before = row.latest, 0, None
+    for night, _ in reversed(row.nights):
+        status = night.statuses.get((verdict.series, verdict.judge))
+        if status is None:
+            continue  # not judged that night: it says nothing
+        if status != verdict.status:
+            before = night
+            break
+        first, count = night, count + 1
+    return before, first, count
 
 
 def find_events(row: Row) -> list[Event]:

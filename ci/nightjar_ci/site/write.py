@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,6 @@ from pathlib import Path
 from nightjar_ci.bisect.result.answer import Answer as Bisection
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.documents import read_document, write_text
-from nightjar_ci.formats.night_folder import read_night
-from nightjar_ci.formats.verdict import read_verdicts
 from nightjar_ci.images.publish.index_store import open_index
 from nightjar_ci.images.publish.support import Support, describe_support
 from nightjar_ci.settings import Settings
@@ -25,8 +23,8 @@ from nightjar_ci.site.badges import render_endpoint, render_svg
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.html import Page, render_html
 from nightjar_ci.site.status import Status, read_status
-from nightjar_ci.store import Store, open_store
-from nightjar_ci.store.folder import import_night
+from nightjar_ci.store import open_store
+from nightjar_ci.store.folder import find_night_folders, import_missing
 from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES, read_untrusted
 
@@ -67,7 +65,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     folders = find_night_folders(sources.nights)
     store = open_store(settings)
     try:
-        _import_missing(store, folders)
+        import_missing(store, folders)
     finally:
         store.close()
     status = read_status(read_nights(settings, window=sources.window))
@@ -117,15 +115,6 @@ def read_support(images: str) -> tuple[tuple[Support, ...], str]:
     return support, "" if support else f"{images} has no published night yet."
 
 
-def find_night_folders(folder: Path) -> dict[str, Path]:
-    """The night folders in a folder, by the id of the night.
-
-    Raises:
-        InputError: a `night.json` cannot be read.
-    """
-    return {read_night(path.parent).id: path.parent for path in sorted(folder.glob("*/night.json"))}
-
-
 def render_status(page: Page) -> str:
     """The status for programs: `nightjar.status/1`."""
     status = page.status
@@ -156,6 +145,7 @@ def render_status(page: Page) -> str:
             {
                 "row": one.row,
                 "since": one.since.id,
+                "good_night": one.good.id if one.good is not None else None,
                 "nights": one.nights,
                 "changes": one.changes,
                 "verdict": one.verdict.model_dump(mode="json"),
@@ -166,22 +156,10 @@ def render_status(page: Page) -> str:
             {"row": row.name, "night": row.latest.id, "outcome": outcome.model_dump(mode="json")}
             for row, outcome in status.failed
         ],
+        "not_run": [{"row": row.name, "night": row.latest.id, "jobs": row.latest.not_run} for row in status.not_run],
         "support": [asdict(row) for row in page.support],
     }
     return json.dumps(document, indent=1) + "\n"
-
-
-def _import_missing(store: Store, folders: Mapping[str, Path]) -> None:
-    """Remembers the nights that the store lacks, as another machine left them."""
-    known = set(store.night_ids())
-    for name, folder in folders.items():
-        if name in known:
-            continue
-        import_night(store, folder)
-        judged = folder / "verdicts.json"
-        if judged.exists():
-            verdicts = read_verdicts(judged).verdicts
-            store.add_verdicts(name, [one.model_dump(mode="json") for one in verdicts])
 
 
 def _publish(folder: Path, out: Path) -> Sequence[Path]:

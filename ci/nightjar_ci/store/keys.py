@@ -64,6 +64,8 @@ def add_night_row(connection: Connection, night: Night) -> int:
         "matrix": night.matrix,
         "finished_at": night.finished_at,
         "git_sha": night.git.sha if night.git else None,
+        "not_run": list(night.not_run),
+        "left_out": list(night.left_out),
     }
     number = read_microseconds(night.started_at)
     while True:

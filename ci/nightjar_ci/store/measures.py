@@ -1,18 +1,18 @@
 """Which one number stands for a measure of a run in its history? Pure.
 
-A sample's number is its median after warm-up; a curve's is its last value; a profile's are device times a step.
+A sample's number is its median after warm-up; a curve's is its last value; a profile's are device times a step. Where
+one of the values behind it is not finite, there is no number: a median would hide it, or be any of the others.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from nightjar_ci.formats.profile import Profile
-from nightjar_ci.formats.run_record import Better, RunRecord
+from nightjar_ci.formats.run_record import Better, Curve, RunRecord
 
 MeasureKind = Literal["curve", "sample", "profile"]
 
@@ -32,14 +32,18 @@ def summarize(record: RunRecord) -> Iterator[Measure]:
     """The measures of a run; of two of one kind and name the first counts."""
     seen: set[tuple[str, str]] = set()
     found: list[tuple[MeasureKind, str, str, Better, float]] = [
-        *(("curve", one.name, one.unit, one.better, one.values[-1]) for one in record.curves if one.values),
-        *(("sample", one.name, one.unit, one.better, statistics.median(one.steady)) for one in record.samples),
+        *(("curve", one.name, one.unit, one.better, _last(one)) for one in record.curves if one.values),
+        *(("sample", one.name, one.unit, one.better, one.level) for one in record.samples),
     ]
     for kind, name, unit, better, value in found:
         if (kind, name) not in seen:
             seen.add((kind, name))
             finite = value if math.isfinite(value) else None
             yield Measure(kind=kind, name=name, unit=unit, better=better, value=finite)
+
+
+def _last(curve: Curve) -> float:
+    return curve.values[-1] if all(map(math.isfinite, curve.values)) else math.nan
 
 
 def summarize_profile(profile: Profile) -> Iterator[Measure]:

@@ -34,6 +34,7 @@ class StoredNight:
     Attributes:
         finished_at: None while it runs, and for ever where it was killed.
         ran: how many jobs ended, at their latest attempt.
+        not_run: planned jobs that have no outcome.
         failed: the outcomes of those that did not complete.
         statuses: the status of every verdict, by series and judge.
         loud: the verdicts that are not ok, worst first.
@@ -48,6 +49,7 @@ class StoredNight:
     finished_at: str | None
     git_sha: str | None
     ran: int
+    not_run: tuple[str, ...] = ()
     failed: tuple[Outcome, ...] = ()
     statuses: Mapping[Judged, Status] = field(default_factory=lambda: MappingProxyType({}))
     loud: tuple[Verdict, ...] = ()
@@ -94,6 +96,7 @@ def _read(connection: Connection, window: int) -> list[StoredNight]:
             finished_at=row.finished_at,
             git_sha=row.git_sha,
             ran=len(states[row.number]),
+            not_run=tuple(row.not_run or ()),
             failed=tuple(failed[row.number]),
             statuses=statuses[row.number],
             loud=tuple(loud[row.number]),

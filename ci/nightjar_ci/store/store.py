@@ -30,6 +30,7 @@ from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open
 from nightjar_ci.store.history import read_one, read_regressions, read_series, read_verdict
 from nightjar_ci.store.keys import Keys, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, MeasureKind, summarize, summarize_profile
+from nightjar_ci.store.recent import Recent, read_recent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +170,11 @@ class Store:
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
             return [] if number is None else read_series(connection, number, window)
+
+    def recent_before(self, night_id: str) -> Recent:
+        """What the recent nights of the matrix of a night had, that night not included."""
+        with self._reading() as connection:
+            return read_recent(connection, night_id)
 
     def regressions_before(self, night_id: str) -> dict[str, Verdict]:
         """The series of a night whose history was regressed when it was last judged before, with that verdict."""

@@ -27,7 +27,7 @@ from sqlalchemy import (
     TypeDecorator,
 )
 
-VERSION = "0003"  # the migration that leads here
+VERSION = "0004"  # the migration that leads here
 
 metadata = MetaData()
 
@@ -56,6 +56,8 @@ night = Table(
     Column("started_at", String, nullable=False),
     Column("finished_at", String),  # null while it is not whole
     Column("git_sha", String),
+    Column("not_run", JSON),  # planned jobs without an outcome; null in nights that were stored before this was kept
+    Column("left_out", JSON),  # cells of the matrix that the night was asked to leave out
     Index("night_of_id", "id", unique=True),
 )
 

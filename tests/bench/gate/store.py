@@ -128,7 +128,7 @@ def make_tables(nights: int) -> Iterator[tuple[str, int, Iterable[tuple[object, 
     numbers = [int((START + timedelta(days=day)).timestamp() * 1e6) for day in range(nights)]
     yield "environment", 2, [(1, record(0).environment.measured_on)]
     yield "series", 6, numbered
-    yield "night", 6, _nights(numbers)
+    yield "night", 8, _nights(numbers)
     yield "run", 10, _runs(numbers)
     yield "measure", 5, _measures(numbers)
     yield "verdict", 6, _verdicts(numbers, [f"{cell}/{name}" for _, cell, name, *_ in numbered])
@@ -151,7 +151,8 @@ def make_tonight(folder: Path, nights: int) -> Path:
 def _nights(numbers: list[int]) -> Iterator[tuple[object, ...]]:
     for day, number in enumerate(numbers):
         started = START + timedelta(days=day)
-        yield number, f"{started:%Y-%m-%dT%H%M}-0000", "m", started.isoformat(), started.isoformat(), None
+        night, at = f"{started:%Y-%m-%dT%H%M}-0000", started.isoformat()
+        yield number, night, "nightly-cpu", at, at, None, None, None
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[object, ...]]:

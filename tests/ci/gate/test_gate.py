@@ -19,6 +19,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night, judge_night
 from nightjar_ci.report.contents import gather
 from nightjar_ci.store import StoredRun
+from nightjar_ci.store.recent import Recent
 from tests.ci.nights import (
     CELL,
     baseline,
@@ -58,6 +59,15 @@ class Memory:
 
     def environment_of(self, cell: str, night_id: str) -> Environment | None:
         return None
+
+    def one_series(self, name: str) -> Series | None:
+        return None
+
+    def night_ids(self) -> Sequence[str]:
+        return ()
+
+    def recent_before(self, night_id: str) -> Recent:
+        return Recent()
 
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
         self.verdicts = list(verdicts)

@@ -155,6 +155,14 @@ def test_a_night_of_which_only_some_jobs_were_resumed_stays_unfinished(tmp_path:
     assert run_night(matrix, tmp_path / "night", jobs=jobs, resume=True).finished_at is not None
 
 
+def test_a_night_of_some_jobs_names_the_cells_that_it_leaves_out(tmp_path: Path, store: Store) -> None:
+    matrix = read_matrix(write_matrix(tmp_path / "m.toml", {name: python(GOOD) for name in ("one", "two")}))
+    first, second = expand(matrix)
+    night = run_night(matrix, tmp_path / "night", jobs=[first], store=store)
+    assert night.left_out == (second.cell,)
+    assert run_night(matrix, tmp_path / "whole", store=store).left_out == ()
+
+
 def test_an_earlier_result_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     assert run_job(make_job(*python(GOOD)), tmp_path / "job").completed
     assert run_job(make_job(*python("")), tmp_path / "job").state == "invalid"

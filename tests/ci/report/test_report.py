@@ -47,6 +47,9 @@ class Memory:
     def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
         return [make_series(f"{CELL}/{name}", [0.05] * self.nights) for name in ("loss", "step_time")]
 
+    def one_series(self, name: str) -> Series | None:
+        return None
+
 
 def make_series(name: str, values: Sequence[float], environments: Sequence[str] | None = None) -> Series:
     nights = tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(len(values)))

@@ -2,7 +2,8 @@
 
 In: `verdicts.json` of a night and a series that regressed. Out: options as a person would give them. The good end is
 the latest earlier night in the same folder of nights whose verdict on the series was not *regressed* or *cannot tell*
-(for compile facts without a baseline, which the gate compares with the latest earlier night: else that one);
+(of a history: up to the good night that the verdict names;
+for compile facts without a baseline, which the gate compares with the latest earlier night: else that one);
 the ladder is the nightly images between the two where they ran in images, else the packages whose versions differ
 between the two results, else the commits of the working folder.
 """
@@ -82,6 +83,7 @@ def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
 def _last_good(folder: Path, verdict: Verdict) -> tuple[str, Outcome, RunRecord]:
     """The latest earlier night that was good, and a job of the cell in it with its result."""
     tonight = read_night(folder)
+    known_good = verdict.policy.get("good_night")  # nights after it may have been ok while nobody had seen it yet
     nights = []
     for other in folder.absolute().parent.glob("*/verdicts.json"):
         try:
@@ -93,6 +95,8 @@ def _last_good(folder: Path, verdict: Verdict) -> tuple[str, Outcome, RunRecord]
             ]
             sure = bool(found) and found[0].status in _GOOD
             compared = bool(found) and (found[0].judge, found[0].status) == ("facts", "cannot_tell")
+            if isinstance(known_good, str):
+                sure, compared = night.id == known_good or (sure and night.id < known_good), False
             if night.started_at < tonight.started_at and (sure or compared):
                 nights.append((sure, night.started_at, night.id, *_result(other.parent, verdict)))
         except InputError:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Literal, Protocol
 
 from nightjar_ci.bisect.search.types import Outcome as Answer
@@ -167,7 +166,7 @@ class Metric:
         if record is None or self.name is None:
             return None
         if (sample := record.sample(self.name)) is not None:
-            return float(median(sample.steady))
+            return sample.level
         curve = record.curve(self.name)
         return curve.values[-1] if curve is not None and curve.values else None
 

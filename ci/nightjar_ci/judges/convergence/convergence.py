@@ -80,6 +80,12 @@ def _compare(
     policy: ConvergencePolicy,
 ) -> Iterator[Finding]:
     """The findings on whole curves that have a baseline."""
+    units = {(curve.unit, curve.better) for run in runs if (curve := run.curve(name))}
+    if units != {(known.unit, known.better)}:
+        now = " and ".join(sorted(f"{unit} ({better} is better)" for unit, better in units))
+        text = f"{name} is in {now}, the baseline's in {known.unit} ({known.better} is better)."
+        yield Finding(status="cannot_tell", explanation=f"{text} Make the baseline anew if that is wanted.")
+        return
     digest = data_digest(runs[0])
     if digest != baseline.data_digest:
         text = f"The training data is not the baseline's (digest {digest} instead of {baseline.data_digest})."

@@ -51,6 +51,10 @@ def _compare(name: str, run: RunRecord, other: RunRecord | None, policy: Converg
     if other is None or reference is None:
         text = f"There is no {name} of seed {run.seed} in {policy.same_as} tonight to compare with."
         return [Finding(status="cannot_tell", explanation=text)]
+    ours = run.curve(name)
+    if ours is not None and (ours.unit, ours.better) != (reference.unit, reference.better):
+        text = f"The {name} of seed {run.seed} is in {ours.unit}, that in {policy.same_as} in {reference.unit}."
+        return [Finding(status="cannot_tell", explanation=text)]
     steps = reference.steps[: policy.window]
     within = run if policy.window is None else _first_steps(run, name, steps)
     faults = list(find_faults(within, name, steps))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.formats.run_record import RunRecord, Sample
@@ -29,9 +28,10 @@ class Pair:
 
 
 def log_ratio(pair: Pair, sample: str) -> float | None:
-    """log(candidate / reference) of the median steady values, turned so that positive is worse; None where unknown."""
+    """log(candidate / reference) of the median steady values, turned so that positive is worse; None where unknown, or
+    where the two sides have other units."""
     ours, theirs = _median(pair.candidate, sample), _median(pair.reference, sample)
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or (ours[1].unit, ours[1].better) != (theirs[1].unit, theirs[1].better):
         return None
     ratio = math.log(ours[0] / theirs[0])
     return ratio if ours[1].better == "lower" else -ratio
@@ -48,11 +48,11 @@ def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: 
     """
     ratios = {pair.number: log_ratio(pair, policy.sample) for pair in pairs}
     good = [ratio for ratio in ratios.values() if ratio is not None]
-    failed = [number for number, ratio in ratios.items() if ratio is None]
+    failed = [pair for pair in pairs if ratios[pair.number] is None]
     decision = decide(good, policy)
     unit = f"median {policy.sample} against {reference}"
     higher = any(s.better == "higher" for p in pairs if p.candidate and (s := p.candidate.sample(policy.sample)))
-    details = [f"pair {number}: no {policy.sample} on one side" for number in failed]
+    details = [f"pair {pair.number}: {_why_none(pair, policy.sample)}" for pair in failed]
     if good:
         details.append(f"slower by pair: {', '.join(percent(math.expm1(ratio)) for ratio in good)}")
     status: Status = "cannot_tell"
@@ -97,9 +97,15 @@ def _explain(
     return f"Neither surely worse nor surely within {delta}: {found}; {why}."
 
 
+def _why_none(pair: Pair, name: str) -> str:
+    ours, theirs = _median(pair.candidate, name), _median(pair.reference, name)
+    if ours is None or theirs is None:
+        return f"no {name} on one side"
+    return f"{name} in {ours[1].unit} ({ours[1].better} is better) and in {theirs[1].unit} ({theirs[1].better})"
+
+
 def _median(run: RunRecord | None, name: str) -> tuple[float, Sample] | None:
     sample = None if run is None else run.sample(name)
     if sample is None:
         return None
-    middle = median(sample.steady)
-    return (middle, sample) if math.isfinite(middle) and middle > 0 else None
+    return (sample.level, sample) if sample.level > 0 and math.isfinite(sample.level) else None

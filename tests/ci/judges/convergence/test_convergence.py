@@ -186,6 +186,21 @@ def test_accuracy_is_better_when_higher_and_compared_by_difference() -> None:
     assert judge_convergence(CELL, "accuracy", better, known, policy).status == "improved"
 
 
+def in_unit(run: RunRecord, unit: str) -> RunRecord:
+    return run.model_copy(update={"curves": (run.curves[0].model_copy(update={"unit": unit}),)})
+
+
+def test_a_curve_in_another_unit_is_not_compared_with_its_baseline() -> None:
+    verdict = judge([in_unit(record(0), "bits/token"), record(1)])
+    assert verdict.status == "cannot_tell"
+    assert "bits/token (lower is better) and nats/token" in verdict.explanation
+
+
+def test_a_curve_in_another_unit_is_not_compared_with_that_of_another_cell() -> None:
+    verdict = judge_equality("dp8", "loss", [in_unit(record(0), "bits/token")], [record(0)], SAME)
+    assert (verdict.status, "bits/token" in verdict.explanation) == ("cannot_tell", True)
+
+
 SAME = ConvergencePolicy(same_as="gpt-train-cpu-f32-dp1", rtol=1e-3)
 
 

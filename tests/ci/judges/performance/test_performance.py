@@ -88,6 +88,23 @@ def test_a_pair_without_a_result_does_not_count_and_is_named() -> None:
     assert "pair 4: no step_time on one side" in verdict.details
 
 
+def test_sides_in_other_units_are_not_compared_and_named() -> None:
+    reference = record(step_times=(9.0, 50.0, 50.0))
+    sample = reference.samples[0].model_copy(update={"unit": "ms"})
+    odd = Pair(number=1, candidate=record(), reference=reference.model_copy(update={"samples": (sample,)}))
+    verdict = judge_performance(CELL, [odd], "uv:jax==0.10.1", POLICY)
+    assert verdict.status == "cannot_tell"
+    assert "pair 1: step_time in s (lower is better) and in ms (lower)" in verdict.details
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", range(1, 6))
+def test_a_run_with_one_broken_step_is_not_compared(broken: float, place: int) -> None:
+    times = [9.0, 0.05, 0.05, 0.05, 0.05, 0.05]
+    times[place] = broken
+    assert log_ratio(Pair(number=1, candidate=record(step_times=times), reference=record()), "step_time") is None
+
+
 def test_one_wild_pair_of_twelve_does_not_hide_a_regression() -> None:
     times = noisy(12, 0.03)
     times[5] = (0.02, 0.05)

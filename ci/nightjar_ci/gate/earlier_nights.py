@@ -1,0 +1,58 @@
+"""Earlier nights that the store lacks, of another machine or of a lost store.
+
+In: a night folder, the folder of this machine's nights, and the store. Out: the earlier nights of the same matrix in
+either place are in the store, and a note says so. Importing only adds, so it is safe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.night_folder import Night, read_night
+from nightjar_ci.judges.finding import count
+from nightjar_ci.store.folder import KnownNights, import_missing
+
+MOST = 60  # the longest history that is compared with
+
+
+def import_earlier(store: KnownNights, folder: Path, nights: Path | None = None) -> list[str]:
+    """Imports the finished nights of the same matrix beside a night folder that are older and that the store lacks.
+
+    Args:
+        store: where to.
+        folder: the night folder.
+        nights: another folder of nights, that of this machine.
+
+    Returns: a line for what was imported, and one for each that could not be.
+
+    Raises:
+        InputError: `night.json` of the folder cannot be read.
+        StoreError: the store cannot be read or written.
+    """
+    tonight, known, notes = read_night(folder), set(store.night_ids()), list[str]()
+    older: dict[str, tuple[Night, Path]] = {}
+    places = dict.fromkeys(one.resolve() for one in (folder.resolve().parent, *([nights] if nights else [])))
+    for path in (path for place in places for path in sorted(place.glob("*/night.json"))):
+        if path.parent.name in known:
+            continue  # its folder is named after it, so that it need not be read
+        try:
+            night = read_night(path.parent)
+        except InputError as error:
+            notes.append(f"An earlier night is not compared with: {error.message}")
+            continue
+        if night.matrix == tonight.matrix and night.finished_at and night.started_at < tonight.started_at:
+            older[night.id] = night, path.parent
+    missing = sorted((one for one in older.values() if one[0].id not in known), key=lambda one: one[0].started_at)
+    imported = 0
+    for night, path in missing[-MOST:]:
+        try:
+            imported += len(import_missing(store, {night.id: path}))
+        except InputError as error:
+            notes.append(f"An earlier night is not compared with: {error.message}")
+    if imported:
+        notes.append(f"{count(imported, 'earlier night')} joined the store, which did not know them.")
+    if len(missing) > MOST:
+        command = f"nightjar-ci store --import {missing[0][1]}"
+        notes.append(f"{len(missing) - MOST} nights that are older still are left out: `{command}` adds one.")
+    return notes

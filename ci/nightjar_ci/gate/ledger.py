@@ -1,0 +1,268 @@
+"""The ledger of a night: which series are due, and what tonight has of each.
+
+In: what tonight left, what the recent nights had, accepted ends, policies and baselines. Out: an entry for each series
+that is due. A series is due if more than half of the recent nights had it, from its accepted end on if there is one; if
+the latest night before lacked it and it has not come back; or if a baseline or a policy names it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from nightjar_ci.baselines.accepted import Entry, read_accepted
+from nightjar_ci.baselines.baseline import read_convergence, read_facts
+from nightjar_ci.formats.ledger import Due
+from nightjar_ci.formats.night_folder import Night, read_night, read_results
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.series import Series
+from nightjar_ci.judges.facts.compile_cost import NAME as COMPILER
+from nightjar_ci.judges.finding import count
+from nightjar_ci.store.folder import read_stored
+from nightjar_ci.store.measures import Measure
+from nightjar_ci.store.recent import Recent, SeriesKey
+
+Source = Literal["policy", "baseline"]
+LIKE = math.log(1.5)  # a new series within this factor of the level of a missing one may be the same under a new name
+_GLOB = set("*?[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tonight:
+    """What the jobs of a night left.
+
+    Attributes:
+        jobs: for each cell the ids of the jobs that completed.
+        not_run: cells whose jobs failed or have not run, so that the night says it by itself.
+        left_out: cells that the night was asked to leave out.
+        measures: for each cell and name what each completed job measured, by job.
+        programs: the compiled programs of each cell.
+        facts_keys: what the compile facts of each cell depend on.
+    """
+
+    jobs: Mapping[str, Set[str]]
+    not_run: Collection[str]
+    left_out: Collection[str]
+    measures: Mapping[tuple[str, str], Sequence[tuple[str, Measure]]]
+    programs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    facts_keys: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+def read_tonight(folder: Path, night: Night) -> Tonight:
+    """Reads what the jobs of a night folder left."""
+    jobs: dict[str, set[str]] = defaultdict(set)
+    failed: set[str] = set()
+    measures: dict[tuple[str, str], list[tuple[str, Measure]]] = defaultdict(list)
+    programs: dict[str, set[str]] = defaultdict(set)
+    keys: dict[str, set[str]] = defaultdict(set)
+    for outcome, record in read_results(folder):
+        if outcome.completed:
+            jobs[outcome.cell].add(outcome.job)
+        else:
+            failed.add(outcome.cell)
+        for one in read_stored(folder, outcome, record).measures:
+            measures[outcome.cell, one.name].append((outcome.job, one))
+        if record is not None and outcome.completed:
+            programs[outcome.cell] |= {facts.program for facts in record.facts}
+            keys[outcome.cell].add(record.environment.facts_key)
+    not_run = {*failed, *night.not_run, *(job.rpartition("-s")[0] for job in night.not_run)}
+    return Tonight(
+        jobs=dict(jobs),
+        not_run=not_run - jobs.keys(),
+        left_out=night.left_out,
+        measures=measures,
+        programs=programs,
+        facts_keys=keys,
+    )
+
+
+def find_due(folder: Path, recent: Recent, policies: Policies, baselines: Path, series: Sequence[Series]) -> list[Due]:
+    """The series that are due, by name.
+
+    Args:
+        folder: the night folder.
+        recent: what the recent nights had.
+        policies: those that name a cell and a measure without a wildcard make it due wherever that cell ran.
+        baselines: folder of committed baselines.
+        series: tonight's measures with their history.
+
+    Raises:
+        InputError: `night.json`, a baseline or an accepted change cannot be read.
+    """
+    tonight, accepted = read_tonight(folder, read_night(folder)), read_accepted(baselines)
+    entries = {(one.series, one.kind, one.unit): one for one in _due_by_nights(recent, accepted)}
+    for source, name, kind in (*_named_by_policies(policies, tonight), *_named_by_baselines(tonight, baselines)):
+        if _ended_from(accepted.get(name, ())):
+            continue
+        blank = Due(series=name, kind=kind, unit="", better="", had=0, of=0, measured="yes")
+        for key in [key for key in entries if key[0] == name] or [(name, kind, "")]:
+            entry = entries.get(key, blank)
+            by = tuple(dict.fromkeys((*entry.named_by, source)))
+            entries[key] = entry.model_copy(update={"named_by": by})
+    histories = {(one.name, one.unit): one for one in series}
+    new = list(_find_new(tonight, recent))
+    found = []
+    for _, entry in sorted(entries.items()):
+        if entry.cell not in tonight.left_out:
+            since = _zero_since(entry.series, recent)
+            known = accepted.get(entry.series, ())
+            history = _values_between(histories.get((entry.series, entry.unit)), known, since, recent)
+            update = _look_up(entry, tonight, recent, history, new)
+            if since and update.get("measured") == "zero":
+                update["since"] = since
+            found.append(entry.model_copy(update=update))
+    return found
+
+
+def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> Iterator[Due]:
+    """What more than half of the recent nights had, and what was absent the night before and has not come back."""
+    absent: dict[SeriesKey, tuple[str, str]] = {}
+    for name, (night, verdict) in recent.absent.items():
+        kind, unit, better, since = (str(verdict.policy.get(part, "")) for part in ("kind", "unit", "better", "since"))
+        if better or kind == "facts":  # what only a policy or a baseline names is due as long as they do
+            absent[SeriesKey(*name.partition("/")[::2], kind, unit, better)] = night, since
+    gated: dict[str, set[str]] = defaultdict(set)  # nights that were not gated know no programs
+    for key, had in recent.had.items():
+        gated[key.cell] |= had.keys() if key.kind == "facts" else set()
+    for key in dict.fromkeys((*recent.had, *absent)):
+        if key.kind == "facts" and key.name == COMPILER:
+            continue  # it stands for measures that are due themselves
+        had = recent.had.get(key, {})
+        last = max(map(recent.place, had), default=-1.0)
+        end = _ended_from(accepted.get(f"{key.cell}/{key.name}", ()))
+        ended = recent.place(end) if end else -1.0
+        nights = [night for night in recent.nights.get(key.cell, ()) if recent.place(night) >= ended]
+        if key.kind == "facts":
+            nights = [night for night in nights if night in gated[key.cell]]
+        night, since = absent.get(key, ("", ""))
+        still = night != "" and recent.place(night) > last and ended < recent.place(since)
+        count_had = sum(night in had for night in nights)
+        if still or 2 * count_had > len(nights):
+            yield Due(
+                series=f"{key.cell}/{key.name}",
+                kind=key.kind,
+                unit=key.unit,
+                better=key.better,
+                had=count_had,
+                of=len(nights),
+                since=since if still else None,
+                measured="yes",
+            )
+
+
+def _ended_from(entries: Sequence[Entry]) -> str:
+    """The night from which on the series is accepted to have ended, at the latest entry that says so; else empty."""
+    return max((entry.night for entry in entries if entry.ended), default="")
+
+
+def _named_by_policies(policies: Policies, tonight: Tonight) -> Iterator[tuple[Source, str, str]]:
+    """The series whose cell and measure a policy spells out, of cells that ran."""
+    for kind, entries, field_name in (("", policies.history, "measure"), ("curve", policies.convergence, "curve")):
+        for entry in entries:
+            name = getattr(entry, field_name)
+            spelt_out = {"jobs", field_name} <= entry.model_fields_set and not _GLOB & set(entry.jobs + name)
+            judged = policies.for_curve(entry.jobs, name) or policies.for_history(entry.jobs, name)
+            if spelt_out and judged is not None and entry.jobs in tonight.jobs:
+                yield "policy", f"{entry.jobs}/{name}", kind
+
+
+def _named_by_baselines(tonight: Tonight, baselines: Path) -> Iterator[tuple[Source, str, str]]:
+    """The curves and programs of the committed baselines of the cells that ran."""
+    for cell in sorted(tonight.facts_keys):
+        if (curves := read_convergence(baselines, cell)) is not None:
+            yield from (("baseline", f"{cell}/{curve.name}", "curve") for curve in curves.curves)
+        for key in sorted(tonight.facts_keys[cell]):
+            if (facts := read_facts(baselines, cell, key)) is not None:
+                yield from (("baseline", f"{cell}/{one.program}", "facts") for one in facts.facts)
+
+
+def _zero_since(name: str, recent: Recent) -> str:
+    """The first night in which a series was zero, where the latest verdict on its presence says so; else empty."""
+    _, verdict = recent.absent.get(name, ("", None))
+    return str(verdict.policy["since"]) if verdict is not None and verdict.policy["reason"] == "zero" else ""
+
+
+def _values_between(series: Series | None, entries: Sequence[Entry], until: str, recent: Recent) -> list[float]:
+    """The finite values before tonight, from the latest accepted change on, up to the night since which it is zero."""
+    if series is None:
+        return []
+    first = max((entry.night for entry in entries), default="")
+    values = zip(series.nights[:-1], series.values[:-1].tolist(), strict=True)
+    end = recent.place(until) if until else math.inf
+    return [value for night, value in values if night >= first and recent.place(night) < end and math.isfinite(value)]
+
+
+def _find_new(tonight: Tonight, recent: Recent) -> Iterator[tuple[SeriesKey, float]]:
+    """The series that no recent night had, with tonight's level."""
+    known = {(key.cell, key.name) for key in recent.had}
+    for (cell, name), found in tonight.measures.items():
+        values = [one.value for _, one in found if one.value is not None]
+        if (cell, name) not in known and values:
+            one = found[0][1]
+            yield SeriesKey(cell, name, one.kind, one.unit, one.better), median(values)
+    for cell, programs in tonight.programs.items():
+        yield from ((SeriesKey(cell, name, "facts", "", ""), 0.0) for name in programs if (cell, name) not in known)
+
+
+def _look_up(
+    entry: Due, tonight: Tonight, recent: Recent, history: Sequence[float], new: Sequence[tuple[SeriesKey, float]]
+) -> dict[str, object]:
+    """What tonight has of a series: `measured`, and what is wrong with it in words."""
+    if entry.cell in tonight.not_run:
+        return {"measured": "not_run", "not_judged": f"no job of {entry.cell} completed"}
+    if entry.kind == "facts":
+        there: Sequence[tuple[str, Measure]] = ()
+        if entry.name in tonight.programs.get(entry.cell, ()):
+            return {}
+    else:
+        there = tonight.measures.get((entry.cell, entry.name), ())
+    if not there:
+        why = f"{entry.cell} left no {'program ' if entry.kind == 'facts' else ''}{entry.name}"
+        if entry.cell not in tonight.jobs:
+            why = f"the night has no job of {entry.cell}"
+        return {"measured": "missing", "not_judged": why, "renamed_to": _find_new_name(entry, recent, new)}
+    there = [(job, one) for job, one in there if one.kind == entry.kind] or there  # a curve and a sample share a name
+    lacking = sorted(tonight.jobs.get(entry.cell, set()) - {job for job, _ in there})
+    if lacking and (entry.had or entry.since):  # the nights that had it had it of every job
+        return {"measured": "missing", "not_judged": f"{', '.join(lacking[:3])} left no {entry.name}"}
+    return _find_wrong(entry, there, history)
+
+
+def _find_wrong(entry: Due, there: Sequence[tuple[str, Measure]], history: Sequence[float]) -> dict[str, object]:
+    """What is wrong with the values of a series that was measured."""
+    spelt = {(one.kind, one.unit, one.better) for _, one in there}
+    if entry.better and spelt != {(entry.kind, entry.unit, entry.better)}:
+        units = sorted({one.unit for _, one in there})
+        named = " and in ".join(unit or "no unit" for unit in units)
+        why = f"measured in {named} instead of {entry.unit or 'no unit'}"
+        if units == [entry.unit]:
+            kinds = ", ".join(f"{kind} where {better} is better" for kind, _, better in sorted(spelt))
+            why = f"now a {kinds}; it was a {entry.kind} where {entry.better} is better"
+        return {"measured": "unit_changed", "not_judged": why}
+    broken = [job for job, one in there if one.value is None]
+    if broken:
+        return {"measured": "not_finite", "not_judged": f"a value of {', '.join(broken[:3])} is NaN or infinite"}
+    value = median(one.value for _, one in there if one.value is not None)
+    if history and ((value == 0 and all(history)) or (value <= 0 and min(history) > 0)):
+        why = f"{value:g} tonight, and {'not 0' if value == 0 else 'above 0'} in {count(len(history), 'earlier night')}"
+        return {"measured": "zero", "not_judged": why}
+    return {}
+
+
+def _find_new_name(entry: Due, recent: Recent, new: Sequence[tuple[SeriesKey, float]]) -> str | None:
+    """The new series that is most like a missing one: of its cell, or of its name in a new cell; near its level."""
+    had = recent.had.get(SeriesKey(entry.cell, entry.name, entry.kind, entry.unit, entry.better), {})
+    level = had[max(had, key=recent.place)] if had else math.nan
+    like = []
+    for key, value in new:
+        same_place = key.cell == entry.cell or (key.name == entry.name and key.cell not in recent.nights)
+        if same_place and (key.kind, key.unit, key.better) == (entry.kind, entry.unit, entry.better):
+            far = 0.0 if value == level else abs(math.log(value / level)) if value * level > 0 else math.inf
+            like.append((far, f"{key.cell}/{key.name}"))
+    far, name = min(like, default=(math.inf, ""))
+    return name if far <= LIKE else None

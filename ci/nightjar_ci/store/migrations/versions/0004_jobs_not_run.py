@@ -1,0 +1,23 @@
+"""A night remembers which of its jobs have not run, and which cells it was asked to leave out."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Adds the two columns; nights that are there do not say it."""
+    op.add_column("night", sa.Column("not_run", sa.JSON()))
+    op.add_column("night", sa.Column("left_out", sa.JSON()))
+
+
+def downgrade() -> None:
+    """Drops them."""
+    op.drop_column("night", "left_out")
+    op.drop_column("night", "not_run")

@@ -1,0 +1,120 @@
+"""The smallest change that the ledger names is about the one that the judges find."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nightjar_ci.formats.policy import PerformancePolicy, Policies
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.gate.history import Memory
+from nightjar_ci.gate.smallest_change import GRID, find_smallest_change
+from nightjar_ci.judges.convergence.convergence import judge_convergence
+from nightjar_ci.judges.history.history import judge_history
+from nightjar_ci.judges.performance.performance import Pair, judge_performance
+from tests.ci.nights import CELL, baseline, record
+
+POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{}], "convergence": [{}]})
+TESTS = 20
+
+
+def smallest(verdict: Verdict, series: Series | None = None) -> float:
+    found = find_smallest_change(verdict, series, POLICIES, Memory(), TESTS)
+    assert found is not None
+    return found[0]
+
+
+def pairs(rng: np.random.Generator, change: float, count: int = 12, sd: float = 0.01) -> list[Pair]:
+    def run(level: float) -> RunRecord:
+        seconds = level * math.exp(rng.normal(0, sd))
+        return record(step_times=(9.0, seconds, seconds), values=[1.0])
+
+    return [
+        Pair(number=number, candidate=run(0.05 * (1 + change)), reference=run(0.05)) for number in range(1, count + 1)
+    ]
+
+
+def test_a_slow_down_of_the_size_that_pairs_name_is_found_about_nine_times_in_ten() -> None:
+    rng, policy = np.random.default_rng(5), PerformancePolicy(looks=(12,), alphas=(5e-4,), ok_alphas=(1e-2,))
+    sizes = [smallest(judge_performance(CELL, pairs(rng, 0.0), "before", policy)) for _ in range(20)]
+    size = float(np.median(sizes))
+    found = [judge_performance(CELL, pairs(rng, size), "before", policy).status == "regressed" for _ in range(60)]
+    assert 0.75 <= np.mean(found) <= 1.0
+    small = [judge_performance(CELL, pairs(rng, size / 3), "before", policy).status == "regressed" for _ in range(60)]
+    assert np.mean(small) < 0.3
+
+
+def history(noise: float, last: float = 1.0, better: str = "lower") -> Series:
+    values = 0.05 * np.exp(np.random.default_rng(11).normal(0, noise, 50))
+    values[-1] = 0.05 * last
+    nights = tuple(f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T0300-0000" for day in range(50))
+    return Series(
+        name=f"{CELL}/step_time",
+        unit="s",
+        better=better,  # type: ignore[arg-type]
+        nights=nights,
+        values=values,
+        environments=("x",) * 50,
+    )
+
+
+def is_found(series: Series) -> bool:
+    verdict = judge_history(series, POLICIES.history[0])
+    assert verdict is not None
+    weighed = verdict.p is None or verdict.p * TESTS <= POLICIES.night.q
+    return verdict.status in ("cannot_tell", "regressed") and weighed
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.05])
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_a_history_finds_the_change_that_the_ledger_names_and_not_the_next_smaller_one(
+    noise: float, better: str
+) -> None:
+    series = history(noise, better=better)
+    verdict = judge_history(series, POLICIES.history[0])
+    assert verdict is not None
+    size = smallest(verdict, series)
+    level = float(np.median(series.values[:-1]))
+
+    def with_last(change: float) -> Series:
+        values = series.values.copy()
+        values[-1] = level * (1 + change if better == "lower" else 1 / (1 + change))
+        return replace(series, values=values)
+
+    assert noise < size < 40 * noise
+    assert is_found(with_last(size))
+    assert not is_found(with_last(GRID[GRID.index(size) - 1]))
+
+
+def test_a_louder_history_finds_only_larger_changes() -> None:
+    sizes = []
+    for noise in (0.002, 0.02, 0.2):
+        verdict = judge_history(history(noise), POLICIES.history[0])
+        assert verdict is not None
+        sizes.append(smallest(verdict, history(noise)))
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[2]
+
+
+def test_curves_name_what_their_policy_allows() -> None:
+    policy = POLICIES.convergence[0]
+    same = judge_convergence(CELL, "loss", [record(0)], baseline(), policy)
+    assert smallest(same) == policy.early_rtol
+    other = judge_convergence(CELL, "loss", [record(seed) for seed in range(20, 30)], baseline(), policy)
+    assert (other.p is not None, smallest(other)) == (True, policy.margin)
+
+
+def test_what_was_found_or_cannot_be_judged_has_no_number() -> None:
+    worse = history(0.01)
+    worse.values[-15:] *= 1.3
+    verdict = judge_history(worse, POLICIES.history[0])
+    assert verdict is not None
+    assert verdict.status == "regressed"
+    assert find_smallest_change(verdict, worse, POLICIES, Memory(), TESTS) is None
+    without = judge_convergence(CELL, "loss", [record(0)], None, POLICIES.convergence[0])
+    assert find_smallest_change(without, None, POLICIES, Memory(), TESTS) is None

@@ -1,0 +1,65 @@
+"""Which nights the status page blames, and what of a night it shows as absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.verdict import Status, Verdict
+from nightjar_ci.site.status import find_open
+from tests.ci.nights import CELL
+from tests.ci.site.test_site import leave_night, make_page, make_site, make_verdict, only_row, stored
+
+
+def since_the_second(status: Status = "regressed", **policy: str) -> Verdict:
+    """A regression that its history found nights after it began."""
+    origin = {"since": "2026-11-02T0300-0000", "good_night": "2026-11-01T0300-0000"}
+    return make_verdict(status, policy=origin | policy)
+
+
+def test_what_changed_is_told_of_the_nights_that_the_verdict_blames_and_not_of_the_night_that_found_it() -> None:
+    nights = [
+        stored(1, make_verdict("ok")),
+        *(stored(day, make_verdict("ok"), jax="0.10.2") for day in (2, 3, 4)),
+        stored(5, since_the_second(), jax="0.10.2"),
+    ]
+    (one,) = find_open(only_row(nights))
+    assert (one.since.id[8:10], one.good and one.good.id[8:10], one.nights) == ("02", "01", 4)
+    assert one.changes == ("jax 0.10.1 -> 0.10.2", "jaxlib 0.10.1 -> 0.10.2")
+    page = make_page(nights)
+    assert "what changed between night 2026-11-01T0300-0000 and night 2026-11-02T0300-0000" in page
+    assert "look at the machine first" not in page
+
+
+def test_the_machine_is_blamed_for_the_nights_between_which_nothing_changed() -> None:
+    nights = [*(stored(day, make_verdict("ok")) for day in (1, 2)), stored(3, since_the_second(), jax="0.10.2")]
+    (one,) = find_open(only_row(nights))
+    assert one.changes == ()
+    blamed = "changed between night 2026-11-01T0300-0000 and night 2026-11-02T0300-0000: look at the machine first."
+    assert blamed in make_page(nights)
+
+
+def test_where_the_good_night_is_not_shown_nothing_is_blamed() -> None:
+    nights = [stored(day, since_the_second()) for day in (3, 4)]
+    (one,) = find_open(only_row(nights))
+    assert (one.good, one.nights) == (None, 2)
+    page = make_page(nights)
+    assert "The last good night is not on this page" in page
+    assert "look at the machine first" not in page
+
+
+def test_a_finished_night_whose_jobs_have_not_run_is_not_ok_and_names_them(tmp_path: Path) -> None:
+    here = leave_night(tmp_path / "nights", 1, make_verdict("ok"))
+    night = read_night(here)
+    write_night(here, night.model_copy(update={"planned": (*(one.job for one in night.jobs), f"{CELL}-s1")}))
+    status = make_site(tmp_path)
+    assert (status["answer"], status["not_run"][0]["jobs"]) == ("cannot_tell", [f"{CELL}-s1"])
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert "one job has not run" in page
+    assert f"{CELL}-s1" in page
+
+
+def test_a_series_that_is_due_and_absent_is_on_the_page(tmp_path: Path) -> None:
+    leave_night(tmp_path / "nights", 1, make_verdict("cannot_tell", judge="presence", explanation="It is missing."))
+    assert make_site(tmp_path)["answer"] == "cannot_tell"
+    assert "It is missing." in (tmp_path / "site" / "index.html").read_text()

@@ -1,0 +1,63 @@
+"""What recent nights of a matrix had, in SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.settings import read_settings
+from nightjar_ci.store import Store, StoredRun, open_store
+from nightjar_ci.store.recent import NIGHTS
+from tests.ci.nights import CELL, failed, outcome, record
+
+KEY = (CELL, "step_time", "sample", "s", "lower")
+Runs = list[tuple[Outcome, RunRecord | None]]
+
+
+def add(store: Store, day: int, runs: Runs, matrix: str = "m", **changes: Any) -> None:
+    started = f"2026-11-{day:02d}T03:00:00+00:00"
+    values: dict[str, Any] = {"id": f"night-{day:02d}", "matrix": matrix, "started_at": started, "git": None}
+    night = Night(**(values | {"finished_at": started, "jobs": tuple(one for one, _ in runs)} | changes))
+    store.add_whole_night(night, [StoredRun(outcome=one, record=result) for one, result in runs])
+
+
+def good(seeds: int = 2) -> Runs:
+    return [(outcome(f"{CELL}-s{seed}"), record(seed)) for seed in range(seeds)]
+
+
+def check_recent(store: Store) -> None:
+    """Which nights count for a cell, and which of them had its step time."""
+    for day in range(1, 8):
+        add(store, day, good())
+    add(store, 8, [*good(1), (outcome(f"{CELL}-s1"), record(1, step_times=(0.9, 0.05, float("nan"))))])
+    add(store, 9, [*good(1), (failed(f"{CELL}-s1"), None)])
+    add(store, 10, [], left_out=(CELL,))
+    add(store, 11, good(), finished_at=None)
+    add(store, 12, good(), matrix="another")
+    add(store, 13, [(outcome("vit-s0"), record(0, job="vit-s0"))])  # without the cell, though it was not left out
+    add(store, 14, good())
+    recent = store.recent_before("night-14")
+    counted = [f"night-{day:02d}" for day in (13, 8, 7, 6, 5)]
+    assert (list(recent.nights[CELL]), len(counted)) == (counted, NIGHTS)
+    had = {night for key, nights in recent.had.items() if tuple(key) == KEY for night in nights}
+    assert sorted(had) == [f"night-{day:02d}" for day in (1, 2, 3, 4, 5, 6, 7)]
+    assert recent.place("night-01") < recent.place("night-13") < recent.place("night-14")
+    assert store.recent_before("unknown").nights == {}
+
+
+def test_sqlite_knows_what_recent_nights_had(tmp_path: Path) -> None:
+    store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}))
+    check_recent(store)
+    store.close()
+
+
+@pytest.mark.postgres
+def test_postgresql_knows_what_recent_nights_had(postgres: str) -> None:
+    store = open_store(read_settings({"NIGHTJAR_DATABASE_URL": postgres}))
+    check_recent(store)
+    store.close()
