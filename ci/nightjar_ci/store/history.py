@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, exists, func, select
 
 from nightjar_ci.errors import StoreError
 from nightjar_ci.formats.series import Series
@@ -74,14 +74,25 @@ def read_one(connection: Connection, name: str) -> Series | None:
 
 
 def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
-    """What was regressed by its history when it was last judged before a night, of the series measured in it."""
-    series, verdict = tables.series, tables.verdict
-    older = verdict.alias("older")
+    """What was regressed by its history when its machine was last judged, of the series measured in a night.
+
+    A series has a history for each machine, so a night on another machine neither ends a regression nor carries it on.
+    """
+    series, verdict, measured, now = tables.series, tables.verdict, tables.measure.alias(), tables.measure.alias()
     name = series.c.cell + "/" + series.c.name
+    machine = (
+        select(now.c.environment)
+        .where(now.c.series == series.c.id, now.c.night == night)
+        .order_by(now.c.run)
+        .limit(1)
+        .correlate(series)
+        .scalar_subquery()
+    )
+    judged = exists().where(verdict.c.series == name, verdict.c.judge == "history", verdict.c.night == measured.c.night)
     latest = (
-        select(older.c.night)
-        .where(older.c.series == name, older.c.judge == "history", older.c.night < night)
-        .order_by(older.c.night.desc())
+        select(measured.c.night)
+        .where(measured.c.series == series.c.id, measured.c.night < night, measured.c.environment == machine, judged)
+        .order_by(measured.c.night.desc())
         .limit(1)
         .correlate(series)
         .scalar_subquery()
@@ -92,6 +103,22 @@ def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
     found = select(verdict.c.series, verdict.c.body).join_from(known, verdict, same)
     rows = connection.execute(found.where(verdict.c.status == "regressed"))
     return {row.series: read_verdict(row.series, row.body) for row in rows}
+
+
+def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
+    """The latest verdict on the history of a series; of those of several machines, a regression comes first."""
+    series, verdict, measure = tables.series, tables.verdict, tables.measure
+    cell, _, measured = name.partition("/")
+    rows = connection.execute(
+        select(measure.c.environment, verdict.c.status, verdict.c.body)
+        .join_from(series, measure, measure.c.series == series.c.id)
+        .join(verdict, (verdict.c.night == measure.c.night) & (verdict.c.series == name))
+        .where(series.c.cell == cell, series.c.name == measured, verdict.c.judge == "history")
+        .order_by(measure.c.night.desc())
+    ).all()
+    latest = {row.environment: row for row in reversed(rows)}.values()
+    first = max(latest, key=lambda row: row.status == "regressed", default=None)
+    return None if first is None else read_verdict(name, first.body)
 
 
 def read_verdict(series: str, body: Any) -> Verdict:

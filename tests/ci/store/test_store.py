@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,6 +227,25 @@ def test_the_latest_verdict_on_a_history_says_whether_it_is_regressed(store: Sto
     with pytest.raises(StoreError, match="a newer nightjar-ci") as caught:
         store.regressions_before(night(4).id)
     assert "demo/loss cannot be read" in str(caught.value)
+
+
+def test_a_night_on_another_machine_neither_ends_a_regression_nor_carries_it_on(store: Store) -> None:
+    known: dict[str, Any] = {"series": "demo/loss", "judge": "history", "n": 1, "policy": {}, "runs": []}
+    told: list[tuple[str, Status]] = [("a", "regressed"), ("b", "ok"), ("b", "ok"), ("a", "ok"), ("a", "regressed")]
+    machines = [machine for machine, _ in told] + ["b", "a"]
+    before = []
+    for number, machine in enumerate(machines, 1):
+        one = record(0)
+        environment = one.environment.model_copy(update={"driver": machine})
+        add(store, number, one.model_copy(update={"environment": environment}))
+        before.append(set(store.regressions_before(night(number).id)))
+        if number <= len(told):
+            store.add_verdicts(night(number).id, [{**known, "status": told[number - 1][1], "explanation": "!"}])
+    assert before == [set(), set(), set(), {"demo/loss"}, set(), set(), {"demo/loss"}]
+    found = store.history_verdict("demo/loss")
+    assert found is not None
+    assert found.status == "regressed"
+    assert store.history_verdict("demo/none") is None
 
 
 def test_the_environment_of_a_night_is_that_of_its_completed_run(store: Store) -> None:
