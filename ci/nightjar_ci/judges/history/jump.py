@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
 from nightjar_ci.judges.history.rank_test import rank_sum_p
-from nightjar_ci.judges.history.tail import rarity_beyond
 
 # Chosen on other seeds than those of the rates in docs/statistics.md, false jumps against power after twelve nights.
 NIGHTS = (3, 4, 5, 6, 7, 8)  # how many of the last nights may be one; after that a lasting change is seen
 REFERENCE = 180  # earlier nights that a jump must exceed, at most
 NOISES = 5.0  # standard deviations of the reference that each night must lie above its median
-INNER = 0.8  # share of the reference that says how large its standard deviation is
-INNER_SD = 1.2816  # standard deviations within which that share of a normal distribution lies
 AGREE = 0.25  # the largest range of the nights, as a share of how far they lie above the median
 P = 2e-6  # at most one false jump in 1,000 nights of 500 series
 
@@ -55,7 +53,7 @@ def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jum
         if reference.shape[-1] < min_nights:
             break
         lowest, median = recent.min(axis=-1), np.median(reference, axis=-1)
-        spread = np.quantile(np.abs(reference - median[..., None]), INNER, axis=-1) / INNER_SD
+        spread = robust_sd(reference)
         beyond, width = lowest - median, recent.max(axis=-1) - lowest
         far = (beyond >= np.maximum(NOISES * spread, least)) & (width <= np.maximum(AGREE * beyond, NOISES * spread))
         # Independent nights have the rarity to the power of their number; neighbours resemble each other, so 2 counts.

@@ -5,7 +5,7 @@ looks like (outliers, several modes of a machine), as long as the nights of an u
 Nights that lie beyond the whole reference are rarer the farther they lie. docs/statistics.md derives it. A suspicion is
 cheap and decides nothing: paired re-runs do.
 
-Source: the rank-sum test (see `rank_test`) and the tail of the reference (see `tail`).
+Source: the rank-sum test (see `rank_test`) and the tail of the reference (see `noise`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.noise import rarity_beyond
 from nightjar_ci.judges.history.rank_test import rank_sum_p
-from nightjar_ci.judges.history.tail import rarity_beyond
 
 # How the error is shared among the last 1, 2, 3 and 5 nights: a large step shows in one night, a small one in five.
 SHARES = {1: 0.4375, 2: 0.1875, 3: 0.1875, 5: 0.1875}

@@ -1,7 +1,7 @@
-"""The tail of a reference beyond its highest value, which ranks cannot see.
+"""The size of noise, which ranks cannot see: its robust standard deviation, and its tail beyond the highest value.
 
-In: a value and a reference. Out: how much rarer a value that far above the highest is than a new highest. The tail of
-the logs is taken to be exponential, so that of the values is a power law.
+In: values, a reference. Out: their spread; how much rarer a value that far above the highest is than a new highest. The
+tail of the logs is taken to be exponential, so that of the values is a power law.
 
 Source: Weissman, Estimation of parameters and large quantiles based on the k largest observations (1978).
 """
@@ -12,6 +12,8 @@ import numpy as np
 
 from nightjar_ci.judges.convergence.envelope import Array
 
+INNER = 0.8  # share of the values nearest to the median that says how large the standard deviation is
+INNER_SD = 1.2816  # standard deviations within which that share of a normal distribution lies
 TOP = 5  # highest values of the reference, whose mean excess over the next one is the scale of its tail
 
 
@@ -30,3 +32,9 @@ def rarity_beyond(value: Array, reference: Array, floor: float) -> Array:
     excess = np.maximum(value - ordered[..., -1], 0.0)
     rarity: Array = np.exp(-excess / np.maximum(np.maximum(scale, floor), 1e-9))
     return rarity
+
+
+def robust_sd(values: Array) -> Array:
+    """Standard deviation along the last axis of values of which a fifth may be outliers."""
+    away = np.abs(values - np.median(values, axis=-1, keepdims=True))
+    return np.asarray(np.quantile(away, INNER, axis=-1) / INNER_SD, dtype=np.float64)
