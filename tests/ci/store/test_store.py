@@ -159,6 +159,21 @@ def test_another_driver_is_another_environment(store: Store) -> None:
     )
 
 
+def test_a_night_that_two_machines_measured_counts_for_the_one_that_tonight_began_on(store: Store) -> None:
+    kinds = {1: "ab", 2: "bb", 3: "cb", 4: "ba"}  # of the two seeds
+    for number, machines in kinds.items():
+        for seed, machine in enumerate(machines):
+            one = record(seed, values=[3.0, float(10 * number + seed)])
+            environment = one.environment.model_copy(update={"driver": machine})
+            add(store, number, one.model_copy(update={"environment": environment}), seed=seed)
+    (loss, *_) = store.series_before(night(4).id)
+    assert loss.values.tolist() == [11.0, 20.5, 31.0, 40.0]
+    assert len(set(loss.environments)) == 1
+    (earlier, *_) = store.series_before(night(3).id)
+    assert earlier.values.tolist() == [10.0, 20.5, 30.0]
+    assert len(set(earlier.environments)) == 3
+
+
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.floats(0, 9) | st.just(math.nan)), min_size=1))
 def test_medians_are_those_of_numpy(rows: list[tuple[int, int, float]]) -> None:
     rows = sorted(rows, key=lambda row: row[:2])
