@@ -52,9 +52,11 @@ def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jum
         recent, reference = values[..., count - nights :], values[..., max(0, count - nights - REFERENCE) : -nights]
         if reference.shape[-1] < min_nights:
             break
-        lowest, median = recent.min(axis=-1), np.median(reference, axis=-1)
+        lowest = recent.min(axis=-1)
+        beyond, width = lowest - np.median(reference, axis=-1), recent.max(axis=-1) - lowest
+        if not (beyond >= least).any():
+            continue  # as on nearly every night
         spread = robust_sd(reference)
-        beyond, width = lowest - median, recent.max(axis=-1) - lowest
         far = (beyond >= np.maximum(NOISES * spread, least)) & (width <= np.maximum(AGREE * beyond, NOISES * spread))
         # Independent nights have the rarity to the power of their number; neighbours resemble each other, so 2 counts.
         p = rank_sum_p(recent, reference) * rarity_beyond(lowest, reference, floor) ** 2 * len(NIGHTS)
