@@ -155,6 +155,8 @@ class HistoryPolicy(_PairedPolicy):
             of an unchanged series.
         window: how many nights before the last ones it is compared with, at most.
         min_nights: how many of them there must be.
+        jump: three nights that are each at least this much worse, as a fraction, may be called regressed without pairs,
+            where they lie far beyond the noise.
         doubts: for each look of the pairs that a suspicion asks for, the p above which it is dropped.
     """
 
@@ -163,6 +165,7 @@ class HistoryPolicy(_PairedPolicy):
     trigger: Fraction = 0.08
     window: Annotated[int, Field(ge=10)] = 60
     min_nights: Annotated[int, Field(ge=10)] = 12
+    jump: Annotated[float, Field(gt=0)] = 0.07
     looks: tuple[int, ...] = (4, 8, 16, 32)
     alphas: tuple[Fraction, ...] = (5e-5, 1e-4, 1.5e-4, 2e-4)
     doubts: tuple[Fraction, ...] = (0.4, 0.2, 0.08, 0.01)

@@ -215,7 +215,7 @@ class Environment(_Strict):
     def measured_on(self) -> str:
         """What a time depends on though no change of software explains it: devices, driver, processor.
 
-        Where it changes from one night to the next, the two are not compared.
+        Nights of two machines are not compared; versions of packages are what is tested, and no part of it.
         """
         driver = f"; driver {self.driver}" if self.driver else ""
         return f"{describe_devices(self.devices)}{driver}; {self.cpu.model}, {self.cpu.cores} cores"

@@ -19,8 +19,8 @@ class Series:
         better: which direction is good.
         nights: N ids of nights.
         values: shape (N,); one value a night, the median over its runs; nan where the night has none.
-        environments: N keys of what was measured on (device, driver, runner); where the key changes, the values of the
-            two sides are not compared.
+        environments: N keys of the machine (device, driver, runner); values of two machines are not compared. Versions
+            of software are no part of it.
     """
 
     name: str

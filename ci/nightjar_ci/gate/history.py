@@ -144,7 +144,7 @@ def judge_histories(
         if verdict is not None:
             judged[one.name] = verdict
     if young:
-        notes.append(f"{young} series without a judged history: too few nights in this environment.")
+        notes.append(f"{young} series without a judged history: too few nights on this machine.")
     advice = _advise(judged, memory, policies, jobs, reruns, notes)
     for name, verdict in judged.items():
         told = (*verdict.details, advice[name]) if name in advice else verdict.details

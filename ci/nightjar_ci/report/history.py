@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nightjar_ci.baselines.accepted import Entry
 from nightjar_ci.formats.series import Series
@@ -34,10 +35,14 @@ class Level:
 
 
 def find_levels(series: Series) -> list[Level]:
-    """The levels of a series: it breaks where the environment changes, and where its values do."""
+    """The levels of a series: it breaks where the machine changes for good, and where its values do.
+
+    Of several machines that take turns, the levels are those of the latest one.
+    """
     levels = []
-    for first, end in _same_environment(series):
-        kept = first + np.flatnonzero(np.isfinite(series.values[first:end]))
+    for nights in _same_machine(series):
+        first, end = int(nights[0]), int(nights[-1]) + 1
+        kept = nights[np.isfinite(series.values[nights])]
         values = series.values[kept]
         scaled = np.log(values) if len(values) and values.min() > 0 else values
         edges = [0, *(change.index for change in find_changes(scaled)), len(kept)]
@@ -100,10 +105,14 @@ def spark_points(series: Series) -> str:
     return " ".join(f"{x:.3g},{y:.3g}" for x, y in zip(xs.tolist(), ys.tolist(), strict=True))
 
 
-def _same_environment(series: Series) -> Iterator[tuple[int, int]]:
-    environments = series.environments
-    starts = [place for place, key in enumerate(environments) if place == 0 or key != environments[place - 1]]
-    yield from pairwise([*starts, len(environments)])
+def _same_machine(series: Series) -> Iterator[npt.NDArray[np.int64]]:
+    """The places of the nights of each machine in turn; where they alternate, those of the latest alone."""
+    keys = np.array(series.environments)
+    starts = [place for place in range(len(keys)) if place == 0 or keys[place] != keys[place - 1]]
+    if len(starts) == len(set(series.environments)):
+        yield from (np.arange(low, high) for low, high in pairwise([*starts, len(keys)]))
+    else:
+        yield np.flatnonzero(keys == keys[-1])
 
 
 def _shapes(levels: Sequence[Level], factor: float) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, exists, func, select
 
 from nightjar_ci.errors import StoreError
 from nightjar_ci.formats.series import Series
@@ -54,7 +54,7 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
         select(measure.c.series, measure.c.night, measure.c.environment, measure.c.value)
         .join_from(begin, measure, measure.c.series == begin.c.id)
         .where(measure.c.night <= night, measure.c.night >= begin.c.night)
-        .order_by(measure.c.series, measure.c.night)
+        .order_by(measure.c.series, measure.c.night, measure.c.run)
     ).all()
     return sorted(_gather(connection, wanted, rows), key=lambda one: one.name)
 
@@ -68,20 +68,31 @@ def read_one(connection: Connection, name: str) -> Series | None:
     rows = connection.execute(
         select(measure.c.series, measure.c.night, measure.c.environment, measure.c.value)
         .where(measure.c.series.in_(list(wanted)))
-        .order_by(measure.c.series, measure.c.night)
+        .order_by(measure.c.series, measure.c.night, measure.c.run)
     ).all()
     return max(_gather(connection, wanted, rows), key=lambda one: len(one.nights), default=None)
 
 
 def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
-    """What was regressed by its history when it was last judged before a night, of the series measured in it."""
-    series, verdict = tables.series, tables.verdict
-    older = verdict.alias("older")
+    """What was regressed by its history when its machine was last judged, of the series measured in a night.
+
+    A series has a history for each machine, so a night on another machine neither ends a regression nor carries it on.
+    """
+    series, verdict, measured, now = tables.series, tables.verdict, tables.measure.alias(), tables.measure.alias()
     name = series.c.cell + "/" + series.c.name
+    machine = (
+        select(now.c.environment)
+        .where(now.c.series == series.c.id, now.c.night == night)
+        .order_by(now.c.run)
+        .limit(1)
+        .correlate(series)
+        .scalar_subquery()
+    )
+    judged = exists().where(verdict.c.series == name, verdict.c.judge == "history", verdict.c.night == measured.c.night)
     latest = (
-        select(older.c.night)
-        .where(older.c.series == name, older.c.judge == "history", older.c.night < night)
-        .order_by(older.c.night.desc())
+        select(measured.c.night)
+        .where(measured.c.series == series.c.id, measured.c.night < night, measured.c.environment == machine, judged)
+        .order_by(measured.c.night.desc())
         .limit(1)
         .correlate(series)
         .scalar_subquery()
@@ -92,6 +103,22 @@ def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
     found = select(verdict.c.series, verdict.c.body).join_from(known, verdict, same)
     rows = connection.execute(found.where(verdict.c.status == "regressed"))
     return {row.series: read_verdict(row.series, row.body) for row in rows}
+
+
+def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
+    """The latest verdict on the history of a series; of those of several machines, a regression comes first."""
+    series, verdict, measure = tables.series, tables.verdict, tables.measure
+    cell, _, measured = name.partition("/")
+    rows = connection.execute(
+        select(measure.c.environment, verdict.c.status, verdict.c.body)
+        .join_from(series, measure, measure.c.series == series.c.id)
+        .join(verdict, (verdict.c.night == measure.c.night) & (verdict.c.series == name))
+        .where(series.c.cell == cell, series.c.name == measured, verdict.c.judge == "history")
+        .order_by(measure.c.night.desc())
+    ).all()
+    latest = {row.environment: row for row in reversed(rows)}.values()
+    first = max(latest, key=lambda row: row.status == "regressed", default=None)
+    return None if first is None else read_verdict(name, first.body)
 
 
 def read_verdict(series: str, body: Any) -> Verdict:
@@ -108,9 +135,11 @@ def read_verdict(series: str, body: Any) -> Verdict:
 
 
 def _gather(connection: Connection, wanted: Mapping[int, Any], rows: Sequence[Any]) -> Iterator[Series]:
-    """Series from their rows: series, night, environment, value; sorted by series and night."""
-    ids, nights, environments = (np.array([row[column] for row in rows], dtype=np.int64) for column in range(3))
-    values = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)
+    """Series from their rows: series, night, environment, value; sorted by series, night and run."""
+    columns = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
+    kept = find_comparable(*columns.T)
+    ids, nights, environments = columns[kept].T
+    values = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)[kept]
     starts, medians = take_medians(ids, nights, values)
     names = _names(connection, tables.night.c.number, tables.night.c.id, np.unique(nights))
     keys = _names(connection, tables.environment.c.id, tables.environment.c.key, np.unique(environments))
@@ -126,6 +155,32 @@ def _gather(connection: Connection, wanted: Mapping[int, Any], rows: Sequence[An
             values=medians[low:high],
             environments=tuple(keys[number] for number in environments[low:high].tolist()),
         )
+
+
+def find_comparable(series: Integers, nights: Integers, machines: Integers) -> npt.NDArray[np.bool_]:
+    """Which rows to keep so that each night has one machine: that of the latest night's first run, where it took part.
+
+    Args:
+        series: shape (N,), sorted.
+        nights: shape (N,), sorted within each series.
+        machines: shape (N,); on which machine each row was measured.
+
+    >>> find_comparable(np.array([1, 1, 1, 1]), np.array([5, 5, 6, 6]), np.array([7, 8, 8, 7])).tolist()
+    [False, True, True, False]
+    """
+    kept = np.ones(len(series), dtype=bool)
+    if not len(series):
+        return kept
+    starts = np.flatnonzero(np.diff(series, prepend=-1) | np.diff(nights, prepend=-1))
+    edges = [*starts.tolist(), len(series)]
+    ends = np.flatnonzero(np.append(series[starts][1:] != series[starts][:-1], True))  # the latest night of each series
+    latest = dict(zip(series[starts[ends]].tolist(), machines[starts[ends]].tolist(), strict=True))
+    mixed = np.minimum.reduceat(machines, starts) != np.maximum.reduceat(machines, starts)
+    for place in np.flatnonzero(mixed):
+        here = machines[edges[place] : edges[place + 1]]
+        wanted = latest[int(series[starts[place]])]
+        kept[edges[place] : edges[place + 1]] = here == (wanted if wanted in here else here[0])
+    return kept
 
 
 def take_medians(series: Integers, nights: Integers, values: Floats) -> tuple[Integers, Floats]:

@@ -27,7 +27,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.settings import Settings
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
-from nightjar_ci.store.history import read_one, read_regressions, read_series, read_verdict
+from nightjar_ci.store.history import read_latest_verdict, read_one, read_regressions, read_series
 from nightjar_ci.store.keys import Keys, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, MeasureKind, summarize, summarize_profile
 from nightjar_ci.store.recent import Recent, read_recent
@@ -177,17 +177,15 @@ class Store:
             return read_recent(connection, night_id)
 
     def regressions_before(self, night_id: str) -> dict[str, Verdict]:
-        """The series of a night whose history was regressed when it was last judged before, with that verdict."""
+        """The series of a night that were regressed when their machine's history was last judged, with that verdict."""
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
             return {} if number is None else read_regressions(connection, number)
 
     def history_verdict(self, name: str) -> Verdict | None:
-        """The latest verdict on the history of a series, or None."""
-        one = tables.verdict
-        query = select(one.c.body).where(one.c.series == name, one.c.judge == "history").order_by(one.c.night.desc())
-        found = self._read(query.limit(1))
-        return read_verdict(name, found[0].body) if found else None
+        """The latest verdict on the history of a series, or None; of several machines' the one that is regressed."""
+        with self._reading() as connection:
+            return read_latest_verdict(connection, name)
 
     def history(self, cell: str, name: str) -> list[Point]:
         """The values of a measure of a cell, one for each completed run, oldest night first, then by seed."""

@@ -61,7 +61,7 @@ night = Table(
     Index("night_of_id", "id", unique=True),
 )
 
-environment = Table(  # what was measured on: where it changes, a history starts anew
+environment = Table(  # what was measured on: each has a history of its own
     "environment",
     metadata,
     Column("id", Integer, primary_key=True),

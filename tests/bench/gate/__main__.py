@@ -11,7 +11,7 @@ from importlib import import_module
 
 from tests.bench.table import Row, finish, print_rows
 
-PARTS = ("false_alarms", "power", "whole", "night", "public", "speed", "store", "convergence")
+PARTS = ("false_alarms", "power", "whole", "night", "jumps", "public", "speed", "store", "convergence")
 
 
 def main() -> int:

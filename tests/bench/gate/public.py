@@ -82,7 +82,7 @@ def play(values: Array, size: float, rng: Rng) -> int:
     alarms = 0
     for night in range(AT, AT + WITHIN) if size else range(FIRST, NIGHTS):
         nights = tuple(str(number) for number in range(night + 1))
-        seen = Segment(values=values[: night + 1], nights=nights, began=None, sign=1.0, scale="log")
+        seen = Segment(values=values[: night + 1], nights=nights, accepted=None, elsewhere=0, sign=1.0, scale="log")
         doubt = find_doubt(seen, POLICY)
         if doubt is None or not doubt.suspicious:
             continue

@@ -246,6 +246,15 @@ def test_a_history_shows_its_levels_a_new_machine_and_what_was_accepted() -> Non
     json.dumps(figure, allow_nan=False)
 
 
+def test_of_machines_that_take_turns_the_latest_has_its_levels_drawn() -> None:
+    rng = np.random.default_rng(3)
+    slow = np.arange(120) % 3 == 0
+    values = rng.normal(0.050, 0.0003, 120) * np.where(slow, 1.3, 1.0) * np.where(np.arange(120) >= 60, 1.1, 1.0)
+    series = make_series("c/step_time", values.tolist(), np.where(slow, "slow", "fast").tolist())
+    assert [(level.first, level.end) for level in find_levels(series)] == [(1, 61), (61, 120)]
+    assert [round(level.median, 3) for level in find_levels(series)] == [0.05, 0.055]
+
+
 @given(st.lists(st.floats(-1e100, 1e100) | st.just(math.nan), max_size=80), st.integers(1, 5))
 def test_any_history_can_be_drawn(values: list[float], machines: int) -> None:
     series = make_series("c/x", values, [str(place * machines // max(1, len(values))) for place in range(len(values))])

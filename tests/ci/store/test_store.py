@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,6 +159,21 @@ def test_another_driver_is_another_environment(store: Store) -> None:
     )
 
 
+def test_a_night_that_two_machines_measured_counts_for_the_one_that_tonight_began_on(store: Store) -> None:
+    kinds = {1: "ab", 2: "bb", 3: "cb", 4: "ba"}  # of the two seeds
+    for number, machines in kinds.items():
+        for seed, machine in enumerate(machines):
+            one = record(seed, values=[3.0, float(10 * number + seed)])
+            environment = one.environment.model_copy(update={"driver": machine})
+            add(store, number, one.model_copy(update={"environment": environment}), seed=seed)
+    (loss, *_) = store.series_before(night(4).id)
+    assert loss.values.tolist() == [11.0, 20.5, 31.0, 40.0]
+    assert len(set(loss.environments)) == 1
+    (earlier, *_) = store.series_before(night(3).id)
+    assert earlier.values.tolist() == [10.0, 20.5, 30.0]
+    assert len(set(earlier.environments)) == 3
+
+
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.floats(0, 9) | st.just(math.nan)), min_size=1))
 def test_medians_are_those_of_numpy(rows: list[tuple[int, int, float]]) -> None:
     rows = sorted(rows, key=lambda row: row[:2])
@@ -226,6 +242,25 @@ def test_the_latest_verdict_on_a_history_says_whether_it_is_regressed(store: Sto
     with pytest.raises(StoreError, match="a newer nightjar-ci") as caught:
         store.regressions_before(night(4).id)
     assert "demo/loss cannot be read" in str(caught.value)
+
+
+def test_a_night_on_another_machine_neither_ends_a_regression_nor_carries_it_on(store: Store) -> None:
+    known: dict[str, Any] = {"series": "demo/loss", "judge": "history", "n": 1, "policy": {}, "runs": []}
+    told: list[tuple[str, Status]] = [("a", "regressed"), ("b", "ok"), ("b", "ok"), ("a", "ok"), ("a", "regressed")]
+    machines = [machine for machine, _ in told] + ["b", "a"]
+    before = []
+    for number, machine in enumerate(machines, 1):
+        one = record(0)
+        environment = one.environment.model_copy(update={"driver": machine})
+        add(store, number, one.model_copy(update={"environment": environment}))
+        before.append(set(store.regressions_before(night(number).id)))
+        if number <= len(told):
+            store.add_verdicts(night(number).id, [{**known, "status": told[number - 1][1], "explanation": "!"}])
+    assert before == [set(), set(), set(), {"demo/loss"}, set(), set(), {"demo/loss"}]
+    found = store.history_verdict("demo/loss")
+    assert found is not None
+    assert found.status == "regressed"
+    assert store.history_verdict("demo/none") is None
 
 
 def test_the_environment_of_a_night_is_that_of_its_completed_run(store: Store) -> None:

@@ -20,12 +20,14 @@ import numpy as np
 from scipy import special
 
 from nightjar_ci.judges.convergence.envelope import Array
-from nightjar_ci.judges.history.rank_test import find_shift
+from nightjar_ci.judges.history.noise import robust_sd
+from nightjar_ci.judges.history.rank_test import find_shift, rank_sum_tail
 
 LEAST = 8  # nights on either side of a change
 STRETCHES = (24, 34, 48, 68, 96, 136, 192)  # nights; each 2 ** 0.5 times the one before
 NEIGHBOURS = 60  # nights on either side that say how large a change is
 Z = 4.4  # chosen with `LINE` on seeded series of all noise models: false alarms against delay (docs/statistics.md)
+LARGE = 3.0  # standard deviations of the noise; no kind of noise but a strong AR(1) makes lasting changes as large
 LINE = 1.13  # how much more variance a straight line must leave than the step, or it is drift
 
 
@@ -35,7 +37,7 @@ class Change:
 
     Attributes:
         index: of the first value of the new level.
-        p: two-sided, of the split in its stretch, for a split chosen in advance.
+        p: two-sided, for a split chosen in advance: of its stretch, or of all nights beside a large change.
         shift, low, high: the new level minus the old one, with its 95 % interval.
     """
 
@@ -62,8 +64,25 @@ def find_changes(values: Array, z: float = Z) -> list[Change]:
     for before, index, after in zip(edges, edges[1:], edges[2:], strict=False):
         left, right = values[max(before, index - NEIGHBOURS) : index], values[index : min(after, index + NEIGHBOURS)]
         shift, low, high = find_shift(right, left)
-        changes.append(Change(index=index, p=float(2 * special.ndtr(-found[index])), shift=shift, low=low, high=high))
+        p = min(2 * float(special.ndtr(-found[index])), _large_change_p(left, right, shift))
+        changes.append(Change(index=index, p=p, shift=shift, low=low, high=high))
     return changes
+
+
+def _large_change_p(left: Array, right: Array, shift: float) -> float:
+    """Two-sided p of a change's ranks, exact but for neighbours that resemble each other; 1 where it is not large.
+
+    The normal approximation of a short stretch has a floor that no change among many series gets below.
+    """
+    if abs(shift) < LARGE * max(robust_sd(left), robust_sd(right)):
+        return 1.0
+    few, many = sorted((left, right), key=len)
+    few, many = few[:, None], many[None, :]
+    p = float(rank_sum_tail(few.size, many.size)[max((few > many).sum(), (few < many).sum())])
+    ranks = average_ranks(np.concatenate([left, right])[None])[0]
+    before, after = ranks[: len(left)], ranks[len(left) :]
+    alike = float(_likeness(np.concatenate([before - before.mean(), after - after.mean()])[None])[0])
+    return 2 * float(special.ndtr(special.ndtri(min(p, 0.5)) * math.sqrt((1 - alike) / (1 + alike))))
 
 
 def _splits(values: Array, z: float) -> Iterator[tuple[int, int, int, float]]:
@@ -102,10 +121,16 @@ def scan(stretches: Array) -> tuple[Array, Array]:
     time = np.arange(length) - (length - 1) / 2
     squares = (rest**2).sum(axis=1)
     line = (ranks**2).sum(axis=1) - (ranks @ time) ** 2 / (time**2).sum() < LINE * squares
-    alike = (rest[:, 1:] * rest[:, :-1]).sum(axis=1) / np.maximum(squares, 1e-12)
-    alike += (1 + 3 * alike) / length + 0.5 / math.sqrt(length)  # its bias (Kendall, 1954), and half its error on top
-    alike = np.clip(alike, 0.0, 0.9)
+    alike = _likeness(rest)
     return np.where(line, 0.0, peak * np.sqrt((1 - alike) / (1 + alike))), split
+
+
+def _likeness(rest: Array) -> Array:
+    """How much neighbours resemble each other: the correlation of residuals of shape (S, L), seen with caution."""
+    length = rest.shape[1]
+    alike: Array = (rest[:, 1:] * rest[:, :-1]).sum(axis=1) / np.maximum((rest**2).sum(axis=1), 1e-12)
+    alike += (1 + 3 * alike) / length + 0.5 / math.sqrt(length)  # its bias (Kendall, 1954), and half its error on top
+    return np.clip(alike, 0.0, 0.9)
 
 
 def average_ranks(values: Array) -> Array:

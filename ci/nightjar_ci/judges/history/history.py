@@ -1,14 +1,14 @@
 """Did a measure become worse, as its history tells, and do paired re-runs confirm it?
 
-In: the series of a measure up to tonight; pairs of re-runs where they were made. Out: one verdict. Three answers, from
-cheap to sure: the last nights stand out (a doubt that asks for pairs); the pairs decide; without pairs, a change that
-has lasted for eight nights and more is told from history alone. What was found stands until its level returns (see
-`standing`). docs/statistics.md derives the error rates of each.
+In: the series of a measure up to tonight; pairs of re-runs where they were made. Out: one verdict. The last nights
+stand out: a doubt that asks for pairs, and the pairs decide. Without pairs history alone tells a jump far beyond its
+noise after three nights, and a smaller change that has lasted for eight. What was found stands until its level returns
+(see `open_regression`). docs/statistics.md derives the error rates of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +16,10 @@ import numpy as np
 from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Effect, Verdict
+from nightjar_ci.judges.convergence.envelope import Array
 from nightjar_ci.judges.finding import Finding, count, percent, show_p
 from nightjar_ci.judges.history.change_points import LEAST, STRETCHES, Change, find_changes
+from nightjar_ci.judges.history.jump import REFERENCE, find_jump
 from nightjar_ci.judges.history.open_regression import LEFT, Standing, find_standing
 from nightjar_ci.judges.history.rank_test import find_shift
 from nightjar_ci.judges.history.screening import LONGEST, find_suspicion
@@ -44,6 +46,7 @@ class Doubt:
         p: of the last nights standing out.
         nights: how many of the last nights do.
         change: the latest lasting change, where it is within the window; its index is the segment's.
+        jump: the last nights, where they lie far beyond all others.
         good_night: the night to compare tonight with.
         suspicious: whether pairs are worth running.
     """
@@ -51,6 +54,7 @@ class Doubt:
     p: float
     nights: int
     change: Change | None
+    jump: Change | None
     good_night: str
     suspicious: bool
 
@@ -58,7 +62,7 @@ class Doubt:
 def find_doubt(segment: Segment, policy: HistoryPolicy) -> Doubt | None:
     """What the history of a segment says about tonight; None where it is too short."""
     count_nights = len(segment.values)
-    if count_nights < policy.min_nights + LONGEST:
+    if count_nights <= policy.min_nights:
         return None
     first = max(0, count_nights - 2 * policy.window)
     recent = [
@@ -69,7 +73,8 @@ def find_doubt(segment: Segment, policy: HistoryPolicy) -> Doubt | None:
     change = recent[-1] if recent else None
     settled = [one.index for one in recent if count_nights - one.index >= policy.min_nights + LONGEST]
     level = segment.values[max(settled, default=0) :]  # nights before a lasting change say nothing about this level
-    suspicion = find_suspicion(level, policy.window, np.log1p(policy.floor))
+    suspicion = find_suspicion(level, policy.window, np.log1p(policy.floor), policy.min_nights)
+    jump = _find_jump(segment, level, policy)
     if change is not None and change.index < count_nights - policy.window:
         change = None  # by now it is what the series is
     good = count_nights - 1 - SINCE
@@ -80,9 +85,20 @@ def find_doubt(segment: Segment, policy: HistoryPolicy) -> Doubt | None:
         p=float(suspicion.p),
         nights=int(suspicion.nights),
         change=change,
+        jump=jump,
         good_night=segment.nights[max(0, good)],
-        suspicious=float(suspicion.p) <= policy.trigger or fresh,
+        suspicious=float(suspicion.p) <= policy.trigger or fresh or jump is not None,
     )
+
+
+def _find_jump(segment: Segment, level: Array, policy: HistoryPolicy) -> Change | None:
+    """The jump at the end of the current level, as a change of the segment."""
+    least = float(np.log1p(policy.jump)) if segment.scale == "log" else policy.jump
+    jump = find_jump(level, least, float(np.log1p(policy.floor)), policy.min_nights)
+    if not (nights := int(jump.nights)):
+        return None
+    shift, low, high = find_shift(level[-nights:], level[:-nights][-REFERENCE:])
+    return Change(index=len(segment.values) - nights, p=float(jump.p), shift=shift, low=low, high=high)
 
 
 def judge_history(
@@ -124,7 +140,6 @@ def judge_history(
     else:
         finding = _judge_alone(segment, doubt, policy, measure)
     pairs = rerun.pairs if rerun is not None and decision is not None else ()
-    details = [] if segment.began is None else [f"compared with {count(len(segment.nights), 'night')}: {segment.began}"]
     return Verdict(
         series=series.name,
         judge="history",
@@ -141,8 +156,17 @@ def judge_history(
         runs=tuple(run.job for pair in pairs for run in (pair.candidate, pair.reference) if run is not None)
         or segment.nights[-doubt.nights :],
         explanation=finding.explanation,
-        details=tuple(details),
+        details=tuple(_describe_segment(segment)),
     )
+
+
+def _describe_segment(segment: Segment) -> Iterator[str]:
+    """Which nights of the series tonight is compared with, where it is not all of them."""
+    if segment.accepted is not None:
+        yield f"compared since night {segment.accepted}, when a change was accepted"
+    if segment.elsewhere:
+        same = count(len(segment.nights), "night")
+        yield f"compared with {same} on the same machine; {segment.elsewhere} on others are left out"
 
 
 def _ratios(rerun: Rerun, measure: str) -> list[float]:
@@ -153,7 +177,7 @@ def _origin(segment: Segment, doubt: Doubt, standing: Standing | None, *, paired
     """Since when a regression is there, and the last night known to be good."""
     if standing is not None and not standing.gone:
         return {"since": standing.since, "good_night": standing.good_night}
-    change = doubt.change
+    change = doubt.jump or doubt.change
     if change is None or change.shift <= 0:
         return {"since": segment.nights[-1], "good_night": doubt.good_night}
     good_night = doubt.good_night if paired else segment.nights[change.index - 1]
@@ -204,8 +228,11 @@ def _describe_pairs(
 
 def _judge_alone(segment: Segment, doubt: Doubt, policy: HistoryPolicy, measure: str) -> Finding:
     """What history alone says."""
+    if doubt.jump is not None:
+        return _describe_change(segment, doubt.jump, doubt.jump.p, measure)
     if doubt.change is not None:
-        return _describe_change(segment, doubt.change, policy, measure)
+        scanned = min(len(segment.values), 2 * policy.window) * len(STRETCHES)  # any night, in any stretch
+        return _describe_change(segment, doubt.change, min(1.0, doubt.change.p * scanned), measure)
     recent, before = segment.values[-doubt.nights :], segment.values[: -doubt.nights][-policy.window :]
     shift, low, high = find_shift(recent, before)
     value = segment.as_effect(shift)
@@ -223,15 +250,15 @@ def _judge_alone(segment: Segment, doubt: Doubt, policy: HistoryPolicy, measure:
     )
 
 
-def _describe_change(segment: Segment, change: Change, policy: HistoryPolicy, measure: str) -> Finding:
+def _describe_change(segment: Segment, change: Change, p: float, measure: str) -> Finding:
     night, value = segment.nights[change.index], segment.as_effect(change.shift)
     interval = segment.as_interval(change.low, change.high)
-    lasted, scanned = len(segment.values) - change.index, min(len(segment.values), 2 * policy.window)
+    lasted = len(segment.values) - change.index
     return Finding(
         status="regressed" if change.shift > 0 else "improved",
         explanation=f"{measure} is {'worse' if change.shift > 0 else 'better'} since night {night}, for "
         f"{count(lasted, 'night')}: {percent(value)} ({percent(interval[0])} to {percent(interval[1])}).",
         effect=Effect(value=value, unit=f"{measure} since night {night}"),
         interval=interval,
-        p=min(1.0, change.p * scanned * len(STRETCHES)),  # whichever night it was, in whichever stretch
+        p=p,
     )

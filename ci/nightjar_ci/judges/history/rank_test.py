@@ -35,7 +35,7 @@ def rank_sum_tail(few: int, many: int) -> Array:
         counts[many + i :] -= counts[: max(0, len(counts) - many - i)].copy()
         for start in range(i):
             counts[start::i] = np.cumsum(counts[start::i])
-    tail: Array = np.cumsum(np.maximum(counts, 0.0)[::-1])[::-1]
+    tail: Array = np.cumsum(counts)[::-1]  # they are symmetric, and exact where they are small
     tail = tail / tail[0]
     tail.setflags(write=False)
     return tail

@@ -1,7 +1,7 @@
-"""Which part of a series can be compared with tonight? What was measured in the same environment, since the last change
-that was accepted.
+"""The part of a series that tonight is compared with: what the same machine measured since the last accepted change.
 
-In: a series and the nights that were accepted. Out: the values from the last break on, turned so that higher is worse.
+In: a series and the nights that were accepted. Out: the values of tonight's machine, turned so that higher is worse. A
+pool of runners hands out another kind from night to night; each kind has a history of its own.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from nightjar_ci.judges.convergence.envelope import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Segment:
-    """The end of a series.
+    """What one machine measured.
 
     Attributes:
         values: shape (N,), finite; logs where the scale is `log`; higher is worse.
         nights: their ids.
-        began: why the segment begins where it does, or None where the series does.
+        accepted: the night from which on a change was accepted and where the segment begins, or None.
+        elsewhere: how many nights of other machines are left out.
         sign: -1 where a higher measure is better.
     """
 
     values: Array
     nights: tuple[str, ...]
-    began: str | None
+    accepted: str | None
+    elsewhere: int
     sign: float
     scale: Literal["log", "linear"]
 
@@ -45,7 +47,7 @@ class Segment:
 
 
 def current_segment(series: Series, scale: Literal["log", "linear"], accepted: Collection[str] = ()) -> Segment:
-    """The part of a series since the last break.
+    """The nights of a series that the latest one is compared with, and the latest one.
 
     Args:
         series: oldest night first; nights without a usable value are left out.
@@ -53,15 +55,13 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
         accepted: nights from which on a new level is known and wanted.
     """
     usable = np.isfinite(series.values) & ((series.values > 0) | (scale == "linear"))
-    kept = np.flatnonzero(usable)
-    start, began = 0, None
+    here = np.array([key == series.environments[-1] for key in series.environments], dtype=bool)
+    kept = np.flatnonzero(usable & here)
+    start, since = 0, None
     for place in range(len(kept) - 1, -1, -1):
-        night, before = series.nights[kept[place]], kept[place - 1] if place else None
-        if before is not None and series.environments[before] != series.environments[kept[place]]:
-            start, began = place, f"the environment changed on night {night}"
-            break
-        if any((before is None or series.nights[before] < one) and one <= night for one in accepted):
-            start, began = place, f"a change was accepted from night {night} on"
+        night, before = series.nights[kept[place]], series.nights[kept[place - 1]] if place else ""
+        if any(before < one <= night for one in accepted):
+            start, since = place, night
             break
     kept = kept[start:]
     sign = 1.0 if series.better == "lower" else -1.0
@@ -69,7 +69,8 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
     return Segment(
         values=sign * (np.log(values) if scale == "log" else values),
         nights=tuple(series.nights[place] for place in kept),
-        began=began,
+        accepted=since,
+        elsewhere=int((usable & ~here).sum()),
         sign=sign,
         scale=scale,
     )

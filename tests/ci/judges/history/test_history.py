@@ -93,11 +93,30 @@ def test_after_a_lasting_gain_a_loss_back_to_the_old_level_is_a_doubt() -> None:
     assert judge(series(values), rerun=rerun(0.08, 8)).status == "regressed"
 
 
-def test_another_gpu_is_a_break_and_no_regression() -> None:
-    one = series(stepped(80, 60, 0.5), environments=["a100"] * 60 + ["h100"] * 20)
-    verdict = judge(one)
+def test_another_gpu_is_a_history_of_its_own_and_no_regression() -> None:
+    verdict = judge(series(stepped(80, 60, 0.5), environments=["a100"] * 60 + ["h100"] * 20))
     assert verdict.status == "ok"
-    assert verdict.details == (f"compared with 20 nights: the environment changed on night {one.nights[60]}",)
+    assert verdict.details == ("compared with 20 nights on the same machine; 60 on others are left out",)
+
+
+@pytest.mark.parametrize("share", [0.07, 0.25, 0.5])
+def test_a_pool_of_two_kinds_of_runners_hides_no_step(share: float) -> None:
+    other = np.random.default_rng(1).random(200) < share
+    values = stepped(200, 100, 2.0) * np.where(other, 1.3, 1.0)
+    kinds = np.where(other, "slow", "fast").tolist()
+    told: list[tuple[str, str]] = []
+    earlier: dict[str, Verdict] = {}
+    for night in range(60, 200):
+        one = series(values[: night + 1], environments=kinds[: night + 1])
+        verdict = judge_history(one, POLICY, earlier=earlier.get(kinds[night]))
+        if verdict is not None:
+            earlier[kinds[night]] = verdict
+        told.append((kinds[night], "" if verdict is None else verdict.status))
+    assert "regressed" not in {status for _, status in told[:40]}
+    fast = [status for kind, status in told[40:] if kind == "fast"]
+    assert fast[:2] == ["cannot_tell"] * 2
+    assert set(fast[2:]) == {"regressed"}
+    assert "regressed" in {status for kind, status in told[40:] if kind == "slow"} or share < 0.1
 
 
 def test_an_accepted_change_starts_anew() -> None:
@@ -278,6 +297,6 @@ def test_ranks_of_equal_values_are_shared(values: Array) -> None:
     assert average_ranks(values) + 1 == pytest.approx(rankdata(values, axis=1))
 
 
-def test_a_segment_of_a_series_that_was_never_accepted_or_moved_is_the_whole() -> None:
+def test_the_segment_of_a_series_that_was_never_accepted_or_moved_is_the_whole() -> None:
     segment = current_segment(series(quiet(20)), "log")
-    assert (len(segment.values), segment.began) == (20, None)
+    assert (len(segment.values), segment.accepted, segment.elsewhere) == (20, None, 0)

@@ -1,0 +1,65 @@
+"""A jump: the last few nights lie far beyond all that the series has shown, and agree with each other.
+
+In: the values of the current segment, turned so that higher is worse. Out: for how many nights, and how probable that
+is. Ranks alone need many nights among many series, however large the change is; the size of a jump makes up for them.
+One night is never a jump, so that a single slow run is not: docs/statistics.md gives the rates on every kind of noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
+from nightjar_ci.judges.history.rank_test import rank_sum_p
+
+# Chosen on other seeds than those of the rates in docs/statistics.md, false jumps against power after twelve nights.
+NIGHTS = (3, 4, 5, 6, 7, 8)  # how many of the last nights may be one; after that a lasting change is seen
+REFERENCE = 180  # earlier nights that a jump must exceed, at most
+NOISES = 5.0  # standard deviations of the reference that each night must lie above its median
+AGREE = 0.25  # the largest range of the nights, as a share of how far they lie above the median
+P = 2e-6  # at most one false jump in 1,000 nights of 500 series
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jump:
+    """How a series ends.
+
+    Attributes:
+        nights: how many of the last nights are the jump, 0 where there is none; shape (...).
+        p: probability of the nights' ranks and size by chance, all choices of `nights` together; shape (...).
+    """
+
+    nights: Array
+    p: Array
+
+
+def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jump:
+    """The jump at the end of a series.
+
+    Args:
+        values: shape (..., N), finite, oldest first, higher is worse; more axes are several series at once.
+        least: how far each night must lie above the median of the reference, however quiet that is.
+        floor: the least scale of the reference's tail.
+        min_nights: how many nights the reference must have.
+    """
+    count = values.shape[-1]
+    best: Array = np.ones(values.shape[:-1])
+    chosen: Array = np.zeros(values.shape[:-1])
+    for nights in NIGHTS:
+        recent, reference = values[..., count - nights :], values[..., max(0, count - nights - REFERENCE) : -nights]
+        if reference.shape[-1] < min_nights:
+            break
+        lowest = recent.min(axis=-1)
+        beyond, width = lowest - np.median(reference, axis=-1), recent.max(axis=-1) - lowest
+        if not (beyond >= least).any():
+            continue  # as on nearly every night
+        spread = robust_sd(reference)
+        far = (beyond >= np.maximum(NOISES * spread, least)) & (width <= np.maximum(AGREE * beyond, NOISES * spread))
+        # Independent nights have the rarity to the power of their number; neighbours resemble each other, so 2 counts.
+        p = rank_sum_p(recent, reference) * rarity_beyond(lowest, reference, floor) ** 2 * len(NIGHTS)
+        better = far & (p <= P) & (p < best)
+        best, chosen = np.where(better, p, best), np.where(better, nights, chosen)
+    return Jump(nights=chosen, p=best)

@@ -1,0 +1,40 @@
+"""The size of noise, which ranks cannot see: its robust standard deviation, and its tail beyond the highest value.
+
+In: values, a reference. Out: their spread; how much rarer a value that far above the highest is than a new highest. The
+tail of the logs is taken to be exponential, so that of the values is a power law.
+
+Source: Weissman, Estimation of parameters and large quantiles based on the k largest observations (1978).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nightjar_ci.judges.convergence.envelope import Array
+
+INNER = 0.8  # share of the values nearest to the median that says how large the standard deviation is
+INNER_SD = 1.2816  # standard deviations within which that share of a normal distribution lies
+TOP = 5  # highest values of the reference, whose mean excess over the next one is the scale of its tail
+
+
+def rarity_beyond(value: Array, reference: Array, floor: float) -> Array:
+    """The probability that a value above the whole reference lies as far above it; 1 where it is not above.
+
+    Args:
+        value: shape (...).
+        reference: shape (..., m), m > `TOP`.
+        floor: the least scale of the tail: what is not far above the highest value is no surprise.
+
+    Returns: shape (...).
+    """
+    ordered = np.partition(reference, (-TOP - 1, -1), axis=-1)
+    scale = (ordered[..., -TOP:] - ordered[..., -TOP - 1, None]).mean(axis=-1)
+    excess = np.maximum(value - ordered[..., -1], 0.0)
+    rarity: Array = np.exp(-excess / np.maximum(np.maximum(scale, floor), 1e-9))
+    return rarity
+
+
+def robust_sd(values: Array) -> Array:
+    """Standard deviation along the last axis of values of which a fifth may be outliers."""
+    away = np.abs(values - np.median(values, axis=-1, keepdims=True))
+    return np.asarray(np.quantile(away, INNER, axis=-1) / INNER_SD, dtype=np.float64)

@@ -1,0 +1,143 @@
+"""Large changes without pairs: found on the third night in any number of series, and never seen in noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from nightjar_ci.formats.policy import HistoryPolicy, NightPolicy
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.false_discovery import adjust_for_night
+from nightjar_ci.judges.history.history import judge_history
+from nightjar_ci.judges.history.jump import find_jump
+
+Array = npt.NDArray[np.float64]
+POLICY = HistoryPolicy()
+LEAST, FLOOR = float(np.log1p(POLICY.jump)), float(np.log1p(POLICY.floor))
+
+
+def make(values: Array, place: int = 0, policy: HistoryPolicy = POLICY) -> Series:
+    return Series(
+        name=f"cell-{place}/step_time",
+        unit="s",
+        better="lower",
+        nights=tuple(f"{night:04d}" for night in range(len(values))),
+        values=np.exp(values) if policy.scale == "log" else values,
+        environments=("machine",) * len(values),
+    )
+
+
+def play_nights(values: Array, first: int) -> list[list[Verdict]]:
+    """The verdicts of each night from `first` on, weighed together, each judged with what stood before; no pairs."""
+    earlier: dict[int, Verdict] = {}
+    played = []
+    for night in range(first, values.shape[1]):
+        verdicts = []
+        for place, row in enumerate(values):
+            verdict = judge_history(make(row[: night + 1], place), POLICY, earlier=earlier.get(place))
+            assert verdict is not None
+            verdicts.append(verdict)
+        verdicts = adjust_for_night(verdicts, NightPolicy())
+        earlier = dict(enumerate(verdicts))
+        played.append(verdicts)
+    return played
+
+
+def test_one_of_500_series_that_is_three_times_slower_is_never_ok_and_red_on_its_third_night() -> None:
+    values = np.random.default_rng(0).normal(0, 0.01, (500, 64))
+    values[0, 60:] += np.log(3)
+    told = [verdicts[0].status for verdicts in play_nights(values, 60)]
+    assert told == ["cannot_tell", "cannot_tell", "regressed", "regressed"]
+
+
+def test_42_of_500_series_that_are_30_percent_slower_are_all_red_on_their_third_night() -> None:
+    values = np.random.default_rng(1).normal(0, 0.01, (500, 63))
+    values[:42, 60:] += np.log(1.3)
+    *doubts, red = ([verdict.status for verdict in verdicts] for verdicts in play_nights(values, 60))
+    assert all(set(told[:42]) == {"cannot_tell"} for told in doubts)
+    assert set(red[:42]) == {"regressed"}
+    assert "regressed" not in red[42:]
+
+
+@pytest.mark.parametrize(
+    ("nights", "sd", "size", "share"),
+    [(12, 0.01, 3.0, 1.0), (12, 0.03, 3.0, 1.0), (12, 0.01, 1.1, 0.9), (20, 0.01, 1.1, 0.95), (40, 0.03, 1.3, 0.95)],
+)
+def test_three_nights_suffice_for_ten_times_the_noise(nights: int, sd: float, size: float, share: float) -> None:
+    values = np.random.default_rng(2).normal(0, sd, (2000, nights + 3))
+    values[:, nights:] += np.log(size)
+    assert (find_jump(values, LEAST, FLOOR, POLICY.min_nights).nights == 3).mean() >= share
+
+
+def test_the_youngest_history_that_is_judged_finds_a_threefold_step_on_its_third_night() -> None:
+    values = np.random.default_rng(3).normal(0, 0.01, 15)
+    values[12:] += np.log(3)
+    assert judge_history(make(values[:12]), POLICY) is None
+    told = [judge_history(make(values[:nights]), POLICY) for nights in (13, 14, 15)]
+    assert [verdict and verdict.status for verdict in told] == ["cannot_tell", "cannot_tell", "regressed"]
+    assert told[2] is not None
+    assert (told[2].policy["since"], told[2].policy["good_night"]) == ("0012", "0011")
+
+
+def draw(noise: str, shape: tuple[int, int], rng: np.random.Generator) -> Array:
+    values: Any = rng.normal(0, 0.01, shape)
+    if noise == "heavy tails":
+        values = 0.01 * rng.standard_t(2, shape)
+    elif noise == "AR(1)":
+        for night in range(1, shape[1]):
+            values[:, night] = 0.6 * values[:, night - 1] + 0.8 * values[:, night]
+    elif noise == "two modes":
+        values += np.log1p(0.04) * (rng.random(shape) < 0.3)
+    elif noise == "spikes":
+        values += (rng.random(shape) < 0.02) * np.log(rng.uniform(1.2, 5.0, shape))
+    return np.asarray(values, dtype=np.float64)
+
+
+@pytest.mark.parametrize("noise", ["heavy tails", "AR(1)", "two modes", "spikes"])
+def test_noise_is_a_jump_on_at_most_one_in_a_thousand_nights_of_500_series(noise: str) -> None:
+    rng = np.random.default_rng(4)
+    jumps = judged = 0
+    for nights in (15, 20, 40, 60):  # each series is judged on one night of its own
+        values = draw(noise, (60_000, nights), rng)
+        likely = values[:, -3:].min(axis=1) - np.median(values[:, :-3], axis=1) > 0.9 * LEAST  # the others cannot jump
+        jumps += int((find_jump(values[likely], LEAST, FLOOR, POLICY.min_nights).nights > 0).sum())
+        judged += len(values)
+    assert jumps <= 3  # 0.48 are expected at the stated rate; P(> 3) = 0.2 %
+
+
+def test_a_single_slow_night_is_a_doubt_and_ends_with_the_next() -> None:
+    values = np.random.default_rng(5).normal(0, 0.01, (20, 63))
+    values[0, 60] += np.log(5)
+    assert [verdicts[0].status for verdicts in play_nights(values, 60)] == ["cannot_tell", "ok", "ok"]
+
+
+def test_a_gain_is_no_jump() -> None:
+    values = np.random.default_rng(6).normal(0, 0.01, 63)
+    values[60:] -= np.log(3)
+    verdict = judge_history(make(values), POLICY)
+    assert verdict is not None
+    assert verdict.status == "ok"
+
+
+def test_a_constant_measure_that_rises_jumps_and_a_rise_below_the_policys_does_not() -> None:
+    told = []
+    for size in (1.2, 1.05):
+        verdict = judge_history(make(np.log([*[1.0] * 20, *[size] * 3])), POLICY)
+        assert verdict is not None
+        told.append(verdict.status)
+    assert told == ["regressed", "cannot_tell"]
+
+
+def test_differences_jump_where_the_scale_is_linear() -> None:
+    policy = HistoryPolicy(scale="linear", floor=0.0)
+    values = np.random.default_rng(7).normal(-4, 1, 43)
+    values[40:] += 20
+    verdict = judge_history(make(values, policy=policy), policy)
+    assert verdict is not None
+    assert verdict.status == "regressed"
+    assert verdict.effect is not None
+    assert verdict.effect.value == pytest.approx(20, abs=2)
