@@ -55,7 +55,6 @@ class Plan:
 
     Attributes:
         question: what is asked.
-        find: whether the old end is good (a regression) or bad (a fix).
         make_ladder: makes the first ladder; not called where the bisection is resumed.
         oracle: makes an answer of what a test left.
         search: how sure to be, and the budget; `metric` is the better direction for people, whatever is looked for.
@@ -70,7 +69,6 @@ class Plan:
     """
 
     question: Question
-    find: Find
     make_ladder: Callable[[], Ladder]
     oracle: Oracle
     search: SearchSettings
@@ -82,6 +80,11 @@ class Plan:
     repository: Path | None = None
     metric: str | None = None
     explain: bool = False
+
+    @property
+    def find(self) -> Find:
+        """Whether a regression or a fix is looked for."""
+        return self.question.find
 
     @property
     def settings(self) -> SearchSettings:
