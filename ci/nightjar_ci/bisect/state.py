@@ -85,6 +85,7 @@ class Probe(_Strict):
         stage: which ladder: 0 for the first, 1 for the branch of a culprit that is a merge, and so on.
         rung, name: where on it.
         outcome, value: what the search is told.
+        against, beside: of a pair, the rung that was measured right before or after, and its value.
         why: why it cannot tell, or what made it bad.
         state, exit_code, signal: how the process ended.
         build_s: time that making the rung ready took; 0 where it was there already.
@@ -97,6 +98,8 @@ class Probe(_Strict):
     name: str
     outcome: Outcome | None
     value: float | None
+    against: int | None = None
+    beside: float | None = None
     why: str | None = None
     state: str
     exit_code: int | None = None
@@ -109,7 +112,9 @@ class Probe(_Strict):
     @property
     def observation(self) -> Observation:
         """As the search takes it."""
-        return Observation(rung=self.rung, outcome=self.outcome, value=self.value)
+        return Observation(
+            rung=self.rung, outcome=self.outcome, value=self.value, against=self.against, beside=self.beside
+        )
 
 
 class Stage(_Strict):

@@ -62,7 +62,7 @@ class Asked:
     baselines: Path | None = None
     cell: str = ""
     rtol: float | None = None
-    paired: bool = False
+    paired: bool | None = None
     bad_too: tuple[str, ...] = ()
     executor: str | None = None
     workers: int | None = None

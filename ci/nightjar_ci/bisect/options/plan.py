@@ -47,9 +47,11 @@ def make_plan(asked: Asked, settings: Settings, on_line: OnLine) -> Plan:
     executor = asked.executor or ("docker" if asked.images else "local")
     _check_place(asked, executor)
     better = oracle.better
-    paired = asked.paired
+    paired = asked.paired if asked.paired is not None else better is not None and not asked.deterministic
     if paired and better is None:
         raise InputError("--paired divides one metric by another, and there is none.", "add --metric NAME")
+    if paired and asked.deterministic:
+        raise InputError("--deterministic runs each rung once, --paired in pairs.", "leave one of them out")
     prepare = _split(asked.prepare)
     pass_env = _check_names("--pass-env", asked.pass_env, check_passed)
     question = Question(
