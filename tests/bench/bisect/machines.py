@@ -92,3 +92,8 @@ def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = C
         value, beside = values if first else reversed(values)
         search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
     return Trial(conclusion=conclusion, culprit=culprit, runs=runs)
+
+
+def run_both(job: tuple[str, int]) -> tuple[str, dict[str, Trial]]:
+    """One ladder on a machine, in pairs and by single tests."""
+    return job[0], {"pairs": run_trial(*job), "singles": run_trial(*job, paired=False)}

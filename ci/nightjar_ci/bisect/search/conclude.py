@@ -65,9 +65,10 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
     if doubt < ENDS_WRONG and not (tired and doubt > ENDS_SEEN):
         return None
     low, high = median_interval(differences)
-    whole = 1.0 if results.is_relative() else max(abs(results.usual_reference()), 1e-300)
-    low, high, middle = low / whole, high / whole, float(np.median(differences)) / whole
-    seen = f"the difference is {middle:+.2%}, between {low:+.2%} and {high:+.2%}, in {pairs} pairs"
+    middle = float(np.median(differences))
+    if not results.is_relative():
+        low, middle, high = (value / max(abs(results.usual_reference()), 1e-300) for value in (low, middle, high))
+    seen = _describe_difference(results, low, middle, high, pairs)
     if median_interval(differences, REVERSED)[1] < 0:
         return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
     if max(-low, high) <= ALIKE:
@@ -76,10 +77,17 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
         return None
     wanted = max(abs(middle), ALIKE)
     more = math.ceil(pairs * max(2.0, ((high - low) / 2 / wanted) ** 2))
-    message = (
-        f"The machine is too loud to tell whether the ends differ: {seen}. To see {wanted:.0%} takes about {more}."
-    )
-    return answer(results, "too_loud", message)
+    message = f"The machine is too loud to tell whether the ends differ: {seen}."
+    return answer(results, "too_loud", f"{message} To see a change by {wanted:.0%} takes about {more} pairs.")
+
+
+def _describe_difference(results: Results, low: float, middle: float, high: float, pairs: int) -> str:
+    """The difference between the ends as a part of the first one, whichever is better."""
+    values = (-high, -middle, -low) if results.settings.metric == "higher" else (low, middle, high)
+    if results.is_relative():
+        values = (math.exp(values[0]) - 1, math.exp(values[1]) - 1, math.exp(values[2]) - 1)
+    least, usual, most = values
+    return f"from the first rung to the last it changes by {usual:+.1%} ({least:+.1%} to {most:+.1%} in {pairs} pairs)"
 
 
 def median_interval(values: Array, doubt: float = 0.05) -> tuple[float, float]:
@@ -126,6 +134,9 @@ def judge_change(results: Results) -> Conclusion | None:
         return answer(results, "two_changes", message, probability, gaps)
     probability = honest(results, float(fitted.mass[gaps[0]]), gaps)
     message = f"The change is at {name_gap(results, gaps[0])}, with probability {probability:.4f}."
+    if results.settings.paired:
+        low, high = (int(fitted.tested[at]) for at in (gaps[0] - 1, gaps[0]))
+        message += f" {len(results.differences(low, high))} pairs tell it from rung {low}."
     if shape.two > MENTIONED:
         message += f" A second change is not ruled out: its probability is {shape.two:.2f}."
     return answer(results, "culprit", message, probability, gaps)

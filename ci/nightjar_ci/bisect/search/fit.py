@@ -119,7 +119,9 @@ class Fit:
         return Level(mean=mean, low=min(low, high), high=max(low, high))
 
 
-def fit(values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array) -> Fit:
+def fit(
+    values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array, neighbours: Sequence[Array] = ()
+) -> Fit:
     """Lays the grid over the results and integrates the levels out.
 
     Args:
@@ -127,6 +129,7 @@ def fit(values: Mapping[int, Sequence[float]], settings: SearchSettings, below: 
             to the reference, which itself has the one that it has to itself.
         settings: what kind of test it is.
         below: prior mass of culprits before k; shape (N + 2,).
+        neighbours: differences of pairs of two rungs that are not the reference, for each two.
     """
     tested = np.array(sorted(values), dtype=np.intp)
     flat = np.concatenate([np.asarray(values[rung], dtype=np.float64) for rung in sorted(values)])
@@ -140,7 +143,7 @@ def fit(values: Mapping[int, Sequence[float]], settings: SearchSettings, below: 
         scale = Scale(settings.metric, bool(np.all(flat > 0)))
         turned = scale.apply(flat)
         rungs = np.split(turned, starts[1:])
-        noise = pair_noise(rungs) if settings.paired else metric_noise(rungs, settings.deterministic)
+        noise = pair_noise(rungs, neighbours) if settings.paired else metric_noise(rungs, settings.deterministic)
         each = metric_log_likelihood(noise, turned)
     log_likelihood = np.add.reduceat(each, starts, axis=0)
     if settings.paired:  # the reference is what all others are compared with: its level is 0, for certain

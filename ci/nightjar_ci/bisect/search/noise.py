@@ -138,14 +138,15 @@ def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:
     return _grid(levels, scales, np.full(len(scales), TAIL), TAIL_WIDTH * scales)
 
 
-def pair_noise(rungs: Sequence[Array]) -> Noise:
+def pair_noise(rungs: Sequence[Array], neighbours: Sequence[Array] = ()) -> Noise:
     """The grid for differences (of `Scale.apply`) to the reference, whose own level is 0.
 
     Args:
         rungs: differences of each tested rung, the first end's first; those of the reference are a single 0.
+        neighbours: differences of pairs of two other rungs, for each two: they tell of the noise only.
     """
-    repeated = [values for values in rungs if len(values) > 1]
-    wide, freedom = within_spread(rungs)
+    repeated = [values for values in (*rungs, *neighbours) if len(values) > 1]
+    wide, freedom = within_spread(repeated)
     away = np.concatenate([np.abs(values - np.median(values)) for values in repeated]) if repeated else np.zeros(1)
     core = min(wide, float(np.quantile(away, 0.3)) / 0.385) if freedom > 4 else wide  # half may be disturbed
     levels, gap = _levels(rungs, core)

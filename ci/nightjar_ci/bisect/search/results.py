@@ -23,7 +23,7 @@ RETESTS = 12  # runs of a rung after which more of them are not expected to tell
 MOST_SPENT = 4  # with so many such rungs, or where a test tells less than
 LEAST_GAIN = 0.003  # of what is not known about the shape, it stays unknown
 MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
-CANDIDATE = 0.35  # probability of a culprit from which on its neighbours are checked,
+CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are checked,
 DOUBTED = 0.25  # and until when
 MISLED = 0.02  # probability that the search is misled by noise of another kind: then the prior holds
 ENDS_SEEN = 0.1  # the search leaves the ends when the doubt about them is below, and the e-value of their pairs
@@ -155,7 +155,8 @@ class Results:
     def fit(self) -> Fit:
         """As one change; there must be a result that tells."""
         if self._fitted is None or self._fitted[0] != len(self.observations):
-            fitted = fit(self.values, self.settings, self.below)
+            neighbours = [self.differences(b, a) for a, b in self.pairs if self.reference not in (a, b)]
+            fitted = fit(self.values, self.settings, self.below, neighbours)
             self._fitted = (len(self.observations), self._with_checks(fitted) if self.settings.paired else fitted)
         return self._fitted[1]
 
