@@ -109,6 +109,16 @@ def test_ends_the_wrong_way_round_are_named_in_pairs_too() -> None:
     assert conclusion.kind == "good_end_is_bad"
 
 
+def test_a_gradual_drift_is_said_to_be_one_in_pairs_too() -> None:
+    search, random = Search(128, SearchSettings(metric="lower", reference="first")), np.random.default_rng(10)
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        partner = search.partner(rung)
+        value, beside = ((1 + 0.1 * at / 127) * random.normal(1, 0.002) for at in (rung, partner or 0))
+        search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
+    assert conclusion.kind == "drift"
+
+
 def test_the_interval_of_a_median_holds_what_it_says() -> None:
     random = np.random.default_rng(6)
     held = [low <= 0 <= high for low, high in (median_interval(random.standard_cauchy(20)) for _ in range(500))]

@@ -8,14 +8,14 @@ import numpy as np
 from scipy.stats import binom
 
 from nightjar_ci.bisect.search.noise import Array
-from nightjar_ci.bisect.search.results import ENDS_SEEN, MENTIONED, SHAPE_SURE, Results
+from nightjar_ci.bisect.search.results import ENDS_SEEN, MENTIONED, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
 ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
 ALIKE = 0.05  # largest change that is called none, relative to the reference of pairs
 REVERSED = 0.001  # doubt at which the good end is called worse: it is looked at after every pair
 MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too loud to check them
-DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
+DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of their pairs
 
 
 def conclude(results: Results) -> Conclusion | None:
@@ -115,8 +115,8 @@ def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
 def judge_change(results: Results) -> Conclusion | None:
     """A change, two of them, or a drift."""
     fitted, shape = results.fit(), results.shape()
-    drifts = shape.drift >= SHAPE_SURE and len(fitted.tested) >= DRIFT_RUNGS + 2
-    if drifts and (not results.settings.paired or median_interval(results.differences(*results.ends))[0] > 0):
+    seen = not results.settings.paired or median_interval(results.differences(*results.ends), DRIFT_ENDS)[0] > 0
+    if results.drifts() and seen:
         message = "There is no one step: the metric drifts from the good level to the bad one, or in many small steps."
         return answer(results, "drift", message, shape.drift)
     gaps = results.concluded()

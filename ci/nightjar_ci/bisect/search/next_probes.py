@@ -57,6 +57,8 @@ def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
 
 def urgent(results: Results) -> list[int]:
     """What must be run again whatever it tells: neighbours of a sure answer, or a rung that fits neither level."""
+    if results.settings.paired and results.drifts():  # what is left is that its ends differ
+        return list(results.tested_ends)
     gaps = results.concluded()
     lacking = results.lacking(gaps)
     odd = results.odd_rung() if gaps else None

@@ -22,6 +22,7 @@ SHAPE_SURE = 0.995  # probability at which one change, two changes or a drift is
 RETESTS = 12  # runs of a rung after which more of them are not expected to tell whether there is a third level;
 MOST_SPENT = 4  # with so many such rungs, or where a test tells less than
 LEAST_GAIN = 0.003  # of what is not known about the shape, it stays unknown
+DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
 MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
 CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are checked,
 DOUBTED = 0.25  # and until when
@@ -185,6 +186,10 @@ class Results:
             steps = np.diff([cells[0].sum(axis=0) @ noise.levels for cells in (pair.good, pair.middle, pair.bad)])
             change = float(steps[pair.best.index(gap)])
         return e_value(differences, change, Expected(noise, scale, self._residuals(gap)))
+
+    def drifts(self) -> bool:
+        """Whether it is a drift, seen on enough rungs."""
+        return self.shape().drift >= SHAPE_SURE and len(self.fit().tested) >= DRIFT_RUNGS + 2
 
     def ends_differ(self) -> bool:
         """Whether the search may leave the ends: it believes that they differ and, in pairs, their signs say so too."""
