@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from nightjar_ci.bisect.ladders.commits import make_branch_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder
@@ -55,11 +56,10 @@ class Plan:
 
     Attributes:
         question: what is asked.
-        find: whether the old end is good (a regression) or bad (a fix).
         make_ladder: makes the first ladder; not called where the bisection is resumed.
         oracle: makes an answer of what a test left.
         search: how sure to be, and the budget; `metric` is the better direction for people, whatever is looked for.
-        paired: each probe runs the good end as well.
+        paired: each test of a metric is a pair, with the good end or, in the check of an answer, with its neighbour.
         pairs: instead, each probe runs pairs of the rung and the good end until the performance judge can tell.
         compares: the oracle compares with a result of the good end.
         workers: probes that run side by side.
@@ -70,7 +70,6 @@ class Plan:
     """
 
     question: Question
-    find: Find
     make_ladder: Callable[[], Ladder]
     oracle: Oracle
     search: SearchSettings
@@ -84,11 +83,19 @@ class Plan:
     explain: bool = False
 
     @property
+    def find(self) -> Find:
+        """Whether a regression or a fix is looked for."""
+        return self.question.find
+
+    @property
     def settings(self) -> SearchSettings:
-        """The search's settings: for a fix, the change looked for is one to the better."""
-        if self.find == "regression" or self.search.metric is None:
+        """Those of the search: for a fix, the change looked for is one to the better, and the good end is the last."""
+        if self.search.metric is None:
             return self.search
-        return replace(self.search, metric="higher" if self.search.metric == "lower" else "lower")
+        if self.find == "regression":
+            return replace(self.search, reference="first" if self.paired else None)
+        metric: Literal["lower", "higher"] = "higher" if self.search.metric == "lower" else "lower"
+        return replace(self.search, metric=metric, reference="last" if self.paired else None)
 
 
 def run_bisection(
@@ -167,7 +174,6 @@ def _worker(
         find=bisection.find,
         on_line=on_line,
         on_probe=on_probe,
-        paired=plan.paired,
         pairs=plan.pairs,
         compares=plan.compares,
         workers=plan.workers,

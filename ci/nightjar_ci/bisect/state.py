@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,9 +36,11 @@ class Question(_Strict):
 
     Attributes:
         ladder: how the ladder was made: its kind, packages, repository, ends.
+        find: whether the old end is good (a regression) or bad (a fix).
         command: the test.
         oracle: how its end is read.
-        files: SHA-256 of each file of the working directory that the command names.
+        files: SHA-256 of each file that the command or `prepare` names, and of the modules beside it that it imports.
+        variables: SHA-256 of each environment variable that the test inherits and that may change its result.
         environment: what a rung does not say: the current environment, or requirements.
         executor: where tests run.
         timeout_s: wall time of one test.
@@ -48,9 +50,11 @@ class Question(_Strict):
     """
 
     ladder: dict[str, str]
+    find: Find = "regression"
     command: tuple[str, ...]
     oracle: dict[str, str]
     files: dict[str, str]
+    variables: dict[str, str] = {}
     environment: str
     executor: str
     timeout_s: float
@@ -67,7 +71,7 @@ class Question(_Strict):
     @property
     def id(self) -> str:
         """A folder name: readable, and unique to the question."""
-        unused = {name for name in ("pass_env", "secrets") if not getattr(self, name)}  # older folders keep their names
+        unused = {name for name in ("variables", "pass_env", "secrets") if not getattr(self, name)}
         text = json.dumps(self.model_dump(mode="json", exclude=unused), sort_keys=True)
         program = next((Path(part).stem for part in self.command[1:] if not part.startswith("-")), self.command[0])
         name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{program}-{self.ladder.get('what', '')}").strip("-")[:48].strip("-")
@@ -81,6 +85,7 @@ class Probe(_Strict):
         stage: which ladder: 0 for the first, 1 for the branch of a culprit that is a merge, and so on.
         rung, name: where on it.
         outcome, value: what the search is told.
+        against, beside: of a pair, the rung that was measured right before or after, and its value.
         why: why it cannot tell, or what made it bad.
         state, exit_code, signal: how the process ended.
         build_s: time that making the rung ready took; 0 where it was there already.
@@ -93,6 +98,8 @@ class Probe(_Strict):
     name: str
     outcome: Outcome | None
     value: float | None
+    against: int | None = None
+    beside: float | None = None
     why: str | None = None
     state: str
     exit_code: int | None = None
@@ -105,7 +112,9 @@ class Probe(_Strict):
     @property
     def observation(self) -> Observation:
         """As the search takes it."""
-        return Observation(rung=self.rung, outcome=self.outcome, value=self.value)
+        return Observation(
+            rung=self.rung, outcome=self.outcome, value=self.value, against=self.against, beside=self.beside
+        )
 
 
 class Stage(_Strict):
@@ -188,16 +197,6 @@ def append_probe(folder: Path, probe: Probe) -> None:
 def digest(text: str) -> str:
     """SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_files(command: Sequence[str], folder: Path) -> dict[str, str]:
-    """SHA-256 of each file that a command names, so that an edited test is another question."""
-    found = {}
-    for part in command:
-        path = folder / part
-        if part and not part.startswith("-") and path.is_file() and path.stat().st_size < 2**26:
-            found[part] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
 
 
 @contextmanager

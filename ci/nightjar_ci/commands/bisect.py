@@ -120,8 +120,14 @@ def command(
         ),
     ] = None,
     paired: Annotated[
-        bool, typer.Option("--paired", help="Measure each rung paired with the good end.", rich_help_panel=JUDGE)
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--paired/--no-paired",
+            help="Measure a metric in pairs of rungs, so that it does not matter how fast the machine is right then "
+            "(default: yes, unless --deterministic).",
+            rich_help_panel=JUDGE,
+        ),
+    ] = None,
     bad_too: Annotated[
         list[str] | None,
         typer.Option(
@@ -170,7 +176,7 @@ def command(
         ),
     ] = False,
     max_tests: Annotated[
-        int, typer.Option(min=2, help="Most tests to run, over all ladders.", rich_help_panel=BUDGET)
+        int, typer.Option(min=2, help="Most tests to run, over all ladders; a pair is one.", rich_help_panel=BUDGET)
     ] = 400,
     explain: Annotated[
         bool, typer.Option("--explain", help="Profile both sides of the culprit and compare.", rich_help_panel=OUTPUT)
@@ -187,7 +193,7 @@ def command(
 
     The order of the ends says what is looked for: a regression, or (good is the newer one) a fix. An interrupted
     bisection goes on with the same command. Exit codes: 0 found; 2 bad usage; 3 a tool failed; 4 cannot tell, or
-    nothing to be found.
+    nothing to be found, or the machine is too loud.
 
     Example: nightjar-ci bisect --package jax --good 0.4.31 --bad 0.5.0 --metric us_per_step -- python scan_3x3.py
     """

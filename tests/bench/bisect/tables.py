@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tests.bench.bisect.machines import Trial
 from tests.bench.bisect.trials import DEAR, GIT, OURS, SURE, TRIAGE, VOTES, Outcome
 from tests.bench.bisect.worlds import Cell
 from tests.bench.table import Row
@@ -51,6 +52,27 @@ def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
         ("Goals of their own", special(single)),
         ("Two regressions in one range, both found and said to be two", correct(two, OURS)),
         ("The rivals: correct and gave up (no goals)", rivals(results)),
+    ]
+
+
+def machines(trials: dict[str, list[dict[str, Trial]]]) -> list[tuple[str, list[Row]]]:
+    """Bisections of a metric on machines that are not always equally fast: in pairs, and beside them single tests."""
+    wrong, named, runs = [], [], []
+    for machine, found in trials.items():
+        pairs, singles = ([trial[how] for trial in found] for how in ("pairs", "singles"))
+        shares = [100 * float(np.mean([trial.wrong for trial in one])) for one in (pairs, singles)]
+        wrong.append(Row(name=machine, ours=shares[0], goal=2.0, unit="%", rival="single", rival_value=shares[1]))
+        right = [
+            100 * float(np.mean([t.conclusion.kind == "culprit" and not t.wrong for t in one]))
+            for one in (pairs, singles)
+        ]
+        named.append(Row(name=machine, ours=right[0], better="higher", unit="%", rival="single", rival_value=right[1]))
+        spent = [float(np.mean([trial.runs for trial in one])) for one in (pairs, singles)]
+        runs.append(Row(name=machine, ours=spent[0], unit="runs", rival="single", rival_value=spent[1]))
+    return [
+        ("Wrong answers by machine; that it cannot tell is not wrong", wrong),
+        ("Culprits named, and right", named),
+        ("Runs (mean; a pair is two)", runs),
     ]
 
 

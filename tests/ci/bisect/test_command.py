@@ -249,16 +249,42 @@ def test_a_listed_rung_is_run_again_by_copy_and_paste(tmp_path: Path) -> None:
     assert codes == [0, 1]
 
 
-def test_a_paired_metric_is_the_ratio_to_the_good_end(tmp_path: Path) -> None:
+def test_a_metric_is_measured_beside_the_good_end(tmp_path: Path) -> None:
     counter = tmp_path / "count"
     text = (  # the machine becomes slower and slower
         f"import pathlib; p = pathlib.Path({str(counter)!r})\n"
         "runs = int(p.read_text()) if p.exists() else 0; p.write_text(str(runs + 1))\n"
         "print(f'time={1.05 ** runs * (1.5 if n >= 13 else 1) * random.gauss(1, 0.01)}')"
     )
-    found = answer("--rungs", rungs(tmp_path), "--metric", "time", "--paired", *program(tmp_path, text))
+    found = answer("--rungs", rungs(tmp_path), "--metric", "time", *program(tmp_path, text))
     assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
-    assert all(0.8 < probe["value"] < 1.7 for probe in found["probes"])
+    assert all(0.8 < probe["value"] / probe["beside"] < 1.7 for probe in found["probes"])
+    assert {probe["against"] for probe in found["probes"]} == {0, 12}  # the good end, then the rung before the culprit
+
+
+def test_no_paired_runs_each_rung_alone(tmp_path: Path) -> None:
+    test = program(tmp_path, "print(f'time={random.gauss(1.5 if n >= 13 else 1, 0.01)}')")
+    found = answer("--rungs", rungs(tmp_path), "--metric", "time", "--no-paired", *test)
+    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
+    assert {probe["against"] for probe in found["probes"]} == {None}
+
+
+def test_a_machine_too_loud_ends_with_four(tmp_path: Path) -> None:
+    test = program(tmp_path, "print(f'time={random.lognormvariate(0, 1) * (1.1 if n >= 13 else 1)}')")
+    found = answer("--rungs", rungs(tmp_path), "--metric", "time", "--max-tests", 80, *test)
+    assert found["exit_code"] == 4
+    assert found["kind"] in ("too_loud", "budget_out")
+    assert found["probability"] < 0.99
+
+
+@pytest.mark.parametrize(("failing", "end"), [("n == 0", "good"), ("n == 19", "bad")])
+def test_an_end_that_is_never_measured_is_named_though_it_runs_beside_the_other(
+    failing: str, end: str, tmp_path: Path
+) -> None:
+    test = program(tmp_path, f"print('' if {failing} else 'time=1')")
+    found = answer("--rungs", rungs(tmp_path), "--metric", "time", *test)
+    assert (found["exit_code"], found["kind"]) == (4, "unbuildable")
+    assert f"The {end} end cannot be tested" in found["message"]
 
 
 def test_two_changes_are_said_to_be_two(tmp_path: Path) -> None:

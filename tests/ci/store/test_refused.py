@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import StoreError
+from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 
 
@@ -34,4 +35,4 @@ def test_a_store_that_cannot_be_reached_is_told_without_its_password(url: str, m
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").write_text("garbage " * 1000)
     with pytest.raises(StoreError, match="file is not a database"):
-        open_store(sqlite_settings(tmp_path))
+        open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)}))

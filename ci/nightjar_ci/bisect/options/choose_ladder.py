@@ -20,8 +20,9 @@ from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, position
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_lock
 from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
-from nightjar_ci.bisect.state import Find, digest_files
+from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.uv import find_index, read_sources
 from nightjar_ci.errors import InputError
@@ -62,7 +63,7 @@ class Asked:
     baselines: Path | None = None
     cell: str = ""
     rtol: float | None = None
-    paired: bool = False
+    paired: bool | None = None
     bad_too: tuple[str, ...] = ()
     executor: str | None = None
     workers: int | None = None

@@ -123,7 +123,7 @@ def _with_oracle(asked: Asked, verdict: Verdict, record: RunRecord) -> Asked:
     measure = record.sample(name) or record.curve(name)
     if measure is None:
         raise InputError(f"{verdict.series}: tonight's result has no {name!r}.")
-    return replace(asked, metric=name, better=measure.better, paired=True)
+    return replace(asked, metric=name, better=measure.better)
 
 
 def _image_ends(asked: Asked, good: Outcome, bad: Outcome) -> Asked:

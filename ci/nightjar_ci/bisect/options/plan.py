@@ -14,12 +14,13 @@ from typing import Literal
 
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.bisect.options.choose_ladder import Asked, find_rope
+from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
 from nightjar_ci.bisect.probing.classify import BAD_TOO, BadToo, ExitCode, Metric, Oracle, check_pattern
 from nightjar_ci.bisect.probing.classify_by_gate import GateJudge, default_policies
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.run import Plan
 from nightjar_ci.bisect.search.types import SearchSettings
-from nightjar_ci.bisect.state import Question, digest, digest_files
+from nightjar_ci.bisect.state import Question, digest
 from nightjar_ci.environments.prepare import parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
@@ -46,25 +47,30 @@ def make_plan(asked: Asked, settings: Settings, on_line: OnLine) -> Plan:
     executor = asked.executor or ("docker" if asked.images else "local")
     _check_place(asked, executor)
     better = oracle.better
-    paired = asked.paired
+    paired = asked.paired if asked.paired is not None else better is not None and not asked.deterministic
     if paired and better is None:
         raise InputError("--paired divides one metric by another, and there is none.", "add --metric NAME")
+    if paired and asked.deterministic:
+        raise InputError("--deterministic runs each rung once, --paired in pairs.", "leave one of them out")
+    prepare = _split(asked.prepare)
+    pass_env = _check_names("--pass-env", asked.pass_env, check_passed)
     question = Question(
-        ladder=dict(rope.described),
+        ladder={**rope.described, **({"python": asked.python} if asked.python else {})},
+        find=rope.find,
         command=asked.command,
         oracle={**described, "paired": str(paired)},
-        files=digest_files(asked.command, Path.cwd()),
+        files=digest_files([*asked.command, *prepare], Path.cwd()),
+        variables=digest_variables(os.environ, pass_env),
         environment=asked.environment,
         executor=executor,
         timeout_s=asked.timeout_s,
-        prepare=_split(asked.prepare),
+        prepare=prepare,
         install=asked.install,
-        pass_env=_check_names("--pass-env", asked.pass_env, check_passed),
+        pass_env=pass_env,
         secrets=_check_names("--secret", asked.secrets, check_secret),
     )
     return Plan(
         question=question,
-        find=rope.find,
         make_ladder=rope.make,
         oracle=oracle,
         search=SearchSettings(

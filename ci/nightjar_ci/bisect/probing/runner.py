@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
@@ -49,7 +50,6 @@ class Worker:
         oracle: makes an answer of what a test left.
         workshop: makes rungs ready.
         find: whether the old end is good (a regression is looked for) or bad (a fix is).
-        paired: each probe runs the good end as well, and the metric is the ratio.
         pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
         compares: the oracle compares with a result of the good end, so that one is needed first.
         workers: probes that run side by side.
@@ -67,7 +67,6 @@ class Worker:
     find: Find
     on_line: OnLine
     on_probe: Callable[[Probe], None]
-    paired: bool = False
     pairs: PerformancePolicy | None = None
     compares: bool = False
     workers: int = 1
@@ -94,7 +93,7 @@ class Worker:
                 wanted = self._next(1, [])
                 if not wanted:
                     return self._nothing_left()
-                self._take_in(self._probe(wanted[0], self._number()))
+                self._take_in(self._probe(wanted[0], self.search.partner(wanted[0]), self._number()))
             return conclusion
         return self._run_side_by_side()
 
@@ -113,7 +112,8 @@ class Worker:
             try:
                 while (conclusion := self.search.conclusion()) is None:
                     for index in self._next(self.workers - len(running), list(running.values())):
-                        running[pool.submit(self._probe, index, self._number())] = index
+                        partner = self.search.partner(index)
+                        running[pool.submit(self._probe, index, partner, self._number())] = index
                     if not running:
                         return self._nothing_left()
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -147,25 +147,58 @@ class Worker:
         self.search.add(probe.observation)
         self.on_probe(probe)
 
-    def _probe(self, index: int, number: int) -> Probe:
+    def _probe(self, index: int, partner: int | None, number: int) -> Probe:
         rung = self.ladder.rungs[index]
         here = Path("probes") / f"s{self.stage}-{number:04d}-{file_name(index, rung.name)}"
         started_at, start = now(), time.monotonic()
-        was_ready = self.workshop.is_ready(self.ladder, index, self.stage)
+        touched = [index] if partner is None else [index, partner]
+        was_ready = all(self.workshop.is_ready(self.ladder, one, self.stage) for one in touched)
+        if partner is not None:
+            return self._probe_pair(index, partner, number, here, was_ready)
         if self.pairs is not None:
             outcome, reading = self._test_pairs(index, self.folder / here, self.pairs)
         else:
             outcome, reading = self._test(index, self.folder / here)
         took_s = time.monotonic() - start
         build_s = 0.0 if was_ready else max(0.0, took_s - outcome.duration_s)
-        if self.paired and reading.value is not None:
-            reading = self._relative_to_good(reading, index, self.folder / here)
         if self.find == "fix":
             reading = turned(reading)
+        return self._record(index, here, started_at, build_s, outcome.duration_s, outcome, reading)
+
+    def _probe_pair(self, index: int, partner: int, number: int, here: Path, was_ready: bool) -> Probe:
+        """A rung and its partner, one right after the other in random order: what slows the machine slows both."""
+        started_at, start = now(), time.monotonic()
+        order = [(index, here), (partner, here / "beside")]
+        if Random(f"{self.workshop.question.id} {self.stage} {number}").random() < 0.5:
+            order.reverse()
+        duration_s, values = 0.0, dict[int, float]()
+        for one, folder in order:
+            outcome, reading = self._test(one, self.folder / folder)
+            duration_s += outcome.duration_s
+            if reading.value is None:  # then the other is of no use
+                break
+            values[one] = reading.value
+        build_s = 0.0 if was_ready else max(0.0, time.monotonic() - start - duration_s)
+        probe = self._record(one, here, started_at, build_s, duration_s, outcome, reading)
+        if len(values) < len(order):
+            return probe
+        named = {"rung": index, "name": self.ladder.rungs[index].name, "value": values[index]}
+        return probe.model_copy(update={**named, "against": partner, "beside": values[partner]})
+
+    def _record(
+        self,
+        index: int,
+        here: Path,
+        started_at: str,
+        build_s: float,
+        test_s: float,
+        outcome: Outcome,
+        reading: Reading,
+    ) -> Probe:
         return Probe(
             stage=self.stage,
             rung=index,
-            name=rung.name,
+            name=self.ladder.rungs[index].name,
             outcome=reading.answer,
             value=reading.value,
             why=None if reading.why is None else hide_passwords(reading.why)[-2000:],
@@ -174,7 +207,7 @@ class Worker:
             signal=outcome.signal,
             started_at=started_at,
             build_s=round(build_s, 3),
-            test_s=round(outcome.duration_s, 3),
+            test_s=round(test_s, 3),
             folder=str(here),
         )
 
@@ -230,15 +263,6 @@ class Worker:
             return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
         self.on_line(f"testing {self.ladder.rungs[index].name}")
         return execute(Task(job, environment, folder, self.on_line, self.workshop.mask))
-
-    def _relative_to_good(self, reading: Reading, index: int, folder: Path) -> Reading:
-        """The metric divided by that of the good end, run right after: what slows the machine slows both."""
-        _, other = self._test(self.good_end, folder / "good")
-        if other.value is None:
-            return Reading(answer="cannot_tell", why=f"the good end beside it: {other.why}")
-        if other.value == 0 or reading.value is None:
-            return Reading(answer="cannot_tell", why="the good end measured 0, and nothing can be divided by it")
-        return replace(reading, value=reading.value / other.value)
 
     def _reference(self) -> RunRecord | None:
         if not self.compares:

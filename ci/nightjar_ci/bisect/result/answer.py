@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from statistics import median
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -147,6 +148,9 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
         return f"{rungs[0].name} and {rungs[-1].name} do not differ."
     if conclusion.kind == "drift":
         return f"No single rung changed it: it drifts from {rungs[0].name} to {rungs[-1].name}."
+    if conclusion.kind == "too_loud":
+        best = f"; most probable is {names[0]} {sure}" if names else ""
+        return f"The machine is too loud to tell{best}."
     if conclusion.kind == "unbuildable":
         return "An end could not be tested, so nothing was learned."
     best = f"; most probable is {names[0]} {sure}" if names else ""
@@ -213,6 +217,7 @@ def make_places(
     """
     good, bad = ("good", "bad") if find == "regression" else ("bad", "good")
     places = []
+    values = _values(probes)
     for index, rung in enumerate(rungs):
         here = [probe for probe in probes if probe.rung == index]
         unsure = [probe for probe in here if probe.outcome == "cannot_tell"]
@@ -225,11 +230,29 @@ def make_places(
                 good=sum(probe.outcome == good for probe in here),
                 bad=sum(probe.outcome == bad for probe in here),
                 cannot_tell=len(unsure),
-                values=tuple(probe.value for probe in here if probe.value is not None),
+                values=tuple(values.get(index, ())),
                 why=unsure[-1].why if unsure else None,
             )
         )
     return tuple(places)
+
+
+def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:
+    """The metric of each rung; of pairs with the good end, as it would be if that always were at its median."""
+    values: dict[int, list[float]] = {}
+    told = [probe for probe in probes if probe.value is not None]
+    if not any(probe.against is not None for probe in told):
+        for probe in told:
+            values.setdefault(probe.rung, []).append(probe.value or 0.0)
+        return values
+    reference = told[0].against if told[0].against is not None else 0  # an end comes first
+    pairs = [(probe.rung, probe.value or 0.0, probe.beside or 0.0) for probe in told if probe.against == reference]
+    usual = median(beside for _, _, beside in pairs)
+    relative = all(value > 0 and beside > 0 for _, value, beside in pairs)
+    values[reference] = [usual]
+    for rung, value, beside in pairs:
+        values.setdefault(rung, []).append(value / beside * usual if relative else value - beside + usual)
+    return values
 
 
 def levels(conclusion: Conclusion) -> tuple[Level, Level] | None:

@@ -127,7 +127,7 @@ def show_result(probe: Probe) -> str:
     if probe.outcome == "cannot_tell":
         return f"cannot tell: {probe.why or probe.state}"
     if probe.value is not None:
-        return f"{probe.value:.6g}"
+        return f"{probe.value:.6g}" + ("" if probe.beside is None else f" beside {probe.beside:.6g}")
     return f"{probe.outcome}" + (f" ({probe.why})" if probe.why else "")
 
 

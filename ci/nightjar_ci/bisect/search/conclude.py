@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from nightjar_ci.bisect.search.results import SHAPE_SURE, Results
+import numpy as np
+from scipy.stats import binom
+
+from nightjar_ci.bisect.search.noise import Array
+from nightjar_ci.bisect.search.results import ENDS_SEEN, MENTIONED, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
 ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
-MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
-DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
+ALIKE = 0.05  # largest change that is called none, relative to the reference of pairs
+REVERSED = 0.001  # doubt at which the good end is called worse: it is looked at after every pair
+MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too loud to check them
+DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of their pairs
 
 
 def conclude(results: Results) -> Conclusion | None:
@@ -18,8 +24,9 @@ def conclude(results: Results) -> Conclusion | None:
         if results.skips(end):
             message = f"The {name} end cannot be tested: {results.misses[end]} tests could not tell."
             return answer(results, "unbuildable", message)
-    if all(results.count(end) >= results.least for end in results.ends):
-        found = judge_ends(results) or judge_change(results)
+    if all(results.count(end) >= results.least for end in results.tested_ends):
+        ends = judge_paired_ends(results) if results.settings.paired else judge_ends(results)
+        found = ends or judge_change(results)
         if found is not None:
             return found
     return judge_budget(results)
@@ -49,6 +56,56 @@ def judge_ends(results: Results) -> Conclusion | None:
     return answer(results, "no_change", message, doubt)
 
 
+def judge_paired_ends(results: Results) -> Conclusion | None:
+    """The same where the other end was measured beside the reference: by signs, whatever the noise is."""
+    good, bad = results.ends
+    differences = results.differences(good, bad)
+    doubt, pairs = results.fit().end_doubt, len(differences)
+    tired = pairs >= results.settings.max_end_tests
+    if doubt < ENDS_WRONG and not (tired and doubt > ENDS_SEEN):
+        return None
+    low, high = median_interval(differences)
+    middle = float(np.median(differences))
+    if not results.is_relative():
+        low, middle, high = (value / max(abs(results.usual_reference()), 1e-300) for value in (low, middle, high))
+    seen = _describe_difference(results, low, middle, high, pairs)
+    if median_interval(differences, REVERSED)[1] < 0:
+        return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
+    if max(-low, high) <= ALIKE:
+        return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
+    if not tired or low > 0:  # they do differ, so look for where
+        return None
+    wanted = max(abs(middle), ALIKE)
+    more = math.ceil(pairs * max(2.0, ((high - low) / 2 / wanted) ** 2))
+    message = f"The machine is too loud to tell whether the ends differ: {seen}."
+    return answer(results, "too_loud", f"{message} To see a change by {wanted:.0%} takes about {more} pairs.")
+
+
+def _describe_difference(results: Results, low: float, middle: float, high: float, pairs: int) -> str:
+    """The difference between the ends as a part of the first one, whichever is better."""
+    values = (-high, -middle, -low) if results.settings.metric == "higher" else (low, middle, high)
+    if results.is_relative():
+        values = (math.exp(values[0]) - 1, math.exp(values[1]) - 1, math.exp(values[2]) - 1)
+    least, usual, most = values
+    return f"from the first rung to the last it changes by {usual:+.1%} ({least:+.1%} to {most:+.1%} in {pairs} pairs)"
+
+
+def median_interval(values: Array, doubt: float = 0.05) -> tuple[float, float]:
+    """Interval of the median, by signs alone; of 95 % by default.
+
+    >>> median_interval(np.arange(6.0)), median_interval(np.arange(5.0))
+    ((0.0, 5.0), (-inf, inf))
+    """
+    n = len(values)
+    rank = int(binom.ppf(doubt / 2, n, 0.5))  # so many values on one side are not too few
+    while rank > 0 and binom.cdf(rank - 1, n, 0.5) > doubt / 2:
+        rank -= 1
+    if rank == 0:
+        return -math.inf, math.inf
+    ordered = np.sort(values)
+    return float(ordered[rank - 1]), float(ordered[n - rank])
+
+
 def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
     """Whether the good end is clearly worse: by four standard errors."""
     error = np.sqrt(good.var(ddof=1) / len(good) + bad.var(ddof=1) / len(bad)) if min(len(good), len(bad)) > 1 else 0.0
@@ -58,23 +115,55 @@ def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
 def judge_change(results: Results) -> Conclusion | None:
     """A change, two of them, or a drift."""
     fitted, shape = results.fit(), results.shape()
-    if shape.drift >= SHAPE_SURE and len(fitted.tested) >= DRIFT_RUNGS + 2:
+    seen = not results.settings.paired or median_interval(results.differences(*results.ends), DRIFT_ENDS)[0] > 0
+    if results.drifts() and seen:
         message = "There is no one step: the metric drifts from the good level to the bad one, or in many small steps."
         return answer(results, "drift", message, shape.drift)
     gaps = results.concluded()
+    if gaps and results.settings.paired and (loud := judge_checks(results, gaps)) is not None:
+        return loud
     if not gaps or results.lacking(gaps) or results.odd_rung() is not None:
+        return None
+    if results.settings.paired and len(gaps) == 1 and fitted.mass[gaps[0]] < results.settings.sure:
         return None
     if len(gaps) == 2:
         assert shape.pair is not None
         names = " and ".join(name_gap(results, gap) for gap in gaps)
-        probability = float(shape.pair.mass.max()) * shape.two
+        probability = honest(results, float(shape.pair.mass.max()) * shape.two, gaps)
         message = f"There are two changes: at {names}, with probability {probability:.4f}."
         return answer(results, "two_changes", message, probability, gaps)
-    probability = float(fitted.mass[gaps[0]])
+    probability = honest(results, float(fitted.mass[gaps[0]]), gaps)
     message = f"The change is at {name_gap(results, gaps[0])}, with probability {probability:.4f}."
+    if results.settings.paired:
+        low, high = (int(fitted.tested[at]) for at in (gaps[0] - 1, gaps[0]))
+        message += f" {len(results.differences(low, high))} pairs tell it from rung {low}."
     if shape.two > MENTIONED:
         message += f" A second change is not ruled out: its probability is {shape.two:.2f}."
     return answer(results, "culprit", message, probability, gaps)
+
+
+def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:
+    """A machine too loud to check the neighbours of the answer on."""
+    fitted = results.fit()
+    for gap in gaps:
+        low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
+        value, pairs = results.e_value(gap), len(results.differences(low, high))
+        if value < results.needed and pairs >= MOST_CHECKS:
+            message = (
+                f"The machine is too loud: {pairs} pairs do not tell {name_gap(results, gap)} from the one before."
+            )
+            if value > 1.2:  # it grows, so more pairs will do
+                more = math.ceil(pairs * math.log(results.needed) / math.log(value))
+                message += f" It would take about {more} pairs."
+            return answer(results, "too_loud", message, honest(results, float(fitted.mass[gap]), gaps), gaps)
+    return None
+
+
+def honest(results: Results, mass: float, gaps: tuple[int, ...]) -> float:
+    """The posterior of an answer, and no more than the check of its neighbours allows."""
+    if not results.settings.paired:
+        return mass
+    return min(mass, *(1 - 1 / max(results.e_value(gap), 1.0) for gap in gaps))
 
 
 def name_gap(results: Results, gap: int) -> str:
@@ -96,6 +185,7 @@ def judge_budget(results: Results) -> Conclusion | None:
         spent = f"{results.builds} builds"
     else:
         return None
+    mass = honest(results, mass, (gap,)) if gap else mass
     return answer(results, "budget_out", f"Not found within {spent}.", mass, (gap,) if gap else ())
 
 
@@ -112,10 +202,11 @@ def answer(
     if gaps:
         fitted = results.fit()
         places = [(int(fitted.firsts[gap]), int(fitted.lasts[gap])) for gap in gaps]
-        good, bad = fitted.levels(gaps[0])
+        good, bad = (results.in_unit(level) for level in fitted.levels(gaps[0]))
         pair = results.shape().pair
         if len(gaps) == 2 and pair is not None:
-            good, middle, bad = (fitted.level(cells[0]) for cells in (pair.good, pair.middle, pair.bad))
+            sides = (pair.good, pair.middle, pair.bad)
+            good, middle, bad = (results.in_unit(fitted.level(cells[0])) for cells in sides)
         relative = fitted.scale is not None and fitted.scale.log
         effect = bad.mean / good.mean - 1 if relative else bad.mean - good.mean
     return Conclusion(

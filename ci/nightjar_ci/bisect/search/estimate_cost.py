@@ -38,9 +38,10 @@ def estimate(
         is_ready: whether a rung need not be built.
     """
     places = sorted({1 + round((n_rungs - 2) * (i + 0.5) / CULPRITS) for i in range(CULPRITS)})
-    runs = [_play(n_rungs, settings, culprit, build_s, test_s, is_ready) for culprit in places]
-    builds, tests = (sum(run[i] for run in runs) / len(runs) for i in (0, 1))
-    return Estimate(builds=builds, tests=tests, duration_s=builds * build_s + tests * test_s)
+    played = [_play(n_rungs, settings, culprit, build_s, test_s, is_ready) for culprit in places]
+    builds, tests = (sum(one[i] for one in played) / len(played) for i in (0, 1))
+    runs = tests * (2 if settings.paired else 1)
+    return Estimate(builds=builds, tests=tests, duration_s=builds * build_s + runs * test_s)
 
 
 def _play(
@@ -57,6 +58,10 @@ def _play(
     def cost_of(rung: int) -> float:
         return test_s if rung in built or is_ready(rung) else test_s + build_s
 
+    def measure(rung: int) -> float:
+        level = 2.0 if (rung >= culprit) == (settings.metric == "lower") else 1.0
+        return level * (1 + SPREAD * random.gauss(0, 1))
+
     while search.conclusion() is None:
         wanted = search.next_probes(1, cost_of)
         if not wanted:
@@ -64,10 +69,10 @@ def _play(
         rung = wanted[0]
         if not is_ready(rung):
             built.add(rung)
-        worse = rung >= culprit
         if settings.metric is None:
-            search.add(Observation(rung=rung, outcome="bad" if worse else "good"))
-        else:
-            level = 2.0 if worse == (settings.metric == "lower") else 1.0
-            search.add(Observation(rung=rung, value=level * (1 + SPREAD * random.gauss(0, 1))))
+            search.add(Observation(rung=rung, outcome="bad" if rung >= culprit else "good"))
+            continue
+        partner = search.partner(rung)
+        values = [measure(one) for one in (rung, partner) if one is not None]
+        search.add(Observation(rung=rung, value=values[0], against=partner, beside=values[-1]))
     return len(built), search.tests

@@ -18,12 +18,14 @@ from nightjar_ci.bisect.search.noise import (
     Scale,
     metric_log_likelihood,
     metric_noise,
+    pair_noise,
     rate_log_likelihood,
     rate_noise,
 )
 from nightjar_ci.bisect.search.posterior import OneChange, one_change
 from nightjar_ci.bisect.search.types import Level, SearchSettings
 
+ELSEWHERE = -60.0  # log-likelihood of another level for the reference of pairs
 UNSURPRISING = 0.7  # nats: where each rung fits one of two levels that well, no other shape is looked at
 
 
@@ -93,6 +95,13 @@ class Fit:
         known = np.maximum(table[:, np.argmax(good[scale])], table[:, np.argmax(bad[scale])])
         return np.asarray(table.max(axis=1) - known)
 
+    def expected(self, gap: int) -> tuple[float, Noise, int]:
+        """The change, the noise and its most probable scale, if the culprit is in that gap."""
+        good, bad = (cells[gap] for cells in (self.change.good, self.change.bad))
+        scale = int(np.argmax(good.sum(axis=1)))
+        good, bad = (cells[scale] @ self.noise.levels / max(cells[scale].sum(), 1e-300) for cells in (good, bad))
+        return float(bad - good), self.noise, scale
+
     def levels(self, gap: int) -> tuple[Level, Level]:
         """The good and the bad level in the metric's unit, if the culprit is in that gap."""
         return self.level(self.change.good[gap]), self.level(self.change.bad[gap])
@@ -110,13 +119,17 @@ class Fit:
         return Level(mean=mean, low=min(low, high), high=max(low, high))
 
 
-def fit(values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array) -> Fit:
+def fit(
+    values: Mapping[int, Sequence[float]], settings: SearchSettings, below: Array, neighbours: Sequence[Array] = ()
+) -> Fit:
     """Lays the grid over the results and integrates the levels out.
 
     Args:
-        values: of each tested rung: 1.0 for bad and 0.0 for good, or the metric.
+        values: of each tested rung: 1.0 for bad and 0.0 for good, or the metric; of pairs, the ratio or the difference
+            to the reference, which itself has the one that it has to itself.
         settings: what kind of test it is.
         below: prior mass of culprits before k; shape (N + 2,).
+        neighbours: differences of pairs of two rungs that are not the reference, for each two.
     """
     tested = np.array(sorted(values), dtype=np.intp)
     flat = np.concatenate([np.asarray(values[rung], dtype=np.float64) for rung in sorted(values)])
@@ -129,9 +142,12 @@ def fit(values: Mapping[int, Sequence[float]], settings: SearchSettings, below: 
     else:
         scale = Scale(settings.metric, bool(np.all(flat > 0)))
         turned = scale.apply(flat)
-        noise = metric_noise(np.split(turned, starts[1:]), settings.deterministic)
+        rungs = np.split(turned, starts[1:])
+        noise = pair_noise(rungs, neighbours) if settings.paired else metric_noise(rungs, settings.deterministic)
         each = metric_log_likelihood(noise, turned)
     log_likelihood = np.add.reduceat(each, starts, axis=0)
+    if settings.paired:  # the reference is what all others are compared with: its level is 0, for certain
+        log_likelihood[0 if settings.reference == "first" else -1] = np.where(noise.levels == 0, 0.0, ELSEWHERE)
     change = one_change(noise, log_likelihood)
     firsts = np.concatenate([[0], tested + 1])
     lasts = np.concatenate([tested, [len(below) - 2]])

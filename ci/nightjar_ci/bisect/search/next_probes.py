@@ -14,7 +14,6 @@ from nightjar_ci.bisect.search.information_gain import Places, entropy, informat
 from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import Results
 
-ENDS_SEEN = 0.1  # the search leaves the ends when the doubt about them is below
 PLACES = 15  # places tried within a gap, the middle one of them
 
 
@@ -43,13 +42,14 @@ def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], run
 
 def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
     """Tests of the ends that come before any other: as often as must be, then while there is doubt about them."""
-    counts = {end: results.count(end) + list(running).count(end) for end in reversed(results.ends)}
+    counts = {end: results.count(end) + list(running).count(end) for end in reversed(results.tested_ends)}
     wanted = []
     while min(counts.values()) < results.least:
         end = min(counts, key=counts.__getitem__)
         counts[end] += 1
         wanted.append(end)
-    if wanted or sum(counts.values()) >= 2 * results.settings.max_end_tests or results.fit().end_doubt <= ENDS_SEEN:
+    most = len(counts) * results.settings.max_end_tests
+    if wanted or sum(counts.values()) >= most or results.ends_differ():
         return wanted
     gain = dict(zip(counts, gains(results, places_of(results, np.array(list(counts))))[0], strict=True))
     return sorted(counts, key=lambda end: -gain[end])
@@ -57,6 +57,8 @@ def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
 
 def urgent(results: Results) -> list[int]:
     """What must be run again whatever it tells: neighbours of a sure answer, or a rung that fits neither level."""
+    if results.settings.paired and results.drifts():  # what is left is that its ends differ
+        return list(results.tested_ends)
     gaps = results.concluded()
     lacking = results.lacking(gaps)
     odd = results.odd_rung() if gaps else None
@@ -119,7 +121,8 @@ def all_places(results: Results) -> Places:
             at = np.searchsorted(below, shares)  # the first rung above each share, or the one before it
             inside = np.unique(np.clip(np.concatenate([at - 1, at - 2]), first, last - 1))
         rungs.append(inside)
-    allowed = np.array([rung for rung in np.concatenate(rungs) if not results.skips(int(rung))], dtype=np.intp)
+    useful = [rung for rung in np.concatenate(rungs) if rung != results.reference and not results.skips(int(rung))]
+    allowed = np.array(useful, dtype=np.intp)
     if results.builds >= results.settings.max_builds:
         allowed = np.intersect1d(allowed, fitted.tested)
     return places_of(results, allowed)

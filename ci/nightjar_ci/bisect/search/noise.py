@@ -5,7 +5,8 @@ A level is a failure rate (exit codes: one scale) or a location of the metric (s
 Bad is always the higher level: metrics are turned round where higher is better, and are logs where all are positive.
 
 Source: the density of a metric is a contaminated normal (Huber, Robust Statistics, 1981, 1.1), here with the tail of
-Student's t with two degrees of freedom, so that no single value, however wild, decides.
+Student's t with two degrees of freedom, so that no single value, however wild, decides. The logarithm of the ratio of a
+pair may have half of its mass in that tail: where the machine changes its mode between two runs, one of them is slow.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LEAST_RATE = 0.1  # smallest change of a failure rate, and
 LEAST_SHIFT = 0.75  # of a metric in standard deviations, that is looked for: less takes hundreds of tests to see
 TAIL = 0.04  # share of runs that something disturbed
 TAIL_WIDTH = 3.0  # of the disturbed runs, in standard deviations
+TAILS_OF_PAIRS = (TAIL, 0.5)  # shares of pairs that something disturbed
 LEVELS = 48
 SCALES = 6
 OUTCOMES = 20
@@ -46,6 +48,8 @@ class Noise:
         log_scale: log prior of the scale; shape (scales,).
         least_change: how far the bad level is above the good one at least; shape (scales,).
         outcomes: probability of each possible result, for planning; shape (outcomes, scales, levels).
+        tails: share of disturbed runs; shape (scales,).
+        widths: scale of disturbed runs, in the unit of levels; shape (scales,).
     """
 
     levels: Array
@@ -54,6 +58,8 @@ class Noise:
     log_scale: Array
     least_change: Array
     outcomes: Array
+    tails: Array
+    widths: Array
 
 
 def rate_noise(deterministic: bool) -> Noise:
@@ -61,7 +67,9 @@ def rate_noise(deterministic: bool) -> Noise:
     levels = np.array([1e-9, 1 - 1e-9]) if deterministic else RATES
     pairs = np.array([[0.0, 1.0], [0.0, 0.0]]) if deterministic else rate_pairs(levels)
     outcomes = np.stack([1 - levels, levels])[:, None, :]
-    return Noise(levels, np.ones(1), pairs[None], np.zeros(1), np.array([LEAST_RATE]), outcomes)
+    return Noise(
+        levels, np.ones(1), pairs[None], np.zeros(1), np.array([LEAST_RATE]), outcomes, np.zeros(1), np.ones(1)
+    )
 
 
 def rate_pairs(levels: Array) -> Array:
@@ -82,18 +90,19 @@ def rate_log_likelihood(noise: Noise, failed: Array) -> Array:
     return np.where(failed[:, None, None] > 0, np.log(noise.levels), np.log1p(-noise.levels))
 
 
-def density(values: Array, levels: Array, scales: Array) -> Array:
+def density(values: Array, levels: Array, scales: Array, tails: Array, widths: Array) -> Array:
     """The metric's density; shape (values, scales, levels)."""
-    z = (values[:, None, None] - levels) / scales[:, None]
-    square = z * z
-    core = np.exp(-0.5 * square) / math.sqrt(2 * math.pi)
-    tail = (1 + square / (2 * TAIL_WIDTH**2)) ** -1.5 / (2 * math.sqrt(2) * TAIL_WIDTH)
-    return np.asarray(((1 - TAIL) * core + TAIL * tail) / scales[:, None])
+    distance = values[:, None, None] - levels
+    z = distance / scales[:, None]
+    core = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) / scales[:, None]
+    z = distance / widths[:, None]
+    tail = (1 + z * z / 2) ** -1.5 / (2 * math.sqrt(2)) / widths[:, None]
+    return np.asarray((1 - tails[:, None]) * core + tails[:, None] * tail)
 
 
 def metric_log_likelihood(noise: Noise, values: Array) -> Array:
     """Of metrics on the scale of `Scale.apply`; shape (values, scales, levels)."""
-    return np.asarray(np.log(density(values, noise.levels, noise.scales)))
+    return np.asarray(np.log(density(values, noise.levels, noise.scales, noise.tails, noise.widths)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +130,56 @@ def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:
         rungs: values (of `Scale.apply`) of each tested rung, the first of the good end, the last of the bad one.
         deterministic: values do not vary; the scale is then what the grid can resolve.
     """
+    spread, freedom = within_spread(rungs)
+    levels, gap = _levels(rungs, spread)
+    step = levels[1] - levels[0]
+    widest = max(3 * spread, 0.35 * gap if freedom < 3 else 0.0, 2 * step)
+    scales = np.array([step]) if deterministic else spread_grid(spread, freedom, step, widest)
+    return _grid(levels, scales, np.full(len(scales), TAIL), TAIL_WIDTH * scales)
+
+
+def pair_noise(rungs: Sequence[Array], neighbours: Sequence[Array] = ()) -> Noise:
+    """The grid for differences (of `Scale.apply`) to the reference, whose own level is 0.
+
+    Args:
+        rungs: differences of each tested rung, the first end's first; those of the reference are a single 0.
+        neighbours: differences of pairs of two other rungs, for each two: they tell of the noise only.
+    """
+    repeated = [values for values in (*rungs, *neighbours) if len(values) > 1]
+    wide, freedom = within_spread(repeated)
+    away = np.concatenate([np.abs(values - np.median(values)) for values in repeated]) if repeated else np.zeros(1)
+    core = min(wide, float(np.quantile(away, 0.3)) / 0.385) if freedom > 4 else wide  # half may be disturbed
+    levels, gap = _levels(rungs, core)
+    levels -= levels[np.argmin(np.abs(levels))]
+    step = levels[1] - levels[0]
+    widest = max(3 * wide, 0.35 * gap if freedom < 3 else 0.0, 2 * step)
+    scales = np.concatenate([spread_grid(core, freedom, 0.5 * step, widest) for _ in TAILS_OF_PAIRS])
+    tails = np.repeat(TAILS_OF_PAIRS, SCALES)
+    far = float(np.quantile(away, 0.9)) if freedom > 4 else 0.0
+    return _grid(levels, scales, tails, np.maximum(TAIL_WIDTH * scales, np.where(tails > TAIL, far, 0.0)))
+
+
+def _levels(rungs: Sequence[Array], spread: float) -> tuple[Array, float]:
+    """Levels over what has been seen, and how far the ends are apart."""
     medians = np.array([np.median(values) for values in rungs])
     good, bad = medians[0], medians[-1]
     gap = abs(bad - good)
-    spread, freedom = within_spread(rungs)
     tiny = 1e-9 * max(abs(good), abs(bad)) + 1e-30
     reach = max(gap, 4 * spread, tiny)
     low = max(min(medians.min(), min(good, bad)), min(good, bad) - reach) - 3 * spread - 0.1 * reach
     high = min(max(medians.max(), max(good, bad)), max(good, bad) + reach) + 3 * spread + 0.1 * reach
-    levels = np.linspace(low, high, LEVELS)
-    step = levels[1] - levels[0]
-    widest = max(3 * spread, 0.35 * gap if freedom < 3 else 0.0, 2 * step)
-    scales = np.array([step]) if deterministic else spread_grid(spread, freedom, step, widest)
+    return np.linspace(low, high, LEVELS), float(gap)
+
+
+def _grid(levels: Array, scales: Array, tails: Array, widths: Array) -> Noise:
     pairs = (levels[None, :] - levels[:, None] >= LEAST_SHIFT * scales[:, None, None]).astype(np.float64)
     pairs /= LEVELS**2  # not their sum: a change needs room between the levels
-    centres = np.linspace(low - 2 * scales[-1], high + 2 * scales[-1], OUTCOMES)
-    outcomes = density(centres, levels, np.maximum(scales, (centres[1] - centres[0]) / 2))
+    centres = np.linspace(levels[0] - 2 * scales.max(), levels[-1] + 2 * scales.max(), OUTCOMES)
+    broad = np.maximum(scales, (centres[1] - centres[0]) / 2)
+    outcomes = density(centres, levels, broad, tails, np.maximum(widths, TAIL_WIDTH * broad))
     outcomes /= outcomes.sum(axis=0)
-    return Noise(levels, scales, pairs, np.full(len(scales), -math.log(len(scales))), LEAST_SHIFT * scales, outcomes)
+    log_scale = np.full(len(scales), -math.log(len(scales)))
+    return Noise(levels, scales, pairs, log_scale, LEAST_SHIFT * scales, outcomes, tails, widths)
 
 
 def spread_grid(spread: float, freedom: int, least: float, widest: float) -> Array:

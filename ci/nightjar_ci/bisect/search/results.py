@@ -6,20 +6,29 @@ In: observations. Out: counts, the fit of one change, and how probable each shap
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from nightjar_ci.bisect.search.change_shapes import Shape
 from nightjar_ci.bisect.search.fit import Fit, fit
 from nightjar_ci.bisect.search.information_gain import entropy, information_of_shape
-from nightjar_ci.bisect.search.noise import Array
-from nightjar_ci.bisect.search.types import Observation, SearchSettings
+from nightjar_ci.bisect.search.neighbours import Expected, e_value, likelihood_ratio
+from nightjar_ci.bisect.search.noise import Array, Scale
+from nightjar_ci.bisect.search.types import Level, Observation, SearchSettings
 from nightjar_ci.errors import InputError
 
 SHAPE_SURE = 0.995  # probability at which one change, two changes or a drift is taken for granted
 RETESTS = 12  # runs of a rung after which more of them are not expected to tell whether there is a third level;
 MOST_SPENT = 4  # with so many such rungs, or where a test tells less than
 LEAST_GAIN = 0.003  # of what is not known about the shape, it stays unknown
+DRIFT_RUNGS = 7  # rungs between the ends that a drift must have been seen on
+MENTIONED = 0.05  # probability of a second change that an answer with one speaks of
+CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are checked,
+DOUBTED = 0.25  # and until when
+MISLED = 0.02  # probability that the search is misled by noise of another kind: then the prior holds
+ENDS_SEEN = 0.1  # the search leaves the ends when the doubt about them is below, and the e-value of their pairs
+ENDS_SIGNS = 3.5  # above: two clear pairs are enough, and on a loud machine it takes more
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -39,6 +48,7 @@ class Results:
         self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
         self.observations: list[Observation] = []
         self.values: dict[int, list[float]] = {}
+        self.pairs: dict[tuple[int, int], list[tuple[float, float]]] = {}
         self.misses: dict[int, int] = {}
         self._fitted: tuple[int, Fit] | None = None
         self._shaped: tuple[int, Shape] | None = None
@@ -49,8 +59,20 @@ class Results:
         return 0, self.n_rungs - 1
 
     @property
+    def reference(self) -> int | None:
+        """The end that tests are paired with."""
+        return None if self.settings.reference is None else self.ends[self.settings.reference == "last"]
+
+    @property
+    def tested_ends(self) -> tuple[int, ...]:
+        """The ends that are tested: both, or the one that is not the reference of the pairs."""
+        return tuple(end for end in self.ends if end != self.reference)
+
+    @property
     def least(self) -> int:
         """Tests of an end before anything is concluded."""
+        if self.settings.paired:
+            return 2
         return 1 if self.settings.deterministic or self.settings.metric is None else 3
 
     @property
@@ -67,6 +89,11 @@ class Results:
         if not observation.tells(self.settings.metric is not None):
             self.misses[rung] = self.misses.get(rung, 0) + 1
             return
+        if observation.against is not None:
+            assert observation.value is not None
+            assert observation.beside is not None
+            self._add_pair(rung, observation.against, observation.value, observation.beside)
+            return
         if self.settings.metric is None:
             value = 1.0 if observation.outcome == "bad" else 0.0
         else:
@@ -74,8 +101,51 @@ class Results:
             value = observation.value
         self.values.setdefault(rung, []).append(value)
 
+    def _add_pair(self, rung: int, other: int, value: float, beside: float) -> None:
+        """Takes in a pair: with the reference, a value is the ratio, or the difference where one is not positive."""
+        if rung == self.reference:
+            rung, other, value, beside = other, rung, beside, value
+        self.pairs.setdefault((rung, other), []).append((value, beside))
+        relative = self.is_relative()
+        self.values = {
+            one: [a / b if relative else a - b for a, b in pairs]
+            for (one, other), pairs in self.pairs.items()
+            if other == self.reference
+        }
+        if self.reference is not None and self.values:
+            self.values[self.reference] = [1.0 if relative else 0.0]
+
+    def is_relative(self) -> bool:
+        """Whether pairs are compared by their ratio."""
+        return all(a > 0 and b > 0 for pairs in self.pairs.values() for a, b in pairs)
+
+    def usual_reference(self) -> float:
+        """The median of what the reference of pairs measured."""
+        beside = [b for (_, other), pairs in self.pairs.items() if other == self.reference for _, b in pairs]
+        return float(np.median(beside))
+
+    def in_unit(self, level: Level) -> Level:
+        """A level in the unit of the metric, where pairs know its ratio or difference to the reference only."""
+        if not self.settings.paired:
+            return level
+        usual = self.usual_reference()
+        mean, low, high = (
+            usual * value if self.is_relative() else usual + value for value in (level.mean, level.low, level.high)
+        )
+        return Level(mean=mean, low=low, high=high)
+
+    def differences(self, low: int, high: int) -> Array:
+        """What was measured of one rung more than of another right beside it, as the search sees it; shape (pairs,)."""
+        scale = Scale(self.settings.metric or "lower", self.is_relative())
+        up = [(a, b) for a, b in self.pairs.get((high, low), ())]
+        up += [(b, a) for a, b in self.pairs.get((low, high), ())]
+        values = np.array(up, dtype=np.float64).reshape(-1, 2)
+        return np.asarray(scale.apply(values[:, 0]) - scale.apply(values[:, 1]))
+
     def count(self, rung: int) -> int:
         """Tests of a rung that could tell."""
+        if rung == self.reference:
+            return sum(len(pairs) for (_, other), pairs in self.pairs.items() if other == rung)
         return len(self.values.get(rung, ()))
 
     def skips(self, rung: int) -> bool:
@@ -86,8 +156,66 @@ class Results:
     def fit(self) -> Fit:
         """As one change; there must be a result that tells."""
         if self._fitted is None or self._fitted[0] != len(self.observations):
-            self._fitted = (len(self.observations), fit(self.values, self.settings, self.below))
+            neighbours = [self.differences(b, a) for a, b in self.pairs if self.reference not in (a, b)]
+            fitted = fit(self.values, self.settings, self.below, neighbours)
+            self._fitted = (len(self.observations), self._with_checks(fitted) if self.settings.paired else fitted)
         return self._fitted[1]
+
+    def _with_checks(self, fitted: Fit) -> Fit:
+        """The posterior with what pairs of neighbours say; before, it may be misled by noise of another kind."""
+        trusted, misled = (1 - MISLED) * fitted.mass, MISLED * fitted.gap_prior
+        for gap in range(1, len(fitted.tested)):
+            low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
+            differences = self.differences(low, high)
+            if not len(differences) or not self.is_resolved(gap, fitted):
+                continue
+            ratio = likelihood_ratio(differences, *fitted.expected(gap))
+            misled[gap] *= ratio
+            if self.reference not in (low, high):  # else the fit has seen them
+                trusted[gap] *= ratio
+        mass = trusted + misled
+        return replace(fitted, mass=mass / mass.sum())
+
+    def e_value(self, gap: int) -> float:
+        """How much pairs of the neighbours of a gap speak against their being equal."""
+        fitted = self.fit()
+        differences = self.differences(int(fitted.tested[gap - 1]), int(fitted.tested[gap]))
+        change, noise, scale = fitted.expected(gap)
+        pair = self.shape().pair
+        if pair is not None and gap in pair.best and self.shape().one < 0.5:
+            steps = np.diff([cells[0].sum(axis=0) @ noise.levels for cells in (pair.good, pair.middle, pair.bad)])
+            change = float(steps[pair.best.index(gap)])
+        return e_value(differences, change, Expected(noise, scale, self._residuals(gap)))
+
+    def drifts(self) -> bool:
+        """Whether it is a drift, seen on enough rungs."""
+        return self.shape().drift >= SHAPE_SURE and len(self.fit().tested) >= DRIFT_RUNGS + 2
+
+    def ends_differ(self) -> bool:
+        """Whether the search may leave the ends: it believes that they differ and, in pairs, their signs say so too."""
+        if self.fit().end_doubt > ENDS_SEEN:
+            return False
+        if not self.settings.paired:
+            return True
+        change, noise, scale = self.fit().expected(self.fit().best)
+        return e_value(self.differences(*self.ends), change, Expected(noise, scale, np.zeros(0))) >= ENDS_SIGNS
+
+    def _residuals(self, gap: int) -> Array:
+        """What is left of the search's pairs if the culprit is in that gap; shape (pairs,)."""
+        fitted, reference = self.fit(), self.reference
+        low, high = (int(fitted.tested[at]) for at in (gap - 1, gap))
+        change = fitted.expected(gap)[0]
+        left = []
+        for rung in self.values:
+            if rung != reference and {rung, reference} != {low, high}:
+                first, last = sorted((rung, reference or 0))
+                left.append(self.differences(first, last) - change * (first < high <= last))
+        return np.concatenate(left) if left else np.zeros(0)
+
+    @property
+    def needed(self) -> float:
+        """E-value from which on neighbours differ."""
+        return 1 / (1 - self.settings.confidence) - 1e-9
 
     def shape(self) -> Shape:
         """Whether it is one change, two, or a drift; both ends must have results. Exit codes know two levels only."""
@@ -97,16 +225,18 @@ class Results:
             self._shaped = (len(self.observations), self.fit().shape(self.n_rungs))
         return self._shaped[1]
 
-    def is_resolved(self, gap: int) -> bool:
+    def is_resolved(self, gap: int, fitted: Fit | None = None) -> bool:
         """Whether no rung inside a gap is left to test."""
-        fitted = self.fit()
+        fitted = fitted or self.fit()
         return all(self.skips(rung) for rung in range(int(fitted.firsts[gap]), int(fitted.lasts[gap])))
 
     def lacking(self, gaps: Sequence[int]) -> list[int]:
-        """Neighbours of gaps that were not run twice."""
+        """Neighbours of gaps that were not run twice; of pairs, the rungs after gaps whose check is not over."""
         if self.settings.deterministic:
             return []
         tested = self.fit().tested
+        if self.settings.paired:
+            return [int(tested[gap]) for gap in gaps if self.e_value(gap) < self.needed]
         neighbours = {int(tested[at]) for gap in gaps for at in (gap - 1, gap)}
         return [rung for rung in sorted(neighbours) if self.count(rung) < 2 and not self.skips(rung)]
 
@@ -118,7 +248,22 @@ class Results:
         if shape.pair is not None and shape.one < 0.5 and (shape.two >= SHAPE_SURE or self.odd_rung() is not None):
             gaps = shape.pair.best
             mass = float(shape.pair.mass.max()) if shape.two >= SHAPE_SURE else 0.0
-        return gaps if mass >= self.settings.sure and all(self.is_resolved(gap) for gap in gaps) else ()
+        enough = self.settings.sure
+        if self.settings.paired:
+            tested = fitted.tested
+            checked = any(len(self.differences(int(tested[gap - 1]), int(tested[gap]))) for gap in gaps)
+            enough = DOUBTED if checked else CANDIDATE
+        return gaps if mass >= enough and all(self.is_resolved(gap) for gap in gaps) else ()
+
+    def partner(self, rung: int) -> int | None:
+        """The rung that a test of `rung` is paired with now: the one before it where the two are checked."""
+        if self.reference is None:
+            return None
+        gaps = self.concluded() if len(self.values) > 2 else ()
+        for gap in gaps:
+            if rung == self.fit().tested[gap] and rung in self.lacking(gaps):
+                return int(self.fit().tested[gap - 1])
+        return self.reference
 
     def shape_gains(self) -> Array:
         """What one more test of each tested rung is expected to tell about the shape, in nats; shape (rungs,).
@@ -137,5 +282,7 @@ class Results:
 
     def odd_rung(self) -> int | None:
         """The rung that tells most about the shape, where it is worth asking; None if not."""
+        if self.settings.paired and self.shape().one > 1 - MENTIONED:
+            return None
         gains = self.shape_gains()
         return int(self.fit().tested[np.argmax(gains)]) if gains.any() else None

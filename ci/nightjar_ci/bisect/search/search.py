@@ -88,6 +88,10 @@ class Search:
         """
         return [] if self.conclusion() is not None else next_rungs(self._results, room, cost_of, running)
 
+    def partner(self, rung: int) -> int | None:
+        """The rung that a test of `rung` is paired with, right before or after it in random order; None for none."""
+        return self._results.partner(rung)
+
     def conclusion(self) -> Conclusion | None:
         """The answer, where there is one."""
         if self._concluded is None or self._concluded[0] != self.tests:

@@ -21,6 +21,7 @@ Kind = Literal[
     "bad_end_is_good",
     "budget_out",
     "unbuildable",
+    "too_loud",
 ]
 
 # Share of the doubt asked for at which the search stops: so that an exit code that errs in 20 % of runs, more than the
@@ -39,6 +40,7 @@ class SearchSettings:
         max_tests: give up after so many tests, those that could not tell included.
         max_builds: touch at most so many rungs.
         max_end_tests: after so many runs of each end, on average, go on, or say that they do not differ.
+        reference: the end that each test is paired with; None where tests run alone. Pairs are for metrics only.
     """
 
     confidence: float = 0.99
@@ -47,6 +49,12 @@ class SearchSettings:
     max_tests: int = 400
     max_builds: int = 10_000
     max_end_tests: int = 30
+    reference: Literal["first", "last"] | None = None
+
+    @property
+    def paired(self) -> bool:
+        """Whether tests are pairs."""
+        return self.reference is not None
 
     @property
     def sure(self) -> float:
@@ -63,6 +71,8 @@ class SearchSettings:
             raise InputError(f"confidence: {self.confidence} is not in [0.5, 1).", "0.99 is the default")
         if self.metric not in (None, "lower", "higher"):
             raise InputError(f"metric: '{self.metric}' is neither 'lower' nor 'higher'.", "say which values are better")
+        if self.reference is not None and self.metric is None:
+            raise InputError("reference: only a metric is measured in pairs.", "an exit code has nothing to compare")
         for name in ("max_tests", "max_builds", "max_end_tests"):
             if getattr(self, name) < 2:
                 raise InputError(f"{name}: {getattr(self, name)} is less than 2.", "both ends are tested first")
@@ -76,6 +86,8 @@ class Observation:
         rung: which one.
         outcome: by exit code; None with a metric. `cannot_tell` where the rung could not be built or run.
         value: the metric; None or not finite says that there was none, which is `cannot_tell`.
+        against: of a pair, the rung that was measured right before or after, in random order.
+        beside: the metric of that rung.
 
     >>> Observation(rung=3, value=float("nan")).tells(metric=True)
     False
@@ -84,12 +96,17 @@ class Observation:
     rung: int
     outcome: Outcome | None = None
     value: float | None = None
+    against: int | None = None
+    beside: float | None = None
 
     def tells(self, metric: bool) -> bool:
         """Whether it says anything about good or bad."""
         if self.outcome == "cannot_tell":
             return False
-        return self.value is not None and math.isfinite(self.value) if metric else self.outcome is not None
+        if not metric:
+            return self.outcome is not None
+        values = (self.value,) if self.against is None else (self.value, self.beside)
+        return all(value is not None and math.isfinite(value) for value in values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,130 @@
+"""Bisections of a metric on machines that are not always equally fast: error rates on seeded worlds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nightjar_ci.bisect.search.conclude import median_interval
+from nightjar_ci.bisect.search.neighbours import Expected, e_value
+from nightjar_ci.bisect.search.noise import pair_noise
+from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.types import Observation, SearchSettings
+from nightjar_ci.errors import InputError
+from tests.bench.bisect.machines import CHANGE, MACHINES, Trial, run_trial
+
+TRIALS = {"quiet": 10, "phases": 10, "modes": 5, "spikes": 10, "drift": 10, "two machines": 4, "loud": 4}
+FOUND = ("quiet", "phases", "spikes", "drift")  # where a culprit is always named
+
+
+def run_all(machine: str, trials: int, change: float = CHANGE) -> list[Trial]:
+    return [run_trial(machine, seed, change=change) for seed in range(1000, 1000 + trials)]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_machine_makes_an_answer_wrong(machine: str) -> None:
+    trials = run_all(machine, TRIALS[machine])
+    assert [trial.conclusion.message for trial in trials if trial.wrong] == []
+    named = [trial.conclusion.probability for trial in trials if trial.conclusion.kind == "culprit"]
+    assert all(probability >= 0.99 for probability in named)
+    assert machine not in FOUND or len(named) == len(trials)
+
+
+def test_pairs_on_a_quiet_machine_take_at_most_twice_the_runs_of_single_tests() -> None:
+    pairs, singles = (
+        np.mean([run_trial("quiet", seed, paired=paired, sd=0.01).runs for seed in range(20)])
+        for paired in (True, False)
+    )
+    assert pairs <= 2 * singles
+
+
+@pytest.mark.parametrize("machine", ["quiet", "phases", "modes", "spikes", "drift"])
+def test_ends_that_are_alike_are_never_given_a_culprit(machine: str) -> None:
+    kinds = {trial.conclusion.kind for trial in run_all(machine, trials=6, change=0.0)}
+    assert kinds <= {"no_change", "too_loud"}
+
+
+def test_a_machine_too_loud_says_so_and_how_many_pairs_it_would_take() -> None:
+    conclusion = run_trial("loud", seed=2).conclusion
+    assert conclusion.kind == "too_loud"
+    assert "too loud" in conclusion.message
+    assert "takes about" in conclusion.message
+    assert conclusion.probability < 0.99
+
+
+def test_equal_neighbours_pass_the_check_no_more_often_than_it_says() -> None:
+    random = np.random.default_rng(5)
+    passed = 0
+    for _ in range(400):  # noise of two modes, far from what is expected
+        differences = random.choice([-1.0, 1.0], 40) * random.choice([0.01, 0.3], 40)
+        noise = pair_noise([np.zeros(1), random.normal(0.1, 0.02, 6)])
+        values = [e_value(differences[:n], 0.1, Expected(noise, 0, np.zeros(0))) for n in range(1, 41)]
+        passed += max(values) >= 100
+    assert passed <= 0.025 * 400  # 1 % is what it promises
+
+
+def test_seven_pairs_of_seven_are_enough() -> None:
+    noise = pair_noise([np.zeros(1), np.array([0.1, 0.11, 0.09])])
+    assert e_value(np.full(7, 0.1), 0.1, Expected(noise, 0, np.zeros(0))) > 100
+    assert e_value(np.full(6, 0.1), 0.1, Expected(noise, 0, np.zeros(0))) < 100
+    assert e_value(np.full(7, -0.1), 0.1, Expected(noise, 0, np.zeros(0))) < 1
+
+
+@pytest.mark.parametrize("reference", ["first", "last"])
+@pytest.mark.parametrize(("better", "sign"), [("lower", 1.0), ("higher", -1.0)])
+def test_metrics_that_are_not_positive_are_compared_by_their_difference(
+    reference: str, better: str, sign: float
+) -> None:
+    settings = SearchSettings(
+        metric="lower" if better == "lower" else "higher", reference="first" if reference == "first" else "last"
+    )
+    search, random = Search(20, settings), np.random.default_rng(3)
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        partner = search.partner(rung)
+        value, beside = (-3.0 + sign * (one >= 7) + random.normal(0, 0.1) for one in (rung, partner or 0))
+        search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
+    assert (conclusion.kind, conclusion.culprit) == ("culprit", 7)
+    assert conclusion.good is not None
+    assert conclusion.good.mean == pytest.approx(-3.0, abs=0.2)
+    assert not conclusion.effect_is_relative
+
+
+@pytest.mark.parametrize("levels", [(1e9, 1e9 + 1), (5.0, 5e6), (2.0, 2.0001)])
+def test_a_metric_without_noise_is_bisected_in_pairs_in_any_unit(levels: tuple[float, float]) -> None:
+    search = Search(64, SearchSettings(metric="lower", reference="first"))
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        partner = search.partner(rung)
+        assert partner is not None
+        search.add(Observation(rung=rung, value=levels[rung >= 20], against=partner, beside=levels[partner >= 20]))
+    assert conclusion.culprit == 20
+
+
+def test_ends_the_wrong_way_round_are_named_in_pairs_too() -> None:
+    search, random = Search(20, SearchSettings(metric="lower", reference="first")), np.random.default_rng(4)
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        search.add(Observation(rung=rung, value=random.normal(9, 0.2), against=0, beside=random.normal(10, 0.2)))
+    assert conclusion.kind == "good_end_is_bad"
+
+
+def test_a_gradual_drift_is_said_to_be_one_in_pairs_too() -> None:
+    search, random = Search(128, SearchSettings(metric="lower", reference="first")), np.random.default_rng(10)
+    while (conclusion := search.conclusion()) is None:
+        (rung,) = search.next_probes(1, lambda rung: 1.0)
+        partner = search.partner(rung)
+        value, beside = ((1 + 0.1 * at / 127) * random.normal(1, 0.002) for at in (rung, partner or 0))
+        search.add(Observation(rung=rung, value=value, against=partner, beside=beside))
+    assert conclusion.kind == "drift"
+
+
+def test_the_interval_of_a_median_holds_what_it_says() -> None:
+    random = np.random.default_rng(6)
+    held = [low <= 0 <= high for low, high in (median_interval(random.standard_cauchy(20)) for _ in range(500))]
+    assert 0.93 <= np.mean(held) <= 0.995
+
+
+def test_pairs_of_an_exit_code_are_refused() -> None:
+    with pytest.raises(InputError, match="only a metric"):
+        SearchSettings(reference="first")
