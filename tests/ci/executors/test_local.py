@@ -86,7 +86,7 @@ def test_a_job_stays_on_the_processor_that_it_is_pinned_to(tmp_path: Path) -> No
     assert (tmp_path / "stdout.log").read_text() == f"[{last}]\n"
     outcome = run(make_job(*python(program), resources=Resources(pinned_cpus="4000-4001")), tmp_path)
     assert outcome.state == "not_started"
-    assert "Hint: has this machine the processors 4000-4001" in (outcome.message or "")
+    assert "Hint: check that this machine has the CPUs of resources.pinned_cpus, 4000-4001" in (outcome.message or "")
 
 
 def test_a_crash_is_told_with_exit_code_and_the_last_twenty_lines_of_stderr(tmp_path: Path) -> None:
