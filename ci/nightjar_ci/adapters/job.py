@@ -1,4 +1,4 @@
-"""How does a job of a matrix get its result from what it wrote? Its adapter reads its folder once it has ended well.
+"""Result of a job with an adapter, made from its files after it has completed.
 
 In: a job, its outcome and its folder. Out: `result.json` in the folder.
 """
@@ -20,14 +20,14 @@ def adapt_job(outcome: Outcome, adapter: Adapter, folder: Path, git: Git | None,
     """Writes the result of a job.
 
     Args:
-        outcome: how it ended.
-        adapter: how its files are read.
-        folder: where they are.
+        outcome: its outcome.
+        adapter: describes how to read its files.
+        folder: the folder of the files.
         git: the commit that it ran from.
-        timeout_s: its wall time; no pattern may take longer.
+        timeout_s: its timeout; also limits the search of a pattern.
 
     Raises:
-        InputError: its files cannot be read as the adapter says.
+        InputError: its files do not match the adapter.
         OSError: the result cannot be written.
     """
     about = About(

@@ -1,10 +1,11 @@
-"""On what did a program run that does not say so itself? Processor, devices and driver of this machine.
+"""Processor, devices and driver of this machine, for programs that do not record them.
 
 In: this machine, the job's environment. Out: the `environment` of a `nightjar.run/1`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -18,14 +19,14 @@ _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
 def read_machine(environment: str, git: Git | None) -> Environment:
-    """The environment of a job that ran here.
+    """The environment of a job that ran on this machine.
 
     Args:
-        environment: what it ran in: the versions of `current` are those of this process, others are not known.
+        environment: its environment; package versions are known only for `current`, that of this process.
         git: the commit of the working directory.
     """
     devices, driver = find_gpus()
-    packages = {name: found for name in _PACKAGES if (found := _version(name))} if environment == "current" else {}
+    packages = _read_packages() if environment == "current" else {}
     return Environment(
         python=platform.python_version(),
         platform=f"{platform.system().lower()}-{platform.machine()}",
@@ -41,26 +42,28 @@ def read_machine(environment: str, git: Git | None) -> Environment:
 
 
 def find_gpus() -> tuple[tuple[str, ...], str | None]:
-    """The names of the NVIDIA GPUs and the version of their driver; none where nvidia-smi is not there."""
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    """The names of the NVIDIA GPUs and their driver version; none without nvidia-smi."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        shown = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=30).stdout
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return (), None
-    rows = [line.rpartition(",") for line in shown.splitlines() if "," in line]
+    rows = [line.rpartition(",") for line in output.splitlines() if "," in line]
     return tuple(name.strip() for name, _, _ in rows), next((driver.strip() for _, _, driver in rows), None)
 
 
 def _read_cpu() -> Cpu:
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text() if info.exists() else "", re.MULTILINE)
+    info, model = Path("/proc/cpuinfo"), platform.processor()
+    if info.exists() and (match := re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text(), re.MULTILINE)):
+        model = match[1].strip()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Cpu(model=found[1].strip() if found else platform.processor(), cores=cores, memory_bytes=memory)
+    return Cpu(model=model, cores=cores, memory_bytes=memory)
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def _read_packages() -> dict[str, str]:
+    packages = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    return packages

@@ -100,10 +100,10 @@ def test_negative_steps_and_damage_are_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"record 2 at byte \d+: damaged"):
         list(read_events(path))
     path.write_bytes(b"step,loss\n0,1\n1,2\n2,3\n")
-    with pytest.raises(InputError, match="no TensorBoard event file"):
+    with pytest.raises(InputError, match="not a TensorBoard event file"):
         list(read_events(path))
     path.write_bytes(frame(b"\xff\xff\xff"))
-    with pytest.raises(InputError, match="no Event message"):
+    with pytest.raises(InputError, match="not a valid Event message"):
         list(read_events(path))
 
 
