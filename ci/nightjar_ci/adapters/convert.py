@@ -170,7 +170,9 @@ def _matches(
         )
         if match is None or value is None or value == "":
             continue
-        column_name = match.name if match.name is not None and match.field == name else name
+        column_name = name
+        if match.name is not None and match.field == name:
+            column_name = match.name
         column = columns.setdefault(column_name, _Column(column_name, match))
         if column.measured is not match:
             raise InputError(f"{record.source}: two measures are named {column_name!r}.", "give one a different 'name'")
@@ -221,7 +223,9 @@ def _check_complete(adapter: Adapter, present: set[int], records: Sequence[Recor
 
 
 def _names(files: Sequence[Path]) -> str:
-    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    if len(files) == 1:
+        return str(files[0])
+    return f"{files[0]} and {len(files) - 1} more"
 
 
 def _short(value: Any) -> str:

@@ -128,7 +128,9 @@ def _parse(source: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        hint = "check whether the writer was killed or the disk is full" if "Unterminated" in str(error) else None
+        hint = None
+        if "Unterminated" in str(error):
+            hint = "check whether the writer was killed or the disk is full"
         raise InputError(f"{source}: not valid JSON: {error}, found {_short(text)}.", hint) from None
     if not isinstance(value, dict):
         raise InputError(f"{source}: expected a JSON object, found {_short(text)}.")

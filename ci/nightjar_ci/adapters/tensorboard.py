@@ -154,7 +154,9 @@ def _tensor(fields: Fields) -> npt.NDArray[np.floating] | None:
         return None
     content = b"".join(_messages(fields, 4))
     if content:
-        return _bfloats(np.frombuffer(content, "<u2")) if dtype == "bf16" else np.frombuffer(content, dtype) * 1.0
+        if dtype == "bf16":
+            return _bfloats(np.frombuffer(content, "<u2"))
+        return np.frombuffer(content, dtype) * 1.0
     for number, packed in ((_FLOATS, "<f4"), (_DOUBLES, "<f8")):
         if number in fields:
             return np.frombuffer(b"".join(_messages(fields, number)), packed) * 1.0

@@ -214,8 +214,12 @@ def write_baselines(
     """
     curves = None if facts_only else make_convergence(cell, command, records, replicas)
     facts = make_facts(cell, records)
-    paths = [] if curves is None else [write_convergence(folder, curves)]
-    return [*paths, write_facts(folder, facts)] if facts.facts else paths
+    paths = []
+    if curves is not None:
+        paths.append(write_convergence(folder, curves))
+    if facts.facts:
+        paths.append(write_facts(folder, facts))
+    return paths
 
 
 def render(baseline: BaseModel) -> str:

@@ -26,6 +26,9 @@ def judge_end(job: Job, ended: Ended, command: tuple[str, ...], folder: Path, st
         started_at: when it started, ISO 8601.
     """
     state = _state(ended)
+    message = None
+    if state != "completed":
+        message = _message(job, state, ended, folder)
     return make_outcome(
         job,
         state=state,
@@ -35,7 +38,7 @@ def judge_end(job: Job, ended: Ended, command: tuple[str, ...], folder: Path, st
         signal=ended.signal,
         duration_s=ended.duration_s,
         peak_rss_bytes=ended.peak_rss_bytes,
-        message=None if state == "completed" else _message(job, state, ended, folder),
+        message=message,
     )
 
 
@@ -106,7 +109,9 @@ def _hint(job: Job, state: State, ended: Ended, tail: str) -> str:
         return "raise timeout_s in the matrix, or find where it hangs: `py-spy dump`, or faulthandler in the program"
     if ended.signal == "SIGKILL" or any(sign in tail for sign in _NO_MEMORY):
         hint = "out of memory? `dmesg` shows whether the kernel killed it"
-        return f"{hint}; its peak was {ended.peak_rss_bytes / 1e9:.2f} GB" if ended.peak_rss_bytes else hint
+        if ended.peak_rss_bytes:
+            hint += f"; its peak was {ended.peak_rss_bytes / 1e9:.2f} GB"
+        return hint
     if ended.signal is not None:
         return "a crash in native code: set PYTHONFAULTHANDLER=1 in the job's env to print the Python stack"
     if ended.exit_code == 127:

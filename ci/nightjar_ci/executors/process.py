@@ -88,11 +88,9 @@ def run_process(
     supervised = _start(command, environ, folder, cwd, outside, pinned_cpus, mask)
     _running[supervised] = on_end
     timed_out = False
-    polls: list[Callable[[], None]] = []
+    polls = [on_poll] if on_poll else []
     if on_line is not None:
         polls.append(LogTail(folder / STDERR, on_line).poll)
-    if on_poll is not None:
-        polls.append(on_poll)
     try:
         if not supervised.wait(start + timeout_s, polls):
             timed_out = True

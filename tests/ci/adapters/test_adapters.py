@@ -1,4 +1,4 @@
-"""Logs and files of other programs become results; what cannot be read is named with its line."""
+"""Conversion of other programs' logs and files; errors name file and line."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_benchmarks_of_asv_are_samples_for_each_combination_of_parameters(tmp_pa
         ("asv", {"version": 2, "result_columns": ["result"], "results": {"a": 3}}, "not a valid asv result"),
     ],
 )
-def test_another_json_is_no_benchmark(tmp_path: Path, name: str, document: object, message: str) -> None:
+def test_other_json_is_not_a_benchmark(tmp_path: Path, name: str, document: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         convert(wrote(tmp_path / "x.json", json.dumps(document)), format=name)
 

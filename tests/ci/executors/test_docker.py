@@ -1,4 +1,4 @@
-"""Which `docker run` a job becomes, what is said where it cannot run, and one run in a real container."""
+"""The `docker run` of a job, its failures, and jobs in real containers."""
 
 from __future__ import annotations
 

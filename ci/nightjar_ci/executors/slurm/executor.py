@@ -32,7 +32,7 @@ from nightjar_ci.executors.slurm.script import render_batch
 from nightjar_ci.executors.slurm.slurm_job import STATE_FILE, SlurmJob, append_log_line, prepare, save_state
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
-from nightjar_ci.formats.outcome import Outcome, State, make_outcome
+from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
 
@@ -68,10 +68,7 @@ class SlurmExecutor:
         return (folder / STATE_FILE).is_file() and not (folder / "outcome.json").exists()
 
     def run_many(
-        self,
-        tasks: Sequence[Task],
-        on_end: Callable[[Task, Outcome], None],
-        stop: threading.Event | None = None,
+        self, tasks: Sequence[Task], on_end: Callable[[Task, Outcome], None], stop: threading.Event | None = None
     ) -> None:
         """Runs jobs in parallel, as far as the cluster has room.
 
@@ -80,8 +77,7 @@ class SlurmExecutor:
             on_end: called with each task as it ends.
             stop: once set, unfinished jobs are cancelled without an outcome.
         """
-        watch = _Watch(Cluster(), on_end, stop or threading.Event())
-        watch.run(list(tasks))
+        _Watch(Cluster(), on_end, stop or threading.Event()).run(tasks)
 
 
 class _Watch:
@@ -188,8 +184,10 @@ class _Watch:
 
     def _leave_drained(self) -> bool:
         """Moves jobs away from drained nodes; returns whether any was moved."""
-        movable = [job for job in self._open if job.movable] if self._moves else []
-        drained = self._cluster.drained_nodes() if movable else {}
+        movable = [job for job in self._open if job.movable]
+        if not (self._moves and movable):
+            return False
+        drained = self._cluster.drained_nodes()
         affected = [job for job in movable if job.state is not None and explain_drain(job.state.nodes, drained)]
         moved = False
         for job in affected:
@@ -228,7 +226,9 @@ class _Watch:
         if (code := read_exit(job.task.folder)) is not None:
             return JobState(state="FAILED" if code[0] else "COMPLETED", exit_code=code[0])
         job.unseen_since = job.unseen_since or time.monotonic()
-        return JobState(state="NODE_FAIL") if time.monotonic() - job.unseen_since > _EXIT_FILE_S else None
+        if time.monotonic() - job.unseen_since <= _EXIT_FILE_S:
+            return None
+        return JobState(state="NODE_FAIL")
 
     def _until_timeout(self) -> float:
         """Seconds until the next job reaches its timeout, at least the shortest pause."""
@@ -277,14 +277,10 @@ def _judge(job: SlurmJob, state: JobState) -> Outcome | None:
 
 def _no_contact(job: SlurmJob, error: ExecutorError) -> Outcome:
     """The outcome of a job when Slurm does not answer."""
-    state: State = "not_started"
-    detail = "it was not submitted"
-    if job.slurm_id:
-        state, detail = "killed", f"its Slurm job is {job.slurm_id}"
     return make_outcome(
         job.task.job,
-        state=state,
+        state="killed" if job.slurm_id else "not_started",
         started_at=job.started_at,
         command=job.cell.command,
-        message=f"{job.task.job.id}: {error.message}; {detail}. Hint: {error.hint}",
+        message=f"{job.task.job.id}: {error.message}; Slurm job: {job.slurm_id or 'not submitted'}. Hint: {error.hint}",
     )

@@ -75,10 +75,12 @@ def render_batch(name: str, spec: BatchSpec, cells: Sequence[Cell], excluded: Se
         "--requeue",
         "--open-mode=append",
         f"--output={cells[0].folder}/slurm-%j.log",
-        *([f"--array=0-{len(cells) - 1}"] if len(cells) > 1 else []),
-        *([f"--exclude={','.join(excluded)}"] if excluded else []),
-        *spec.options,
     ]
+    if len(cells) > 1:
+        header.append(f"--array=0-{len(cells) - 1}")
+    if excluded:
+        header.append(f"--exclude={','.join(excluded)}")
+    header += spec.options
     return "\n".join(
         [
             "#!/bin/bash",

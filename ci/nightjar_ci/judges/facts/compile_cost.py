@@ -78,7 +78,9 @@ def judge_compile_cost(night: Sequence[CompileCost], policies: Mapping[str, Fact
 def _machine_factor(night: Sequence[CompileCost]) -> float:
     """The median factor by which compiling is slower than before; at least 1."""
     factors = [cost.now[_TIME] / cost.before[_TIME] for cost in night if cost.now.get(_TIME) and cost.before.get(_TIME)]
-    return max(median(factors), 1.0) if len(factors) >= _LEAST_CELLS else 1.0
+    if len(factors) < _LEAST_CELLS:
+        return 1.0
+    return max(median(factors), 1.0)
 
 
 def _judge(cost: CompileCost, measure: str, allowed: float, machine: float) -> Finding:

@@ -167,7 +167,9 @@ def _fusions(old: Ahead, new: Ahead) -> Iterator[Explanation]:
     single = _singles(new) - _singles(old)
     extra = f", {single:+d} single operations" if single else ""
     was, now = _sum(old, kinds), _sum(new, kinds)
-    change = "fusions were split" if now.runs + max(single, 0) > was.runs else "fewer fusions: merged or removed"
+    change = "fewer fusions: merged or removed"
+    if now.runs + max(single, 0) > was.runs:
+        change = "fusions were split"
     traffic = f"bytes through memory {percent(_relative(was.bytes, now.bytes))}"
     singles = _names("copy", "other *") if single else ()
     text = f"{change}: {was.runs} -> {now.runs} runs a step{extra}, {traffic}"
@@ -232,12 +234,9 @@ def _code(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[Explanation]:
 
 
 def _lints(old: Ahead, new: Ahead) -> Iterator[Explanation]:
-    for lint in new.lints:
-        if lint not in old.lints:
-            yield Explanation(f"a new lint: {lint}", ("ahead.lints",))
-    for lint in old.lints:
-        if lint not in new.lints:
-            yield Explanation(f"no longer a lint: {lint}", ("ahead.lints",))
+    texts = [f"a new lint: {lint}" for lint in new.lints if lint not in old.lints]
+    texts += [f"no longer a lint: {lint}" for lint in old.lints if lint not in new.lints]
+    yield from (Explanation(text, ("ahead.lints",)) for text in texts)
 
 
 def _consequences(

@@ -92,7 +92,9 @@ def mark_new(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], po
         return verdict
     program = verdict.series.partition("/")[2]
     new = changed(_program(latest, program), _program(now, program), policy)
-    line = "new tonight: the latest earlier night was compiled differently" if new else "as in the latest earlier night"
+    line = "as in the latest earlier night"
+    if new:
+        line = "new tonight: the latest earlier night was compiled differently"
     return verdict.model_copy(update={"details": (*verdict.details, line)})
 
 
@@ -100,7 +102,8 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
     if before is None or after is None:
         if before is after:
             return Finding(status="ok", explanation="The program exists neither before nor now.")
-        return Finding(status="regressed", explanation=f"{text}: it {'appeared' if before is None else 'vanished'}.")
+        change = "appeared" if before is None else "vanished"
+        return Finding(status="regressed", explanation=f"{text}: it {change}.")
     changes = changed(before, after, policy)
     if not changes:
         total = sum(tally.count for tally in after.opcodes.values())
@@ -118,7 +121,9 @@ def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:
     old, new = flatten(before), flatten(after)
     names = [name for name in _KEY_OPCODES if old.get(f"opcodes.{name}.count") is not None]
     same = [f"{name} {old[key]:g}" for name in names if old[key := f"opcodes.{name}.count"] == new.get(key)]
-    return [f"unchanged: {', '.join(same)}"] if same and old != new else []
+    if not same or old == new:
+        return []
+    return [f"unchanged: {', '.join(same)}"]
 
 
 def _program(facts: Sequence[Facts], program: str) -> Facts | None:

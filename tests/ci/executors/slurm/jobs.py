@@ -1,4 +1,4 @@
-"""Jobs that a thread runs through the Slurm executor, while a test does something to their cluster."""
+"""Jobs that a thread runs through the Slurm executor while a test changes the cluster."""
 
 from __future__ import annotations
 

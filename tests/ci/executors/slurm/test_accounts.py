@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm cluster that keeps accounts (slurmdbd over MariaDB): every end by the name that `sacct` has."""
+"""Jobs on a real Slurm cluster with accounts (slurmdbd over MariaDB): every final state of `sacct`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of drained nodes, and what is done then, with shell scripts under the names of Slurm's commands."""
+"""Drained nodes: parsing, and moving jobs away, with shell scripts in place of Slurm's commands."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_node_of_a_list_is_found(numbers: list[int], prefix: str) -> None:
     assert expand_nodes(f"login,{prefix}[{ranges}].x") == ["login", *(f"{prefix}{one:03}.x" for one in numbers)]
 
 
-def test_a_wrong_wish_for_drained_nodes_is_refused() -> None:
+def test_an_invalid_drain_setting_is_refused() -> None:
     assert read_settings({}).slurm_drain == "move"
     assert read_settings({"NIGHTJAR_SLURM_DRAIN": "stay"}).slurm_drain == "stay"
     with pytest.raises(InputError, match="expected move or stay, found 'no'"):
@@ -128,7 +128,7 @@ def log(job: Running) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_job_is_put_back_into_the_queue_and_says_why_and_what_it_waits_for(fake: Fake, start: Start) -> None:
+def test_a_requeued_job_logs_the_reason_and_why_it_is_pending(fake: Fake, start: Start) -> None:
     job = start()
     why = "node n1 was drained (bad | ECC on bank 3)"
     said = [f"nightjar: {why}: 7 restarts on other nodes", f"nightjar: 7 is pending: {PENDING}"]
@@ -139,7 +139,7 @@ def test_a_job_is_put_back_into_the_queue_and_says_why_and_what_it_waits_for(fak
     job.stop()
 
 
-def test_a_job_that_cannot_be_put_back_is_cancelled_and_submitted_again(fake: Fake, start: Start) -> None:
+def test_a_job_that_cannot_be_requeued_is_cancelled_and_resubmitted(fake: Fake, start: Start) -> None:
     fake.requeue(REFUSED)
     fake.program("scancel", f"echo '7|COMPLETING|0:05|n[1-2]|None' >{fake.folder}/queue")
     job = start()
@@ -159,7 +159,7 @@ def test_a_job_that_cannot_be_put_back_is_cancelled_and_submitted_again(fake: Fa
     assert "submitted 2 times, moved as node n1 was drained (bad | ECC on bank 3)" in (outcome.message or "")
 
 
-def test_a_job_that_has_started_too_often_stays_where_it_is(fake: Fake, start: Start) -> None:
+def test_a_job_at_its_restart_limit_is_not_requeued(fake: Fake, start: Start) -> None:
     fake.put(SHOWN.replace("Restarts=0", "Restarts=3"), "job")
     job = start()
     stays = "nightjar: node n1 was drained (bad | ECC on bank 3): 7 not requeued: restart limit (3) reached"
@@ -208,7 +208,7 @@ def test_a_cluster_that_shows_no_nodes_is_no_failure(fake: Fake, start: Start) -
     job.stop()
 
 
-def test_jobs_may_end_on_drained_nodes_where_that_is_wished(
+def test_jobs_end_on_drained_nodes_with_drain_set_to_stay(
     fake: Fake, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIGHTJAR_SLURM_DRAIN", "stay")

@@ -1,4 +1,4 @@
-"""Nodes of a real Slurm cluster that are drained while jobs run on them: the jobs go on elsewhere."""
+"""Drained nodes of a real Slurm cluster: their jobs restart on other nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm cluster of this machine: processes that meet, arrays, lost nodes, preemption, interruption."""
+"""Jobs on a real Slurm cluster: several processes, arrays, lost nodes, preemption, interruption."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_preempted_cell_goes_on_from_its_checkpoint(
     assert int(second.split()[-1]) > 0
 
 
-def test_what_is_under_way_when_nightjar_is_killed_is_watched_on(lab: Lab, tmp_path: Path) -> None:
+def test_a_resumed_night_watches_the_jobs_of_a_killed_nightjar(lab: Lab, tmp_path: Path) -> None:
     jobs = {"quick": python(GOOD), "long": python(COUNT + GOOD)}
     matrix = write_matrix(tmp_path / "m.toml", jobs, executor="slurm")
     night = tmp_path / "night"

@@ -1,4 +1,4 @@
-"""The batch script as text, and as bash runs it; what is read from Slurm's answers. Nothing here needs a cluster."""
+"""The batch script, as text and run by bash, and the parsers of Slurm's output. No test here needs a cluster."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_links_in_place_of_what_the_script_writes_are_replaced(tmp_path: Path) -
     assert not any((folder / name).is_symlink() for name in ("stdout.log", "stderr.log", "slurm.exit"))
 
 
-def test_what_a_job_wrote_in_place_of_its_slurm_id_is_no_id(tmp_path: Path) -> None:
+def test_a_slurm_id_that_the_job_forged_is_ignored(tmp_path: Path) -> None:
     task = Task(make_job("true"), HERE, tmp_path)
     for text, slurm_id in (("17", "17"), ("17_3", "17_3"), ("--user=root", ""), ("17 18", "")):
         (tmp_path / "slurm.json").write_text(json.dumps({"id": text}))
@@ -194,7 +194,7 @@ def test_accounts_are_asked_first_and_the_controller_for_what_they_lack(fake: Ca
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "REQUEUED", "PENDING"])
-def test_what_the_accounts_have_as_lost_may_wait_to_start_again(fake: Callable[[str, str], Path], state: str) -> None:
+def test_a_requeued_job_that_accounts_report_as_lost_is_pending(fake: Callable[[str, str], Path], state: str) -> None:
     fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
     fake("sacct", f"echo '1|{state}|5|n1|0:0'; echo '1.batch|CANCELLED|5|n1|0:15'")
     fake("squeue", "echo '1|PENDING|0:00||BeginTime'")
@@ -253,7 +253,7 @@ def judge(tmp_path: Path, state: JobState, cancelled: bool = False, left: str = 
         ("TIMEOUT", "timeout"),
     ],
 )
-def test_an_end_is_told_by_slurms_name_for_it(tmp_path: Path, name: str, outcome: str) -> None:
+def test_an_outcome_names_the_state_in_slurm(tmp_path: Path, name: str, outcome: str) -> None:
     found = judge(tmp_path, JobState(state=name, elapsed_s=9, nodes="n1"), log="the last words\n")
     assert found.state == outcome
     assert f"Slurm job 7 ended with {name} on n1 after 9.0 s, submitted 2 times" in (found.message or "")
@@ -276,7 +276,7 @@ def test_a_job_that_ended_just_before_it_was_cancelled_is_in_time(tmp_path: Path
     assert judge(tmp_path, cancelled, cancelled=True, left="0 10.0 69.0").state == "completed"
 
 
-def test_a_controller_that_restarts_is_asked_again(fake: Callable[[str, str], Path], tmp_path: Path) -> None:
+def test_calls_are_retried_while_the_controller_restarts(fake: Callable[[str, str], Path], tmp_path: Path) -> None:
     busy = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
     fake("sbatch", f"[ -e {tmp_path}/up ] || {{ touch {tmp_path}/up; echo '{busy}' >&2; exit 1; }}; echo '7;lab'")
     assert Cluster().submit("#!/bin/bash\n") == "7"

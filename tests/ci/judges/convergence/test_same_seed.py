@@ -1,4 +1,4 @@
-"""Replicas say what rounding does to a curve: what is larger is another program, what is smaller is none."""
+"""Same-seed comparison: differences beyond the replicas' rounding are regressions, smaller ones are not."""
 
 from __future__ import annotations
 

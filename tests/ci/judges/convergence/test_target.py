@@ -1,4 +1,4 @@
-"""Time to a target: when the running mean is there, judged on both sides, and no crash where it is never reached."""
+"""Time to a target: its definition, faster and slower trainings, and targets that are never reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of change of a compiled program is named in words, by the numbers that it was seen to leave."""
+"""Explanations: each kind of change of a compiled program gives its sentence."""
 
 from __future__ import annotations
 
