@@ -120,5 +120,5 @@ def test_records_are_not_read_from_a_log_whose_middle_was_left_out(tmp_path: Pat
     keys = {"format": format_, "sample": [{"field": "loss"}]} | (
         {"pattern": '"loss": (?P<loss>.*)}'} if format_ == "log" else {}
     )
-    with pytest.raises(InputError, match=r"stdout\.log: 1,234 bytes of it were left out, so records are missing"):
+    with pytest.raises(InputError, match=r"stdout\.log: 1,234 bytes were left out, so records are missing"):
         adapt([path], Adapter.model_validate(keys), ABOUT)
