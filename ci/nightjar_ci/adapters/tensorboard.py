@@ -76,57 +76,57 @@ _TABLE: Final = _make_table()
 
 def _records(path: Path, data: bytes) -> Iterator[bytes]:
     """The payloads of TFRecords: length, its checksum, the payload, its checksum."""
-    at, number = 0, 0
-    while at < len(data):
+    offset, number = 0, 0
+    while offset < len(data):
         number += 1
-        source, header = f"{path}: record {number} at byte {at}", data[at : at + 12]
+        source, header = f"{path}: record {number} at byte {offset}", data[offset : offset + 12]
         if len(header) < 12:
             raise InputError(f"{source}: the file ends too early.", _TRUNCATED_HINT)
         length, check = struct.unpack("<QI", header)
         if check != checksum(header[:8]):
             raise InputError(f"{source}: damaged, or not a TensorBoard event file.")
-        end = at + 12 + length
-        payload, tail = data[at + 12 : end], data[end : end + 4]
+        end = offset + 12 + length
+        payload, tail = data[offset + 12 : end], data[end : end + 4]
         if len(tail) < 4:
             raise InputError(f"{source}: the file ends too early.", _TRUNCATED_HINT)
         if length <= _LARGEST_CHECKED and struct.unpack("<I", tail)[0] != checksum(payload):
             raise InputError(f"{source}: damaged: its checksum is wrong.")
         yield payload
-        at = end + 4
+        offset = end + 4
 
 
 def _parse(data: bytes) -> Fields:
     """The fields of a protobuf message: varints as integers, other types as bytes."""
     fields: Fields = {}
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
         number, kind = key >> 3, key & 7
         value: int | bytes
         if kind == 0:
-            value, at = _varint(data, at)
+            value, offset = _varint(data, offset)
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
-            value, at = data[at : at + size], at + size
+            value, offset = data[offset : offset + size], offset + size
         elif kind == 2:
-            size, at = _varint(data, at)
-            value, at = data[at : at + size], at + size
+            size, offset = _varint(data, offset)
+            value, offset = data[offset : offset + size], offset + size
         else:
             raise ValueError(f"wire type {kind}")
-        if at > len(data):
+        if offset > len(data):
             raise ValueError("a field exceeds its message")
         fields.setdefault(number, []).append(value)
     return fields
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value, shift = 0, 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 0x80:
-            return value, at
+            return value, offset
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
 
@@ -176,9 +176,9 @@ def _integers(values: list[int | bytes]) -> Iterator[int]:
         if isinstance(value, int):
             yield value
             continue
-        at = 0
-        while at < len(value):
-            integer, at = _varint(value, at)
+        offset = 0
+        while offset < len(value):
+            integer, offset = _varint(value, offset)
             yield integer
 
 

@@ -87,8 +87,10 @@ def judge_slurm_end(
             peak_rss_bytes=None,
         )
         return judge_end(job, decode_shell_exit(ended), command, folder, started_at)
-    moved = "".join(f", moved as {why}" for why in moves)
-    by = f" {state.reason}" if name == "CANCELLED" and state.reason.startswith("by ") else ""
+    moved = "".join(f", moved as {reason}" for reason in moves)
+    cancelled_by = ""
+    if name == "CANCELLED" and state.reason.startswith("by "):
+        cancelled_by = f" {state.reason}"
     return make_outcome(
         job,
         state="timeout" if name in _OUT_OF_TIME else "killed",
@@ -96,7 +98,7 @@ def judge_slurm_end(
         command=command,
         signal="SIGKILL" if name == "OUT_OF_MEMORY" else None,
         duration_s=duration_s,
-        message=f"{job.id}: Slurm job {slurm_id} ended with {name}{by} on {state.nodes or 'no node'} after "
+        message=f"{job.id}: Slurm job {slurm_id} ended with {name}{cancelled_by} on {state.nodes or 'no node'} after "
         f"{duration_s:.1f} s, submitted {submissions or 1} times{moved}, expected COMPLETED. "
         f"{quote_log(folder / STDERR)}Hint: {_HINTS.get(name, _HINT)}",
     )

@@ -147,10 +147,10 @@ def _envelope(
         since = reference.steps[bounds.firsts[int((beyond > 0).any(axis=0).argmax())]]
         change = as_relative(float(means[run_index, block] - bounds.centre[block]), policy.scale)
         seeds = listed([run.seed for run, out in zip(runs, beyond.max(axis=1) > 0, strict=True) if out], "seed")
-        at = reference.steps[bounds.firsts[int(block)]]
+        step = reference.steps[bounds.firsts[int(block)]]
         text = f"From step {since} on the {name} is {word} than {len(old)} baseline seeds allow ({seeds}; "
-        text += f"{percent(change)} against their mean around step {at})."
-        effect = Effect(value=change, unit=f"{name} around step {at}")
+        text += f"{percent(change)} against their mean around step {step})."
+        effect = Effect(value=change, unit=f"{name} around step {step}")
         yield Finding(status=status, explanation=text, effect=effect)
 
 

@@ -52,9 +52,10 @@ def _compare(name: str, run: RunRecord, other: RunRecord | None, policy: Converg
         text = f"{policy.same_as} has no {name} of seed {run.seed} tonight to compare with."
         return [Finding(status="cannot_tell", explanation=text)]
     steps = reference.steps[: policy.window]
-    within = run if policy.window is None else _first_steps(run, name, steps)
-    faults = list(find_faults(within, name, steps))
-    curve = within.curve(name)
+    if policy.window is not None:
+        run = _first_steps(run, name, steps)
+    faults = list(find_faults(run, name, steps))
+    curve = run.curve(name)
     if faults or curve is None:
         return faults
     scaled = on_scale([curve.values, reference.values[: len(steps)]], policy.scale)

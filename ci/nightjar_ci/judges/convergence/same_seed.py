@@ -72,5 +72,5 @@ def compare_same_seed(
         text += ", though jaxlib, devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
     else:
-        other = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"
-        yield Finding(status="ok", explanation=f"{text}, which is possible from {other}; the envelope decides.")
+        environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"
+        yield Finding(status="ok", explanation=f"{text}, which is possible from {environments}; the envelope decides.")

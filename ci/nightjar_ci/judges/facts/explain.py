@@ -105,9 +105,8 @@ def _lost_kernels(old: Ahead, new: Ahead) -> Iterator[Explanation]:
 
 def _substitute(old: Ahead, new: Ahead) -> str:
     """The kind of kernel with the most additional runs; empty if there is none."""
-    more = {kind: work.runs - _work(old, kind).runs for kind, work in new.kernels.items()}
-    kind = max(more, key=lambda kind: more[kind], default="")
-    return kind if more.get(kind, 0) > 0 else ""
+    gains = {kind: work.runs - _work(old, kind).runs for kind, work in new.kernels.items()}
+    return max((kind for kind in gains if gains[kind] > 0), key=lambda kind: gains[kind], default="")
 
 
 def _messages(old: Ahead, new: Ahead) -> Iterator[Explanation]:
@@ -157,10 +156,10 @@ def _products(before: Facts, after: Facts) -> Iterator[Explanation]:
 
 def _fusions(old: Ahead, new: Ahead) -> Iterator[Explanation]:
     kinds = sorted(kind for kind in {*old.kernels, *new.kernels} if "fusion" in kind)
-    more = {kind: _work(new, kind).runs - _work(old, kind).runs for kind in kinds}
-    gained, lost = sum(n for n in more.values() if n > 0), -sum(n for n in more.values() if n < 0)
+    changes = {kind: _work(new, kind).runs - _work(old, kind).runs for kind in kinds}
+    gained, lost = sum(n for n in changes.values() if n > 0), -sum(n for n in changes.values() if n < 0)
     if (moved := min(gained, lost)) > abs(gained - lost):
-        sources, targets = (" and ".join(k for k in kinds if more[k] * sign > 0) for sign in (-1, 1))
+        sources, targets = (" and ".join(k for k in kinds if changes[k] * sign > 0) for sign in (-1, 1))
         yield Explanation(f"{count(moved, 'run')} a step of {sources} are now {targets}", _names(*kinds))
     if gained == lost:
         return
@@ -182,21 +181,21 @@ def _singles(side: Ahead) -> int:
 
 def _arguments(before: Facts, after: Facts) -> Iterator[Explanation]:
     was, now = before.memory.argument_bytes, after.memory.argument_bytes
-    more = _relative(was or 0, now or 0)
-    if was and now and abs(more) > _MATTERS:
-        cause = "split over fewer devices, or larger" if more > 0 else "split over more devices, or smaller"
-        text = f"parameters, optimizer and batch take {percent(more)} on each device: {cause}"
+    growth = _relative(was or 0, now or 0)
+    if was and now and abs(growth) > _MATTERS:
+        cause = "split over fewer devices, or larger" if growth > 0 else "split over more devices, or smaller"
+        text = f"parameters, optimizer and batch take {percent(growth)} on each device: {cause}"
         yield Explanation(text, tuple(f"memory.{name}_bytes" for name in ("argument", "output", "alias")))
 
 
 def _memory(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[Explanation]:
-    more = _relative(old.reserved_bytes, new.reserved_bytes)
+    growth = _relative(old.reserved_bytes, new.reserved_bytes)
     limit = min(_MATTERS, policy.tolerance.get("ahead.reserved_bytes", _MATTERS))
     facts = ("ahead.reserved_bytes", "memory.temp_bytes", "memory.peak_bytes")
-    if abs(more) > limit:
-        text = f"peak memory {percent(more)}: {_mib(old.reserved_bytes)} -> {_mib(new.reserved_bytes)}"
+    if abs(growth) > limit:
+        text = f"peak memory {percent(growth)}: {_mib(old.reserved_bytes)} -> {_mib(new.reserved_bytes)}"
         largest = _largest_new(old.buffers, new.buffers)
-        if more > 0 and largest is not None:
+        if growth > 0 and largest is not None:
             text += f"; the largest new value is {_mib(largest.bytes)} of {_origin(largest)}"
         yield Explanation(text, facts)
     if old.reserved_bytes <= old.device_bytes and new.reserved_bytes > new.device_bytes:

@@ -36,7 +36,7 @@ class KnownFacts:
 
 
 def judge_facts(
-    cell: str, program: str, runs: Sequence[RunRecord], known: KnownFacts | None, policy: FactsPolicy
+    cell: str, program: str, runs: Sequence[RunRecord], reference: KnownFacts | None, policy: FactsPolicy
 ) -> Verdict:
     """Judges the facts of one program of a cell.
 
@@ -44,7 +44,7 @@ def judge_facts(
         cell: id of the cell.
         program: name of the compiled program.
         runs: the night's results of the cell, at least one, with the same facts key.
-        known: facts with the same facts key to compare with, or None.
+        reference: facts with the same facts key to compare with, or None.
         policy: the tolerances.
     """
     facts_by_job = {run.job: _program(run.facts, program) for run in runs}
@@ -55,16 +55,16 @@ def judge_facts(
         if facts != first
     ]
     details: list[str] = []
-    if known is None:
+    if reference is None:
         findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, runs[0])))
     else:
-        before = _program(known.facts, program)
-        findings.append(_describe(before, first, policy, f"{program} is not compiled as in {known.source}"))
+        before = _program(reference.facts, program)
+        findings.append(_describe(before, first, policy, f"{program} is not compiled as in {reference.source}"))
         details = [*diff_lines(before, first, policy), *_unchanged(before, first)]
         if before is not None and first is not None:
             details = [*(sentence.text for sentence in explain_changes(before, first, policy)), *details]
-        if known.flags is not None and details:
-            details += _differing_flags(runs[0].environment.flags, known.flags)
+        if reference.flags is not None and details:
+            details += _differing_flags(runs[0].environment.flags, reference.flags)
     worst = worst_of(findings)
     return Verdict(
         series=f"{cell}/{program}",
