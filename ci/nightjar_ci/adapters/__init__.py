@@ -1,4 +1,4 @@
-"""Adapters: a `nightjar.run/1` made from the logs of a program that knows nothing of Nightjar."""
+"""Adapters: convert the logs of other programs to `nightjar.run/1`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is the result of a program that writes none? Its files, read by an adapter, become a `nightjar.run/1`.
+"""Conversion of a program's own files to a `nightjar.run/1`, as an adapter describes them.
 
-In: files and an `Adapter`. Out: curves and samples, then a `RunRecord`; or an `InputError` that names file and line.
+In: files and an `Adapter`. Out: a `RunRecord` with curves and samples, or an `InputError` that names file and line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEP = "step"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a result says besides its measures: who ran, when and where."""
+    """The metadata of a result: job, workload, seed, time and environment."""
 
     job: str
     workload: str
@@ -42,7 +42,7 @@ class About:
 
 @dataclass(slots=True)
 class _Column:
-    """The values of one measure, as they are read."""
+    """The values of one measure while reading."""
 
     name: str
     measured: Measured
@@ -58,17 +58,17 @@ def adapt(
     left_in: Path | None = None,
     search_s: float = SEARCH_S,
 ) -> RunRecord:
-    """The result that the files of a program stand for.
+    """Converts the files of a program to a result.
 
     Args:
-        files: what it wrote.
-        adapter: how that is read.
-        about: what the result says besides.
-        left_in: folder of the job that left the files; None where the user names them.
-        search_s: seconds that the pattern of a log may take for each file.
+        files: the files that it wrote.
+        adapter: describes how to read them.
+        about: the metadata of the result.
+        left_in: folder of the job that wrote the files; None if the user names them.
+        search_s: time limit in seconds of a log's pattern per file.
 
     Raises:
-        InputError: a file is damaged, a value is no number, or a measure of the adapter is nowhere in the files.
+        InputError: a file is damaged, a value is not a number, or the files lack a measure of the adapter.
     """
     curves: tuple[Curve, ...] = ()
     if adapter.format in _BENCHMARKS:
@@ -96,31 +96,31 @@ def adapt(
 
 
 def find_files(folder: Path, adapter: Adapter) -> list[Path]:
-    """The files of an adapter in a job's folder, by name.
+    """The files in a job's folder that an adapter reads, sorted by name.
 
     Raises:
         InputError: there is none.
     """
-    found = sorted(path for path in folder.glob(adapter.file) if path.is_file())
-    if not found:
-        there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        hint = "let the command write below {out}: its stdout is stdout.log there"
-        raise InputError(f"{folder}: no file like {adapter.file!r}, found {', '.join(there) or 'nothing'}.", hint)
-    return found
+    files = sorted(path for path in folder.glob(adapter.file) if path.is_file())
+    if not files:
+        names = ", ".join(sorted(path.name for path in folder.glob("*"))) or "nothing"
+        hint = "write the file to {out} in the job's command; {out}/stdout.log is its stdout"
+        raise InputError(f"{folder}: no file matches {adapter.file!r}, found {names}.", hint)
+    return files
 
 
 def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tuple[Curve, ...], tuple[Sample, ...]]:
-    """The curves and samples of records.
+    """The curves and samples in records.
 
-    A step that comes again replaces the one before: a program that resumed from a checkpoint repeats some.
+    A repeated step replaces the earlier one: a program that resumes from a checkpoint repeats steps.
 
     Args:
-        records: in the order of the program.
-        adapter: says what is measured.
+        records: in the order the program wrote them.
+        adapter: defines the measures.
         source: the files, for messages.
 
     Raises:
-        InputError: a value or step is no number, a measure has no value, or a name stands for two measures.
+        InputError: a value or step is not a number, a measure has no value, or two measures have the same name.
     """
     counted = adapter.step is None and not any(_STEP in record.fields for record in records)
     curves: dict[str, _Column] = {}
@@ -131,17 +131,17 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
             column.values.append(value)
         for column, value in _matches(record, adapter.sample, samples):
             column.values.append(value)
-    _check_found(adapter, {id(one.measured) for one in (*curves.values(), *samples.values())}, records, source)
-    warmups = {id(one): one.warmup for one in adapter.sample}
-    return tuple(_as_curve(one) for one in curves.values()), tuple(
+    _check_complete(adapter, {id(column.measured) for column in (*curves.values(), *samples.values())}, records, source)
+    warmups = {id(sample): sample.warmup for sample in adapter.sample}
+    return tuple(_as_curve(column) for column in curves.values()), tuple(
         Sample(
-            name=one.name,
-            unit=one.measured.unit,
-            better=one.measured.better,
-            values=tuple(one.values),
-            warmup=warmups[id(one.measured)],
+            name=column.name,
+            unit=column.measured.unit,
+            better=column.measured.better,
+            values=tuple(column.values),
+            warmup=warmups[id(column.measured)],
         )
-        for one in samples.values()
+        for column in samples.values()
     )
 
 
@@ -152,27 +152,31 @@ def _select(files: Sequence[Path], adapter: Adapter, left_in: Path | None, searc
         else:
             records = _READERS[adapter.format](path, left_in=left_in)
         for record in records:
-            if all(_same(record.fields.get(name), value) for name, value in adapter.where.items()):
+            if all(_equals(record.fields.get(name), value) for name, value in adapter.where.items()):
                 yield record
 
 
-def _same(found: object, wanted: str | int | float | bool) -> bool:
-    return found == wanted or (isinstance(found, str) and found == str(wanted))
+def _equals(value: object, expected: str | int | float | bool) -> bool:
+    return value == expected or (isinstance(value, str) and value == str(expected))
 
 
 def _matches(
     record: Record, measures: Sequence[Measured], columns: dict[str, _Column]
 ) -> Iterator[tuple[_Column, float]]:
-    """The columns that a record adds to, with its values; of two measures that match a field the first counts."""
+    """The columns of a record's fields, with its values; the first measure that matches a field wins."""
     for name, value in record.fields.items():
-        found = next((one for one in measures if one.field == name or fnmatchcase(name, one.field)), None)
-        if found is None or value is None or value == "":
+        match = next(
+            (measure for measure in measures if measure.field == name or fnmatchcase(name, measure.field)), None
+        )
+        if match is None or value is None or value == "":
             continue
-        called = found.name if found.name is not None and found.field == name else name
-        column = columns.setdefault(called, _Column(called, found))
-        if column.measured is not found:
-            raise InputError(f"{record.place}: {called!r} is the name of two measures.", "give one another 'name'")
-        yield column, _read_number(record, name, value) * found.factor
+        column_name = name
+        if match.name is not None and match.field == name:
+            column_name = match.name
+        column = columns.setdefault(column_name, _Column(column_name, match))
+        if column.measured is not match:
+            raise InputError(f"{record.source}: two measures are named {column_name!r}.", "give one a different 'name'")
+        yield column, _read_number(record, name, value) * match.factor
 
 
 def _read_number(record: Record, name: str, value: object) -> float:
@@ -181,17 +185,17 @@ def _read_number(record: Record, name: str, value: object) -> float:
             return float(value)
         except (ValueError, OverflowError):
             pass
-    raise InputError(f"{record.place}: {name} is {_short(value)}, expected a number.")
+    raise InputError(f"{record.source}: {name} is {_short(value)}, expected a number.")
 
 
 def _read_step(record: Record, name: str) -> int:
     value = record.fields.get(name)
     if value is None:
-        known = ", ".join(sorted(record.fields))
-        raise InputError(f"{record.place}: no field {name!r}, found {known}.", "`step` names the field of the step")
+        fields = ", ".join(sorted(record.fields))
+        raise InputError(f"{record.source}: no field {name!r}, found {fields}.", "set `step` to the field of the step")
     step = _read_number(record, name, value)
     if not step.is_integer():  # False for inf and nan as well
-        raise InputError(f"{record.place}: {name} is {_short(value)}, expected a whole number.")
+        raise InputError(f"{record.source}: {name} is {_short(value)}, expected a whole number.")
     return int(step)
 
 
@@ -202,20 +206,26 @@ def _as_curve(column: _Column) -> Curve:
     return Curve(name=column.name, unit=column.measured.unit, better=column.measured.better, steps=steps, values=values)
 
 
-def _check_found(adapter: Adapter, found: set[int], records: Sequence[Record], source: str) -> None:
-    missing = next((one for one in (*adapter.curve, *adapter.sample) if id(one) not in found), None)
+def _check_complete(adapter: Adapter, present: set[int], records: Sequence[Record], source: str) -> None:
+    missing = next((measure for measure in (*adapter.curve, *adapter.sample) if id(measure) not in present), None)
     if missing is None:
         return
     if not records:
-        what = f"no line matches {adapter.pattern!r}" if adapter.pattern else "no record"
-        raise InputError(f"{source}: {what}{' with ' + str(adapter.where) if adapter.where else ''}.")
-    known = sorted({name for record in records for name in record.fields})
-    shown = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-    raise InputError(f"{source}: no value of {missing.field!r} in {len(records)} records, found {shown}.")
+        problem = f"no line matches {adapter.pattern!r}" if adapter.pattern else "no record"
+        if adapter.where:
+            problem += f" with {adapter.where}"
+        raise InputError(f"{source}: {problem}.")
+    fields = sorted({name for record in records for name in record.fields})
+    listed = ", ".join(fields[:20])
+    if len(fields) > 20:
+        listed += f" and {len(fields) - 20} more"
+    raise InputError(f"{source}: no value of {missing.field!r} in {len(records)} records, found {listed}.")
 
 
 def _names(files: Sequence[Path]) -> str:
-    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    if len(files) == 1:
+        return str(files[0])
+    return f"{files[0]} and {len(files) - 1} more"
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""How does a job of a matrix get its result from what it wrote? Its adapter reads its folder once it has ended well.
+"""Result of a job with an adapter, made from its files after it has completed.
 
 In: a job, its outcome and its folder. Out: `result.json` in the folder.
 """
@@ -28,15 +28,15 @@ def adapt_job(
     """Writes the result of a job.
 
     Args:
-        outcome: how it ended.
-        adapter: how its files are read.
-        folder: where they are.
+        outcome: its outcome.
+        adapter: describes how to read its files.
+        folder: the folder of the files.
         git: the commit of the working directory.
-        timeout_s: its wall time; no pattern may take longer.
-        interpreter: the Python that it ran in; None of an image.
+        timeout_s: its timeout; also limits the search of a pattern.
+        interpreter: the Python that it ran in; None for an image.
 
     Raises:
-        InputError: its files cannot be read as the adapter says.
+        InputError: its files do not match the adapter.
         OSError: the result cannot be written.
     """
     about = About(

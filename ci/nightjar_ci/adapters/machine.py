@@ -1,4 +1,4 @@
-"""On what did a program run that does not say so itself? Processor, devices and driver of this machine.
+"""Processor, devices and driver of this machine, for programs that do not record them.
 
 In: this machine, the job's environment. Out: the `environment` of a `nightjar.run/1`.
 """
@@ -42,22 +42,23 @@ def read_machine(environment: str, git: Git | None, interpreter: Interpreter | N
 
 
 def find_gpus() -> tuple[tuple[str, ...], str | None]:
-    """The names of the NVIDIA GPUs and the version of their driver; none where nvidia-smi is not there."""
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    """The names of the NVIDIA GPUs and their driver version; none without nvidia-smi."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        shown = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=30).stdout
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return (), None
-    rows = [line.rpartition(",") for line in shown.splitlines() if "," in line]
+    rows = [line.rpartition(",") for line in output.splitlines() if "," in line]
     return tuple(name.strip() for name, _, _ in rows), next((driver.strip() for _, _, driver in rows), None)
 
 
 def _read_cpu() -> Cpu:
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text() if info.exists() else "", re.MULTILINE)
+    info, model = Path("/proc/cpuinfo"), platform.processor()
+    if info.exists() and (match := re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text(), re.MULTILINE)):
+        model = match[1].strip()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Cpu(model=found[1].strip() if found else platform.processor(), cores=cores, memory_bytes=memory)
+    return Cpu(model=model, cores=cores, memory_bytes=memory)
 
 
 def _read_versions(interpreter: Interpreter) -> dict[str, str]:

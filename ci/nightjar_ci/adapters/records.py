@@ -1,6 +1,6 @@
-"""Which records does a text file hold? A log by its pattern, JSON lines, CSV.
+"""Records of a text file: a log read by a pattern, JSON lines, CSV.
 
-In: a file. Out: records, each with the place that it came from, so that a mistake in one is named by file and line.
+In: a file. Out: records, each with its file and line, for error messages.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, mat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What a program said at once.
+    """Values that a program wrote together.
 
     Attributes:
-        place: `FILE:LINE`.
-        fields: name to value; a nested object's names are joined with dots.
+        source: `FILE:LINE`.
+        fields: name -> value; nested names are joined with dots.
     """
 
-    place: str
+    source: str
     fields: Mapping[str, Any]
 
 
 def read_file(path: Path, left_in: Path | None = None) -> bytes:
-    """What a program wrote.
+    """The content of a program's file.
 
     Args:
         path: the file.
-        left_in: folder of the job that left it, which is then opened as an untrusted one; None where the user names it.
+        left_in: folder of the job that wrote it, opened as untrusted; None if the user names the file.
 
     Raises:
         InputError: it cannot be read.
     """
     try:
-        return path.read_bytes() if left_in is None else read_untrusted(left_in, path.relative_to(left_in), MOST_BYTES)
+        if left_in is None:
+            return path.read_bytes()
+        return read_untrusted(left_in, path.relative_to(left_in), MOST_BYTES)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
 
@@ -52,38 +54,38 @@ def read_log(path: Path, pattern: str, *, left_in: Path | None = None, search_s:
     """The lines that a pattern matches, anywhere in the line.
 
     Raises:
-        InputError: the file cannot be read, the search takes too long, or what the group `json` matched is no JSON
-            object.
+        InputError: the file cannot be read, the search takes too long, or the group `json` matches something other
+            than a JSON object.
     """
     try:
-        found = match_lines(pattern, _read_text(path, left_in), search_s)
+        matches = match_lines(pattern, _read_text(path, left_in), search_s)
     except SlowPatternError as error:
         raise InputError(f"{path}: {error.message}", error.hint) from None
-    for number, groups in found:
-        place = f"{path}:{number}"
+    for number, groups in matches:
+        source = f"{path}:{number}"
         fields: dict[str, Any] = {**groups}
         if "json" in fields:
-            fields |= _parse(place, fields.pop("json"))
-        yield Record(place=place, fields=fields)
+            fields |= _parse(source, fields.pop("json"))
+        yield Record(source=source, fields=fields)
 
 
 def read_json_lines(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """One JSON object a line; empty lines are passed over.
+    """One JSON object per line; empty lines are skipped.
 
     Raises:
-        InputError: the file cannot be read, or a line is no JSON object.
+        InputError: the file cannot be read, or a line is not a JSON object.
     """
     for number, line in _lines(path, left_in):
         if line.strip():
-            place = f"{path}:{number}"
-            yield Record(place=place, fields=_parse(place, line))
+            source = f"{path}:{number}"
+            yield Record(source=source, fields=_parse(source, line))
 
 
 def read_csv(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """The rows below a line of names.
+    """The rows below a header line.
 
     Raises:
-        InputError: the file cannot be read, has no names, or a row has more or fewer cells than names.
+        InputError: the file cannot be read, has no header, or a row has another number of cells.
     """
     lines = (line for _, line in _lines(path, left_in))
     rows = csv.reader(lines, strict=True)
@@ -100,15 +102,15 @@ def read_csv(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
                     f"{path}:{rows.line_num}: {len(row)} cells, expected {len(names)} ({', '.join(names)})."
                 )
             cells = ((name, cell.strip()) for name, cell in zip(names, row, strict=True))
-            yield Record(place=f"{path}:{rows.line_num}", fields={name: cell for name, cell in cells if cell})
+            yield Record(source=f"{path}:{rows.line_num}", fields={name: cell for name, cell in cells if cell})
     except csv.Error as error:
-        raise InputError(f"{path}:{rows.line_num}: no CSV: {error}.") from None
+        raise InputError(f"{path}:{rows.line_num}: not valid CSV: {error}.") from None
     if names is None:
-        raise InputError(f"{path}: empty, expected a line of names and rows below it.")
+        raise InputError(f"{path}: empty, expected a header line and rows.")
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested object as one of dotted names.
+    """Flattens a nested object; names are joined with dots.
 
     >>> flatten({"step": 3, "metrics": {"train/loss": 5.1}})
     {'step': 3, 'metrics.train/loss': 5.1}
@@ -122,15 +124,17 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _parse(place: str, text: str) -> dict[str, Any]:
+def _parse(source: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        hint = "was the writer killed, or the disk full?" if "Unterminated" in str(error) else None
-        raise InputError(f"{place}: no JSON: {error}, found {_short(text)}.", hint) from None
-    if not isinstance(found, dict):
-        raise InputError(f"{place}: expected a JSON object, found {_short(text)}.")
-    return flatten(found)
+        hint = None
+        if "Unterminated" in str(error):
+            hint = "check whether the writer was killed or the disk is full"
+        raise InputError(f"{source}: not valid JSON: {error}, found {_short(text)}.", hint) from None
+    if not isinstance(value, dict):
+        raise InputError(f"{source}: expected a JSON object, found {_short(text)}.")
+    return flatten(value)
 
 
 def _lines(path: Path, left_in: Path | None) -> Iterator[tuple[int, str]]:
@@ -141,8 +145,8 @@ def _lines(path: Path, left_in: Path | None) -> Iterator[tuple[int, str]]:
 def _read_text(path: Path, left_in: Path | None) -> str:
     text, left_out = split_left_out(read_file(path, left_in).decode("utf-8", errors="replace"))
     if left_out:
-        hint = "write the records to a file of their own below {out}: of a long stdout.log the middle is left out"
-        raise InputError(f"{path}: {left_out:,} bytes of it were left out, so records are missing.", hint)
+        hint = "write the records to a separate file in {out}: a long stdout.log keeps only its head and tail"
+        raise InputError(f"{path}: {left_out:,} bytes were left out, so records are missing.", hint)
     return text
 
 

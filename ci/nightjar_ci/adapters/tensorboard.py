@@ -1,7 +1,7 @@
-"""Which scalars does a TensorBoard event file hold? Read without TensorBoard, a heavy package for so small a format.
+"""Reader for the scalars of TensorBoard event files, without TensorBoard: a heavy package for a small format.
 
-In: an event file (TFRecords of `Event` messages). Out: records with `step` and one field for each tag: scalars of the
-old form (`simple_value`) and tensors of one number; images, histograms and text are passed over.
+In: an event file (TFRecords of `Event` messages). Out: records with `step` and one field per tag: scalars in the old
+form (`simple_value`) and tensors of one number. Images, histograms and text are skipped.
 
 Source: tensorflow/core/lib/io/record_writer.h (framing and masked CRC32C); tensorflow/core/util/event.proto;
 tensorflow/core/framework/{summary,tensor,types}.proto; protobuf.dev/programming-guides/encoding (wire format).
@@ -20,7 +20,8 @@ import numpy.typing as npt
 from nightjar_ci.adapters.records import Record, read_file
 from nightjar_ci.errors import InputError
 
-_LARGEST_CHECKED = 1 << 16  # bytes; a longer record is no scalar, and Python checks a megabyte in a tenth of a second
+_TRUNCATED_HINT = "its writer may have been killed before it closed the file"
+_LARGEST_CHECKED = 1 << 16  # bytes; a longer record is not a scalar, and Python needs 0.1 s to check a megabyte
 _DTYPES: Final = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", 14: "bf16", 19: "<f2"}
 # tensor.proto: which field holds the values of a type where tensor_content is empty
 _FLOATS, _DOUBLES, _INTS, _LONGS, _BOOLS, _HALVES = 5, 6, 7, 10, 11, 13
@@ -28,27 +29,24 @@ Fields = dict[int, list["int | bytes"]]
 
 
 def read_events(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
-    """The scalars of an event file, in its order.
+    """The scalars of an event file, in file order.
 
     Raises:
         InputError: the file cannot be read, or a record is truncated or damaged.
     """
     for number, event in enumerate(_records(path, read_file(path, left_in)), start=1):
-        place = f"{path}: record {number}"
+        source = f"{path}: record {number}"
         try:
             message = _parse(event)
-            scalars = {
-                tag: value
-                for summary in _messages(message, 5)
-                for one in _messages(_parse(summary), 1)
-                if (found := _read_value(_parse(one))) is not None
-                for tag, value in [found]
-            }
+            summaries = [value for summary in _messages(message, 5) for value in _messages(_parse(summary), 1)]
+            scalars = dict(scalar for value in summaries if (scalar := _read_value(_parse(value))) is not None)
         except (ValueError, IndexError, struct.error) as error:
-            raise InputError(f"{place}: no Event message: {error}.", "is it a TensorBoard event file?") from None
+            raise InputError(f"{source}: not a valid Event message: {error}.", "pass an event file") from None
         if scalars:
             step = next((value for value in message.get(2, []) if isinstance(value, int)), 0)
-            yield Record(place=place, fields={"step": step - (1 << 64) if step >> 63 else step, **scalars})
+            if step >> 63:  # a negative int64
+                step -= 1 << 64
+            yield Record(source=source, fields={"step": step, **scalars})
 
 
 def checksum(data: bytes) -> int:
@@ -78,57 +76,57 @@ _TABLE: Final = _make_table()
 
 def _records(path: Path, data: bytes) -> Iterator[bytes]:
     """The payloads of TFRecords: length, its checksum, the payload, its checksum."""
-    at, number = 0, 0
-    while at < len(data):
+    offset, number = 0, 0
+    while offset < len(data):
         number += 1
-        place, header = f"{path}: record {number} at byte {at}", data[at : at + 12]
+        source, header = f"{path}: record {number} at byte {offset}", data[offset : offset + 12]
         if len(header) < 12:
-            raise InputError(f"{place}: the file ends too early.", "was its writer killed before it was closed?")
+            raise InputError(f"{source}: the file ends too early.", _TRUNCATED_HINT)
         length, check = struct.unpack("<QI", header)
         if check != checksum(header[:8]):
-            raise InputError(f"{place}: damaged, or no TensorBoard event file.")
-        end = at + 12 + length
-        payload, tail = data[at + 12 : end], data[end : end + 4]
+            raise InputError(f"{source}: damaged, or not a TensorBoard event file.")
+        end = offset + 12 + length
+        payload, tail = data[offset + 12 : end], data[end : end + 4]
         if len(tail) < 4:
-            raise InputError(f"{place}: the file ends too early.", "was its writer killed before it was closed?")
+            raise InputError(f"{source}: the file ends too early.", _TRUNCATED_HINT)
         if length <= _LARGEST_CHECKED and struct.unpack("<I", tail)[0] != checksum(payload):
-            raise InputError(f"{place}: damaged: its checksum is wrong.")
+            raise InputError(f"{source}: damaged: its checksum is wrong.")
         yield payload
-        at = end + 4
+        offset = end + 4
 
 
 def _parse(data: bytes) -> Fields:
-    """The fields of a protobuf message: varints and fixed numbers as integers, the rest as bytes."""
+    """The fields of a protobuf message: varints as integers, other types as bytes."""
     fields: Fields = {}
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
         number, kind = key >> 3, key & 7
         value: int | bytes
         if kind == 0:
-            value, at = _varint(data, at)
+            value, offset = _varint(data, offset)
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
-            value, at = data[at : at + size], at + size
+            value, offset = data[offset : offset + size], offset + size
         elif kind == 2:
-            size, at = _varint(data, at)
-            value, at = data[at : at + size], at + size
+            size, offset = _varint(data, offset)
+            value, offset = data[offset : offset + size], offset + size
         else:
             raise ValueError(f"wire type {kind}")
-        if at > len(data):
-            raise ValueError("a field ends too late")
+        if offset > len(data):
+            raise ValueError("a field exceeds its message")
         fields.setdefault(number, []).append(value)
     return fields
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value, shift = 0, 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 0x80:
-            return value, at
+            return value, offset
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
 
@@ -138,7 +136,7 @@ def _messages(fields: Fields, number: int) -> Iterator[bytes]:
 
 
 def _read_value(fields: Fields) -> tuple[str, float] | None:
-    """Tag and number of a Summary.Value; None where it is no number."""
+    """Tag and number of a Summary.Value; None if it is not a number."""
     tag = next(_messages(fields, 1), b"").decode("utf-8", errors="replace")
     if (simple := next(_messages(fields, 2), None)) is not None:
         return tag, float(struct.unpack("<f", simple)[0])
@@ -150,24 +148,26 @@ def _read_value(fields: Fields) -> tuple[str, float] | None:
 
 
 def _tensor(fields: Fields) -> npt.NDArray[np.floating] | None:
-    """The numbers of a TensorProto, or None where its type is no number."""
+    """The numbers of a TensorProto; None if its type is not numeric."""
     kind = next((value for value in fields.get(1, []) if isinstance(value, int)), 0)
     if (dtype := _DTYPES.get(kind)) is None:
         return None
     content = b"".join(_messages(fields, 4))
     if content:
-        return _bfloats(np.frombuffer(content, "<u2")) if dtype == "bf16" else np.frombuffer(content, dtype) * 1.0
+        if dtype == "bf16":
+            return _bfloats(np.frombuffer(content, "<u2"))
+        return np.frombuffer(content, dtype) * 1.0
     for number, packed in ((_FLOATS, "<f4"), (_DOUBLES, "<f8")):
         if number in fields:
             return np.frombuffer(b"".join(_messages(fields, number)), packed) * 1.0
     for number in (_INTS, _LONGS, _BOOLS, _HALVES):
         if number in fields:
-            whole = np.array(list(_integers(fields[number])), dtype=np.uint64)
+            integers = np.array(list(_integers(fields[number])), dtype=np.uint64)
             if number == _HALVES:
-                bits = whole.astype("<u2")
+                bits = integers.astype("<u2")
                 return _bfloats(bits) if dtype == "bf16" else bits.view("<f2") * 1.0
-            return whole.astype(np.int64) * 1.0
-    return np.zeros(1)  # protobuf leaves out a number that is zero
+            return integers.astype(np.int64) * 1.0
+    return np.zeros(1)  # protobuf omits a zero
 
 
 def _integers(values: list[int | bytes]) -> Iterator[int]:
@@ -176,10 +176,10 @@ def _integers(values: list[int | bytes]) -> Iterator[int]:
         if isinstance(value, int):
             yield value
             continue
-        at = 0
-        while at < len(value):
-            one, at = _varint(value, at)
-            yield one
+        offset = 0
+        while offset < len(value):
+            integer, offset = _varint(value, offset)
+            yield integer
 
 
 def _bfloats(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.floating]:

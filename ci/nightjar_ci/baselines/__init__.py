@@ -1,1 +1,1 @@
-"""What cells are compared with: committed baselines, compiler costs and accepted changes."""
+"""References of the judges: committed baselines, compile costs and accepted changes."""

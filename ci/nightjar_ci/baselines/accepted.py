@@ -1,7 +1,7 @@
-"""Which changes of a series are known and wanted? Committed files, one for each series, that are only ever added to.
+"""Accepted changes of series: committed files, one per series, to which entries are only added.
 
-In: a folder of baselines. Out: for each series its entries; or the text of its file with one entry more. History stays
-as it is: from an accepted night on the judges compare with what came after it.
+In: a folder of baselines. Out: the entries of each series, or the text of its file with a new entry. Accepting does not
+change the history: from the accepted night on, judges compare only with later nights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document
 
 ACCEPTED_SCHEMA = "nightjar.accepted/1"
-_HEAD = "# Changes of this series that were wanted. `nightjar-ci accept` adds an entry; none is ever edited.\n"
+_HEAD = "# Accepted changes of this series. `nightjar-ci accept` adds entries; existing ones are never edited.\n"
 
 
 class Entry(BaseModel):
@@ -27,11 +27,11 @@ class Entry(BaseModel):
 
     Attributes:
         night: the first night of the new level.
-        level: what the series measured then, or None where it is no number (compile facts).
-        ended: the series is not due any more from that night on, until it is measured again.
-        renamed_to: the series that goes on with its history.
-        reason: why it is wanted.
-        by: who says so.
+        level: the new level, or None where it is not a number (compile facts).
+        ended: whether the series is no longer due from that night on, until it is measured again.
+        renamed_to: the series that continues its history.
+        reason: why the change is accepted.
+        by: who accepted it.
         at: when, ISO 8601.
     """
 
@@ -56,7 +56,7 @@ class Accepted(BaseModel):
 
 
 def accepted_path(folder: Path, series: str) -> Path:
-    """Where the accepted changes of a series are committed; whatever a file name cannot hold is percent-encoded.
+    """The file of a series' accepted changes; characters that a file name cannot contain are percent-encoded.
 
     >>> accepted_path(Path("ci/baselines"), "gpt-dp1/train/loss").as_posix()
     'ci/baselines/gpt-dp1/accepted/train%2Floss.toml'
@@ -69,36 +69,35 @@ def read_accepted(folder: Path) -> Mapping[str, tuple[Entry, ...]]:
     """The accepted changes of every series, in the order in which they were added.
 
     Raises:
-        InputError: a file cannot be read, or is of another series than its name says.
+        InputError: a file cannot be read, or its name does not match its series.
     """
-    return {
-        one.series: one.entry for path in sorted(folder.glob("*/accepted/*.toml")) if (one := _read(folder, path)).entry
-    }
+    files = [_read(folder, path) for path in sorted(folder.glob("*/accepted/*.toml"))]
+    return {accepted.series: accepted.entry for accepted in files if accepted.entry}
 
 
 def add_entry(folder: Path, series: str, entry: Entry) -> tuple[Path, str]:
-    """The file of a series and its text with one entry more; what it holds already stays byte for byte.
+    """The file of a series and its text with a new entry; the existing text is kept byte for byte.
 
     Raises:
-        InputError: the file cannot be read, or the night is accepted already.
+        InputError: the file cannot be read, or the night is already accepted.
     """
     path = accepted_path(folder, series)
-    before = f"{_HEAD}schema = {_as_toml(ACCEPTED_SCHEMA)}\nseries = {_as_toml(series)}\n"
+    text = f"{_HEAD}schema = {_as_toml(ACCEPTED_SCHEMA)}\nseries = {_as_toml(series)}\n"
     if path.exists():
-        known = _read(folder, path).entry
-        if any(one.night == entry.night for one in known):
-            raise InputError(f"{path}: night {entry.night} is accepted already.", "name another one with --night")
-        before = path.read_text(encoding="utf-8")
+        if any(existing.night == entry.night for existing in _read(folder, path).entry):
+            raise InputError(f"{path}: night {entry.night} is already accepted.", "name another night with --night")
+        text = path.read_text(encoding="utf-8")
     values = ((name, value) for name, value in entry.model_dump().items() if value is not None and value is not False)
     lines = "".join(f"{name} = {_as_toml(value)}\n" for name, value in values)
-    return path, f"{before.rstrip()}\n\n[[entry]]\n{lines}"
+    return path, f"{text.rstrip()}\n\n[[entry]]\n{lines}"
 
 
 def _read(folder: Path, path: Path) -> Accepted:
-    found = read_document(path, Accepted, ACCEPTED_SCHEMA)
-    if accepted_path(folder, found.series) != path:
-        raise InputError(f"{path}: series is {found.series!r}, whose file is {accepted_path(folder, found.series)}.")
-    return found
+    accepted = read_document(path, Accepted, ACCEPTED_SCHEMA)
+    expected = accepted_path(folder, accepted.series)
+    if expected != path:
+        raise InputError(f"{path}: series is {accepted.series!r}, which belongs in {expected}.")
+    return accepted
 
 
 def _as_file_name(text: str) -> str:
@@ -107,7 +106,7 @@ def _as_file_name(text: str) -> str:
 
 
 def _as_toml(value: str | float | bool) -> str:
-    """A TOML value; a JSON string is one, with DEL escaped."""
+    """A TOML value; a JSON string is valid TOML once DEL is escaped."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""What did a cell's training and its compiled programs look like when all was well?
+"""Committed baselines of a cell: its training curves and compile facts.
 
 In: results of ten seeds. Out: `<cell>/convergence.json` (`nightjar.baseline/1`: curves by seed) and
-`<cell>/facts/<facts key>.json` (`nightjar.facts-baseline/1`), committed files that the judges compare with.
+`<cell>/facts/<facts key>.json` (`nightjar.facts-baseline/1`), which the judges compare with.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from nightjar_ci.baselines.compile_cost import read_taken
+from nightjar_ci.baselines.compile_cost import read_compile_cost
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document, write_text
 from nightjar_ci.formats.run_record import Better, Environment, Facts, RunRecord
 
 BASELINE_SCHEMA = "nightjar.baseline/1"
 FACTS_SCHEMA = "nightjar.facts-baseline/1"
-SIGNIFICANT_DIGITS = 7  # float32, in which losses are computed, has 7.2
+SIGNIFICANT_DIGITS = 7  # losses are computed in float32, which has 7.2
 LEAST_SEEDS = 10
 
 
@@ -32,7 +32,7 @@ class BaselineCurve(_Strict):
     """One curve of every seed; all seeds have the same steps.
 
     Attributes:
-        replicas: the same by seed, trained with its sums in another order; empty where none were made.
+        replicas: repeated trainings by seed, with sums in another order; may be empty.
     """
 
     name: str
@@ -44,7 +44,7 @@ class BaselineCurve(_Strict):
 
 
 class ConvergenceBaseline(_Strict):
-    """The curves of a cell by seed, and what they were made with: `nightjar.baseline/1`."""
+    """The curves of a cell by seed, with command, configuration and environment: `nightjar.baseline/1`."""
 
     schema_: Annotated[Literal["nightjar.baseline/1"], Field(alias="schema")] = "nightjar.baseline/1"
     cell: str
@@ -56,7 +56,7 @@ class ConvergenceBaseline(_Strict):
     curves: tuple[BaselineCurve, ...]
 
     def curve(self, name: str) -> BaselineCurve | None:
-        """The curve of that name, or None."""
+        """The curve with this name, or None."""
         return next((curve for curve in self.curves if curve.name == name), None)
 
 
@@ -64,7 +64,7 @@ class FactsBaseline(_Strict):
     """The compile facts of a cell for one facts key: `nightjar.facts-baseline/1`.
 
     Attributes:
-        compiler: what compiling took on the processor of `environment`, by measure; empty where results do not say it.
+        compiler: compile cost on the processor of `environment`, by measure; empty if the results do not record it.
     """
 
     schema_: Annotated[Literal["nightjar.facts-baseline/1"], Field(alias="schema")] = "nightjar.facts-baseline/1"
@@ -76,18 +76,18 @@ class FactsBaseline(_Strict):
 
 
 def data_digest(record: RunRecord) -> str | None:
-    """The digest of the training data, which a workload names in its configuration; None where it does not."""
+    """The digest of the training data in a workload's configuration, or None."""
     digest = record.config.get("data_digest")
     return None if digest is None else str(digest)
 
 
 def convergence_path(folder: Path, cell: str) -> Path:
-    """Where a cell's curves are committed."""
+    """The file of a cell's curves."""
     return folder / cell / "convergence.json"
 
 
 def facts_path(folder: Path, cell: str, facts_key: str) -> Path:
-    """Where a cell's compile facts of a facts key are committed."""
+    """The file of a cell's compile facts for a facts key."""
     return folder / cell / "facts" / f"{facts_key}.json"
 
 
@@ -114,26 +114,26 @@ def read_facts(folder: Path, cell: str, facts_key: str) -> FactsBaseline | None:
 def make_convergence(
     cell: str, command: Sequence[str], records: Sequence[RunRecord], replicas: Sequence[RunRecord] = ()
 ) -> ConvergenceBaseline:
-    """Makes the baseline of a cell's curves from completed runs of different seeds.
+    """Makes the baseline of a cell's curves from completed runs with different seeds.
 
     Args:
         cell: id of the cell.
-        command: of its first job.
-        records: its results, one a seed.
-        replicas: results of seeds that were trained once more, with their sums in another order.
+        command: the command of its first job.
+        records: its results, one per seed.
+        replicas: results of repeated trainings, with sums in another order.
 
     Raises:
-        InputError: fewer than ten seeds, a run that diverged, or runs of different steps, environments or data.
+        InputError: fewer than ten seeds, a diverged run, or runs with different steps, environments or data.
     """
     by_seed = {record.seed: record for record in records}
-    again = {record.seed: record for record in replicas}
+    replicas_by_seed = {record.seed: record for record in replicas}
     if len(by_seed) < LEAST_SEEDS:
-        hint = "an envelope needs ten: add --seeds 0:10, or --facts-only for the compile facts alone"
+        hint = "an envelope needs ten seeds: add --seeds 0:10, or --facts-only for a baseline of compile facts only"
         raise InputError(f"{cell}: {len(by_seed)} different seeds, expected at least {LEAST_SEEDS}.", hint)
     first = by_seed[min(by_seed)]
-    for record in (*by_seed.values(), *again.values()):
+    for record in (*by_seed.values(), *replicas_by_seed.values()):
         if record.status != "completed":
-            raise InputError(f"{cell}: seed {record.seed} {record.status}: a baseline needs runs that completed.")
+            raise InputError(f"{cell}: seed {record.seed} {record.status}: a baseline needs completed runs.")
         if record.environment.facts_key != first.environment.facts_key or data_digest(record) != data_digest(first):
             raise InputError(f"{cell}: seeds {first.seed} and {record.seed} differ in environment or data.")
     return ConvergenceBaseline(
@@ -143,7 +143,7 @@ def make_convergence(
         config=first.config,
         environment=first.environment,
         data_digest=data_digest(first),
-        curves=tuple(_gather(cell, curve.name, by_seed, again) for curve in first.curves),
+        curves=tuple(_gather_curve(cell, curve.name, by_seed, replicas_by_seed) for curve in first.curves),
     )
 
 
@@ -151,10 +151,10 @@ def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
     """Makes the baseline of a cell's compile facts.
 
     Raises:
-        InputError: no run, or runs that disagree.
+        InputError: no run, or runs with different facts.
     """
     if not records:
-        raise InputError(f"{cell}: no run to make a baseline of.")
+        raise InputError(f"{cell}: no run to make a baseline from.")
     first = records[0]
     for record in records:
         if record.facts != first.facts or record.environment.facts_key != first.environment.facts_key:
@@ -164,15 +164,15 @@ def make_facts(cell: str, records: Sequence[RunRecord]) -> FactsBaseline:
         made_at=first.started_at,
         environment=first.environment,
         facts=first.facts,
-        compiler={name: float(f"{value:.4g}") for name, value in read_taken(records).items()},
+        compiler={name: float(f"{value:.4g}") for name, value in read_compile_cost(records).items()},
     )
 
 
-def replace_program(known: FactsBaseline | None, new: FactsBaseline, program: str) -> FactsBaseline:
-    """The new baseline with the programs of the known one, all but one."""
-    if known is None:
+def replace_program(old: FactsBaseline | None, new: FactsBaseline, program: str) -> FactsBaseline:
+    """The old baseline with one program's facts replaced by the new ones."""
+    if old is None:
         return new
-    kept = tuple(facts for facts in known.facts if facts.program != program)
+    kept = tuple(facts for facts in old.facts if facts.program != program)
     return new.model_copy(update={"facts": (*kept, *(facts for facts in new.facts if facts.program == program))})
 
 
@@ -199,27 +199,31 @@ def write_baselines(
     *,
     facts_only: bool,
 ) -> list[Path]:
-    """Makes and writes what can be a baseline of a cell; nothing is written where a part of it is refused.
+    """Makes and writes the baselines of a cell; writes nothing if one of them fails.
 
     Args:
         folder: the folder of all baselines.
         cell: id of the cell.
         command: the command of its first job, with `{out}` for its folder.
         records: its completed results.
-        replicas: its completed results with their sums in another order.
+        replicas: completed results of repeated trainings, with sums in another order.
         facts_only: leave the curves out.
 
     Raises:
-        InputError: too few seeds, or runs that disagree.
+        InputError: too few seeds, or runs with different facts.
     """
     curves = None if facts_only else make_convergence(cell, command, records, replicas)
     facts = make_facts(cell, records)
-    paths = [] if curves is None else [write_convergence(folder, curves)]
-    return [*paths, write_facts(folder, facts)] if facts.facts else paths
+    paths = []
+    if curves is not None:
+        paths.append(write_convergence(folder, curves))
+    if facts.facts:
+        paths.append(write_facts(folder, facts))
+    return paths
 
 
 def render(baseline: BaseModel) -> str:
-    """JSON that reads well in a diff: a line for each number of objects, but a list of numbers is one line."""
+    """JSON that is readable in a diff: one line per value, but a list of numbers on a single line."""
     return _lines(baseline.model_dump(mode="json", by_alias=True), "") + "\n"
 
 
@@ -233,17 +237,17 @@ def _lines(value: Any, indent: str) -> str:
     return json.dumps(value)
 
 
-def _gather(cell: str, name: str, by_seed: dict[int, RunRecord], again: dict[int, RunRecord]) -> BaselineCurve:
+def _gather_curve(cell: str, name: str, by_seed: dict[int, RunRecord], replicas: dict[int, RunRecord]) -> BaselineCurve:
     first = next(curve for record in by_seed.values() if (curve := record.curve(name)) is not None)
 
     def values(records: dict[int, RunRecord]) -> dict[int, tuple[float, ...]]:
-        found = {}
+        rounded = {}
         for seed, record in sorted(records.items()):
             curve = record.curve(name)
             if curve is None or curve.steps != first.steps:
-                raise InputError(f"{cell}: curve {name!r} of seed {seed} has other steps than that of the first seed.")
-            found[seed] = tuple(float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in curve.values)
-        return found
+                raise InputError(f"{cell}: curve {name!r} of seed {seed} has different steps than the first seed.")
+            rounded[seed] = tuple(float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in curve.values)
+        return rounded
 
     return BaselineCurve(
         name=name,
@@ -251,5 +255,5 @@ def _gather(cell: str, name: str, by_seed: dict[int, RunRecord], again: dict[int
         better=first.better,
         steps=first.steps,
         seeds=values(by_seed),
-        replicas=values(again),
+        replicas=values(replicas),
     )

@@ -28,7 +28,7 @@ def command(
     from nightjar_ci.formats.policy import FactsPolicy
     from nightjar_ci.formats.run_record import read_run
     from nightjar_ci.judges.facts.diff import describe_changes
-    from nightjar_ci.judges.facts.explain import find_meanings, unexplained
+    from nightjar_ci.judges.facts.explain import explain_changes, unexplained
 
     limits: dict[str, float] = {}
     for setting in tolerance or []:
@@ -47,7 +47,7 @@ def command(
     found = []
     for program in sorted({*old, *new}):
         was, now = old.get(program), new.get(program)
-        meanings = find_meanings(was, now, policy) if was is not None and now is not None else []
+        meanings = explain_changes(was, now, policy) if was is not None and now is not None else []
         changes = describe_changes(was, now, policy)
         found.append(
             {

@@ -62,14 +62,14 @@ def slurm(
 
     Example: nightjar-ci render slurm ci/matrix/nightly-cpu.toml 'vit*-s0' --out /shared/vit | sbatch
     """
-    from nightjar_ci.executors.slurm.script import OUT, Cell, Place, render_batch
+    from nightjar_ci.executors.slurm.script import OUT, BatchSpec, Cell, render_batch
     from nightjar_ci.settings import read_settings
 
     found = _find(matrix, job, "slurm", environment)
     kind, _, image = found.environment.partition(":")
     folder = out.absolute()
     command, variables = found.rendered(PurePosixPath(OUT) if kind == "image" else folder)
-    place = Place(
+    spec = BatchSpec(
         resources=found.resources,
         timeout_s=found.timeout_s,
         image=image if kind == "image" else None,
@@ -77,7 +77,7 @@ def slurm(
         passed=tuple(name for name in found.inherited if not name.endswith("*")),
     )
     cell = Cell(folder=str(folder), command=command, variables=variables)
-    print(render_batch(f"nightjar-{found.id}", place, [cell]), end="")
+    print(render_batch(f"nightjar-{found.id}", spec, [cell]), end="")
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Executors: where a job runs. A matrix names them by the keys of one table."""
+"""Executors: local processes, containers, Slurm. A matrix names them by the keys of one table."""
 
 from __future__ import annotations
 

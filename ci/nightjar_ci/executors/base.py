@@ -1,6 +1,6 @@
-"""What can every executor do? Run one job in a prepared environment and say what became of it.
+"""The executor protocols: run one job in a prepared environment and return its outcome.
 
-One with a queue of its own can be given many jobs at once (`BatchExecutor`).
+An executor with its own queue also takes many jobs at once (`BatchExecutor`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OnLine = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job, what it runs in, where it leaves its results, who hears its last line, and what hides its secrets."""
+    """A job, its environment, its output folder, a progress callback and the mask of its secrets."""
 
     job: Job
     environment: PreparedEnvironment
@@ -31,48 +31,48 @@ class Task:
 
 
 class Executor(Protocol):
-    """A place where jobs run."""
+    """Runs jobs, one at a time."""
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of environment that it can run a job in."""
+        """The kinds of environment that it supports."""
 
     @property
     def runs_several_tasks(self) -> bool:
-        """Whether it can run a job as several processes, on one node or many."""
+        """Whether it can run a job as several processes, on one or more nodes."""
 
     @property
     def pins_cpus(self) -> bool:
-        """Whether it can keep a job on the processors that it is told."""
+        """Whether it can pin a job to given CPUs."""
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        """Runs a job to its end; a job that fails is an outcome, not an exception.
+        """Runs a job to completion; a failed job is an outcome, not an exception.
 
         Args:
             job: what to run.
-            environment: what to run it in; of one of `kinds`.
-            folder: an existing empty folder: the job's `{out}`, and the place of `stdout.log` and `stderr.log`.
-            on_line: called with the last line that the job has written, for progress.
+            environment: what to run it in; its kind is one of `kinds`.
+            folder: an existing empty folder: the job's `{out}`; `stdout.log` and `stderr.log` are written there.
+            on_line: called with the latest line of output, for progress.
 
         Returns:
-            The outcome, from the process's end alone: the caller reads the result.
+            The outcome, derived from how the process ended; the caller reads the result.
         """
 
 
 @runtime_checkable
 class BatchExecutor(Executor, Protocol):
-    """An executor with a queue of its own, which decides what runs when."""
+    """An executor with its own queue, which decides what runs when."""
 
     def run_many(
         self, tasks: Sequence[Task], on_end: Callable[[Task, Outcome], None], stop: threading.Event | None = None
     ) -> None:
-        """Runs many jobs; the calls of `on_end` come in the order of their ends.
+        """Runs many jobs and calls `on_end` for each in order of completion.
 
         Args:
             tasks: what to run.
-            on_end: called, by the calling thread, with each task that has ended.
-            stop: once set, what has not ended is cancelled.
+            on_end: called in the calling thread with each task that has ended.
+            stop: once set, unfinished jobs are cancelled.
         """
 
     def under_way(self, folder: Path) -> bool:
-        """Whether a job of this folder is in the queue still, from a night that was interrupted."""
+        """Whether the queue still holds a job of this folder, left by an interrupted night."""

@@ -1,8 +1,8 @@
-"""How much memory did a container take at its peak? That of its largest process, as for every other job.
+"""Peak memory of a container: that of its largest process, as for every other job.
 
-In: the name of a running container. Out: the largest VmHWM of its processes, which the kernel keeps for each of them;
-looked at while they run, so that only what a process gained in the last moment before its end can be missed. None where
-the engine is another machine's: its processes are not in our /proc.
+In: the name of a running container. Out: the largest VmHWM of its processes. The kernel keeps it for each process;
+polling it misses only growth in the last moment of a process. None where the engine runs on another machine, whose
+processes are not in our /proc.
 
 Source: proc(5).
 """
@@ -14,30 +14,30 @@ import subprocess
 import time
 from pathlib import Path
 
-_ASK_EVERY_S, _LOOK_EVERY_S = 0.5, 0.2
+_INSPECT_EVERY_S, _POLL_EVERY_S = 0.5, 0.2
 
 
 class ContainerMemory:
-    """Looks at the processes of one container, each time `look` is called and it is time to."""
+    """Polls the processes of one container, at most every 0.2 s."""
 
     def __init__(self, name: str) -> None:
         self.peak_rss_bytes: int | None = None
-        self._name, self._first, self._next = name, 0, 0.0
+        self._name, self._root_pid, self._next_poll = name, 0, 0.0
 
-    def look(self) -> None:
-        """Takes a look, if the last one is long enough ago."""
-        if time.monotonic() < self._next:
+    def poll(self) -> None:
+        """Reads the peaks, unless the last poll was too recent."""
+        if time.monotonic() < self._next_poll:
             return
-        if not self._first:
-            self._first = self._find_first()
-        if self._first:
-            peak = max((_peak_of(pid) for pid in _descendants(self._first)), default=0)
+        if not self._root_pid:
+            self._root_pid = self._find_root_pid()
+        if self._root_pid:
+            peak = max((_peak_of(pid) for pid in _descendants(self._root_pid)), default=0)
             if peak:
                 self.peak_rss_bytes = max(peak, self.peak_rss_bytes or 0)
-        self._next = time.monotonic() + (_LOOK_EVERY_S if self._first else _ASK_EVERY_S)
+        self._next_poll = time.monotonic() + (_POLL_EVERY_S if self._root_pid else _INSPECT_EVERY_S)
 
-    def _find_first(self) -> int:
-        """The first process of the container, on this machine; 0 where there is none (yet)."""
+    def _find_root_pid(self) -> int:
+        """The container's first process on this machine; 0 where there is none (yet)."""
         command = ("docker", "inspect", "--format", "{{.State.Pid}} {{.Id}}", self._name)
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
             answer = subprocess.run(
@@ -49,13 +49,13 @@ class ContainerMemory:
         return 0
 
 
-def _descendants(first: int) -> list[int]:
-    found = [first]
-    for pid in found:
+def _descendants(root_pid: int) -> list[int]:
+    pids = [root_pid]
+    for pid in pids:
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{pid}/task").iterdir():
-                found += map(int, (task / "children").read_text(encoding="ascii").split())
-    return found
+                pids += map(int, (task / "children").read_text(encoding="ascii").split())
+    return pids
 
 
 def _peak_of(pid: int) -> int:

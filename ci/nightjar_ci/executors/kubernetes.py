@@ -1,9 +1,10 @@
-"""Which Kubernetes object does a job become? Pure: a job and a volume in, a JobSet manifest out, as plain data.
+"""JobSet manifest of a job. Pure: a job and a volume in, plain data out.
 
-One pod per node, each with all of its GPUs and one process of the job. The JobSet controller makes the headless service
-`subdomain`, so that the first pod has a name before it runs: that is the coordinator, which every process finds in
-`JAX_COORDINATOR_ADDRESS`, beside `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`. A lost or evicted pod restarts all of them,
-which go on from their checkpoint on the shared volume; an exit code of the program's own fails the job at once.
+Each node runs one pod with all of its GPUs and one process of the job. The JobSet controller creates the headless
+service `subdomain`, so the first pod has a name before it runs. That pod is the coordinator; every process reads its
+address in `JAX_COORDINATOR_ADDRESS`, along with `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`. A lost or evicted pod
+restarts all pods, which resume from their checkpoint on the shared volume; the program's own exit code fails the job at
+once.
 
 Source: jobset.x-k8s.io/v1alpha2 (jobset.sigs.k8s.io, reference), batch/v1 Job (kubernetes.io, API reference);
 port 55527: jax/_src/clusters/k8s_cluster.py.
@@ -26,8 +27,8 @@ from nightjar_ci.formats.resources import Resources
 VOLUME = PurePosixPath("/nights")  # where the shared volume is mounted
 PORT = 55527
 RESTARTS = 3
-SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by their names
-_SIGNALLED = [137, 143]  # exit codes of a pod that was ended from outside: SIGKILL, SIGTERM
+SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by name
+_SIGNALLED = [137, 143]  # exit codes of a pod that was killed: SIGKILL, SIGTERM
 _LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
 _SHM_WITH_GPUS = "8G"  # as in a docker container
 Manifest = dict[str, Any]
@@ -35,12 +36,12 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """What the pods of one cloud want besides.
+    """Cloud-specific settings of the pods.
 
     Attributes:
-        requests: quantities of further resources for each pod, such as `vpc.amazonaws.com/efa`: 32.
+        requests: quantities of additional resources for each pod, such as `vpc.amazonaws.com/efa`: 32.
         selector: labels of the nodes that may run them.
-        host_network: whether they use the network of their node, and not the pods' own.
+        host_network: whether they use the network of their node instead of the pod network.
     """
 
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -56,12 +57,12 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
 
     Args:
         job: what to run; its environment is an image.
-        claim: a PersistentVolumeClaim that all nodes can write (ReadWriteMany); mounted as `/nights`.
+        claim: a PersistentVolumeClaim that all nodes can write to (ReadWriteMany); mounted as `/nights`.
         out: the job's folder on that volume; `/nights/<job id>` where None.
-        fabric: what the cloud's own network and nodes want.
+        fabric: settings for the cloud's network and nodes.
 
     Raises:
-        InputError: the job does not run in an image, or asks for several processes on a node.
+        InputError: the job does not run in an image, or requests several processes per node.
     """
     kind, _, image = job.environment.partition(":")
     if kind != "image":
@@ -78,20 +79,20 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     name = name_object(job.id)
     command, variables = job.rendered(out or VOLUME / job.id)
     nodes = job.resources.nodes
-    environ = {
-        "HOME": "/tmp",
-        "NIGHTJAR_IMAGE": image,
-        **(_meeting_point(name, job.resources, fabric) if nodes > 1 else {}),
-        **variables,
-    }
-    pod = {
+    environ = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image}
+    if nodes > 1:
+        environ |= _coordinator_variables(name, job.resources, fabric)
+    pod: Manifest = {
         "restartPolicy": "Never",
-        "containers": [_container(job, image, command, environ, fabric)],
+        "containers": [_container(job, image, command, environ | variables, fabric)],
         "volumes": _volumes(claim, job.resources),
-        **({"tolerations": [_GPU_TAINT]} if job.resources.gpus_per_task else {}),
-        **({"nodeSelector": dict(fabric.selector)} if fabric.selector else {}),
-        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if fabric.host_network else {}),
     }
+    if job.resources.gpus_per_task:
+        pod["tolerations"] = [_GPU_TAINT]
+    if fabric.selector:
+        pod["nodeSelector"] = dict(fabric.selector)
+    if fabric.host_network:
+        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     work = {
         "parallelism": nodes,
         "completions": nodes,
@@ -121,7 +122,7 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
 
 
 def name_object(job_id: str) -> str:
-    """A job id as a name of Kubernetes: a DNS label, short enough for its pods; told apart by a hash where cut.
+    """A job id as a Kubernetes name: a DNS label, short enough for its pods; a changed id gets a hash.
 
     >>> name_object("gpt-s0"), name_object("gpt_tiny-train.s0")
     ('gpt-s0', 'gpt-tiny-train-s0-3b4831')
@@ -130,7 +131,9 @@ def name_object(job_id: str) -> str:
     if plain == job_id and len(plain) <= _LONGEST_NAME and plain[0].isalpha():
         return plain
     digest = hashlib.sha256(job_id.encode()).hexdigest()[:6]
-    return f"{'' if plain[:1].isalpha() else 'j-'}{plain}"[: _LONGEST_NAME - 7].rstrip("-") + f"-{digest}"
+    if not plain[:1].isalpha():
+        plain = f"j-{plain}"
+    return plain[: _LONGEST_NAME - 7].rstrip("-") + f"-{digest}"
 
 
 _LABELS = {"app.kubernetes.io/name": "nightjar", "app.kubernetes.io/managed-by": "nightjar-ci"}
@@ -142,44 +145,54 @@ _ON_ERROR = {
 }
 
 
-def _meeting_point(name: str, resources: Resources, fabric: Fabric) -> dict[str, str]:
-    """Where the processes meet; NCCL is told the pod network's interface, and to name what goes wrong."""
-    nccl = {"NCCL_DEBUG": "WARN"} if resources.gpus_per_task else {}
-    if nccl and not fabric.host_network:  # a node's own interfaces have other names
-        nccl["NCCL_SOCKET_IFNAME"] = "eth0"
-    return {
+def _coordinator_variables(name: str, resources: Resources, fabric: Fabric) -> dict[str, str]:
+    """The coordinator's address and, for NCCL, the pod network's interface and its warnings."""
+    variables = {
         "JAX_COORDINATOR_ADDRESS": f"{name}-workers-0-0.{name}:{PORT}",
         "JAX_NUM_PROCESSES": str(resources.nodes),
-        **nccl,
     }
+    if resources.gpus_per_task:
+        variables["NCCL_DEBUG"] = "WARN"
+        if not fabric.host_network:  # a node's own interfaces have other names
+            variables["NCCL_SOCKET_IFNAME"] = "eth0"
+    return variables
 
 
 def _container(job: Job, image: str, command: tuple[str, ...], environ: dict[str, str], fabric: Fabric) -> Manifest:
     resources = job.resources
-    variables: list[Manifest] = [{"name": key, "value": value} for key, value in sorted(environ.items())]
+    variables: list[Manifest] = [{"name": key, "value": _escape(value)} for key, value in sorted(environ.items())]
     if resources.nodes > 1:
         index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
         variables.append({"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": index}}})
     for name in job.secrets:
         variables.append({"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}})
-    limits = {
-        **({"cpu": str(resources.cpus_per_task)} if resources.cpus_per_task else {}),
-        **({"memory": _quantity(resources.memory)} if resources.memory else {}),
-        **({"nvidia.com/gpu": str(resources.gpus_per_task)} if resources.gpus_per_task else {}),
-        **fabric.requests,
-    }
+    limits: dict[str, str] = {}
+    if resources.cpus_per_task:
+        limits["cpu"] = str(resources.cpus_per_task)
+    if resources.memory:
+        limits["memory"] = _quantity(resources.memory)
+    if resources.gpus_per_task:
+        limits["nvidia.com/gpu"] = str(resources.gpus_per_task)
+    limits |= fabric.requests
     mounts = [{"name": "nights", "mountPath": str(VOLUME)}]
     if _shm(resources):
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    return {
+    container: Manifest = {
         "name": "job",
         "image": image,
-        "command": [part.replace("$(", "$$(") for part in command],  # $(NAME) would be filled in
-        "env": [{**one, "value": one["value"].replace("$(", "$$(")} if "value" in one else one for one in variables],
+        "command": [_escape(part) for part in command],
+        "env": variables,
         "resources": {"limits": limits, "requests": dict(limits)},
         "volumeMounts": mounts,
-        **({"ports": [{"containerPort": PORT, "name": "coordinator"}]} if resources.nodes > 1 else {}),
     }
+    if resources.nodes > 1:
+        container["ports"] = [{"containerPort": PORT, "name": "coordinator"}]
+    return container
+
+
+def _escape(text: str) -> str:
+    """A text in which Kubernetes does not expand `$(NAME)`."""
+    return text.replace("$(", "$$(")
 
 
 def _volumes(claim: str, resources: Resources) -> list[Manifest]:
@@ -194,5 +207,5 @@ def _shm(resources: Resources) -> str | None:
 
 
 def _quantity(size: str) -> str:
-    """A size as Kubernetes spells powers of 1024."""
+    """A size in the Kubernetes notation for powers of 1024."""
     return f"{size}i"

@@ -1,4 +1,4 @@
-"""How does a job run on this machine? As a process group of its own, with its environment's commands first on PATH."""
+"""Executor for this machine: each job is a process group, with its environment's commands first on PATH."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LocalExecutor:
     pins_cpus: bool = True
 
     def run(self, job: Job, environment: PreparedEnvironment, folder: Path, on_line: OnLine | None = None) -> Outcome:
-        """Runs a job to its end (see `Executor`)."""
+        """Runs a job to completion (see `Executor`)."""
         started_at = now()
         command, variables = job.rendered(folder.absolute())
         environ = {**environment.entered(inherit(os.environ, job.inherited)), **variables}
@@ -44,10 +44,10 @@ class LocalExecutor:
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
             where = environment.bin_dir if environment.interpreter is None else environment.interpreter.bin_dir
-            hint = f"install it in {where}, activate the environment that has it, or mind the spelling in the matrix"
+            hint = f"install it in {where}, activate the environment that has it, or check 'command' in the matrix"
             return not_started(job, problem, hint, started_at, command)
         except (OSError, ValueError) as error:  # not executable, a NUL in an argument, or no such processor
             pinned = job.resources.pinned_cpus
-            doubt = f"has this machine the processors {pinned}, as resources.pinned_cpus says?" if pinned else None
-            return not_started(job, f"{command[0]!r} cannot be run: {error}.", doubt, started_at, command)
+            cpu_hint = f"check that this machine has the CPUs of resources.pinned_cpus, {pinned}" if pinned else None
+            return not_started(job, f"cannot run {command[0]!r}: {error}.", cpu_hint, started_at, command)
         return judge_end(job, ended, command, folder, started_at)

@@ -1,7 +1,7 @@
-"""The log of a command: a file that it writes itself or, where it has secrets, a pipe whose lines we mask and write.
+"""The log of a command: a file that it writes itself or, if it has secrets, a pipe whose lines we mask and write.
 
-So a log holds no secret at any time, also where we are killed before the command has ended. What spans lines, such as
-base64 that is broken into lines, is masked when it has ended, with all other files.
+So a log never holds a secret, even if we are killed before the command ends. A secret that spans lines, such as
+line-wrapped base64, is masked after the command ends, with all other files.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from nightjar_ci.untrusted.files import create_untrusted
 from nightjar_ci.untrusted.masking import Mask
 
 _CHUNK_BYTES = 65536
-_LONGEST_LINE_BYTES = 2**20  # a longer one is cut, less what may be the beginning of a secret
-_JOIN_S = 5.0  # the command has ended, and all that came from it: the pipe has an end
+_LONGEST_LINE_BYTES = 2**20  # a longer line is cut, minus what may be the beginning of a secret
+_JOIN_S = 5.0  # the command and its child processes have ended, so the pipe ends, too
 
 
 class Log:
-    """A log that a command is about to write.
+    """A log that a command will write.
 
     Attributes:
         file: what the command gets as stdout or stderr; close it once the command has it.
@@ -41,7 +41,7 @@ class Log:
             self._thread.start()
 
     def finish(self) -> None:
-        """Waits until all that the command wrote is in the log."""
+        """Waits until all output of the command is in the log."""
         if self._thread is not None:
             self._thread.join(_JOIN_S)
 
@@ -49,16 +49,16 @@ class Log:
 def _copy(source: int, log: BinaryIO, mask: Mask) -> None:
     """Copies lines until the pipe ends; where the log cannot be written, the command gets SIGPIPE."""
     with contextlib.suppress(OSError), log, os.fdopen(source, "rb", buffering=0) as pipe:
-        kept = supervisor.Log(log.fileno())  # of a long log, the head and the tail
-        held = b""
+        bounded_log = supervisor.Log(log.fileno())  # keeps the head and the tail of a long log
+        pending = b""
         while chunk := pipe.read(_CHUNK_BYTES):
-            held += chunk
-            whole = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
-            if not whole and len(held) > _LONGEST_LINE_BYTES:
-                held = mask.bytes(held)
-                whole = len(held) - mask.longest
-            if whole > 0:
-                kept.write(mask.bytes(held[:whole]))
-                held = held[whole:]
-        kept.write(mask.bytes(held))
-        kept.close()
+            pending += chunk
+            complete = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+            if not complete and len(pending) > _LONGEST_LINE_BYTES:
+                pending = mask.bytes(pending)
+                complete = len(pending) - mask.longest
+            if complete > 0:
+                bounded_log.write(mask.bytes(pending[:complete]))
+                pending = pending[complete:]
+        bounded_log.write(mask.bytes(pending))
+        bounded_log.close()

@@ -1,10 +1,10 @@
-"""How does a command run to its end, or to its timeout, and leave nothing behind?
+"""Supervised run of a command until it ends or reaches its timeout; no child process survives it.
 
 In: an argument list, its environment variables, a folder for its logs and a timeout. Out: how it ended. The command
-leads a session of its own under a small supervisor (`supervisor.py`): whatever has come from it and still lives when it
-has ended is killed, also what left its session, and also where we ourselves are killed, for the supervisor reads a pipe
-of ours. Its output goes through the supervisor into files of a limited size, of a command with secrets through a mask
-first (`log`); nothing of it is held in memory.
+leads its own session under a small supervisor (`supervisor.py`), which kills every descendant that outlives it, also
+those that left the session. The supervisor reads a pipe of ours, so it does the same if we are killed. The output goes
+through the supervisor into files of limited size, through a mask first if the command has secrets (`log`); it is not
+held in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nightjar_ci.untrusted.files import read_end
 from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 STDOUT, STDERR = "stdout.log", "stderr.log"
-GRACE_S = 5.0  # between SIGTERM and SIGKILL: time to flush logs, short against any timeout worth having
+GRACE_S = 5.0  # between SIGTERM and SIGKILL: time to flush logs, short compared with any real timeout
 _POLL_S = 0.05  # 20 wake-ups a second cost less than 0.1 % of a core
 _LONG_S = 60.0
 _TAIL_BYTES = 16384
@@ -42,8 +42,8 @@ class Ended:
         signal: name of that signal, such as `SIGKILL`, else None.
         timed_out: whether it still ran at its timeout.
         duration_s: wall time.
-        peak_rss_bytes: of the largest process of the command that was waited for; None where it never grew larger than
-            the supervisor, some ten megabytes, whose size a child is counted with from before it became the command.
+        peak_rss_bytes: of the largest process that was waited for; None where it stayed below the size of the
+            supervisor, about ten megabytes: the kernel counts a child at that size until it executes the command.
     """
 
     exit_code: int | None
@@ -66,20 +66,20 @@ def run_process(
     on_poll: Callable[[], None] | None = None,
     mask: Mask = NO_MASK,
 ) -> Ended:
-    """Runs a command to its end.
+    """Runs a command until it ends.
 
     Args:
         command: argument list; the program is looked up on `PATH` of `environ`.
         environ: all of its environment variables.
-        folder: where `stdout.log` and `stderr.log` are written; of a long log the head and the tail are kept.
+        folder: where `stdout.log` and `stderr.log` are written; a long log keeps its head and its tail.
         timeout_s: when the job and its descendants get SIGTERM, and `GRACE_S` later SIGKILL.
         on_line: called with the last line written to stderr, for progress.
-        on_end: called before the job is signalled at a timeout or an interruption, to end what runs elsewhere.
+        on_end: called before the job is signalled at a timeout or an interruption, to end remote parts.
         cwd: its working directory; ours where None.
-        outside: command that ends what runs elsewhere, for when we are killed and cannot call `on_end`.
-        pinned_cpus: the processors that it may use, such as `0-3,8`; all where None.
+        outside: command that ends remote parts, for when we are killed and cannot call `on_end`.
+        pinned_cpus: the CPUs that it may use, such as `0-3,8`; all where None.
         on_poll: called many times a second while it runs.
-        mask: hides its secrets in both logs as they are written.
+        mask: masks secrets in both logs as they are written.
 
     Raises:
         OSError: the command cannot be started, or the logs cannot be written.
@@ -88,13 +88,14 @@ def run_process(
     supervised = _start(command, environ, folder, cwd, outside, pinned_cpus, mask)
     _running[supervised] = on_end
     timed_out = False
-    looks = [Follower(folder / STDERR, on_line).look] if on_line else []
-    looks += [on_poll] if on_poll else []
+    polls = [on_poll] if on_poll else []
+    if on_line is not None:
+        polls.append(LogTail(folder / STDERR, on_line).poll)
     try:
-        if not supervised.wait(start + timeout_s, looks):
+        if not supervised.wait(start + timeout_s, polls):
             timed_out = True
             _end(supervised, on_end)
-    except BaseException:  # Ctrl-C or SIGTERM for us: the job goes with us
+    except BaseException:  # we received Ctrl-C or SIGTERM: the job ends with us
         _end(supervised, on_end)
         raise
     finally:
@@ -119,36 +120,36 @@ class _Supervised:
     def __init__(self, process: subprocess.Popen[bytes], report: int, logs: Sequence[Log]) -> None:
         self._process, self._report, self._logs = process, report, logs
 
-    def wait(self, deadline: float, looks: Sequence[Callable[[], None]] = ()) -> bool:
-        """Waits for the end of the job, looking at what happens meanwhile; whether it has come."""
+    def wait(self, deadline: float, polls: Sequence[Callable[[], None]] = ()) -> bool:
+        """Waits for the end of the job and polls meanwhile; returns whether it has ended."""
         while (left := deadline - time.monotonic()) > 0:
-            if select.select([self._report], [], [], min(left, _POLL_S if looks else _LONG_S))[0]:
+            if select.select([self._report], [], [], min(left, _POLL_S if polls else _LONG_S))[0]:
                 return True
-            for look in looks:
-                look()
+            for poll in polls:
+                poll()
         return False
 
     def ask_to_end(self) -> None:
-        """Asks for SIGTERM now, and SIGKILL after the grace."""
+        """Requests SIGTERM now and SIGKILL after the grace period."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(b"t")
 
     def end_now(self) -> None:
-        """Asks for SIGKILL."""
+        """Requests SIGKILL."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def close(self) -> list[str]:
-        """Ends what is left, and reads the report."""
+        """Kills remaining processes and reads the report."""
         self.end_now()
         with open(self._report, encoding="ascii") as file:  # noqa: PTH123 - a descriptor has no path
             report = file.read().split()
         code = self._process.wait()
         for log in self._logs:
             log.finish()
-        killed = -code if code < 0 else signal.SIGKILL  # it was killed itself, and could tell nothing
+        killed = -code if code < 0 else signal.SIGKILL  # the supervisor itself was killed, so it wrote no report
         return report or ["end", str(int(killed)), "0", "0"]
 
 
@@ -189,19 +190,19 @@ def _end(supervised: _Supervised, on_end: Callable[[], None] | None) -> None:
     if on_end is not None:
         on_end()
     supervised.ask_to_end()
-    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # asked twice: do not wait
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # interrupted a second time: do not wait
         supervised.wait(time.monotonic() + GRACE_S + 1)
 
 
-_running: dict[_Supervised, Callable[[], None] | None] = {}  # a running job to what ends the rest of it
+_running: dict[_Supervised, Callable[[], None] | None] = {}  # running job -> what ends its remote parts
 
 
-_elsewhere: set[Callable[[], None]] = set()  # what ends jobs that are no processes of ours
+_elsewhere: set[Callable[[], None]] = set()  # ends jobs that are not our processes
 
 
 @contextlib.contextmanager
 def ended_by(end: Callable[[], None]) -> Iterator[None]:
-    """`end_running` calls `end`, too, while the context lives."""
+    """Makes `end_running` call `end`, too, while the context is open."""
     _elsewhere.add(end)
     try:
         yield
@@ -210,7 +211,7 @@ def ended_by(end: Callable[[], None]) -> Iterator[None]:
 
 
 def end_running() -> None:
-    """Ends every command that another thread of this process runs: Ctrl-C and SIGTERM reach the main thread alone."""
+    """Ends every command that another thread of this process runs; only the main thread gets Ctrl-C and SIGTERM."""
     for supervised, on_end in list(_running.items()):
         if on_end is not None:
             on_end()
@@ -220,30 +221,30 @@ def end_running() -> None:
 
 
 def read_tail(path: Path, lines: int = 20) -> str:
-    """The last lines of a log in a job's folder; empty where there is none, and why where it may not be read."""
+    """The last lines of a log in a job's folder: empty if it does not exist, or why it cannot be read."""
     try:
         text = read_end(path.parent, path.name, _TAIL_BYTES).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return ""
     except OSError as error:
-        return f"{path.name} was not read: {error.strerror}."
+        return f"cannot read {path.name}: {error.strerror}."
     return "\n".join(text.splitlines()[-lines:])
 
 
-class Follower:
-    """Hands on the last line that a log has got since the last look; a progress bar's `\\r` ends a line as well."""
+class LogTail:
+    """Reports the last line of a log whenever the log has grown; a progress bar's `\\r` ends a line as well."""
 
     def __init__(self, path: Path, on_line: Callable[[str], None]) -> None:
-        self._path, self._on_line, self._seen = path, on_line, 0
+        self._path, self._on_line, self._size = path, on_line, 0
 
-    def look(self) -> None:
-        """Hands on the last line, if there is a new one."""
+    def poll(self) -> None:
+        """Reports the last line if there is a new one."""
         try:
             size = self._path.lstat().st_size
         except OSError:
             return
-        if size != self._seen:
-            self._seen = size
+        if size != self._size:
+            self._size = size
             line = next((line for line in reversed(read_tail(self._path).splitlines()) if line.strip()), None)
             if line is not None:
                 self._on_line(line.strip())

@@ -1,17 +1,17 @@
-"""How does nothing of a job outlive it, whatever it starts? This small program stands between us and the job.
+"""Supervisor program: runs one job and kills every descendant that outlives it.
 
-In: the command, on its command line; fd 0, a pipe that we hold open, where `t` asks for an end with grace and the end
-of the pipe (we are gone, or want no more) for an end at once. Out: one line on a pipe: `end STATUS PEAK OWN_PEAK`
-(wait status, peak resident sets of the job and of this program, in the system's unit) or `error ERRNO`. What the job
-writes to stdout and stderr comes through pipes into our own, which are files: of a long log its head and its tail are
-kept, so that a job that prints for ever fills no disk.
+In: the command, on the command line; fd 0, a pipe that the caller holds open: `t` requests a graceful end, and the end
+of the pipe (the caller has exited or closed it) an immediate one. Out: one line on a pipe, `end STATUS PEAK OWN_PEAK`
+(wait status; peak resident sets of the job and of this program, in the system's unit) or `error ERRNO`. The job's
+stdout and stderr come through pipes and go to our own, which are files. A long log keeps its head and its tail, so that
+a job that prints for ever does not fill the disk.
 
-It is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): what leaves the job's process group or session by setsid becomes
-its child and is found. It runs alone, by path, with nothing but the interpreter's built-in modules, for a job of one
-second must not pay for imports; on systems without prctl it ends the process group only.
+It is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): a process that leaves the job's process group or session by setsid
+becomes its child, so it is killed, too. It runs by path and imports only the interpreter's built-in modules, because a
+job of one second must not wait for imports. On systems without prctl it kills the process group only.
 """
 
-# pathlib and contextlib would be a third of the time that this program takes to start:
+# pathlib and contextlib would take a third of the start-up time of this program:
 # ruff: noqa: PTH123, PTH208, SIM105
 
 import os
@@ -22,20 +22,20 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 CONTROL = 0
-END_BYTES = 8 * 2**20  # of a log that are kept, on either side
-CHUNK_BYTES = 65536  # what a pipe holds
-MOST_PIPED_BYTES = 2**20  # proc_sys_fs(5): what an enlarged pipe holds
+END_BYTES = 8 * 2**20  # kept of a long log, at either end
+CHUNK_BYTES = 65536  # capacity of a pipe
+MOST_PIPED_BYTES = 2**20  # proc_sys_fs(5): capacity of an enlarged pipe
 LEFT_OUT = b"\n[nightjar left out %20d bytes here]\n"
 
 
 def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command: list[str]) -> int:
-    """Runs the command to its end and reports it.
+    """Runs the command until it ends and reports how.
 
     Args:
         report_to: the pipe to report on.
-        grace_s: between SIGTERM and SIGKILL.
-        cpus: the processors that the job may use, such as `0-3,8`; empty for all.
-        outside: a command that ends what runs elsewhere for the job, for when we are gone; may be empty.
+        grace_s: seconds between SIGTERM and SIGKILL.
+        cpus: the CPUs that the job may use, such as `0-3,8`; empty for all.
+        outside: a command that ends remote parts of the job, run if the caller has exited; may be empty.
         command: the job's argument list, looked up on PATH.
     """
     become_subreaper()
@@ -68,26 +68,26 @@ def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command:
     except (OSError, ValueError) as error:
         report(report_to, f"error {getattr(error, 'errno', None) or 22}")
         return 1
-    floor = own_peak()  # before logs grow: what the job was counted with until it became its command
+    floor = own_peak()  # before logs grow: the size at which the kernel counts the job until it executes its command
     for end in ends:
         os.close(end)
-    gone = follow(job, wake, grace_s, logs)
-    kill(job)
+    caller_gone = wait_for_end(job, wake, grace_s, logs)
+    kill_descendants(job)
     status, peak = reap(job)
     for pipe, log in logs.items():
         os.set_blocking(pipe, False)
         for _ in range(MOST_PIPED_BYTES // CHUNK_BYTES):
-            if not take(pipe, log):
+            if not copy_chunk(pipe, log):
                 break
         log.close()
-    if gone and outside:
+    if caller_gone and outside:
         os.spawnvp(os.P_WAIT, outside[0], outside)
     report(report_to, f"end {status} {peak} {floor}")
     return 0
 
 
 def read_cpus(text: str) -> set[int]:
-    """The numbers of a list of processors.
+    """The CPU numbers of a list.
 
     >>> sorted(read_cpus("0-2,8"))
     [0, 1, 2, 8]
@@ -97,10 +97,10 @@ def read_cpus(text: str) -> set[int]:
 
 
 class Log:
-    """A file that keeps the head and the tail of what is written to it, and how many bytes were left out between.
+    """A file that keeps the head and the tail of what is written to it, and the number of bytes left out between.
 
-    Until it is closed it may hold two tails: the second is moved over the first when both are full, so that each byte
-    is written twice at most, and the end of the log is in the file whenever somebody looks.
+    Until it is closed it may hold two tails. When both are full, the second replaces the first, so each byte is written
+    at most twice, and the file always contains the end of the log.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -109,14 +109,14 @@ class Log:
             os.lseek(descriptor, 0, os.SEEK_CUR)
             self.is_pipe = False
         except OSError:
-            self.is_pipe = True  # whoever reads it masks what is written, and keeps it short
+            self.is_pipe = True  # its reader masks the output and limits its size
         self.size = 0
-        self.tail_at = END_BYTES  # where the tail begins, behind the head and the line that says what is left out
+        self.tail_at = END_BYTES  # where the tail begins: after the head and the line about left-out bytes
         self.left_out = 0
         self.lost, self.why_lost = 0, ""
 
     def write(self, data: bytes) -> None:
-        """Adds data; what the disk does not take is counted."""
+        """Appends data; counts the bytes that could not be written."""
         try:
             while data and self.is_pipe:
                 data = data[os.write(self.descriptor, data) :]
@@ -130,10 +130,10 @@ class Log:
             self.shorten()
 
     def shorten(self) -> None:
-        """Moves the last bytes behind the head."""
+        """Moves the tail to directly after the head."""
         source = self.size - END_BYTES
         try:
-            source += os.pread(self.descriptor, CHUNK_BYTES, source).find(b"\n") + 1  # a whole line is the first
+            source += os.pread(self.descriptor, CHUNK_BYTES, source).find(b"\n") + 1  # begin with a whole line
             self.left_out += source - self.tail_at
             line = LEFT_OUT % self.left_out
             os.pwrite(self.descriptor, line, END_BYTES)
@@ -147,18 +147,18 @@ class Log:
             self.why_lost = str(error.strerror)
 
     def close(self) -> None:
-        """Leaves one tail, and says what the disk did not take."""
+        """Leaves one tail, and notes how many bytes could not be written."""
         if self.is_pipe:
             return
         if self.size > self.tail_at + END_BYTES:
             self.shorten()
         if self.lost:
             self.write(b"\n[nightjar: %d bytes could not be written: %s]\n" % (self.lost, self.why_lost.encode()))
-        os.lseek(self.descriptor, self.size, os.SEEK_SET)  # for what we ourselves may say
+        os.lseek(self.descriptor, self.size, os.SEEK_SET)  # for our own messages
 
 
-def take(pipe: int, log: Log) -> bool:
-    """Moves what a pipe holds into a log; whether there was anything."""
+def copy_chunk(pipe: int, log: Log) -> bool:
+    """Copies the content of a pipe to a log; returns whether there was any."""
     try:
         data = os.read(pipe, CHUNK_BYTES)
     except BlockingIOError:
@@ -167,23 +167,23 @@ def take(pipe: int, log: Log) -> bool:
     return bool(data)
 
 
-def follow(job: int, wake: int, grace_s: float, logs: dict[int, Log]) -> bool:
-    """Waits until the job has ended or must, and keeps its logs; whether we are gone."""
-    watched = [CONTROL, wake, *logs]
+def wait_for_end(job: int, wake: int, grace_s: float, logs: dict[int, Log]) -> bool:
+    """Waits until the job has ended or must end, and copies its logs; returns whether the caller has exited."""
+    inputs = [CONTROL, wake, *logs]
     deadline = None
     while os.waitid(os.P_PID, job, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready = select.select(watched, [], [], left)[0]
+        ready = select.select(inputs, [], [], left)[0]
         for pipe in logs:
-            if pipe in ready and not take(pipe, logs[pipe]):
-                watched.remove(pipe)  # nobody can write to it any more
+            if pipe in ready and not copy_chunk(pipe, logs[pipe]):
+                inputs.remove(pipe)  # all its writers have exited
         if wake in ready:
             os.read(wake, 512)
         if CONTROL in ready:
             if not os.read(CONTROL, 1):
                 return True
-            for pid in family(job):
-                signal_one(pid, signal.SIGTERM)
+            for pid in find_descendants(job):
+                send_signal(pid, signal.SIGTERM)
             deadline = time.monotonic() + grace_s
         elif deadline is not None and time.monotonic() >= deadline:
             return False
@@ -191,21 +191,21 @@ def follow(job: int, wake: int, grace_s: float, logs: dict[int, Log]) -> bool:
     return False
 
 
-def kill(job: int) -> None:
-    """Ends the job's group and whatever else has come from it, until nothing is left."""
-    signal_one(-job, signal.SIGKILL)
-    for _ in range(1000):  # a fork between the look and the signal is found by the next look
-        left = [pid for pid in family(job) if pid != job]
+def kill_descendants(job: int) -> None:
+    """Kills the job's process group and all other descendants, until none is left."""
+    send_signal(-job, signal.SIGKILL)
+    for _ in range(1000):  # the next scan sees a process forked between scan and signal
+        left = [pid for pid in find_descendants(job) if pid != job]
         if not left:
             break
         for pid in left:
-            signal_one(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
         reap_orphans(job)
         select.select([], [], [], 0.002)
 
 
-def family(job: int) -> list[int]:
-    """The job and every descendant of ours, found by their parents; the job's group where there is no /proc."""
+def find_descendants(job: int) -> list[int]:
+    """The job and all other descendants of this process; the job's process group where there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
@@ -220,14 +220,14 @@ def family(job: int) -> list[int]:
                 continue
             if state != b"Z":
                 children.setdefault(int(parent), []).append(int(name))
-    found = list(children.get(os.getpid(), []))
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    pids = list(children.get(os.getpid(), []))
+    for pid in pids:
+        pids += children.get(pid, [])
+    return pids
 
 
 def reap_orphans(job: int) -> None:
-    """Waits for what has become our child and has ended; the job itself is waited for last, its number kept."""
+    """Reaps ended children except the job itself, whose pid must stay reserved until last."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -245,7 +245,7 @@ def reap(job: int) -> tuple[int, int]:
 
 
 def own_peak() -> int:
-    """Our own peak resident set, from which that of a smaller job cannot be told; 0 where it is not known."""
+    """Our own peak resident set, which hides that of a smaller job; 0 where it is unknown."""
     try:
         with open("/proc/self/status", "rb") as file:
             return next(int(line.split()[1]) for line in file if line.startswith(b"VmHWM:"))
@@ -254,7 +254,7 @@ def own_peak() -> int:
 
 
 def become_subreaper() -> None:
-    """Makes the orphans among our descendants our children; where the system cannot, they are not found."""
+    """Makes orphaned descendants our children; does nothing where the system cannot."""
     try:
         import ctypes
 
@@ -263,8 +263,8 @@ def become_subreaper() -> None:
         pass
 
 
-def signal_one(pid: int, number: int) -> None:
-    """Signals a process, or a negative number's group, that may be gone."""
+def send_signal(pid: int, number: int) -> None:
+    """Signals a process, or a process group if negative, that may have exited."""
     try:
         os.kill(pid, number)
     except OSError:
@@ -272,7 +272,7 @@ def signal_one(pid: int, number: int) -> None:
 
 
 def report(report_to: int, line: str) -> None:
-    """Tells how it went; nobody may listen any more."""
+    """Writes the report; its reader may have exited."""
     try:
         os.write(report_to, line.encode())
     except OSError:

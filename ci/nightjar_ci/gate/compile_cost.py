@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 
 from nightjar_ci.baselines.baseline import read_facts
-from nightjar_ci.baselines.compile_cost import MEASURES, read_taken
+from nightjar_ci.baselines.compile_cost import MEASURES, read_compile_cost
 from nightjar_ci.formats.policy import FactsPolicy, Policies
 from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.facts.compile_cost import Taken, judge_compilers
+from nightjar_ci.judges.facts.compile_cost import CompileCost, judge_compile_cost
 
 NIGHTS = 5  # whose median is what is usual
 
@@ -37,11 +37,11 @@ def judge_night_compilers(
         InputError: a baseline cannot be read.
     """
     histories = {one.name: one for one in series}
-    night: list[Taken] = []
+    night: list[CompileCost] = []
     chosen: dict[str, FactsPolicy] = {}
     for cell, runs in cells.items():
         policy = _find_policy(cell, runs[0], policies)
-        if policy is None or not (now := read_taken(runs)):
+        if policy is None or not (now := read_compile_cost(runs)):
             continue
         environment = runs[0].environment
         source, before = "the committed baseline", _committed(cell, baselines, environment)
@@ -52,8 +52,8 @@ def judge_night_compilers(
         if before:
             chosen[cell] = policy
             jobs = tuple(run.job for run in runs)
-            night.append(Taken(cell=cell, runs=jobs, now=now, before=before, source=source))
-    return judge_compilers(night, chosen)
+            night.append(CompileCost(cell=cell, runs=jobs, now=now, before=before, source=source))
+    return judge_compile_cost(night, chosen)
 
 
 def _find_policy(cell: str, run: RunRecord, policies: Policies) -> FactsPolicy | None:

@@ -34,7 +34,7 @@ from nightjar_ci.gate.ledger import find_due
 from nightjar_ci.gate.presence import add_judges, judge_presence
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.equality import judge_equality
-from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, tell_since
+from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, mark_new
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
@@ -261,7 +261,7 @@ def _judge_facts(
                 else:
                     verdict = judge_facts(cell, program, alike, known, policy)
                     latest = None if store is None else store.latest_facts(cell, key, night)
-                    yield verdict if latest is None else tell_since(verdict, alike[0].facts, latest, policy)
+                    yield verdict if latest is None else mark_new(verdict, alike[0].facts, latest, policy)
 
 
 def _known_facts(cell: str, key: str, baselines: Path, store: FactsHistory | None, night: str) -> KnownFacts | None:

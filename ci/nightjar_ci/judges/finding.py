@@ -1,4 +1,4 @@
-"""What did one part of a judge find? The worst finding of a series explains its verdict; the others are evidence."""
+"""Finding of one check of a judge; the worst finding of a series explains its verdict, the others are evidence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nightjar_ci.formats.verdict import WORST_FIRST, Effect, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A part's answer, in the words and numbers of a verdict."""
+    """The result of one check: status, explanation and numbers, as in a verdict."""
 
     status: Status
     explanation: str
@@ -21,15 +21,15 @@ class Finding:
 
 
 def worst_of(findings: Sequence[Finding]) -> Finding:
-    """The worst finding; of equals the first."""
+    """The worst finding; the first of equally bad ones."""
     return min(findings, key=lambda finding: WORST_FIRST.index(finding.status))
 
 
-MANY = 10.0  # from here on a relative change is easier to read as a factor
+MANY = 10.0  # a relative change from here on reads better as a factor
 
 
 def percent(relative: float) -> str:
-    """A relative change for people: three digits, a power of ten where it is tiny, a factor where it is huge.
+    """A relative change as text: three digits, a power of ten if tiny, a factor if huge.
 
     >>> percent(0.0312), percent(-0.5), percent(2e-6), percent(3.2e8)
     ('+3.12 %', '-50 %', '+2e-06', 'x 3.2e8')
@@ -51,7 +51,7 @@ def factor(relative: float) -> str:
 
 
 def show_p(p: float) -> str:
-    """A p-value for people; one that is too small for a float is not 0.
+    """A p-value as text; one too small for a float is not shown as 0.
 
     >>> show_p(0.0213), show_p(0.0)
     ('p = 0.021', 'p < 1e-300')

@@ -186,6 +186,6 @@ def _line(equation: JaxprEqn) -> str:
     traceback = equation.source_info.traceback
     frames: list[Any] = list(traceback.frames) if traceback is not None else []
     own = [frame for frame in frames if Path(frame.file_name).is_relative_to(_PACKAGE)]
-    models = [frame for frame in own if Path(frame.file_name).parent.name == "models"]
+    models = [frame for frame in own if Path(frame.file_name).parent.name == "architectures"]
     chosen = [*models, *own, *frames]
     return f"{Path(chosen[0].file_name).name}:{chosen[0].line_num}" if chosen else "an unknown line"

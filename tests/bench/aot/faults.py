@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nightjar_ci.baselines.compile_cost import read_taken
+from nightjar_ci.baselines.compile_cost import read_compile_cost
 from nightjar_ci.formats.policy import FactsPolicy, read_policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.judges.facts.compile_cost import Taken, judge_compilers
+from nightjar_ci.judges.facts.compile_cost import CompileCost, judge_compile_cost
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts
 from tests.bench.aot.compiled import Compiled, compile_one, find_python, run_two_at_a_time
 from tests.bench.table import Row
@@ -117,5 +117,6 @@ def judge(good: RunRecord, bad: RunRecord) -> Iterator[Verdict]:
     """What the gate says of a program, and of what compiling it took."""
     policy, known = read_policy(), KnownFacts(facts=good.facts, source=SOURCE)
     yield judge_facts("aot", "train_step", [bad], known, policy)
-    taken = Taken(cell="aot", runs=(bad.job,), now=read_taken([bad]), before=read_taken([good]), source=SOURCE)
-    yield from judge_compilers([taken], {"aot": policy})
+    now, before = read_compile_cost([bad]), read_compile_cost([good])
+    cost = CompileCost(cell="aot", runs=(bad.job,), now=now, before=before, source=SOURCE)
+    yield from judge_compile_cost([cost], {"aot": policy})

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nightjar_ci.judges.facts.diff import describe_changes
-from nightjar_ci.judges.facts.explain import find_meanings, unexplained
+from nightjar_ci.judges.facts.explain import explain_changes, unexplained
 from nightjar_models.presets import PRESETS
 from nightjar_models.presets.config import Source
 from tests.bench.aot.compiled import Compiled, compile_several, find_python
@@ -116,7 +116,7 @@ def compare(preset: str, old: Compiled, new: Compiled) -> Compared:
     if old.record is None or new.record is None:
         return Compared(preset=preset, differences=None, sentences=[], left=[], said=said, cpu_s=cpu_s)
     before, after, policy = old.record.facts[0], new.record.facts[0], read_policy()
-    meanings, lines = find_meanings(before, after, policy), describe_changes(before, after, policy)
+    meanings, lines = explain_changes(before, after, policy), describe_changes(before, after, policy)
     return Compared(
         preset=preset,
         differences=list(lines.values()),

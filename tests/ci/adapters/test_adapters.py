@@ -1,4 +1,4 @@
-"""Logs and files of other programs become results; what cannot be read is named with its line."""
+"""Conversion of other programs' logs and files; errors name file and line."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ LINES, CSV = {"format": "jsonl"}, {"format": "csv"}
     [
         ("x\nloss abc\n", LOG, "file:2: loss is 'abc', expected a number"),
         ("x\n", LOG, "file: no line matches 'loss"),
-        ('{"step": 0, "loss": 1}\n{"step": 1, "lo', LINES, "file:2: no JSON: Unterminated"),
+        ('{"step": 0, "loss": 1}\n{"step": 1, "lo', LINES, "file:2: not valid JSON: Unterminated"),
         ("[1]\n", LINES, "file:1: expected a JSON object, found '[1]'"),
         ('{"step": 1.5, "loss": 1}', LINES, "file:1: step is 1.5, expected a whole number"),
         ('{"loss": true}', LINES, "file:1: loss is True, expected a number"),
@@ -202,10 +202,10 @@ def test_benchmarks_of_asv_are_samples_for_each_combination_of_parameters(tmp_pa
         ("pytest-benchmark", {"benchmarks": [{"name": "x"}]}, "KeyError: 'stats'"),
         ("pytest-benchmark", {"benchmarks": []}, "no benchmark has a result"),
         ("asv", {"version": 1}, "version 1, expected asv's version 2"),
-        ("asv", {"version": 2, "result_columns": ["result"], "results": {"a": 3}}, "no result of asv"),
+        ("asv", {"version": 2, "result_columns": ["result"], "results": {"a": 3}}, "not a valid asv result"),
     ],
 )
-def test_another_json_is_no_benchmark(tmp_path: Path, name: str, document: object, message: str) -> None:
+def test_other_json_is_not_a_benchmark(tmp_path: Path, name: str, document: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         convert(wrote(tmp_path / "x.json", json.dumps(document)), format=name)
 

@@ -1,4 +1,4 @@
-"""Event files as tensorboardX writes them, and as TensorFlow's summary writers do: scalars in tensors."""
+"""Event files as written by tensorboardX and by TensorFlow (scalars in tensors)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def values_of(records: list[Record]) -> list[object]:
     return [value for record in records for name, value in record.fields.items() if name != "step"]
 
 
-def test_scalars_of_a_real_writer_are_read_and_the_rest_is_passed_over(tmp_path: Path) -> None:
+def test_scalars_of_a_real_writer_are_read_and_other_values_skipped(tmp_path: Path) -> None:
     writer = SummaryWriter(str(tmp_path))
     for step in range(5):
         writer.add_scalar("learning/loss", 5.0 - step, step)
@@ -80,13 +80,13 @@ def test_a_tensor_of_one_number_is_a_scalar(tmp_path: Path, tensor: TensorProto,
     "tensor",
     [TensorProto(dtype=FLOAT, float_val=[1.0, 2.0]), TensorProto(dtype=STRING, string_val=[b"text"])],
 )
-def test_a_tensor_of_more_or_of_text_is_passed_over(tmp_path: Path, tensor: TensorProto) -> None:
+def test_larger_tensors_and_text_are_skipped(tmp_path: Path, tensor: TensorProto) -> None:
     path = tmp_path / "events"
     path.write_bytes(event(3, "image", tensor))
     assert list(read_events(path)) == []
 
 
-def test_negative_steps_and_damage_are_told(tmp_path: Path) -> None:
+def test_negative_steps_are_read_and_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "events"
     whole = event(-1, "loss", TensorProto(dtype=FLOAT, float_val=[1.0])) * 2
     path.write_bytes(whole)
@@ -100,10 +100,10 @@ def test_negative_steps_and_damage_are_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"record 2 at byte \d+: damaged"):
         list(read_events(path))
     path.write_bytes(b"step,loss\n0,1\n1,2\n2,3\n")
-    with pytest.raises(InputError, match="no TensorBoard event file"):
+    with pytest.raises(InputError, match="not a TensorBoard event file"):
         list(read_events(path))
     path.write_bytes(frame(b"\xff\xff\xff"))
-    with pytest.raises(InputError, match="no Event message"):
+    with pytest.raises(InputError, match="not a valid Event message"):
         list(read_events(path))
 
 

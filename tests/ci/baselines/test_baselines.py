@@ -1,4 +1,4 @@
-"""What is committed as baselines: ten seeds of each workload, every one better than the trivial answers."""
+"""The committed baselines: ten seeds of each workload, each better than trivial answers."""
 
 from __future__ import annotations
 

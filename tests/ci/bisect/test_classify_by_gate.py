@@ -66,7 +66,7 @@ def test_pairs_that_are_too_noisy_cannot_tell(tmp_path: Path) -> None:
                    *toy(tmp_path, change))  # fmt: skip
     assert (found["kind"], found["exit_code"]) == ("unbuildable", 4)
     assert {probe["outcome"] for probe in found["probes"]} == {"cannot_tell"}
-    assert "Neither surely worse nor surely within" in found["probes"][0]["why"]
+    assert "Too uncertain to tell whether it is worse by" in found["probes"][0]["why"]
 
 
 @pytest.mark.parametrize(("rtol", "kind"), [("1e-3", "culprit"), ("0.5", "bad_end_is_good")])

@@ -1,4 +1,4 @@
-"""Which `docker run` a job becomes, what is said where it cannot run, and one run in a real container."""
+"""The `docker run` of a job, its failures, and jobs in real containers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_missing_command_in_the_image_is_not_started(tmp_path: Path, calls: Pa
 def test_a_missing_image_that_cannot_be_pulled_is_not_started(tmp_path: Path, calls: Path) -> None:
     outcome = run(tmp_path, "true", image="nightjar/none:cpu")
     assert outcome.state == "not_started"
-    assert "no image 'nightjar/none:cpu' here, and it cannot be pulled: " in (outcome.message or "")
+    assert "no local image 'nightjar/none:cpu', and pulling it failed: " in (outcome.message or "")
     assert "Hint: `nox -s images`" in (outcome.message or "")
 
 
@@ -149,7 +149,7 @@ def test_no_docker_at_all_is_not_started(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(tmp_path))
     outcome = run(tmp_path, "true")
     assert outcome.state == "not_started"
-    assert "there is no docker command on PATH" in (outcome.message or "")
+    assert "no docker command on PATH" in (outcome.message or "")
 
 
 # The real engine.

@@ -1,4 +1,4 @@
-"""How real processes end, and what is said about it."""
+"""Jobs as real processes: exit codes, signals, timeouts, and their messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(job: Job, folder: Path) -> Outcome:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie whom nobody has waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -86,10 +86,10 @@ def test_a_job_stays_on_the_processor_that_it_is_pinned_to(tmp_path: Path) -> No
     assert (tmp_path / "stdout.log").read_text() == f"[{last}]\n"
     outcome = run(make_job(*python(program), resources=Resources(pinned_cpus="4000-4001")), tmp_path)
     assert outcome.state == "not_started"
-    assert "Hint: has this machine the processors 4000-4001" in (outcome.message or "")
+    assert "Hint: check that this machine has the CPUs of resources.pinned_cpus, 4000-4001" in (outcome.message or "")
 
 
-def test_a_crash_is_told_with_exit_code_and_the_last_twenty_lines_of_stderr(tmp_path: Path) -> None:
+def test_a_crash_is_reported_with_exit_code_and_the_last_twenty_lines_of_stderr(tmp_path: Path) -> None:
     program = "import sys; [print('line', n, file=sys.stderr) for n in range(100)]; sys.exit(7)"
     outcome = run(make_job(*python(program)), tmp_path)
     assert (outcome.state, outcome.exit_code, outcome.signal) == ("failed", 7, None)
@@ -143,7 +143,7 @@ def test_a_job_that_hangs_is_ended_with_its_grandchildren(tmp_path: Path, monkey
     assert wait_until_dead(int((tmp_path / "pid").read_text()))
 
 
-def test_a_job_may_end_well_between_its_timeout_and_its_death_and_is_a_timeout_still(tmp_path: Path) -> None:
+def test_a_job_that_exits_with_0_after_sigterm_is_still_a_timeout(tmp_path: Path) -> None:
     program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); time.sleep(60)"
     outcome = run(make_job(*python(program), timeout_s=1), tmp_path)
     assert (outcome.state, outcome.exit_code, outcome.signal) == ("timeout", 0, None)
@@ -202,7 +202,7 @@ def test_progress_shows_the_last_line(tmp_path: Path) -> None:
     assert lines == ["step 2"]
 
 
-def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_in_the_hint(tmp_path: Path) -> None:
     program = "with open('/dev/full', 'w') as file: file.write('x' * 100_000)"
     outcome = run(make_job(*python(program)), tmp_path)
     assert outcome.state == "failed"

@@ -1,4 +1,4 @@
-"""What is kept of the output of a job that prints without end."""
+"""Logs of jobs that print without end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_job_that_prints_for_ever_never_takes_more_than_two_tails_and_ends_at_
     assert (tmp_path / "stdout.log").stat().st_size <= KEPT
 
 
-def test_a_job_deaf_to_sigterm_that_prints_for_ever_is_killed_after_the_grace(
+def test_an_endless_job_that_ignores_sigterm_is_killed_after_the_grace_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nightjar_ci.executors.process.GRACE_S", 0.3)
@@ -83,7 +83,7 @@ def test_a_job_deaf_to_sigterm_that_prints_for_ever_is_killed_after_the_grace(
     assert (ended.timed_out, ended.signal) == (True, "SIGKILL")
 
 
-def test_the_last_words_of_a_job_that_is_killed_are_in_its_log(tmp_path: Path) -> None:
+def test_the_last_output_of_a_killed_job_is_in_its_log(tmp_path: Path) -> None:
     log = run(tmp_path, *python("import os; os.write(1, b'last words'); os.kill(os.getpid(), 9)"))
     assert log == b"last words"
 
@@ -120,5 +120,5 @@ def test_records_are_not_read_from_a_log_whose_middle_was_left_out(tmp_path: Pat
     keys = {"format": format_, "sample": [{"field": "loss"}]} | (
         {"pattern": '"loss": (?P<loss>.*)}'} if format_ == "log" else {}
     )
-    with pytest.raises(InputError, match=r"stdout\.log: 1,234 bytes of it were left out, so records are missing"):
+    with pytest.raises(InputError, match=r"stdout\.log: 1,234 bytes were left out, so records are missing"):
         adapt([path], Adapter.model_validate(keys), ABOUT)

@@ -112,7 +112,7 @@ def test_a_second_entry_leaves_the_first_as_it_is(run: Run) -> None:
     assert [one.reason for one in read_accepted(Path("ci/baselines"))[SERIES]] == ["first", "second"]
     code, _, err = run(SERIES, "--reason", "again", "--night", IDS[20])
     assert code == 2
-    assert "is accepted already" in err
+    assert "is already accepted" in err
 
 
 @pytest.mark.parametrize(
@@ -218,5 +218,5 @@ def test_whatever_is_written_is_read_back(measure: str, reason: str, level: floa
 def test_a_file_of_another_series_is_refused(tmp_path: Path) -> None:
     path, text = add_entry(tmp_path, SERIES, entry())
     write_text(path.with_name("loss.toml"), text)
-    with pytest.raises(InputError, match="whose file is"):
+    with pytest.raises(InputError, match="which belongs in"):
         read_accepted(tmp_path)

@@ -14,7 +14,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.compile_cost import judge_night_compilers
-from nightjar_ci.judges.facts.compile_cost import Taken, judge_compilers
+from nightjar_ci.judges.facts.compile_cost import CompileCost, judge_compile_cost
 from tests.ci.nights import CELL, record
 
 GROWTH = {"compile_cpu_time": 0.5, "compiler_memory": 0.25}
@@ -24,7 +24,7 @@ POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "facts": [{
 def judge(*seconds: float, memory: float = 1.0) -> list[Verdict]:
     """Cells that took ten seconds and one GiB each."""
     night = [
-        Taken(
+        CompileCost(
             cell=f"cell{number}",
             runs=(f"cell{number}",),
             now={"compile_cpu_time": now, "compiler_memory": memory * 2**30},
@@ -33,7 +33,7 @@ def judge(*seconds: float, memory: float = 1.0) -> list[Verdict]:
         )
         for number, now in enumerate(seconds)
     ]
-    return judge_compilers(night, {one.cell: FactsPolicy.model_validate({"growth": GROWTH}) for one in night})
+    return judge_compile_cost(night, {one.cell: FactsPolicy.model_validate({"growth": GROWTH}) for one in night})
 
 
 def statuses(verdicts: Sequence[Verdict]) -> list[str]:

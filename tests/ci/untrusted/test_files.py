@@ -184,7 +184,7 @@ def test_a_link_in_place_of_a_log_or_a_result_shows_nothing_of_the_host(tmp_path
         ("folder", "failed"),
         ("good", "completed"),
     ]
-    assert "stderr.log was not read: is a symbolic link" in (night.jobs[0].message or "")
+    assert "cannot read stderr.log: is a symbolic link" in (night.jobs[0].message or "")
     assert "result.json: cannot be read: is a symbolic link" in (night.jobs[1].message or "")
     state = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
     for command in (["report", str(folder)], ["site", "--nights", str(tmp_path), "--out", str(tmp_path / "site")]):

@@ -1,1 +1,1 @@
-"""How do jobs run on a Slurm cluster? `script` renders (pure), `cluster` asks Slurm, `executor` uses both."""
+"""Executor for Slurm clusters: `script` renders batches (pure), `cluster` calls Slurm, `executor` uses both."""

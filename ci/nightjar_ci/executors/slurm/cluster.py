@@ -1,10 +1,10 @@
-"""What does Slurm say? Submits a batch, asks what became of jobs, cancels them or puts them back into the queue.
+"""Client of a Slurm cluster: submits batches, reads job states, cancels and requeues jobs.
 
-`sacct` is asked where the cluster keeps accounts (slurmdbd), for it spares the controller; what it does not know, and
-every job of a cluster without accounts, comes from `squeue` and, with its exit code, from `scontrol show job`. So does
-what it may say too early: accounts have a requeued job as `NODE_FAIL` or `PREEMPTED` until it waits again. The parsers
-are pure. Accounts that do not answer are left alone for a while; a controller that does not answer is asked again for
-`PATIENCE_S`: one restart must not end a night.
+Where the cluster keeps accounts (slurmdbd), states come from `sacct`, which spares the controller. Jobs that `sacct`
+does not know, and all jobs of a cluster without accounts, are read from `squeue` and, for the exit code, from `scontrol
+show job`. So are states that accounts may report too early: they show a requeued job as `NODE_FAIL` or `PREEMPTED`
+until it is pending again. The parsers are pure. If the accounts do not answer, they are not queried for a while; if the
+controller does not answer, calls are retried for `PATIENCE_S`, so a restart of the controller does not end a night.
 
 Source: sacct(1), squeue(1), scontrol(1), sinfo(1), sbatch(1) of Slurm 22.05.
 """
@@ -24,9 +24,9 @@ from nightjar_ci.executors.slurm.drain import SINFO_OPTIONS, read_drained
 from nightjar_ci.untrusted.inheritance import inherit, select
 
 PATIENCE_S = 300.0
-ACCOUNTS_PAUSE_S = (5.0, 300.0)  # between two questions to accounts that do not answer: the first time, and at most
-_ASK_TIMEOUT_S = 60
-_AT_ONCE = 500  # job ids on one command line
+ACCOUNTS_PAUSE_S = (5.0, 300.0)  # pause of queries to accounts that do not answer: first and longest
+_COMMAND_TIMEOUT_S = 60
+_IDS_PER_CALL = 500  # job ids on one command line
 _UNREACHED = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection (refused|reset|timed out)"
     r"|Unexpected message received|Resource temporarily unavailable|Slurm backup controller in standby"
@@ -39,9 +39,9 @@ ENDED = frozenset(
         *("NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
     )
 )
-_ENDED_FOR_GOOD = frozenset(("COMPLETED", "OUT_OF_MEMORY", "TIMEOUT"))  # what no requeue follows
-_EXPORTS = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV")  # would add variables of the login, or drop those that we give
-HOPELESS = frozenset(  # reasons to wait that no other job's end removes
+_ENDED_FOR_GOOD = frozenset(("COMPLETED", "OUT_OF_MEMORY", "TIMEOUT"))  # never followed by a requeue
+_EXPORTS = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV")  # would add login variables, or drop ours
+NEVER_STARTS = frozenset(  # pending reasons that do not go away when other jobs end
     (
         *("BadConstraints", "InvalidAccount", "InvalidQOS", "JobHeldAdmin", "JobHeldUser"),
         *("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "launch failed requeued held"),
@@ -51,15 +51,15 @@ HOPELESS = frozenset(  # reasons to wait that no other job's end removes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """What Slurm says of a job.
+    """Slurm's state of a job.
 
     Attributes:
-        state: a state of Slurm in full, such as `RUNNING`.
-        elapsed_s: wall time of the present attempt, in whole seconds.
-        nodes: where it runs or ran; empty where nowhere yet.
-        reason: why it waits, or ended.
-        exit_code: of the batch script; None where it is not known (yet).
-        restarts: how often it was put back into the queue; known to `Cluster.show` alone.
+        state: Slurm job state, unabbreviated, such as `RUNNING`.
+        elapsed_s: wall time of the current attempt, in whole seconds.
+        nodes: nodes it runs or ran on; empty if it has not started.
+        reason: why it is pending or has ended.
+        exit_code: of the batch script; None if unknown.
+        restarts: number of requeues; only `Cluster.show` reads it.
     """
 
     state: str
@@ -71,101 +71,100 @@ class JobState:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will happen any more."""
+        """Whether the state is final."""
         return self.state in ENDED
 
     @property
-    def doubtful(self) -> bool:
-        """Whether the controller may know better, where accounts say this."""
+    def needs_controller(self) -> bool:
+        """Whether the controller may know better when accounts report this state."""
         return self.state != "RUNNING" and self.state not in _ENDED_FOR_GOOD
 
-    def outdated_by(self, other: JobState) -> bool:
-        """Whether what the controller says holds instead; of two ends, accounts know more."""
+    def superseded_by(self, other: JobState) -> bool:
+        """Whether the controller's state replaces this one; accounts know more about a job that has ended."""
         return not (self.ended and other.ended)
 
     @property
-    def hopeless(self) -> bool:
-        """Whether it waits for what will not come."""
-        return self.state == "PENDING" and self.reason in HOPELESS
+    def never_starts(self) -> bool:
+        """Whether it is pending for a reason that will not go away."""
+        return self.state == "PENDING" and self.reason in NEVER_STARTS
 
 
 @dataclass(slots=True)
 class Cluster:
-    """The cluster that this machine's Slurm commands speak to."""
+    """The cluster of this machine's Slurm commands."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     _config: dict[str, str] = field(default_factory=dict)
     _accounts_pause_s: float = 0.0
-    _accounts_again_at: float = 0.0
+    _accounts_retry_at: float = 0.0
 
     def submit(self, script: str, environ: Mapping[str, str] | None = None) -> str:
-        """Submits a batch script; its job id.
+        """Submits a batch script and returns its job id.
 
         Args:
             script: the text.
-            environ: variables that reach the job; those that every job inherits where None. Those of an allocation
-                around us do not. sbatch also gets its own options (`SBATCH_*`), but not which variables to export.
+            environ: variables that the job gets, without those of an allocation we run in; if None, those that every
+                job inherits. sbatch also gets its own options (`SBATCH_*`), except which variables to export.
 
         Raises:
-            ExecutorError: Slurm refuses it, or there is none.
+            ExecutorError: Slurm refuses it, or is not installed.
         """
-        given = inherit(self.environ) if environ is None else environ
+        job_variables = inherit(self.environ) if environ is None else environ
         variables = {
             name: value
-            for name, value in {**select(self.environ, ("SBATCH_*",)), **given}.items()
+            for name, value in {**select(self.environ, ("SBATCH_*",)), **job_variables}.items()
             if name not in _EXPORTS and (not name.startswith("SLURM_") or name in ("SLURM_CONF", "SLURM_CLUSTERS"))
         }
-        answer = self._ask(("sbatch", "--parsable"), variables, script)
-        return answer.strip().partition(";")[0]
+        output = self._call(("sbatch", "--parsable"), variables, script)
+        return output.strip().partition(";")[0]
 
     def states(self, ids: Sequence[str]) -> dict[str, JobState]:
-        """What Slurm knows of jobs; one that it has forgotten is not in the answer.
+        """The states of jobs; a job that Slurm has forgotten is left out.
 
         Raises:
             ExecutorError: no answer for `PATIENCE_S`.
         """
-        found: dict[str, JobState] = {}
-        for part in _parts(ids):
-            found |= self._ask_accounts(part)
-            rest = [one for one in part if one not in found or found[one].doubtful]
-            if rest:
-                known = self._ask_controller(rest)
-                found |= {
-                    one: state for one, state in known.items() if one not in found or found[one].outdated_by(state)
-                }
-        return {one: found[one] for one in ids if one in found}
+        states: dict[str, JobState] = {}
+        for chunk in _chunks(ids):
+            states |= self._read_accounts(chunk)
+            unsure = [job for job in chunk if job not in states or states[job].needs_controller]
+            if unsure:
+                for job, state in self._read_controller(unsure).items():
+                    if job not in states or states[job].superseded_by(state):
+                        states[job] = state
+        return {job: states[job] for job in ids if job in states}
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """Cancels jobs; those that have ended stay as they are."""
-        for part in _parts(ids):
+        """Cancels jobs; jobs that have ended are not affected."""
+        for chunk in _chunks(ids):
             with contextlib.suppress(ExecutorError):
-                self._ask(("scancel", "--quiet", *part), self.environ)
+                self._call(("scancel", "--quiet", *chunk), self.environ)
 
     def drained_nodes(self) -> dict[str, str]:
-        """The nodes that are to take no more jobs, with the operator's reasons; none where Slurm does not say."""
+        """The drained and failing nodes with the operator's reasons; empty if Slurm does not answer."""
         try:
-            return read_drained(self._ask(("sinfo", *SINFO_OPTIONS), self.environ, patience_s=0))
+            return read_drained(self._call(("sinfo", *SINFO_OPTIONS), self.environ, patience_s=0))
         except ExecutorError:
             return {}
 
     def show(self, job: str) -> JobState:
-        """What the controller says of a job now.
+        """The controller's current state of a job.
 
         Raises:
-            ExecutorError: it says nothing, or does not know the job.
+            ExecutorError: it does not answer, or does not know the job.
         """
-        return read_scontrol(self._ask(("scontrol", "--oneliner", "show", "job", job), self.environ, patience_s=0))
+        return read_scontrol(self._call(("scontrol", "--oneliner", "show", "job", job), self.environ, patience_s=0))
 
     def requeue(self, job: str) -> bool:
-        """Puts a job that runs back into the queue; False where it was submitted so that this cannot be.
+        """Requeues a running job; False if it was submitted without `--requeue`.
 
-        Its processes get SIGTERM, and SIGKILL after the cluster's `KillWait`. One that has ended stays as it is.
+        Its processes get SIGTERM, and SIGKILL after the cluster's `KillWait`. A job that has ended is not affected.
 
         Raises:
-            ExecutorError: Slurm refuses it for another reason, or does not answer.
+            ExecutorError: Slurm refuses for another reason, or does not answer.
         """
         try:
-            self._ask(("scontrol", "requeue", "incomplete", job), self.environ, patience_s=0)
+            self._call(("scontrol", "requeue", "incomplete", job), self.environ, patience_s=0)
         except ExecutorError as error:
             if "presently disabled" not in error.message:
                 raise
@@ -173,84 +172,87 @@ class Cluster:
         return True
 
     def keeps_accounts(self) -> bool:
-        """Whether `sacct` knows anything here."""
+        """Whether the cluster keeps accounts that `sacct` can read."""
         kind = self.config("AccountingStorageType")
         return kind not in ("", "(null)") and not kind.endswith("/none")
 
     def config(self, key: str) -> str:
-        """A setting of the cluster (`scontrol show config`); empty where it has none of that name."""
+        """A cluster setting (`scontrol show config`); empty if there is none with that name."""
         if not self._config:
-            text = self._ask(("scontrol", "show", "config"), self.environ)
+            text = self._call(("scontrol", "show", "config"), self.environ)
             pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
             self._config.update((name.strip(), value.strip()) for name, _, value in pairs)
         return self._config.get(key, "")
 
-    def _ask_accounts(self, ids: Sequence[str]) -> dict[str, JobState]:
-        """What `sacct` knows: nothing without slurmdbd, or while it does not answer."""
-        if not self.keeps_accounts() or time.monotonic() < self._accounts_again_at:
+    def _read_accounts(self, ids: Sequence[str]) -> dict[str, JobState]:
+        """The states in `sacct`; none without slurmdbd, or while it does not answer."""
+        if not self.keeps_accounts() or time.monotonic() < self._accounts_retry_at:
             return {}
         command = ("sacct", "--noheader", "--parsable2", f"--format={SACCT_FIELDS}", f"--jobs={','.join(ids)}")
         try:
-            found = read_sacct(self._ask(command, self.environ, patience_s=0))
+            states = read_sacct(self._call(command, self.environ, patience_s=0))
         except ExecutorError:
             shortest_s, longest_s = ACCOUNTS_PAUSE_S
             self._accounts_pause_s = min(max(shortest_s, 2 * self._accounts_pause_s), longest_s)
-            self._accounts_again_at = time.monotonic() + self._accounts_pause_s
+            self._accounts_retry_at = time.monotonic() + self._accounts_pause_s
             return {}
         self._accounts_pause_s = 0.0
-        return found
+        return states
 
-    def _ask_controller(self, ids: Sequence[str]) -> dict[str, JobState]:
+    def _read_controller(self, ids: Sequence[str]) -> dict[str, JobState]:
         options = ("--noheader", "--array", "--states=all", f"--format={SQUEUE_FORMAT}")
         try:
-            found = read_squeue(self._ask(("squeue", *options, f"--jobs={','.join(ids)}"), self.environ))
+            states = read_squeue(self._call(("squeue", *options, f"--jobs={','.join(ids)}"), self.environ))
         except ExecutorError as error:
             if "Invalid job id" not in error.message:
                 raise
-            found = {}  # the only job asked for is forgotten
-        for one in [one for one, state in found.items() if state.ended and one in ids]:
-            with contextlib.suppress(ExecutorError):  # forgotten between two questions: the state stays
-                found |= {one: read_scontrol(self._ask(("scontrol", "--oneliner", "show", "job", one), self.environ))}
-        return found
+            states = {}  # Slurm has forgotten the only job of the query
+        for job in [job for job, state in states.items() if state.ended and job in ids]:
+            with contextlib.suppress(ExecutorError):  # forgotten between two calls: keep the state
+                states[job] = read_scontrol(self._call(("scontrol", "--oneliner", "show", "job", job), self.environ))
+        return states
 
-    def _ask(
+    def _call(
         self,
         command: Sequence[str],
         environ: Mapping[str, str],
         text: str | None = None,
         patience_s: float | None = None,
     ) -> str:
-        """Runs a command of Slurm; again and again, ever less often, while the daemon behind it does not answer."""
-        patience_s = PATIENCE_S if patience_s is None else patience_s
+        """Runs a Slurm command; retries with growing pauses while the daemon does not answer."""
+        if patience_s is None:
+            patience_s = PATIENCE_S
         start, pause = time.monotonic(), 0.5
         while True:
             problem = "no answer"
             try:
-                asked = subprocess.run(
+                done = subprocess.run(
                     command,
                     env=dict(environ),
                     input=text,
                     stdin=None if text is not None else subprocess.DEVNULL,
                     capture_output=True,
                     text=True,
-                    timeout=_ASK_TIMEOUT_S,
+                    timeout=_COMMAND_TIMEOUT_S,
                     check=False,
                 )
             except subprocess.TimeoutExpired:
                 pass
             except OSError as error:
                 raise ExecutorError(
-                    f"{command[0]} cannot be run: {error}.", "is this a login node of a Slurm cluster, Slurm on PATH?"
+                    f"cannot run {command[0]}: {error}.",
+                    "use a login node of a Slurm cluster, with the Slurm commands on PATH",
                 ) from None
             else:
-                if asked.returncode == 0:
-                    return asked.stdout
-                problem = asked.stderr.strip() or f"exit code {asked.returncode}"
+                if done.returncode == 0:
+                    return done.stdout
+                problem = done.stderr.strip() or f"exit code {done.returncode}"
                 if not _UNREACHED.search(problem):
                     raise ExecutorError(f"`{' '.join(command[:3])}` failed: {problem}")
             if time.monotonic() - start >= patience_s:
                 raise ExecutorError(
-                    f"the Slurm controller has not answered for {patience_s:g} s: {problem}", "`scontrol ping`"
+                    f"the Slurm controller has not answered for {patience_s:g} s: {problem}",
+                    "check the controller with `scontrol ping`",
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, 30.0)
@@ -263,29 +265,29 @@ SQUEUE_FORMAT = "%i|%T|%M|%N|%r"
 def read_sacct(text: str) -> dict[str, JobState]:
     """The jobs of `sacct --parsable2 --format=SACCT_FIELDS`.
 
-    A job whose step was out of memory is so itself; Slurm has it as failed when its batch script went on after that.
+    A job with a step that ran out of memory counts as out of memory; Slurm reports `FAILED` if its script continued.
 
     >>> read_sacct("7|CANCELLED by 0|12|n1|0:15\\n8_[1-3]|PENDING|0|None assigned|0:0\\n")["7"].state
     'CANCELLED'
     >>> read_sacct("7|FAILED|2|n1|1:0\\n7.batch|FAILED|2|n1|1:0\\n7.0|OUT_OF_MEMORY|2|n1|0:125\\n")["7"].state
     'OUT_OF_MEMORY'
     """
-    found: dict[str, JobState] = {}
+    states: dict[str, JobState] = {}
     for line in text.splitlines():
         job_id, state, elapsed, nodes, exit_code = line.split("|")
         word, _, reason = state.partition(" ")
         job, dot, _ = job_id.partition(".")
-        if dot and word == "OUT_OF_MEMORY" and job in found and found[job].state == "FAILED":
-            found[job] = replace(found[job], state=word)
-        elif not dot and "[" not in job_id:  # the elements of an array that wait are one line without their numbers
-            found[job_id] = JobState(
+        if dot and word == "OUT_OF_MEMORY" and job in states and states[job].state == "FAILED":
+            states[job] = replace(states[job], state=word)
+        elif not dot and "[" not in job_id:  # pending array elements share one line, without their numbers
+            states[job_id] = JobState(
                 state=word,
                 elapsed_s=float(elapsed or 0),
                 nodes="" if nodes == "None assigned" else nodes,
                 reason=reason,
                 exit_code=_read_code(exit_code),
             )
-    return found
+    return states
 
 
 def read_squeue(text: str) -> dict[str, JobState]:
@@ -294,13 +296,13 @@ def read_squeue(text: str) -> dict[str, JobState]:
     >>> read_squeue("7_1|RUNNING|1:05|n[1-2]|None\\n")["7_1"].elapsed_s
     65.0
     """
-    found = {}
+    states = {}
     for line in text.splitlines():
         job_id, state, elapsed, nodes, reason = line.split("|", 4)
-        found[job_id] = JobState(
-            state=state, elapsed_s=read_elapsed(elapsed), nodes=nodes, reason="" if reason == "None" else reason
-        )
-    return found
+        if reason == "None":
+            reason = ""
+        states[job_id] = JobState(state=state, elapsed_s=read_elapsed(elapsed), nodes=nodes, reason=reason)
+    return states
 
 
 def read_scontrol(text: str) -> JobState:
@@ -309,19 +311,20 @@ def read_scontrol(text: str) -> JobState:
     >>> read_scontrol("JobId=7 JobState=FAILED Reason=NonZeroExitCode RunTime=00:00:02 NodeList=n1 ExitCode=7:0")
     JobState(state='FAILED', elapsed_s=2.0, nodes='n1', reason='NonZeroExitCode', exit_code=7, restarts=0)
     """
-    found = dict(re.findall(r"(?:^|\s)(JobState|Reason|RunTime|NodeList|ExitCode|Restarts)=(\S*)", text))
+    fields = dict(re.findall(r"(?:^|\s)(JobState|Reason|RunTime|NodeList|ExitCode|Restarts)=(\S*)", text))
+    nodes, reason = fields.get("NodeList", ""), fields.get("Reason", "")
     return JobState(
-        state=found["JobState"],
-        elapsed_s=read_elapsed(found.get("RunTime", "")),
-        nodes="" if found.get("NodeList", "(null)") == "(null)" else found["NodeList"],
-        reason="" if found.get("Reason", "None") == "None" else found["Reason"],
-        exit_code=_read_code(found.get("ExitCode", "")),
-        restarts=int(found.get("Restarts", "0")),
+        state=fields["JobState"],
+        elapsed_s=read_elapsed(fields.get("RunTime", "")),
+        nodes="" if nodes == "(null)" else nodes,
+        reason="" if reason == "None" else reason,
+        exit_code=_read_code(fields.get("ExitCode", "")),
+        restarts=int(fields.get("Restarts", "0")),
     )
 
 
 def read_elapsed(text: str) -> float:
-    """Seconds of Slurm's `[days-][hours:]minutes:seconds`; 0 where it is none.
+    """Seconds of Slurm's `[days-][hours:]minutes:seconds`; 0 for anything else.
 
     >>> read_elapsed("1-02:03:04"), read_elapsed("5:06"), read_elapsed("INVALID")
     (93784.0, 306.0, 0.0)
@@ -334,12 +337,12 @@ def read_elapsed(text: str) -> float:
 
 
 def _read_code(text: str) -> int | None:
-    """The exit code of `code:signal`; 128 + n where signal n ended the batch script."""
+    """The exit code of `code:signal`; 128 + n if signal n ended the batch script."""
     code, _, signal = text.partition(":")
     if not code.isdigit():
         return None
     return int(code) if signal in ("", "0") else 128 + int(signal)
 
 
-def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))
+def _chunks(ids: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (ids[start : start + _IDS_PER_CALL] for start in range(0, len(ids), _IDS_PER_CALL))

@@ -1,7 +1,7 @@
-"""Why must a job leave its nodes? Pure: what `sinfo` says of drained nodes, and where the job runs, in; a reason out.
+"""Drained nodes that a job must leave. Pure: the output of `sinfo` and the job's nodes in, a reason out.
 
-An operator drains a node, or says that it will fail, because it is to be repaired. Slurm gives it no further job and
-lets those that run there end, which can take longer than the node lasts.
+An operator drains a node, or marks it as failing, to repair it. Slurm starts no further job on it and lets running jobs
+end, which can take longer than the node lasts.
 
 Source: sinfo(1) of Slurm 22.05.
 """
@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 SINFO_OPTIONS = ("--all", "--noheader", "--Node", "--states=drain,fail", "--format=%N|%T|%E")
-_STATES = ("drain", "fail")  # drained, draining, fail, failing; a sign after it, as in `draining@`, says more
+_STATES = ("drain", "fail")  # drained, draining, fail, failing; a suffix, as in `draining@`, may follow
 
 
 def read_drained(text: str) -> dict[str, str]:
-    """The drained nodes of `sinfo SINFO_OPTIONS`, a line for each of their partitions, with the operator's reasons.
+    """The drained nodes of `sinfo SINFO_OPTIONS`, which has a line per partition, with the operator's reasons.
 
     >>> read_drained("n1|draining@|bad | ECC\\nn1|draining@|bad | ECC\\nn2|failing*|none\\nn3|mixed|none\\n")
     {'n1': 'bad | ECC', 'n2': 'none'}
@@ -26,14 +26,14 @@ def read_drained(text: str) -> dict[str, str]:
     return {node: reason.strip() for node, state, reason in lines if state.startswith(_STATES)}
 
 
-def say_drained(nodes: str, drained: Mapping[str, str]) -> str:
-    """Why a job must leave its nodes; empty where it need not.
+def explain_drain(nodes: str, drained: Mapping[str, str]) -> str:
+    """Why a job must leave its nodes; empty if it can stay.
 
     Args:
-        nodes: where it runs, as Slurm writes it.
-        drained: drained nodes to their reasons.
+        nodes: the job's nodes in Slurm's notation.
+        drained: drained node -> reason.
 
-    >>> say_drained("n[1-3]", {"n2": "bad ECC", "n20": "repair"})
+    >>> explain_drain("n[1-3]", {"n2": "bad ECC", "n20": "repair"})
     'node n2 was drained (bad ECC)'
     """
     lost = [node for node in expand_nodes(nodes) if node in drained] if drained else []
@@ -41,22 +41,22 @@ def say_drained(nodes: str, drained: Mapping[str, str]) -> str:
 
 
 def expand_nodes(nodes: str) -> list[str]:
-    """The names in a list of nodes.
+    """The node names of a Slurm node list.
 
     >>> expand_nodes("login,gpu[08-10,12],r[1-2]n[0-1]")
     ['login', 'gpu08', 'gpu09', 'gpu10', 'gpu12', 'r1n0', 'r1n1', 'r2n0', 'r2n1']
     """
     names: list[str] = []
-    for one in re.findall(r"(?:\[[^\]]*\]|[^,\[])+", nodes):
-        parts = re.split(r"\[([^\]]*)\]", one)  # every second one is what stood in brackets
+    for entry in re.findall(r"(?:\[[^\]]*\]|[^,\[])+", nodes):
+        parts = re.split(r"\[([^\]]*)\]", entry)  # every second part was in brackets
         names += map("".join, itertools.product(*(_count(part) if n % 2 else (part,) for n, part in enumerate(parts))))
     return names
 
 
 def _count(ranges: str) -> Iterator[str]:
-    for one in ranges.split(","):
-        first, _, last = one.partition("-")
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
         if first.isdigit() and last.isdigit():
             yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
         else:
-            yield one
+            yield part

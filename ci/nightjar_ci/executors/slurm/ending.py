@@ -1,6 +1,6 @@
-"""Which outcome does the end of a Slurm job stand for?
+"""Outcome of a Slurm job that has ended.
 
-In: what Slurm says, and what the batch script left. Out: an outcome.
+In: its state in Slurm, and the files that the batch script wrote. Out: an outcome.
 
 Source: the job state codes of squeue(1) and sacct(1) of Slurm 22.05.
 """
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from nightjar_ci.executors.ending import judge_end, quote_log, seen_from_shell
+from nightjar_ci.executors.ending import decode_shell_exit, judge_end, quote_log
 from nightjar_ci.executors.process import STDERR, STDOUT, Ended, read_tail
 from nightjar_ci.executors.slurm.cluster import JobState
 from nightjar_ci.executors.slurm.script import EXIT_FILE
@@ -21,20 +21,20 @@ from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
 
 _OUT_OF_TIME = frozenset(("TIMEOUT", "DEADLINE"))
-_OUT_OF_MEMORY = re.compile(r"slurmstepd.*oom[-_]kill")  # what a step says, whose job then counts as failed
-_HINT = "`scontrol show job` and the log of slurmctld say why"
+_OUT_OF_MEMORY = re.compile(r"slurmstepd.*oom[-_]kill")  # message of a step whose job Slurm then reports as failed
+_HINT = "see `scontrol show job` and the log of slurmctld for the reason"
 _HINTS = {
-    "OUT_OF_MEMORY": "raise resources.memory in the matrix, or look at what the job needs",
-    "CANCELLED": "somebody cancelled it: `sacct --format=JobID,State` says who",
-    "NODE_FAIL": "the nodes it ran on failed each time: `sinfo --list-reasons`",
-    "PREEMPTED": "jobs of more weight take its place: ask for another partition or QOS in NIGHTJAR_SLURM_OPTIONS",
-    "TIMEOUT": "Slurm's limit came before timeout_s: is it that of a partition or QOS? See NIGHTJAR_SLURM_OPTIONS",
-    "DEADLINE": "Slurm's deadline came before timeout_s: see NIGHTJAR_SLURM_OPTIONS",
+    "OUT_OF_MEMORY": "raise resources.memory in the matrix, or reduce the job's memory use",
+    "CANCELLED": "a user cancelled it: `sacct --format=JobID,State` shows who",
+    "NODE_FAIL": "its nodes failed on every attempt: `sinfo --list-reasons` shows why",
+    "PREEMPTED": "jobs of higher priority preempt it: choose another partition or QOS in NIGHTJAR_SLURM_OPTIONS",
+    "TIMEOUT": "Slurm's limit is below timeout_s: check the limits of the partition and QOS in NIGHTJAR_SLURM_OPTIONS",
+    "DEADLINE": "Slurm's deadline came before timeout_s: check NIGHTJAR_SLURM_OPTIONS",
 }
 
 
 def read_exit(folder: Path) -> tuple[int, float] | None:
-    """Exit code and wall time, as the script left them; None while it has not."""
+    """Exit code and wall time in seconds, as the script wrote them; None if it has not written them."""
     try:
         code, started, ended = read_untrusted(folder, EXIT_FILE, most_bytes=1000).split()
         return int(code), float(ended) - float(started)
@@ -58,36 +58,39 @@ def judge_slurm_end(
 
     Args:
         job: what ran.
-        state: what Slurm says of its end.
-        folder: where its logs are, and what its script left.
-        cancelled: whether it was cancelled for running longer than its `timeout_s`.
+        state: its final state in Slurm.
+        folder: the job's folder, with its logs and the exit file.
+        cancelled: whether we cancelled it because it ran longer than its `timeout_s`.
         command: the argument list as it was run.
-        started_at: when it was handed to Slurm, ISO 8601.
-        slurm_id: its number there.
-        submissions: how often it was submitted.
-        moves: why it was taken away from its nodes, each time.
+        started_at: when it was submitted, ISO 8601.
+        slurm_id: its Slurm job id.
+        submissions: number of submissions.
+        moves: the reason for each move to other nodes.
     """
     for log in (STDOUT, STDERR):  # a job that never ran has none
         with contextlib.suppress(OSError):
             append_untrusted(folder, log, "")
-    left = read_exit(folder)
-    duration_s = left[1] if left is not None else state.elapsed_s
-    in_time = left is not None and left[1] <= job.timeout_s  # it ended by itself, just before it was cancelled
+    exit_code, duration_s, in_time = state.exit_code, state.elapsed_s, False
+    if (exit_file := read_exit(folder)) is not None:
+        exit_code, duration_s = exit_file
+        in_time = duration_s <= job.timeout_s  # it ended by itself, just before it was cancelled
     timed_out = cancelled and not in_time
     name = state.state
     if name == "FAILED" and _OUT_OF_MEMORY.search(read_tail(folder / STDERR)):
         name = "OUT_OF_MEMORY"
     if timed_out or name in ("COMPLETED", "FAILED") or (cancelled and in_time):
         ended = Ended(
-            exit_code=None if timed_out else left[0] if left is not None else state.exit_code,
+            exit_code=None if timed_out else exit_code,
             signal=None,
             timed_out=timed_out,
             duration_s=duration_s,
             peak_rss_bytes=None,
         )
-        return judge_end(job, seen_from_shell(ended), command, folder, started_at)
-    moved = "".join(f", moved as {why}" for why in moves)
-    by = f" {state.reason}" if name == "CANCELLED" and state.reason.startswith("by ") else ""
+        return judge_end(job, decode_shell_exit(ended), command, folder, started_at)
+    moved = "".join(f", moved as {reason}" for reason in moves)
+    cancelled_by = ""
+    if name == "CANCELLED" and state.reason.startswith("by "):
+        cancelled_by = f" {state.reason}"
     return make_outcome(
         job,
         state="timeout" if name in _OUT_OF_TIME else "killed",
@@ -95,7 +98,7 @@ def judge_slurm_end(
         command=command,
         signal="SIGKILL" if name == "OUT_OF_MEMORY" else None,
         duration_s=duration_s,
-        message=f"{job.id}: Slurm job {slurm_id} ended with {name}{by} on {state.nodes or 'no node'} after "
+        message=f"{job.id}: Slurm job {slurm_id} ended with {name}{cancelled_by} on {state.nodes or 'no node'} after "
         f"{duration_s:.1f} s, submitted {submissions or 1} times{moved}, expected COMPLETED. "
         f"{quote_log(folder / STDERR)}Hint: {_HINTS.get(name, _HINT)}",
     )

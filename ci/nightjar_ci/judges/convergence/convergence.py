@@ -1,8 +1,8 @@
-"""Does the training still learn what it learned? Judges a curve of a cell's seeds against committed baseline curves.
+"""Convergence judge: compares a curve of a cell's seeds with committed baseline curves.
 
-In: tonight's results of a cell, the baseline, a policy. Out: one verdict: broken curves first, then the same-seed
-comparison (sharp: sees in one run whatever is larger than rounding), then the envelope of ten seeds, the final value
-and the time to a target (for what may legitimately change numerics, such as another compiler version).
+In: the night's results of a cell, the baseline, a policy. Out: one verdict. Broken curves come first, then the
+same-seed comparison (sharp: one run shows any difference larger than rounding), then the envelope of ten seeds, the
+final value and the time to a target (for legitimate changes of numerics, such as another compiler version).
 docs/statistics.md derives each.
 """
 
@@ -37,22 +37,23 @@ def judge_convergence(
     Args:
         cell: id of the cell.
         name: name of the curve.
-        runs: tonight's results of the cell, at least one; `job` is the job's id.
+        runs: the night's results of the cell, at least one; `job` is the job's id.
         baseline: the committed baseline of the cell, or None.
         policy: a policy without `same_as`.
     """
-    known = None if baseline is None else baseline.curve(name)
-    steps = expected_steps(runs, name) if known is None else known.steps
+    reference = None if baseline is None else baseline.curve(name)
+    steps = expected_steps(runs, name) if reference is None else reference.steps
     findings = [finding for run in runs for finding in find_faults(run, name, steps)]
-    whole = [run for run in runs if not any(find_faults(run, name, steps))]
-    if whole:
-        if baseline is None or known is None:
+    intact = [run for run in runs if not any(find_faults(run, name, steps))]
+    if intact:
+        if baseline is None or reference is None:
             findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, name)))
         else:
-            findings += _compare(name, whole, baseline, known, policy)
+            findings += _compare(name, intact, baseline, reference, policy)
     worst = worst_of(findings)
     details = [finding.explanation for finding in findings if finding is not worst]
-    details += _differences(runs[0], baseline) if baseline is not None and worst.status != "ok" else []
+    if baseline is not None and worst.status != "ok":
+        details += _differences(runs[0], baseline)
     return Verdict(
         series=f"{cell}/{name}",
         judge="convergence",
@@ -76,31 +77,31 @@ def _compare(
     name: str,
     runs: Sequence[RunRecord],
     baseline: ConvergenceBaseline,
-    known: BaselineCurve,
+    reference: BaselineCurve,
     policy: ConvergencePolicy,
 ) -> Iterator[Finding]:
-    """The findings on whole curves that have a baseline."""
+    """The findings on intact curves that have a baseline."""
     units = {(curve.unit, curve.better) for run in runs if (curve := run.curve(name))}
-    if units != {(known.unit, known.better)}:
+    if units != {(reference.unit, reference.better)}:
         now = " and ".join(sorted(f"{unit} ({better} is better)" for unit, better in units))
-        text = f"{name} is in {now}, the baseline's in {known.unit} ({known.better} is better)."
-        yield Finding(status="cannot_tell", explanation=f"{text} Make the baseline anew if that is wanted.")
+        text = f"{name} is in {now}, the baseline's in {reference.unit} ({reference.better} is better)."
+        yield Finding(status="cannot_tell", explanation=f"{text} Make a new baseline if the change is intended.")
         return
     digest = data_digest(runs[0])
     if digest != baseline.data_digest:
-        text = f"The training data is not the baseline's (digest {digest} instead of {baseline.data_digest})."
-        yield Finding(status="cannot_tell", explanation=f"{text} Make the baseline anew if that is wanted.")
+        text = f"The training data differs from the baseline's (digest {digest} instead of {baseline.data_digest})."
+        yield Finding(status="cannot_tell", explanation=f"{text} Make a new baseline if the change is intended.")
         return
     new = on_scale([curve.values for run in runs if (curve := run.curve(name))], policy.scale)
-    old = on_scale(list(known.seeds.values()), policy.scale)
+    old = on_scale(list(reference.seeds.values()), policy.scale)
     if new is None or old is None:
-        text = f"{name} has values that are not positive: use scale = 'linear' in its policy."
+        text = f"{name} has values that are not positive: set scale = 'linear' in its policy."
         yield Finding(status="cannot_tell", explanation=text)
         return
-    row = {seed: index for index, seed in enumerate(known.seeds)}
+    row = {seed: index for index, seed in enumerate(reference.seeds)}
     pairs = [(index, row[run.seed]) for index, run in enumerate(runs) if run.seed in row]
     shifts = np.array([new[i] - old[j] for i, j in pairs]).reshape(len(pairs), new.shape[1])
-    limits = find_limits(known, policy)
+    limits = find_limits(reference, policy)
     all_paired = len(pairs) == len(runs)
     if all_paired and (np.abs(shifts) <= np.where(np.isfinite(limits), limits, policy.early_rtol)).all():
         worst = float(shifts.flat[np.abs(shifts).argmax()])
@@ -108,24 +109,24 @@ def _compare(
         text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g}."
         yield Finding(status="ok", explanation=text, effect=Effect(value=as_relative(worst, policy.scale), unit=name))
         return
-    early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, limits, baseline, known, policy))
+    early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, limits, baseline, reference, policy))
     yield from (finding for finding in early if finding.status != "ok")
     if len(old) < policy.min_seeds:
         text = f"The baseline has {count(len(old), 'seed')}, an envelope needs {policy.min_seeds}."
         yield Finding(status="cannot_tell", explanation=text)
         return
     tail = policy.alpha / (2 if policy.target is None else 3)  # envelope, final value and time share alpha
-    yield from _envelope(name, runs, new, old, known, policy, tail)
-    final = _final(name, new, old, pairs, known, policy, tail)
+    yield from _envelope(name, runs, new, old, reference, policy, tail)
+    final = _final(name, new, old, pairs, reference, policy, tail)
     if final.status == "cannot_tell" and not early and all_paired and np.isfinite(limits[0]):
         verb = "equals" if len(runs) == 1 else "equal"
         text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed before step {policy.early_steps}: "
-        text += "the program computes the same numbers, and what rounding grew to later decides nothing."
+        text += "the program computes the same numbers; later differences are accumulated rounding."
         yield Finding(status="ok", explanation=text, effect=final.effect, interval=final.interval, p=final.p)
     else:
         yield final
     if policy.target is not None:
-        yield _target(name, runs, pairs, known, policy, policy.target, tail)
+        yield _target(name, runs, pairs, reference, policy, policy.target, tail)
     yield from (finding for finding in early if finding.status == "ok")
 
 
@@ -134,30 +135,28 @@ def _envelope(
     runs: Sequence[RunRecord],
     new: Array,
     old: Array,
-    known: BaselineCurve,
+    reference: BaselineCurve,
     policy: ConvergencePolicy,
     tail: float,
 ) -> Iterator[Finding]:
-    """Curves that leave what the baseline's seeds allow, on either side."""
+    """Curves outside the envelope of the baseline's seeds, on either side."""
     bounds = find_envelope(old, blocks=policy.blocks, runs=len(runs), tail=tail, least=policy.early_rtol)
     _, means = block_means(new, policy.blocks)
-    sign = 1 if known.better == "lower" else -1
+    sign = 1 if reference.better == "lower" else -1
     above, below = means - bounds.high, bounds.low - means
-    sides: tuple[tuple[Array, Status, str], ...] = (
-        (above if sign > 0 else below, "regressed", "worse"),
-        (below if sign > 0 else above, "improved", "better"),
-    )
+    worse, better = (above, below) if sign > 0 else (below, above)
+    sides: tuple[tuple[Array, Status, str], ...] = ((worse, "regressed", "worse"), (better, "improved", "better"))
     for beyond, status, word in sides:
         if (beyond <= 0).all():
             continue
-        who, block = np.unravel_index(int(beyond.argmax()), beyond.shape)
-        since = known.steps[bounds.firsts[int((beyond > 0).any(axis=0).argmax())]]
-        change = as_relative(float(means[who, block] - bounds.centre[block]), policy.scale)
-        left = listed([run.seed for run, out in zip(runs, beyond.max(axis=1) > 0, strict=True) if out], "seed")
-        at = known.steps[bounds.firsts[int(block)]]
-        text = f"From step {since} on the {name} is {word} than {len(old)} baseline seeds allow ({left}; "
-        text += f"{percent(change)} against their mean around step {at})."
-        effect = Effect(value=change, unit=f"{name} around step {at}")
+        run_index, block = np.unravel_index(int(beyond.argmax()), beyond.shape)
+        since = reference.steps[bounds.firsts[int((beyond > 0).any(axis=0).argmax())]]
+        change = as_relative(float(means[run_index, block] - bounds.centre[block]), policy.scale)
+        seeds = listed([run.seed for run, out in zip(runs, beyond.max(axis=1) > 0, strict=True) if out], "seed")
+        step = reference.steps[bounds.firsts[int(block)]]
+        text = f"From step {since} on the {name} is {word} than {len(old)} baseline seeds allow ({seeds}; "
+        text += f"{percent(change)} against their mean around step {step})."
+        effect = Effect(value=change, unit=f"{name} around step {step}")
         yield Finding(status=status, explanation=text, effect=effect)
 
 
@@ -166,13 +165,13 @@ def _final(
     new: Array,
     old: Array,
     pairs: Sequence[tuple[int, int]],
-    known: BaselineCurve,
+    reference: BaselineCurve,
     policy: ConvergencePolicy,
     tail: float,
 ) -> Finding:
-    """Non-inferiority of the mean of the last steps, and whether they are too good to be true."""
-    last = _window(known, policy)
-    sign = 1 if known.better == "lower" else -1
+    """Non-inferiority test of the mean of the last steps, and a check for values too good to be true."""
+    last = _window(reference, policy)
+    sign = 1 if reference.better == "lower" else -1
     ends, base = sign * new[:, -last:].mean(axis=1), sign * old[:, -last:].mean(axis=1)  # now lower is better
     change = find_change(ends, base, np.array([ends[i] - base[j] for i, j in pairs]), tail=tail)
 
@@ -182,55 +181,56 @@ def _final(
     ordered = sorted((shown(change.low), shown(change.high)))
     interval = (ordered[0], ordered[1])
     effect = Effect(value=shown(change.estimate), unit=f"final {name}")
-    margin = math.log1p(policy.margin) if policy.scale == "log" else policy.margin
-    too_good = math.log1p(policy.too_good) if policy.scale == "log" else policy.too_good
+    margin, too_good, allowed = policy.margin, policy.too_good, f"{policy.margin:g}"
+    if policy.scale == "log":
+        margin, too_good, allowed = math.log1p(margin), math.log1p(too_good), f"{100 * margin:.3g} %"
     measured = f"Final {name} {percent(effect.value)} ({percent(interval[0])} to {percent(interval[1])})"
-    allowed = f"{100 * policy.margin:.3g} %" if policy.scale == "log" else f"{policy.margin:g}"
     status: Status = "ok"
-    rest = f"not worse by more than the allowed {allowed}."
+    conclusion = f"not worse by more than the allowed {allowed}."
     if float(ends.min() - base.min()) < -too_good:
         best = abs(shown(float(ends.min() - base.min())))
         by = f"{100 * best:.3g} %" if policy.scale == "log" else f"{best:.3g}"
-        status, rest = "regressed", f"{by} better than the best of {len(old)} baseline seeds: too good to be true, "
-        rest += "does a label leak into the input?"
+        status = "regressed"
+        conclusion = f"{by} better than the best of {len(old)} baseline seeds: too good to be true (label leak?)."
     elif change.high < margin:
         if change.high < 0 and change.estimate < -policy.early_rtol:
-            status, rest = "improved", "better than the baseline's seeds."
+            status, conclusion = "improved", "better than the baseline's seeds."
     elif change.low > 0:
-        status, rest = "regressed", f"worse than the baseline's seeds and beyond the allowed {allowed} or near it."
+        status = "regressed"
+        conclusion = f"worse than the baseline's seeds, and the allowed {allowed} may be exceeded."
     else:
         status = "cannot_tell"
-        rest = f"neither surely within the allowed {allowed} nor surely worse: run more seeds, or allow more."
-    return Finding(status=status, explanation=f"{measured}: {rest}", effect=effect, interval=interval, p=change.p)
+        conclusion = f"too uncertain to tell whether it exceeds the allowed {allowed}: run more seeds or allow more."
+    return Finding(status=status, explanation=f"{measured}: {conclusion}", effect=effect, interval=interval, p=change.p)
 
 
 def _target(
     name: str,
     runs: Sequence[RunRecord],
     pairs: Sequence[tuple[int, int]],
-    known: BaselineCurve,
+    reference: BaselineCurve,
     policy: ConvergencePolicy,
     target: float,
     tail: float,
 ) -> Finding:
-    """The time to the policy's target, against that of the baseline's seeds."""
-    lower, window = known.better == "lower", _window(known, policy)
-    tonight = [curve.values for run in runs if (curve := run.curve(name))]
+    """The time to the policy's target, compared with the baseline's seeds."""
+    lower, window = reference.better == "lower", _window(reference, policy)
+    new_values = [curve.values for run in runs if (curve := run.curve(name))]
     old, new = (
-        find_times(np.array(values, dtype=np.float64), known.steps, target, lower=lower, window=window)
-        for values in (list(known.seeds.values()), tonight)
+        find_times(np.array(values, dtype=np.float64), reference.steps, target, lower=lower, window=window)
+        for values in (list(reference.seeds.values()), new_values)
     )
     seeds = [run.seed for run in runs]
     return judge_target(name, new, old, seeds, pairs, target=target, slower=policy.slower, tail=tail)
 
 
-def _window(known: BaselineCurve, policy: ConvergencePolicy) -> int:
-    """How many of the last values are averaged."""
-    return max(1, round(policy.final_fraction * len(known.steps)))
+def _window(reference: BaselineCurve, policy: ConvergencePolicy) -> int:
+    """The number of last values to average."""
+    return max(1, round(policy.final_fraction * len(reference.steps)))
 
 
 def _differences(run: RunRecord, baseline: ConvergenceBaseline) -> list[str]:
-    """What the run was made with that the baseline was not: configuration, packages, flags."""
+    """The configuration, packages and flags in which the run differs from the baseline."""
     groups = (
         ("config", run.config, baseline.config),
         ("package", run.environment.packages, baseline.environment.packages),

@@ -1,6 +1,6 @@
-"""Is a curve broken in itself: NaN, infinite, diverged, with steps missing?
+"""Faults of a single curve: NaN, infinite, diverged, or with missing steps.
 
-In: a run, and the steps that its curve should have. Out: a finding for what is wrong, or none.
+In: a run, and the expected steps of its curve. Out: a finding for the first fault, or none.
 """
 
 from __future__ import annotations
@@ -13,42 +13,44 @@ from nightjar_ci.judges.finding import Finding
 
 
 def expected_steps(runs: Sequence[RunRecord], name: str) -> tuple[int, ...]:
-    """All steps that any of the runs has, for where no baseline says what is expected."""
+    """All steps of any run: the expected steps where there is no baseline."""
     return tuple(sorted({step for run in runs if (curve := run.curve(name)) for step in curve.steps}))
 
 
 def find_faults(run: RunRecord, name: str, steps: Sequence[int]) -> Iterator[Finding]:
-    """Names what is wrong with a run's curve.
+    """The fault of a run's curve, if it has one.
 
     Args:
         run: one run.
-        name: the curve.
-        steps: the steps that it should have.
+        name: name of the curve.
+        steps: its expected steps.
     """
     curve = run.curve(name)
-    who = f"seed {run.seed}"
+    seed = f"seed {run.seed}"
     if curve is None:
-        yield Finding(status="regressed", explanation=f"{who} left no curve {name!r}.")
+        yield Finding(status="regressed", explanation=f"{seed} has no curve {name!r}.")
         return
     bad = next(((s, v) for s, v in zip(curve.steps, curve.values, strict=True) if not math.isfinite(v)), None)
     if bad is not None:
-        what = "NaN" if math.isnan(bad[1]) else "infinite"
-        yield Finding(status="regressed", explanation=f"The {name} of {who} is {what} from step {bad[0]} on.")
+        value = "NaN" if math.isnan(bad[1]) else "infinite"
+        yield Finding(status="regressed", explanation=f"The {name} of {seed} is {value} from step {bad[0]} on.")
         return
     last = curve.steps[-1] if curve.steps else None
     if run.status == "diverged":
         where = "before its first step" if last is None else f"after step {last}"
-        yield Finding(status="regressed", explanation=f"The training of {who} diverged {where}.")
+        yield Finding(status="regressed", explanation=f"The training of {seed} diverged {where}.")
         return
     missing = sorted(set(steps) - set(curve.steps))
     if missing:
         if last is None or missing[0] > last:
-            text = f"The {name} of {who} ends at step {last}, expected {steps[-1]}."
+            text = f"The {name} of {seed} ends at step {last}, expected {steps[-1]}."
         else:
-            text = f"The {name} of {who} lacks {len(missing)} of {len(steps)} steps, the first is {missing[0]}."
+            text = f"The {name} of {seed} lacks {len(missing)} of {len(steps)} steps, the first is {missing[0]}."
         yield Finding(status="regressed", explanation=text)
         return
     extra = sorted(set(curve.steps) - set(steps))
     if extra:
-        text = f"The {name} of {who} has steps that the baseline lacks, the first is {extra[0]}: another training."
+        text = (
+            f"The {name} of {seed} has steps that the baseline lacks, the first is {extra[0]}: not the same training."
+        )
         yield Finding(status="cannot_tell", explanation=text)

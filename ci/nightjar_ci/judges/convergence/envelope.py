@@ -1,8 +1,8 @@
-"""Where may a training curve lie, given the same training with ten other seeds, and how far off is its end?
+"""Envelope of training curves from ten seeds, and the interval of a change of the final value.
 
-In: baseline curves (seeds x steps) and new ones, on the scale they are judged on (log loss as a rule). Out: an envelope
-of block means that a whole unchanged curve leaves with at most a stated probability, and an interval for the change of
-the final value. docs/statistics.md derives both.
+In: baseline curves (seeds x steps) and new ones, on the judged scale (usually log loss). Out: an envelope of block
+means that a whole unchanged curve leaves with at most a stated probability, and an interval for the change of the final
+value. docs/statistics.md derives both.
 
 Source: Hahn and Meeker, Statistical Intervals (1991), 4.8, for the simultaneous prediction interval by Bonferroni's
 inequality; it holds whatever the correlation between blocks.
@@ -48,7 +48,7 @@ class Change:
 
 @cache
 def t_quantile(upper_tail: float, degrees: int) -> float:
-    """The value that Student's t with that many degrees of freedom exceeds with probability `upper_tail`."""
+    """The value that Student's t with `degrees` degrees of freedom exceeds with probability `upper_tail`."""
     return -float(special.stdtrit(degrees, upper_tail))
 
 
@@ -57,7 +57,7 @@ def block_means(curves: Array, blocks: int) -> tuple[tuple[int, ...], Array]:
 
     Args:
         curves: shape (runs, steps).
-        blocks: how many; fewer where there are fewer steps.
+        blocks: number of blocks; fewer if there are fewer steps.
 
     Returns: the first step index of each block, and the means, shape (runs, blocks).
     """
@@ -74,9 +74,9 @@ def find_envelope(baseline: Array, *, blocks: int, runs: int, tail: float, least
     Args:
         baseline: shape (seeds, steps), at least two seeds.
         blocks: number of block means.
-        runs: how many new curves will be compared.
+        runs: number of new curves to compare.
         tail: probability of leaving upwards (the same downwards).
-        least: the bounds are never closer to the centre than this, so that rounding is no departure.
+        least: minimum distance of the bounds from the centre, so that rounding does not count as a departure.
     """
     firsts, means = block_means(baseline, blocks)
     seeds = len(means)
@@ -87,10 +87,10 @@ def find_envelope(baseline: Array, *, blocks: int, runs: int, tail: float, least
 
 
 def find_change(new: Array, baseline: Array, pairs: Array, *, tail: float) -> Change:
-    """Change of the mean of the final values, with an interval that misses it with probability 2 x `tail` at most.
+    """Change of the mean final value, with an interval that misses it with probability 2 x `tail` at most.
 
-    Two intervals, each at half of that, are cut with each other: the unpaired one (pooled variance of seeds), and,
-    with two same-seed pairs or more, the paired one, which is far narrower where little changed.
+    The interval is the intersection of two, each at half of that: the unpaired one (pooled variance of seeds) and, with
+    at least two same-seed pairs, the paired one, which is much narrower if little changed.
 
     Args:
         new: final values of the new runs, shape (m,).
@@ -108,7 +108,7 @@ def find_change(new: Array, baseline: Array, pairs: Array, *, tail: float) -> Ch
     paired, paired_error = float(pairs.mean()), float(pairs.std(ddof=1)) / math.sqrt(len(pairs))
     paired_half = t_quantile(tail / 2, len(pairs) - 1) * paired_error
     low, high = max(shift - half, paired - paired_half), min(shift + half, paired + paired_half)
-    if low > high:  # has probability 2 x tail at most: trust the pairs
+    if low > high:  # probability 2 x tail at most: trust the pairs
         low, high = paired - paired_half, paired + paired_half
     p = 2 * min(_p(shift, error, m + n - 2), _p(paired, paired_error, len(pairs) - 1))
     estimate = paired if paired_half <= half else shift
@@ -116,7 +116,7 @@ def find_change(new: Array, baseline: Array, pairs: Array, *, tail: float) -> Ch
 
 
 def t_tail(value: float, degrees: int) -> float:
-    """The probability that Student's t with that many degrees of freedom exceeds `value`."""
+    """The probability that Student's t with `degrees` degrees of freedom exceeds `value`."""
     return float(special.stdtr(degrees, -value))
 
 

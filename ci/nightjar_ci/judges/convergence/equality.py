@@ -1,7 +1,7 @@
-"""Does a cell train the same curve as another cell of the same night, such as sharded and on one device?
+"""Comparison of a cell's curve with another cell of the same night, such as sharded with single-device training.
 
-In: the results of both cells, a policy with `same_as`. Out: one verdict of the convergence judge. Seeds are compared
-with their own kind; reordered sums are the only difference that the tolerance allows.
+In: the results of both cells, a policy with `same_as`. Out: one verdict of the convergence judge. Equal seeds are
+compared; the tolerance allows for reordered sums only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from nightjar_ci.judges.finding import Finding, count, percent, worst_of
 def judge_equality(
     cell: str, name: str, runs: Sequence[RunRecord], others: Sequence[RunRecord], policy: ConvergencePolicy
 ) -> Verdict:
-    """Judges whether one curve of a cell equals that of `policy.same_as`, seed by seed.
+    """Judges whether a curve of a cell equals that of `policy.same_as`, seed by seed.
 
     Args:
         cell: id of the cell.
         name: name of the curve.
-        runs: tonight's results of the cell, at least one.
-        others: tonight's results of the other cell.
+        runs: the night's results of the cell, at least one.
+        others: the night's results of the other cell.
         policy: a policy with `same_as` and `rtol`.
     """
     by_seed = {run.seed: run for run in others}
@@ -49,16 +49,17 @@ def judge_equality(
 def _compare(name: str, run: RunRecord, other: RunRecord | None, policy: ConvergencePolicy) -> Sequence[Finding]:
     reference = None if other is None else other.curve(name)
     if other is None or reference is None:
-        text = f"There is no {name} of seed {run.seed} in {policy.same_as} tonight to compare with."
+        text = f"{policy.same_as} has no {name} of seed {run.seed} tonight to compare with."
         return [Finding(status="cannot_tell", explanation=text)]
     ours = run.curve(name)
     if ours is not None and (ours.unit, ours.better) != (reference.unit, reference.better):
         text = f"The {name} of seed {run.seed} is in {ours.unit}, that in {policy.same_as} in {reference.unit}."
         return [Finding(status="cannot_tell", explanation=text)]
     steps = reference.steps[: policy.window]
-    within = run if policy.window is None else _first_steps(run, name, steps)
-    faults = list(find_faults(within, name, steps))
-    curve = within.curve(name)
+    if policy.window is not None:
+        run = _first_steps(run, name, steps)
+    faults = list(find_faults(run, name, steps))
+    curve = run.curve(name)
     if faults or curve is None:
         return faults
     scaled = on_scale([curve.values, reference.values[: len(steps)]], policy.scale)
@@ -73,13 +74,13 @@ def _compare(name: str, run: RunRecord, other: RunRecord | None, policy: Converg
     if not over.any():
         text = f"Seed {run.seed} equals {policy.same_as} within {rtol:g} over {count(len(steps), 'step')} "
         return [Finding(status="ok", explanation=text + f"(largest difference {percent(size)}).", effect=effect)]
-    text = f"The {name} of seed {run.seed} leaves that of {policy.same_as} at step {steps[int(over.argmax())]} "
-    text += f"(by up to {percent(size)}, allowed are {rtol:g}): the two programs do not compute the same."
+    text = f"The {name} of seed {run.seed} departs from that of {policy.same_as} at step {steps[int(over.argmax())]} "
+    text += f"(by up to {percent(size)}, allowed: {rtol:g}): the two programs do not compute the same numbers."
     return [Finding(status="regressed", explanation=text, effect=effect)]
 
 
 def _first_steps(run: RunRecord, name: str, steps: Sequence[int]) -> RunRecord:
-    """The run with that curve cut to the steps up to the last of `steps`."""
+    """The run with its curve cut after the last of `steps`."""
     curve = run.curve(name)
     if curve is None or not steps:
         return run

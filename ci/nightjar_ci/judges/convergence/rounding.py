@@ -1,7 +1,7 @@
-"""How far may two trainings of one program with one seed drift apart by rounding alone?
+"""Limit of the drift that rounding causes between two trainings of one program with one seed.
 
-In: for several seeds, the difference between a training and a replica of it whose sums run in another order. Out: for
-each step, the largest difference that still counts as rounding. docs/statistics.md, "The same seed", derives it.
+In: for several seeds, the difference between a training and its replica, whose sums run in another order. Out: for each
+step, the largest difference that still counts as rounding. docs/statistics.md, "The same seed", derives it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy as np
 from nightjar_ci.judges.convergence.envelope import Array, t_quantile
 
 LEAST_REPLICAS = 5
-LEAST = 1e-6  # eight units in the last place of float32, in which losses are computed
+LEAST = 1e-6  # eight units in the last place of float32, the type of losses
 FACTOR = 10.0  # a change of cores, meshes or fusions reorders more sums than the replicas do
 TAIL = 1e-3
 
 
 def find_rounding(shifts: Array) -> Array:
-    """The largest difference by step that rounding explains; it never falls, as rounding grows with the steps.
+    """The largest difference per step that rounding explains; it never decreases, as rounding grows with the steps.
 
-    The larger of two: ten times the largest difference of any replica, and the upper prediction limit (0.1 %) of one
-    more replica, its largest difference so far taken as log-normal.
+    It is the larger of ten times the largest difference of any replica, and the upper prediction limit (0.1 %) for
+    one more replica, whose largest difference so far is modelled as log-normal.
 
     Args:
-        shifts: differences of each replica from its own seed on the judge's scale, shape (replicas, steps), at least
-            `LEAST_REPLICAS` of them.
+        shifts: difference of each replica from its own seed on the judge's scale, shape (replicas, steps), with at
+            least `LEAST_REPLICAS` replicas.
 
     Returns: shape (steps,).
     """

@@ -1,7 +1,7 @@
-"""Does a training compute the numbers that it computed? Compares each run with the baseline's run of the same seed.
+"""Same-seed comparison of each run with the baseline's run.
 
-In: differences of the curves by step, and the baseline, with replicas or without. Out: by how much each step may
-differ, and a finding where a run differs by more. docs/statistics.md, "The same seed", derives it.
+In: the differences of the curves per step, and the baseline, with or without replicas. Out: the allowed difference per
+step, and a finding if a run differs by more. docs/statistics.md, "The same seed", derives it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ def same_numerics(run: Environment, baseline: Environment) -> bool:
     return (run.facts_key, run.backend) == (baseline.facts_key, baseline.backend)
 
 
-def find_limits(known: BaselineCurve, policy: ConvergencePolicy) -> Array:
-    """By how much each step may differ from the baseline's same seed; infinite where that comparison is not made.
+def find_limits(reference: BaselineCurve, policy: ConvergencePolicy) -> Array:
+    """The allowed difference of each step from the baseline's same seed; infinite where steps are not compared.
 
     Args:
-        known: the baseline's curve, with replicas or without.
-        policy: `paired_rtol` decides where it is given; else the replicas; else `early_rtol` before `early_steps`.
+        reference: the baseline's curve, with or without replicas.
+        policy: `paired_rtol` if set; otherwise the replicas decide, or `early_rtol` before `early_steps`.
 
     Returns: shape (steps,).
     """
     if policy.paired_rtol is not None:
-        return np.full(len(known.steps), policy.paired_rtol)
-    shared = [seed for seed in known.replicas if seed in known.seeds]
+        return np.full(len(reference.steps), policy.paired_rtol)
+    shared = [seed for seed in reference.replicas if seed in reference.seeds]
     if len(shared) >= LEAST_REPLICAS and policy.scale == "log":
-        replicas = on_scale([known.replicas[seed] for seed in shared], policy.scale)
-        seeds = on_scale([known.seeds[seed] for seed in shared], policy.scale)
+        replicas = on_scale([reference.replicas[seed] for seed in shared], policy.scale)
+        seeds = on_scale([reference.seeds[seed] for seed in shared], policy.scale)
         if replicas is not None and seeds is not None:
             return find_rounding(replicas - seeds)
-    return np.where(np.array(known.steps) < policy.early_steps, policy.early_rtol, np.inf)
+    return np.where(np.array(reference.steps) < policy.early_steps, policy.early_rtol, np.inf)
 
 
 def compare_same_seed(
@@ -51,26 +51,26 @@ def compare_same_seed(
     shifts: Array,
     limits: Array,
     baseline: ConvergenceBaseline,
-    known: BaselineCurve,
+    reference: BaselineCurve,
     policy: ConvergencePolicy,
 ) -> Iterator[Finding]:
-    """The comparison with the same seed: a departure means that the program computes other numbers."""
+    """Compares with the same seed: a departure means that the program computes other numbers."""
     over = np.abs(shifts) > limits
-    left = [index for index in range(len(runs)) if over[index].any()]
-    if not left:
+    departed = [index for index in range(len(runs)) if over[index].any()]
+    if not departed:
         return
-    where = min(left, key=lambda index: int(over[index].argmax()))
-    first = int(over[where].argmax())
-    compared = np.where(np.isfinite(limits), np.abs(shifts[where]), 0.0)
-    size = float(shifts[where, compared.argmax()])
-    seeds = listed([runs[index].seed for index in left], "seed")
+    earliest = min(departed, key=lambda index: int(over[index].argmax()))
+    first = int(over[earliest].argmax())
+    compared = np.where(np.isfinite(limits), np.abs(shifts[earliest]), 0.0)
+    size = float(shifts[earliest, compared.argmax()])
+    seeds = listed([runs[index].seed for index in departed], "seed")
     change = as_relative(size, policy.scale)
-    text = f"The {name} leaves the baseline's same-seed curve at step {known.steps[first]} ({seeds}, "
+    text = f"The {name} leaves the baseline's same-seed curve at step {reference.steps[first]} ({seeds}, "
     text += f"up to {percent(change)}; rounding explains {limits[first]:.1g})"
     effect = Effect(value=change, unit=f"{name} of the same seed")
-    if same_numerics(runs[where].environment, baseline.environment):
+    if same_numerics(runs[earliest].environment, baseline.environment):
         text += ", though jaxlib, devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
     else:
-        other = f"{baseline.environment.facts_key} to {runs[where].environment.facts_key}"
-        yield Finding(status="ok", explanation=f"{text}, as may happen from {other}; the envelope decides.")
+        environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"
+        yield Finding(status="ok", explanation=f"{text}, which is possible from {environments}; the envelope decides.")

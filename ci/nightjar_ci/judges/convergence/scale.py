@@ -1,4 +1,4 @@
-"""On which scale are curves compared? Losses as logarithms, so that a difference is a ratio; accuracies as they are."""
+"""Scale for comparing curves: logarithmic for losses, so that a difference is a ratio; linear for accuracies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nightjar_ci.judges.convergence.envelope import Array
 
 
 def on_scale(values: Sequence[Sequence[float]], scale: str) -> Array | None:
-    """Curves on the scale of a policy, shape (runs, steps); None where a logarithm does not exist."""
+    """Curves on the scale of a policy, shape (runs, steps); None if a value has no logarithm."""
     curves = np.asarray(values, dtype=np.float64)
     if scale == "linear":
         return curves
@@ -19,5 +19,5 @@ def on_scale(values: Sequence[Sequence[float]], scale: str) -> Array | None:
 
 
 def as_relative(difference: float, scale: str) -> float:
-    """A difference on the policy's scale as an effect: relative where the scale is a logarithm."""
+    """A difference on the policy's scale as an effect: relative on the log scale."""
     return math.expm1(difference) if scale == "log" else difference

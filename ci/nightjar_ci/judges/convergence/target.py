@@ -1,7 +1,7 @@
-"""How long does a training take to reach a target, and is that longer than it took the baseline's seeds?
+"""Time of a training to reach a target, compared with the baseline's seeds.
 
-In: curves as they were measured, a target, the direction that is good. Out: for each curve the step at which its
-running mean reaches the target; and a finding on the change of that time. docs/statistics.md derives it.
+In: measured curves, a target, the better direction. Out: for each curve the step at which its running mean reaches the
+target, and a finding on the change of that time. docs/statistics.md derives it.
 
 Source: the measure (samples to a target quality) is that of MLPerf Training's rules; their checker tests only whether a
 run is too fast, this one tests both sides.
@@ -14,22 +14,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nightjar_ci.formats.verdict import Effect
+from nightjar_ci.formats.verdict import Effect, Status
 from nightjar_ci.judges.convergence.envelope import Array, find_change
 from nightjar_ci.judges.finding import Finding, count, listed, percent
 
 
 def find_times(curves: Array, steps: Sequence[int], target: float, *, lower: bool, window: int) -> Array:
-    """The step from which on the mean of the last `window` values has reached the target.
+    """The first step at which the mean of the last `window` values reaches the target.
 
     Args:
         curves: shape (runs, steps), in the unit of the target.
         steps: number of each step.
-        target: reached where the mean is at it or beyond.
+        target: reached if the mean is at it or beyond.
         lower: whether lower values are better.
         window: values in the running mean; fewer at the start.
 
-    Returns: shape (runs,), counted from one so that it has a logarithm; nan where the target is never reached.
+    Returns: shape (runs,), counted from one so that it has a logarithm; nan if the target is never reached.
     """
     sums = np.cumsum(curves, axis=1)
     sums[:, window:] = sums[:, window:] - sums[:, :-window]
@@ -54,18 +54,18 @@ def judge_target(
     """Compares times to a target.
 
     Args:
-        name: of the curve.
-        new: times of tonight's runs, shape (m,); nan where it was not reached.
+        name: name of the curve.
+        new: times of the night's runs, shape (m,); nan if the target was not reached.
         old: times of the baseline's seeds, shape (n,).
-        seeds: seeds of tonight's runs.
-        pairs: indices into `new` and `old` of the same seed.
+        seeds: seeds of the night's runs.
+        pairs: indices into `new` and `old` of equal seeds.
         target: for the explanation.
-        slower: how much longer it may take, as a fraction.
+        slower: allowed increase, as a fraction.
         tail: rate at which an unchanged program is called slower.
     """
     if np.isnan(old).any():
         text = f"Only {int(np.isfinite(old).sum())} of {len(old)} baseline seeds reach a {name} of {target:g}: "
-        return Finding(status="cannot_tell", explanation=text + "choose a target that all reach.")
+        return Finding(status="cannot_tell", explanation=text + "choose a target that all of them reach.")
     missed = [seed for seed, time in zip(seeds, new, strict=True) if math.isnan(time)]
     if missed:
         text = f"The {name} never reaches {target:g} ({listed(missed, 'seed')}); "
@@ -76,11 +76,13 @@ def judge_target(
     interval = (math.expm1(change.low), math.expm1(change.high))
     effect = Effect(value=math.expm1(change.estimate), unit=f"time to a {name} of {target:g}")
     text = f"Time to a {name} of {target:g}: {percent(effect.value)} ({percent(interval[0])} to {percent(interval[1])})"
-    margin = math.log1p(slower)
-    if change.high < margin:
-        status, rest = ("improved", "faster") if change.high < 0 else ("ok", f"not slower by {100 * slower:.3g} %")
+    allowed = f"{100 * slower:.3g} %"
+    status: Status = "cannot_tell"
+    conclusion = f"too uncertain to tell whether it is slower by more than {allowed}: run more seeds"
+    if change.high < 0:
+        status, conclusion = "improved", "faster"
+    elif change.high < math.log1p(slower):
+        status, conclusion = "ok", f"not slower by more than {allowed}"
     elif change.low > 0:
-        status, rest = "regressed", f"slower, and beyond the allowed {100 * slower:.3g} % or near it"
-    else:
-        status, rest = "cannot_tell", f"neither surely slower nor surely within {100 * slower:.3g} %: run more seeds"
-    return Finding(status=status, explanation=f"{text}: {rest}.", effect=effect, interval=interval, p=change.p)  # type: ignore[arg-type]
+        status, conclusion = "regressed", f"slower, and the allowed {allowed} may be exceeded"
+    return Finding(status=status, explanation=f"{text}: {conclusion}.", effect=effect, interval=interval, p=change.p)

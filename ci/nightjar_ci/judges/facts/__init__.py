@@ -1,1 +1,1 @@
-"""Judges of compile facts: what XLA emitted for a cell, how it differs from the baseline, and what compiling cost."""
+"""Judges of compile facts: the program that XLA emitted, its difference from the baseline, and the compile cost."""

@@ -1,12 +1,12 @@
-"""Does the compiler take more time or memory than it did? Seconds of CPU, and its peak memory, cell by cell.
+"""Judge of compile cost: CPU seconds and peak memory of the compiler, per cell.
 
-In: what compiling each cell took tonight and before on the same kind of machine, and how much more a policy allows.
-Out: one verdict for each cell that has something to compare with.
+In: the compile cost of each cell, tonight and before on the same kind of machine, and the growth that a policy allows.
+Out: cost verdict for each cell with earlier numbers.
 
-Seconds of CPU repeat better than seconds of the clock, and still vary with what else the machine does. So a cell is
-held against the whole night as well: where most cells take longer by one factor, the machine is taken for the cause,
-up to the growth that is allowed. With 30 % allowed, a cell alone is named at 1.3 times what it took, a whole night at
-1.69. Memory does not depend on what else runs, and nothing is taken off it.
+CPU seconds repeat better than wall time, but still vary with the load of the machine. So each cell is also compared
+with the whole night: if most cells are slower by some factor, that factor is attributed to the machine, up to the
+allowed growth. With 30 % allowed, a single cell regresses at 1.3 times its earlier cost, a whole night at 1.69. Memory
+does not depend on the load and is not corrected.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from nightjar_ci.judges.finding import Finding, percent, worst_of
 
 NAME = "compiler"  # of the series: `<cell>/compiler`
 _TIME = "compile_cpu_time"
-_LEAST_CELLS = 3  # a night of fewer says nothing about its machine
+_LEAST_CELLS = 3  # fewer cells do not tell how fast the machine was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What the compiler took for a cell, by measure.
+class CompileCost:
+    """The compile cost of a cell by measure, tonight and before.
 
     Attributes:
-        runs: ids of tonight's jobs.
-        source: of `before`, such as `the committed baseline`.
+        runs: ids of the night's jobs.
+        source: where `before` comes from, such as `the committed baseline`.
     """
 
     cell: str
@@ -41,33 +41,33 @@ class Taken:
     source: str
 
 
-def judge_compilers(night: Sequence[Taken], policies: Mapping[str, FactsPolicy]) -> list[Verdict]:
+def judge_compile_cost(night: Sequence[CompileCost], policies: Mapping[str, FactsPolicy]) -> list[Verdict]:
     """Judges the cells of a night.
 
     Args:
-        night: its cells, those without earlier numbers left out.
-        policies: by cell; `growth` says how much more is allowed, and a measure that it does not name is not judged.
+        night: the cells with earlier numbers.
+        policies: by cell; `growth` is the allowed growth per measure; other measures are not judged.
     """
-    machine = _machine(night)
+    machine = _machine_factor(night)
     verdicts = []
-    for one in night:
-        policy = policies[one.cell]
+    for cost in night:
+        policy = policies[cost.cell]
         findings = [
-            _judge(one, measure, policy.growth[measure], machine if measure == _TIME else 1.0)
+            _judge(cost, measure, policy.growth[measure], machine if measure == _TIME else 1.0)
             for measure in MEASURES
-            if measure in policy.growth and one.now.get(measure) and one.before.get(measure)
+            if measure in policy.growth and cost.now.get(measure) and cost.before.get(measure)
         ]
         if findings:
             worst = worst_of(findings)
             verdicts.append(
                 Verdict(
-                    series=f"{one.cell}/{NAME}",
+                    series=f"{cost.cell}/{NAME}",
                     judge="facts",
                     status=worst.status,
                     effect=worst.effect,
-                    n=len(one.runs),
+                    n=len(cost.runs),
                     policy=policy.numbers(),
-                    runs=one.runs,
+                    runs=cost.runs,
                     explanation=worst.explanation,
                     details=tuple(finding.explanation for finding in findings if finding is not worst),
                 )
@@ -75,21 +75,25 @@ def judge_compilers(night: Sequence[Taken], policies: Mapping[str, FactsPolicy])
     return verdicts
 
 
-def _machine(night: Sequence[Taken]) -> float:
-    """By which factor this night's compilers are slower than earlier ones, as most cells see it; at least 1."""
-    factors = [one.now[_TIME] / one.before[_TIME] for one in night if one.now.get(_TIME) and one.before.get(_TIME)]
-    return max(median(factors), 1.0) if len(factors) >= _LEAST_CELLS else 1.0
+def _machine_factor(night: Sequence[CompileCost]) -> float:
+    """The median factor by which compiling is slower than before; at least 1."""
+    factors = [cost.now[_TIME] / cost.before[_TIME] for cost in night if cost.now.get(_TIME) and cost.before.get(_TIME)]
+    if len(factors) < _LEAST_CELLS:
+        return 1.0
+    return max(median(factors), 1.0)
 
 
-def _judge(one: Taken, measure: str, allowed: float, machine: float) -> Finding:
-    what, unit, scale = MEASURES[measure]
-    was, now = one.before[measure], one.now[measure]
+def _judge(cost: CompileCost, measure: str, allowed: float, machine: float) -> Finding:
+    description, unit, scale = MEASURES[measure]
+    was, now = cost.before[measure], cost.now[measure]
     machine = min(machine, 1.0 + allowed)
     growth = now / was / machine - 1.0
     numbers = f"{was / scale:.3g} -> {now / scale:.3g} {unit} ({percent(now / was - 1)})"
-    share = f"; the night as a whole is slower by {percent(machine - 1)}" if machine > 1.0 else ""
+    machine_note = f"; the night as a whole is slower by {percent(machine - 1)}" if machine > 1.0 else ""
     effect = Effect(value=growth, unit=measure)
     if growth > allowed:
-        text = f"{what}: more than in {one.source}: {numbers}, {percent(allowed)} allowed{share}."
+        text = f"{description}: more than in {cost.source}: {numbers}, {percent(allowed)} allowed{machine_note}."
         return Finding(status="regressed", explanation=text, effect=effect)
-    return Finding(status="ok", explanation=f"{what}: as in {one.source}: {numbers}{share}.", effect=effect)
+    return Finding(
+        status="ok", explanation=f"{description}: as in {cost.source}: {numbers}{machine_note}.", effect=effect
+    )

@@ -1,7 +1,7 @@
-"""How do the facts of two compiled programs differ? Fact by fact, as numbers and in words.
+"""Difference of the facts of two compiled programs, fact by fact, as numbers and text.
 
-In: the facts of a program before and after, and a policy. Out: which facts differ by more than it allows, by name
-(`fusions.kLoop.count`), and a line for each.
+In: the facts of a program before and after, and a policy. Out: the names of the facts that differ by more than it
+allows (`fusions.kLoop.count`), and a line for each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPILLS = "ahead.spill_bytes"
 
 
 def flatten(facts: Facts | None) -> dict[str, float | None]:
-    """Facts by name (`fusions.kLoop.count`, `flops`); none for a program that is not there."""
+    """Facts by name (`fusions.kLoop.count`, `flops`); empty if there is no such program."""
     if facts is None:
         return {}
     flat: dict[str, float | None] = {"flops": facts.flops}
@@ -27,7 +27,9 @@ def flatten(facts: Facts | None) -> dict[str, float | None]:
     for group in _WORDS:
         for kind, tally in sorted(getattr(facts, group).items()):
             flat |= {f"{group}.{kind}.count": tally.count, f"{group}.{kind}.bytes": tally.bytes}
-    return flat | (_flatten_ahead(facts.ahead) if facts.ahead is not None else {})
+    if facts.ahead is not None:
+        flat |= _flatten_ahead(facts.ahead)
+    return flat
 
 
 def _flatten_ahead(ahead: Ahead) -> dict[str, float | None]:
@@ -48,39 +50,39 @@ def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> d
     """The facts that differ by more than the policy allows, with their relative change (infinite from nothing)."""
     old, new = flatten(before), flatten(after)
     changes = {}
-    for name in sorted({**old, **new}, key=_telling):
+    for name in sorted({**old, **new}, key=_group_order):
         default = None if name == "flops" or name.startswith(("memory.", "ahead.", "estimate.")) else 0.0
         was, now = old.get(name, default), new.get(name, default)
-        if was == now or (name == _SPILLS and None in (was, now)):  # unknown where a machine has no ptxas
+        if was == now or (name == _SPILLS and None in (was, now)):  # unknown if a machine has no ptxas
             continue
         relative = math.inf if not was or now is None else (now - was) / was
         allowed = next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)
-        if not abs(relative) <= allowed:  # so that NaN is a change as well
+        if not abs(relative) <= allowed:  # NaN counts as a change
             changes[name] = relative
     return changes
 
 
 def describe_changes(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, str]:
-    """A line for each change, by the name of its fact, counts first: what a person reads to know what happened."""
+    """A line of text for each change, by fact name, counts first."""
     old, new = flatten(before), flatten(after)
     changes = changed(before, after, policy)
     lines = {}
     for name, relative in changes.items():
-        group, _, rest = name.partition(".")
+        group, _, detail = name.partition(".")
         was, now = old.get(name), new.get(name)
         if group in _WORK:
-            kind, _, measure = rest.rpartition(".")
+            kind, _, measure = detail.rpartition(".")
             lines[name] = f"{_WORK[group]}{kind} {measure} {_amount(was, now, relative)}"
-        elif rest.endswith(".count"):
-            kind = f"{_WORDS[group]}{rest.removesuffix('.count')}"
+        elif detail.endswith(".count"):
+            kind = f"{_WORDS[group]}{detail.removesuffix('.count')}"
             lines[name] = f"{kind} {was or 0:g} -> {now or 0:g} ({(now or 0) - (was or 0):+g})"
-        elif rest.endswith(".bytes"):
-            kind = f"{_WORDS[group]}{rest.removesuffix('.bytes')}"
-            counted = f"{group}.{rest.removesuffix('.bytes')}.count" in changes  # and says it, but of messages
+        elif detail.endswith(".bytes"):
+            kind = f"{_WORDS[group]}{detail.removesuffix('.bytes')}"
+            counted = f"{group}.{detail.removesuffix('.bytes')}.count" in changes  # the count line is enough
             if group == "collectives" or not counted:
                 lines[name] = f"{kind} output bytes {_amount(was or 0, now or 0, relative)}"
         else:
-            lines[name] = f"{(rest or group).replace('_', ' ')} {_amount(was, now, relative)}"
+            lines[name] = f"{(detail or group).replace('_', ' ')} {_amount(was, now, relative)}"
     return lines
 
 
@@ -89,8 +91,8 @@ def diff_lines(before: Facts | None, after: Facts | None, policy: FactsPolicy) -
     return list(describe_changes(before, after, policy).values())
 
 
-def _telling(name: str) -> int:
-    """The order of groups in a difference: what the compiler chose first, plain instructions last."""
+def _group_order(name: str) -> int:
+    """The order of groups in a difference: the compiler's choices first, plain instructions last."""
     groups = (
         *("kernels", "messages", "collectives", "fusions", "custom_calls", "flops", "ahead", "estimate", "memory"),
         "opcodes",
@@ -100,8 +102,10 @@ def _telling(name: str) -> int:
 
 def _amount(was: float | None, now: float | None, relative: float) -> str:
     change = f" ({percent(relative)})" if math.isfinite(relative) else ""
-    return f"{_shown(was)} -> {_shown(now)}{change}"
+    return f"{_format(was)} -> {_format(now)}{change}"
 
 
-def _shown(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+def _format(value: float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"

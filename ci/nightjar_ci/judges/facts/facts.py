@@ -1,8 +1,8 @@
-"""Did the compiler emit the same program? Judges compile facts: exactly, or within a tolerance that a policy declares.
+"""Judge of compile facts: exactly, or within a tolerance of the policy.
 
-In: tonight's facts of a program (all replicates), those of the baseline, a policy. Out: one verdict with the difference
-in words (`fusion kLoop 76 -> 177 (+101)`). Facts are deterministic, so one run decides and there is no error rate; any
-difference beyond its tolerance is a regression, also one that looks like an improvement: it was not there yesterday.
+In: the night's facts of a program (all replicates), those of the baseline, a policy. Out: one verdict with the
+difference as text (`fusion kLoop 76 -> 177 (+101)`). Facts are deterministic, so one run decides and there is no error
+rate. Any difference beyond its tolerance is a regression, even if it looks like an improvement: the program changed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from nightjar_ci.formats.policy import FactsPolicy
 from nightjar_ci.formats.run_record import Facts, RunRecord
 from nightjar_ci.formats.verdict import Effect, Verdict
 from nightjar_ci.judges.facts.diff import changed, diff_lines, flatten
-from nightjar_ci.judges.facts.explain import find_meanings
+from nightjar_ci.judges.facts.explain import explain_changes
 from nightjar_ci.judges.finding import Finding, count, worst_of
 
-_TELLING = ("dot", "convolution", "fusion", "custom-call")  # said to be unchanged where they are
+_KEY_OPCODES = ("dot", "convolution", "fusion", "custom-call")  # listed if unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class KnownFacts:
     """Facts to compare with.
 
     Attributes:
-        source: where they come from: `the committed baseline`, `an earlier night`.
-        flags: compiler flags that they were made with, where known.
+        source: where they come from: `the committed baseline`, `the latest earlier night`.
+        flags: compiler flags that they were made with, or None if unknown.
     """
 
     facts: tuple[Facts, ...]
@@ -36,35 +36,35 @@ class KnownFacts:
 
 
 def judge_facts(
-    cell: str, program: str, runs: Sequence[RunRecord], known: KnownFacts | None, policy: FactsPolicy
+    cell: str, program: str, runs: Sequence[RunRecord], reference: KnownFacts | None, policy: FactsPolicy
 ) -> Verdict:
     """Judges the facts of one program of a cell.
 
     Args:
         cell: id of the cell.
         program: name of the compiled program.
-        runs: tonight's results of the cell, at least one, of one facts key.
-        known: facts of the same facts key to compare with, or None.
+        runs: the night's results of the cell, at least one, with the same facts key.
+        reference: facts with the same facts key to compare with, or None.
         policy: the tolerances.
     """
-    found = {run.job: _program(run.facts, program) for run in runs}
-    first_job, first = next(iter(found.items()))
+    facts_by_job = {run.job: _program(run.facts, program) for run in runs}
+    first_job, first = next(iter(facts_by_job.items()))
     findings = [
         _describe(first, facts, policy, f"{job} and {first_job} were compiled differently, though they are replicates")
-        for job, facts in found.items()
+        for job, facts in facts_by_job.items()
         if facts != first
     ]
     details: list[str] = []
-    if known is None:
+    if reference is None:
         findings.append(Finding(status="cannot_tell", explanation=_no_baseline(cell, runs[0])))
     else:
-        before = _program(known.facts, program)
-        findings.append(_describe(before, first, policy, f"{program} is not compiled as in {known.source}"))
+        before = _program(reference.facts, program)
+        findings.append(_describe(before, first, policy, f"{program} is not compiled as in {reference.source}"))
         details = [*diff_lines(before, first, policy), *_unchanged(before, first)]
         if before is not None and first is not None:
-            details = [*(meaning.text for meaning in find_meanings(before, first, policy)), *details]
-        if known.flags is not None and details:
-            details += _differing_flags(runs[0].environment.flags, known.flags)
+            details = [*(sentence.text for sentence in explain_changes(before, first, policy)), *details]
+        if reference.flags is not None and details:
+            details += _differing_flags(runs[0].environment.flags, reference.flags)
     worst = worst_of(findings)
     return Verdict(
         series=f"{cell}/{program}",
@@ -79,12 +79,12 @@ def judge_facts(
     )
 
 
-def tell_since(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], policy: FactsPolicy) -> Verdict:
-    """The verdict with a line that says whether a regression is new tonight.
+def mark_new(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], policy: FactsPolicy) -> Verdict:
+    """The verdict with a line about whether a regression is new tonight.
 
     Args:
-        verdict: on a program.
-        now: facts of tonight.
+        verdict: the verdict on a program.
+        now: facts of this night.
         latest: facts of the latest earlier night.
         policy: the tolerances.
     """
@@ -92,21 +92,24 @@ def tell_since(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], 
         return verdict
     program = verdict.series.partition("/")[2]
     new = changed(_program(latest, program), _program(now, program), policy)
-    line = "new tonight: the latest earlier night was compiled differently" if new else "as in the latest earlier night"
+    line = "as in the latest earlier night"
+    if new:
+        line = "new tonight: the latest earlier night was compiled differently"
     return verdict.model_copy(update={"details": (*verdict.details, line)})
 
 
 def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, text: str) -> Finding:
     if before is None or after is None:
         if before is after:
-            return Finding(status="ok", explanation="The program is there neither before nor now.")
-        return Finding(status="regressed", explanation=f"{text}: it {'appeared' if before is None else 'vanished'}.")
+            return Finding(status="ok", explanation="The program exists neither before nor now.")
+        change = "appeared" if before is None else "vanished"
+        return Finding(status="regressed", explanation=f"{text}: it {change}.")
     changes = changed(before, after, policy)
     if not changes:
         total = sum(tally.count for tally in after.opcodes.values())
         text = f"All facts are equal or within their tolerance ({count(total, 'instruction')})."
         return Finding(status="ok", explanation=text, effect=Effect(value=0.0, unit="compile facts"))
-    sentences = [meaning.text for meaning in find_meanings(before, after, policy)]
+    sentences = [sentence.text for sentence in explain_changes(before, after, policy)]
     lines = [*sentences, *diff_lines(before, after, policy)]
     worst = max(changes, key=lambda name: (name.endswith(".count"), math.isfinite(changes[name]), abs(changes[name])))
     more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
@@ -116,13 +119,15 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
 
 def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:
     old, new = flatten(before), flatten(after)
-    names = [name for name in _TELLING if old.get(f"opcodes.{name}.count") is not None]
+    names = [name for name in _KEY_OPCODES if old.get(f"opcodes.{name}.count") is not None]
     same = [f"{name} {old[key]:g}" for name in names if old[key := f"opcodes.{name}.count"] == new.get(key)]
-    return [f"unchanged: {', '.join(same)}"] if same and old != new else []
+    if not same or old == new:
+        return []
+    return [f"unchanged: {', '.join(same)}"]
 
 
 def _program(facts: Sequence[Facts], program: str) -> Facts | None:
-    return next((one for one in facts if one.program == program), None)
+    return next((entry for entry in facts if entry.program == program), None)
 
 
 def _no_baseline(cell: str, run: RunRecord) -> str:

@@ -1,1 +1,1 @@
-"""Judges of paired timings: effect with its interval, and sequential decisions with stated error rates."""
+"""Judges of paired timings: the effect with its interval, and sequential decisions with stated error rates."""

@@ -1,8 +1,8 @@
-"""Is tonight's environment slower than the reference? Judges interleaved pairs of short runs of one job.
+"""Performance judge: interleaved pairs of short runs of one job, in the candidate and the reference environment.
 
-In: pairs of results (candidate, reference), each of a fresh process. Out: one verdict; the effect is the relative
-change of the median steady value, positive is more. Steps are nested in runs: a run counts once, however
-many steps it has.
+In: pairs of results (candidate, reference), each from a fresh process. Out: one verdict; the effect is the relative
+change of the median steady value, positive means more. Steps are nested in runs: each run counts once, however many
+steps it has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nightjar_ci.judges.performance.sequential import Decision, decide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two runs next to each other in time: tonight's environment and the reference; None where one left no result."""
+    """Two consecutive runs: the candidate environment and the reference; None if a run has no result."""
 
     number: int
     candidate: RunRecord | None
@@ -28,8 +28,7 @@ class Pair:
 
 
 def log_ratio(pair: Pair, sample: str) -> float | None:
-    """log(candidate / reference) of the median steady values, turned so that positive is worse; None where unknown, or
-    where the two sides have other units."""
+    """log(candidate / reference) of the median steady values, positive is worse; None if unknown or in other units."""
     ours, theirs = _median(pair.candidate, sample), _median(pair.reference, sample)
     if ours is None or theirs is None or (ours[1].unit, ours[1].better) != (theirs[1].unit, theirs[1].better):
         return None
@@ -38,11 +37,11 @@ def log_ratio(pair: Pair, sample: str) -> float | None:
 
 
 def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: PerformancePolicy) -> Verdict:
-    """Judges the pairs of a cell in the order in which they were measured.
+    """Judges the pairs of a cell in the order of measurement.
 
     Args:
         cell: id of the cell.
-        pairs: the pairs; none that failed counts, and it is said.
+        pairs: the pairs; failed ones do not count and are listed in the details.
         reference: name of the reference environment.
         policy: looks, error rates, floor and delta.
     """
@@ -59,7 +58,7 @@ def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: 
     effect = interval = p = None
     if decision is None:
         needed = policy.looks[0]
-        text = f"Only {count(len(good), 'pair')} of {len(pairs)} have a {policy.sample}, the first look needs {needed}."
+        text = f"Only {len(good)} of {count(len(pairs), 'pair')} have a {policy.sample}; the first look needs {needed}."
     else:
         status, p = decision.status, decision.p
         low, mean, high = (math.expm1(-x if higher else x) for x in (decision.low, decision.mean, decision.high))
@@ -83,18 +82,18 @@ def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: 
 def _explain(
     decision: Decision, effect: Effect, interval: tuple[float, float], policy: PerformancePolicy, reference: str
 ) -> str:
-    found = f"{policy.sample} {percent(effect.value)} ({percent(interval[0])} to {percent(interval[1])}) against "
-    found += f"{reference} after {count(decision.pairs, 'interleaved pair')}"
+    measured = f"{policy.sample} {percent(effect.value)} ({percent(interval[0])} to {percent(interval[1])}) against "
+    measured += f"{reference} after {count(decision.pairs, 'interleaved pair')}"
     delta = f"{100 * policy.delta:.3g} %"
     if decision.status == "regressed":
-        return f"Slower: {found}."
+        return f"Slower: {measured}."
     if decision.status == "improved":
-        return f"Faster: {found}."
+        return f"Faster: {measured}."
     if decision.status == "ok":
-        return f"Not worse by {delta} or more (at most {percent(math.expm1(decision.upper))}): {found}."
+        return f"Not worse by {delta} or more (at most {percent(math.expm1(decision.upper))}): {measured}."
     budget = policy.looks[-1]
-    why = "too noisy for the budget" if decision.pairs == budget else f"the budget of {budget} pairs was not used"
-    return f"Neither surely worse nor surely within {delta}: {found}; {why}."
+    reason = "too noisy for the budget" if decision.pairs == budget else f"the budget of {budget} pairs was not used"
+    return f"Too uncertain to tell whether it is worse by {delta} or more: {measured}; {reason}."
 
 
 def _why_none(pair: Pair, name: str) -> str:
@@ -105,7 +104,6 @@ def _why_none(pair: Pair, name: str) -> str:
 
 
 def _median(run: RunRecord | None, name: str) -> tuple[float, Sample] | None:
-    sample = None if run is None else run.sample(name)
-    if sample is None:
+    if run is None or (sample := run.sample(name)) is None:
         return None
     return (sample.level, sample) if sample.level > 0 and math.isfinite(sample.level) else None

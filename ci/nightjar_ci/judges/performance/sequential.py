@@ -1,7 +1,7 @@
-"""Are paired differences above zero, surely small, or is it too early to say? A group-sequential test with few looks.
+"""Group-sequential test of paired differences, with few looks.
 
-In: log ratios of pairs in the order in which they were measured. Out: the first look that decides, with the robust
-mean, its interval and its p-value. docs/statistics.md derives the error rates.
+In: log ratios of pairs in the order of measurement. Out: the first look that decides, with the robust mean, its
+interval and its p-value. docs/statistics.md derives the error rates.
 
 Source: Yuen and Dixon, The approximate behaviour and performance of the two-sample trimmed t (1973), here for one
 sample: the trimmed mean with the winsorised variance; Lan and DeMets (1983) for spending alpha over looks, here by
@@ -20,8 +20,8 @@ from nightjar_ci.formats.policy import HistoryPolicy, PerformancePolicy
 from nightjar_ci.formats.verdict import Status
 from nightjar_ci.judges.convergence.envelope import Array, t_quantile, t_tail
 
-TRIM = 0.1  # share cut from each end: one pair of 12 may be wild; 0.2 costs a fifth of the power at 12 pairs
-COVERAGE_MISS = 0.05  # of the interval that is shown, all looks together
+TRIM = 0.1  # fraction cut from each end: tolerates one outlier in 12 pairs; 0.2 costs a fifth of the power there
+COVERAGE_MISS = 0.05  # of the reported interval, all looks together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +33,19 @@ class Location:
     degrees: int
 
     def upper_tail(self, value: float) -> float:
-        """Probability of a mean at least this high if the truth were `value`."""
+        """Probability of a mean at least this high if the true value were `value`."""
         if self.error == 0:
             return 0.0 if self.mean > value else 1.0
         return t_tail((self.mean - value) / self.error, self.degrees)
 
     def half_width(self, tail: float) -> float:
-        """How far a bound with that error probability is from the mean."""
+        """The distance of a bound with error probability `tail` from the mean."""
         return t_quantile(tail, self.degrees) * self.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the looks said: `cannot_tell` where none decided. Numbers are log ratios; `p` is two-sided, all looks
+    """The result of the looks: `cannot_tell` if none decided. Numbers are log ratios; `p` is two-sided, for all looks
     together."""
 
     status: Status
@@ -58,7 +58,7 @@ class Decision:
 
 
 def trimmed_location(values: Array) -> Location:
-    """The trimmed mean of at least three values, and its error from the winsorised variance."""
+    """The trimmed mean of at least three values, with the standard error from the winsorised variance."""
     n = len(values)
     cut = int(TRIM * n)
     ordered = np.sort(values)
@@ -70,41 +70,42 @@ def trimmed_location(values: Array) -> Location:
 
 
 def decide(ratios: Sequence[float], policy: PerformancePolicy | HistoryPolicy) -> Decision | None:
-    """The first look at which the pairs say something, or the state at the last look that they reach.
+    """The first look that decides, or the last look that the pairs reach.
 
     Args:
         ratios: log(candidate / reference) per pair, positive is worse; finite.
         policy: looks, alphas, floor; delta of a comparison, or doubts of a suspicion.
 
-    Returns: None where there are fewer pairs than the first look needs.
+    Returns: None if there are fewer pairs than the first look needs.
     """
     decision = None
     floor = math.log1p(policy.floor)
     for number, (look, alpha) in enumerate(zip(policy.looks, policy.alphas, strict=True)):
         if look > len(ratios):
             break
-        at = trimmed_location(np.asarray(ratios[:look], dtype=np.float64))
-        above, below = at.upper_tail(0.0), 1 - at.upper_tail(0.0) if at.error else float(at.mean >= 0)
+        location = trimmed_location(np.asarray(ratios[:look], dtype=np.float64))
+        above = location.upper_tail(0.0)
+        below = 1 - above if location.error else float(location.mean >= 0)
         if isinstance(policy, PerformancePolicy):
-            upper = at.mean + at.half_width(policy.ok_alphas[number])
+            upper = location.mean + location.half_width(policy.ok_alphas[number])
             enough = upper < math.log1p(policy.delta)
         else:
-            upper = at.mean + at.half_width(COVERAGE_MISS / 2)
+            upper = location.mean + location.half_width(COVERAGE_MISS / 2)
             enough = above > policy.doubts[number]
         status: Status = "cannot_tell"
-        if above < alpha and at.mean > floor:
+        if above < alpha and location.mean > floor:
             status = "regressed"
-        elif below < alpha and at.mean < -floor:
+        elif below < alpha and location.mean < -floor:
             status = "improved"
         elif enough:
             status = "ok"
-        half = at.half_width(COVERAGE_MISS / 2 / len(policy.looks))
+        half = location.half_width(COVERAGE_MISS / 2 / len(policy.looks))
         decision = Decision(
             status=status,
             pairs=look,
-            mean=at.mean,
-            low=at.mean - half,
-            high=at.mean + half,
+            mean=location.mean,
+            low=location.mean - half,
+            high=location.mean + half,
             upper=upper,
             p=min(1.0, 2 * len(policy.looks) * min(above, below)),
         )

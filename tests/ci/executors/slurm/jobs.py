@@ -1,4 +1,4 @@
-"""Jobs that a thread runs through the Slurm executor, while a test does something to their cluster."""
+"""Jobs that a thread runs through the Slurm executor while a test changes the cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from nightjar_ci.executors import Task
 from nightjar_ci.executors.slurm.executor import SlurmExecutor
-from nightjar_ci.executors.slurm.watched import STATE_FILE
+from nightjar_ci.executors.slurm.slurm_job import STATE_FILE
 from nightjar_ci.formats.outcome import Outcome
 from tests.ci.jobs import HERE, make_job
 

@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm cluster that keeps accounts (slurmdbd over MariaDB): every end by the name that `sacct` has."""
+"""Jobs on a real Slurm cluster with accounts (slurmdbd over MariaDB): every final state of `sacct`."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_job_that_its_cluster_gives_up_is_submitted_again_elsewhere(lab: Lab, 
     assert (first, second.split()[0]) == (f"{node} from 0", "n2" if node == "n1" else "n1")
     assert int(second.split()[-1]) > 0
     said = (tmp_path / "job" / "stderr.log").read_text()
-    assert f"nightjar: {first_id} ended with NODE_FAIL on {node}: submitted again" in said
+    assert f"nightjar: {first_id} ended with NODE_FAIL on {node}: resubmitting" in said
 
 
 def test_a_job_that_loses_every_node_ends_with_that_name(lab: Lab, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is read of drained nodes, and what is done then, with shell scripts under the names of Slurm's commands."""
+"""Drained nodes: parsing, and moving jobs away, with shell scripts in place of Slurm's commands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.executors.slurm.drain import expand_nodes, read_drained, say_drained
+from nightjar_ci.executors.slurm.drain import expand_nodes, explain_drain, read_drained
 from nightjar_ci.executors.slurm.executor import SlurmExecutor
-from nightjar_ci.executors.slurm.watched import STATE_FILE
+from nightjar_ci.executors.slurm.slurm_job import STATE_FILE
 from nightjar_ci.settings import read_settings
 from tests.ci.executors.slurm.jobs import Running, wait_for
 
@@ -55,9 +55,11 @@ def test_nodes_are_drained_by_any_spelling_of_it() -> None:
 
 def test_a_job_leaves_for_each_of_its_nodes_and_for_no_other() -> None:
     drained = read_drained(SINFO)
-    assert say_drained("n[1-3]", drained) == ("node n1 was drained (bad | ECC on bank 3), node n3 was drained (second)")
-    assert say_drained("n[2,4-12]", drained) == ""
-    assert say_drained("", drained) == ""
+    assert explain_drain("n[1-3]", drained) == (
+        "node n1 was drained (bad | ECC on bank 3), node n3 was drained (second)"
+    )
+    assert explain_drain("n[2,4-12]", drained) == ""
+    assert explain_drain("", drained) == ""
 
 
 @given(st.lists(st.integers(0, 120), min_size=1, unique=True), st.sampled_from(["n", "gpu-a", "r1-n"]))
@@ -66,7 +68,7 @@ def test_every_node_of_a_list_is_found(numbers: list[int], prefix: str) -> None:
     assert expand_nodes(f"login,{prefix}[{ranges}].x") == ["login", *(f"{prefix}{one:03}.x" for one in numbers)]
 
 
-def test_a_wrong_wish_for_drained_nodes_is_refused() -> None:
+def test_an_invalid_drain_setting_is_refused() -> None:
     assert read_settings({}).slurm_drain == "move"
     assert read_settings({"NIGHTJAR_SLURM_DRAIN": "stay"}).slurm_drain == "stay"
     with pytest.raises(InputError, match="expected move or stay, found 'no'"):
@@ -126,10 +128,10 @@ def log(job: Running) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_job_is_put_back_into_the_queue_and_says_why_and_what_it_waits_for(fake: Fake, start: Start) -> None:
+def test_a_requeued_job_logs_the_reason_and_why_it_is_pending(fake: Fake, start: Start) -> None:
     job = start()
     why = "node n1 was drained (bad | ECC on bank 3)"
-    said = [f"nightjar: {why}: 7 is to start again elsewhere", f"nightjar: 7 waits: {PENDING}"]
+    said = [f"nightjar: {why}: 7 restarts on other nodes", f"nightjar: 7 is pending: {PENDING}"]
     wait_for(lambda: log(job) == said)
     assert json.loads((job.folder / STATE_FILE).read_text()) == {"id": "7", "moves": [why], "leaving": False}
     assert len(fake.calls("requeue incomplete 7")) == 1
@@ -137,7 +139,7 @@ def test_a_job_is_put_back_into_the_queue_and_says_why_and_what_it_waits_for(fak
     job.stop()
 
 
-def test_a_job_that_cannot_be_put_back_is_cancelled_and_submitted_again(fake: Fake, start: Start) -> None:
+def test_a_job_that_cannot_be_requeued_is_cancelled_and_resubmitted(fake: Fake, start: Start) -> None:
     fake.requeue(REFUSED)
     fake.program("scancel", f"echo '7|COMPLETING|0:05|n[1-2]|None' >{fake.folder}/queue")
     job = start()
@@ -149,7 +151,7 @@ def test_a_job_that_cannot_be_put_back_is_cancelled_and_submitted_again(fake: Fa
     wait_for(lambda: len(fake.calls("sbatch")) == 2)
     fake.put("8|RUNNING|0:01|n[4-5]|None", "queue")
     wait_for(lambda: job.slurm_id == "8")
-    assert log(job)[1:] == ["nightjar: 7 ended with CANCELLED on n[1-2]: submitted again"]
+    assert log(job)[1:] == ["nightjar: 7 ended with CANCELLED on n[1-2]: resubmitting"]
     fake.put("8|CANCELLED|0:09|n[4-5]|None", "queue")  # by somebody else, this time
     fake.put(SHOWN.replace("JobState=RUNNING", "JobState=CANCELLED"), "job")
     outcome = job.outcome()
@@ -157,10 +159,10 @@ def test_a_job_that_cannot_be_put_back_is_cancelled_and_submitted_again(fake: Fa
     assert "submitted 2 times, moved as node n1 was drained (bad | ECC on bank 3)" in (outcome.message or "")
 
 
-def test_a_job_that_has_started_too_often_stays_where_it_is(fake: Fake, start: Start) -> None:
+def test_a_job_at_its_restart_limit_is_not_requeued(fake: Fake, start: Start) -> None:
     fake.put(SHOWN.replace("Restarts=0", "Restarts=3"), "job")
     job = start()
-    stays = "nightjar: node n1 was drained (bad | ECC on bank 3): 7 stays, for it has started 4 times"
+    stays = "nightjar: node n1 was drained (bad | ECC on bank 3): 7 not requeued: restart limit (3) reached"
     wait_for(lambda: log(job) == [stays])
     asked = len(fake.calls("squeue"))
     wait_for(lambda: len(fake.calls("squeue")) > asked + 1)
@@ -206,7 +208,7 @@ def test_a_cluster_that_shows_no_nodes_is_no_failure(fake: Fake, start: Start) -
     job.stop()
 
 
-def test_jobs_may_end_on_drained_nodes_where_that_is_wished(
+def test_jobs_end_on_drained_nodes_with_drain_set_to_stay(
     fake: Fake, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIGHTJAR_SLURM_DRAIN", "stay")

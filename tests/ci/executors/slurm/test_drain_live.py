@@ -1,4 +1,4 @@
-"""Nodes of a real Slurm cluster that are drained while jobs run on them: the jobs go on elsewhere."""
+"""Drained nodes of a real Slurm cluster: their jobs restart on other nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from nightjar_ci.executors import Task
 from nightjar_ci.executors.slurm.executor import SlurmExecutor
-from nightjar_ci.executors.slurm.watched import STATE_FILE
+from nightjar_ci.executors.slurm.slurm_job import STATE_FILE
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.formats.run_record import Curve, read_run
@@ -89,7 +89,7 @@ def test_a_cell_goes_on_from_its_checkpoint_when_its_node_is_drained(lab: Lab, t
     assert (tmp_path / "job" / "checkpoint").read_text() == "12"
     assert job.slurm_id == slurm_id  # Slurm's own requeue, and not a second job
     assert moves(tmp_path / "job") == [f"node {node} was drained (bad ECC)"]
-    said = f"nightjar: node {node} was drained (bad ECC): {slurm_id} is to start again elsewhere"
+    said = f"nightjar: node {node} was drained (bad ECC): {slurm_id} restarts on other nodes"
     assert said in (tmp_path / "job" / "stderr.log").read_text()
     assert f"nightjar: restart 1, on {second}" in job.lines
 
@@ -145,11 +145,13 @@ def test_a_job_waits_and_says_so_while_every_node_is_drained(lab: Lab, tmp_path:
     job.until("checkpoint")
     slurm_id, log = job.slurm_id, tmp_path / "job" / "stderr.log"
     with drained(lab, *lab.nodes):
-        wait_for(lambda: f"nightjar: {slurm_id} waits: Nodes required for job are DOWN, DRAINED" in log.read_text())
+        wait_for(
+            lambda: f"nightjar: {slurm_id} is pending: Nodes required for job are DOWN, DRAINED" in log.read_text()
+        )
         assert not job.ended
     assert job.outcome().completed
     assert len(attempts(tmp_path / "job")) == 2
-    assert log.read_text().count("is to start again elsewhere") == 1
+    assert log.read_text().count("restarts on other nodes") == 1
 
 
 def test_a_job_that_may_not_be_put_back_is_submitted_again(lab: Lab, tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_job_that_may_not_be_put_back_is_submitted_again(lab: Lab, tmp_path: P
     assert second != node
     assert again > 0
     said = (tmp_path / "job" / "stderr.log").read_text()
-    assert f"nightjar: {slurm_id} ended with CANCELLED on {node}: submitted again" in said
+    assert f"nightjar: {slurm_id} ended with CANCELLED on {node}: resubmitting" in said
 
 
 def test_a_job_may_end_on_its_drained_node_where_that_is_wished(

@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm cluster of this machine: processes that meet, arrays, lost nodes, preemption, interruption."""
+"""Jobs on a real Slurm cluster: several processes, arrays, lost nodes, preemption, interruption."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from nightjar_ci.executors import Task
 from nightjar_ci.executors.process import end_running
 from nightjar_ci.executors.slurm.executor import SlurmExecutor
-from nightjar_ci.executors.slurm.watched import STATE_FILE
+from nightjar_ci.executors.slurm.slurm_job import STATE_FILE
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
@@ -153,7 +153,7 @@ def test_one_job_of_a_thread_ends_with_the_others(lab: Lab, tmp_path: Path) -> N
 def test_what_slurm_will_never_start_is_not_started(lab: Lab, tmp_path: Path) -> None:
     outcome = run(tmp_path / "job", "true", resources=Resources(nodes=9))
     assert outcome.state == "not_started"
-    assert "for ever: PartitionConfig" in (outcome.message or "")
+    assert "can never start it: PartitionConfig" in (outcome.message or "")
 
 
 def test_a_node_that_dies_with_its_job_is_replaced(lab: Lab, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_preempted_cell_goes_on_from_its_checkpoint(
     assert int(second.split()[-1]) > 0
 
 
-def test_what_is_under_way_when_nightjar_is_killed_is_watched_on(lab: Lab, tmp_path: Path) -> None:
+def test_a_resumed_night_watches_the_jobs_of_a_killed_nightjar(lab: Lab, tmp_path: Path) -> None:
     jobs = {"quick": python(GOOD), "long": python(COUNT + GOOD)}
     matrix = write_matrix(tmp_path / "m.toml", jobs, executor="slurm")
     night = tmp_path / "night"

@@ -1,4 +1,4 @@
-"""The batch script as text, and as bash runs it; what is read from Slurm's answers. Nothing here needs a cluster."""
+"""The batch script, as text and run by bash, and the parsers of Slurm's output. No test here needs a cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nightjar_ci.executors.base import Task
 from nightjar_ci.executors.slurm import cluster
 from nightjar_ci.executors.slurm.cluster import Cluster, JobState, read_sacct, read_scontrol, read_squeue
 from nightjar_ci.executors.slurm.ending import judge_slurm_end, read_exit
-from nightjar_ci.executors.slurm.script import Cell, Place, name_for_pyxis, render_batch
-from nightjar_ci.executors.slurm.watched import prepare, say
+from nightjar_ci.executors.slurm.script import BatchSpec, Cell, name_for_pyxis, render_batch
+from nightjar_ci.executors.slurm.slurm_job import append_log_line, prepare
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.resources import Resources
 from tests.ci.jobs import HERE, make_job
@@ -29,12 +29,12 @@ Golden = Callable[[str, str], None]
 
 
 def test_a_job_of_one_process(golden: Golden) -> None:
-    golden("slurm-one.sh", render_batch("nightjar-gpt-s0", Place(resources=Resources(), timeout_s=300), [CELL]))
+    golden("slurm-one.sh", render_batch("nightjar-gpt-s0", BatchSpec(resources=Resources(), timeout_s=300), [CELL]))
 
 
 def test_a_job_of_two_nodes_with_gpus_in_a_container(golden: Golden) -> None:
     wanted = Resources(nodes=2, tasks_per_node=8, gpus_per_task=1, cpus_per_task=12, memory="900G")
-    place = Place(
+    place = BatchSpec(
         resources=wanted,
         timeout_s=5400.5,
         image="ghcr.io/nightjar/models:2026-11-21",
@@ -54,7 +54,7 @@ def test_small_jobs_are_an_array(golden: Golden) -> None:
         Cell(folder=f"/nights/n/jobs/a {n}", command=("run", str(n)), variables={"NIGHTJAR_SEED": str(n)})
         for n in range(3)
     ]
-    golden("slurm-array.sh", render_batch("nightjar-3-jobs", Place(resources=Resources(), timeout_s=60), cells))
+    golden("slurm-array.sh", render_batch("nightjar-3-jobs", BatchSpec(resources=Resources(), timeout_s=60), cells))
 
 
 def bash(tmp_path: Path, restarts: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -69,7 +69,7 @@ def bash(tmp_path: Path, restarts: int = 0, **variables: str) -> subprocess.Comp
         folder.mkdir(exist_ok=True)
         command = ("sh", "-c", 'echo "$WORD" "$0"; ${LEAVE:-true}; exit 3', f"a'b {number}")
         cells.append(Cell(folder=str(folder), command=command, variables={"WORD": "$(no) `no`"}))
-    script = render_batch("x", Place(resources=Resources(), timeout_s=60, restarts=restarts), cells)
+    script = render_batch("x", BatchSpec(resources=Resources(), timeout_s=60, restarts=restarts), cells)
     environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **variables}
     return subprocess.run(["bash"], input=script, env=environ, capture_output=True, text=True, check=False, timeout=60)
 
@@ -89,7 +89,7 @@ def test_a_job_that_started_again_too_often_gives_up_and_says_so(tmp_path: Path)
     ended = bash(tmp_path, restarts=2, SLURM_RESTART_COUNT="3", SLURM_JOB_NODELIST="n1")
     assert ended.returncode == 75
     assert (
-        "restarted 3 times after lost or drained nodes or preemptions: given up"
+        "giving up after 3 restarts (lost or drained nodes, preemptions)"
         in (tmp_path / "it's 0" / "stderr.log").read_text()
     )
 
@@ -108,7 +108,7 @@ def test_links_in_place_of_what_the_script_writes_are_replaced(tmp_path: Path) -
     assert not any((folder / name).is_symlink() for name in ("stdout.log", "stderr.log", "slurm.exit"))
 
 
-def test_what_a_job_wrote_in_place_of_its_slurm_id_is_no_id(tmp_path: Path) -> None:
+def test_a_slurm_id_that_the_job_forged_is_ignored(tmp_path: Path) -> None:
     task = Task(make_job("true"), HERE, tmp_path)
     for text, slurm_id in (("17", "17"), ("17_3", "17_3"), ("--user=root", ""), ("17 18", "")):
         (tmp_path / "slurm.json").write_text(json.dumps({"id": text}))
@@ -121,7 +121,7 @@ def test_a_link_in_place_of_a_log_is_neither_followed_nor_an_error(tmp_path: Pat
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "stderr.log").symlink_to(host)
     (tmp_path / "job" / "slurm.exit").symlink_to("/dev/zero")
-    say(prepare(Task(make_job("true"), HERE, tmp_path / "job")), "moved")
+    append_log_line(prepare(Task(make_job("true"), HERE, tmp_path / "job")), "moved")
     outcome = judge_slurm_end(
         make_job("true"),
         JobState(state="FAILED", exit_code=1),
@@ -164,7 +164,7 @@ def test_states_are_read_from_each_of_slurms_commands() -> None:
     assert (accounts["2_0"].state, accounts["2_0"].ended, "2_[1-4]" in accounts) == ("NODE_FAIL", True, False)
     queue = read_squeue("2_1|PENDING|0:00||Resources\n2_2|RUNNING|1-00:00:01|n3|None\n3|PENDING|0:00||BadConstraints\n")
     assert queue["2_2"] == JobState(state="RUNNING", elapsed_s=86401, nodes="n3")
-    assert [queue[one].hopeless for one in ("2_1", "2_2", "3")] == [False, False, True]
+    assert [queue[one].never_starts for one in ("2_1", "2_2", "3")] == [False, False, True]
     shown = "JobId=9 JobState=FAILED Reason=None RunTime=00:01:00 NodeList=(null) ExitCode=0:9 DerivedExitCode=0:0"
     assert read_scontrol(shown) == JobState(state="FAILED", elapsed_s=60, exit_code=137)
 
@@ -194,7 +194,7 @@ def test_accounts_are_asked_first_and_the_controller_for_what_they_lack(fake: Ca
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "REQUEUED", "PENDING"])
-def test_what_the_accounts_have_as_lost_may_wait_to_start_again(fake: Callable[[str, str], Path], state: str) -> None:
+def test_a_requeued_job_that_accounts_report_as_lost_is_pending(fake: Callable[[str, str], Path], state: str) -> None:
     fake("scontrol", "echo 'AccountingStorageType = accounting_storage/slurmdbd'")
     fake("sacct", f"echo '1|{state}|5|n1|0:0'; echo '1.batch|CANCELLED|5|n1|0:15'")
     fake("squeue", "echo '1|PENDING|0:00||BeginTime'")
@@ -253,7 +253,7 @@ def judge(tmp_path: Path, state: JobState, cancelled: bool = False, left: str = 
         ("TIMEOUT", "timeout"),
     ],
 )
-def test_an_end_is_told_by_slurms_name_for_it(tmp_path: Path, name: str, outcome: str) -> None:
+def test_an_outcome_names_the_state_in_slurm(tmp_path: Path, name: str, outcome: str) -> None:
     found = judge(tmp_path, JobState(state=name, elapsed_s=9, nodes="n1"), log="the last words\n")
     assert found.state == outcome
     assert f"Slurm job 7 ended with {name} on n1 after 9.0 s, submitted 2 times" in (found.message or "")
@@ -276,7 +276,7 @@ def test_a_job_that_ended_just_before_it_was_cancelled_is_in_time(tmp_path: Path
     assert judge(tmp_path, cancelled, cancelled=True, left="0 10.0 69.0").state == "completed"
 
 
-def test_a_controller_that_restarts_is_asked_again(fake: Callable[[str, str], Path], tmp_path: Path) -> None:
+def test_calls_are_retried_while_the_controller_restarts(fake: Callable[[str, str], Path], tmp_path: Path) -> None:
     busy = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
     fake("sbatch", f"[ -e {tmp_path}/up ] || {{ touch {tmp_path}/up; echo '{busy}' >&2; exit 1; }}; echo '7;lab'")
     assert Cluster().submit("#!/bin/bash\n") == "7"

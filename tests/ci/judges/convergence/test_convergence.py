@@ -73,7 +73,7 @@ def test_steps_missing_in_the_middle_are_a_regression() -> None:
 def test_a_curve_that_vanished_is_a_regression() -> None:
     verdict = judge([record(0, name="other")])
     assert verdict.status == "regressed"
-    assert "left no curve 'loss'" in verdict.explanation
+    assert "has no curve 'loss'" in verdict.explanation
 
 
 def test_a_longer_training_is_not_judged_as_if_it_were_the_same() -> None:

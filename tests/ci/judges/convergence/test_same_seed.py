@@ -1,4 +1,4 @@
-"""Replicas say what rounding does to a curve: what is larger is another program, what is smaller is none."""
+"""Same-seed comparison: differences beyond the replicas' rounding are regressions, smaller ones are not."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_replicas_are_kept_in_the_file_and_their_faults_refused(tmp_path: Path) 
     runs = [record(seed) for seed in range(10)]
     with pytest.raises(InputError, match="seed 2 diverged"):
         make_convergence(CELL, ("train",), runs, [record(2, status="diverged")])
-    with pytest.raises(InputError, match="of seed 1 has other steps"):
+    with pytest.raises(InputError, match="of seed 1 has different steps"):
         make_convergence(CELL, ("train",), runs, [record(1, values=losses(1, 100))])
 
 

@@ -1,4 +1,4 @@
-"""Each kind of change of a compiled program is named in words, by the numbers that it was seen to leave."""
+"""Explanations: each kind of change of a compiled program gives its sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from nightjar_ci.formats.policy import FactsPolicy
 from nightjar_ci.formats.run_record import Environment, Facts
 from nightjar_ci.judges.facts.diff import changed
-from nightjar_ci.judges.facts.explain import find_meanings, unexplained
+from nightjar_ci.judges.facts.explain import explain_changes, unexplained
 
 GIB = 2**30
 
@@ -53,7 +53,7 @@ def facts(kernels: dict[str, Any] | None = None, messages: dict[str, Any] | None
 
 
 def sentences(before: Facts, after: Facts) -> list[str]:
-    return [meaning.text for meaning in find_meanings(before, after, FactsPolicy())]
+    return [meaning.text for meaning in explain_changes(before, after, FactsPolicy())]
 
 
 BUFFER = {"instruction": "fusion.1", "kind": "temp", "bytes": 30 * GIB, "line": "layers.py:70 attend", "op_name": ""}
@@ -154,15 +154,15 @@ def test_what_no_sentence_accounts_for_is_left_over() -> None:
     moved = {"loop fusion": work(36, 4 * GIB), "custom fusion dynamic_slice_fusion": work(64, 6 * GIB)}
     after = Facts.model_validate({**facts(moved).model_dump(), **tallies})
     changes = changed(facts(), after, FactsPolicy())
-    found = find_meanings(facts(), after, FactsPolicy())
+    found = explain_changes(facts(), after, FactsPolicy())
     assert [meaning.text for meaning in found] == [
         "64 runs a step of loop fusion are now custom fusion dynamic_slice_fusion",
-        "the kernels that changed are made of other instructions: copy",
+        "the changed kernels consist of other instructions: copy",
     ]
     assert unexplained(changes, found) == ["flops"]
     # Without another kernel there is no cause for other instructions.
     alone = Facts.model_validate({**facts().model_dump(), **tallies})
-    assert set(unexplained(changed(facts(), alone, FactsPolicy()), find_meanings(facts(), alone, FactsPolicy()))) == {
+    assert set(unexplained(changed(facts(), alone, FactsPolicy()), explain_changes(facts(), alone, FactsPolicy()))) == {
         *("flops", "fusions.kLoop.count", "fusions.kLoop.bytes"),
         *(f"opcodes.{opcode}.{number}" for opcode in ("copy", "fusion") for number in ("count", "bytes")),
     }

@@ -113,5 +113,5 @@ def test_facts_differ_exactly_if_a_number_differs(counts: dict[str, int]) -> Non
     assert bool(changed(one, other, EXACT)) is bool(changed(other, one, EXACT))
 
 
-def test_a_number_that_is_no_longer_one_is_a_change() -> None:
+def test_a_number_that_becomes_nan_is_a_change() -> None:
     assert changed(facts(), facts(flops=math.nan), EXACT).keys() == {"flops"}

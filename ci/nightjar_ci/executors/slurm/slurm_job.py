@@ -1,0 +1,112 @@
+"""A job between its submission to Slurm and its end.
+
+In: a task. Out: the executor's state of it; `slurm.json` in the job's folder holds what a resumed night needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from nightjar_ci.executors.base import Task
+from nightjar_ci.executors.process import STDERR, LogTail
+from nightjar_ci.executors.slurm.cluster import JobState
+from nightjar_ci.executors.slurm.script import OUT, BatchSpec, Cell
+from nightjar_ci.formats.documents import write_text
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.settings import read_settings
+from nightjar_ci.untrusted.files import append_untrusted, read_untrusted
+from nightjar_ci.untrusted.inheritance import select
+
+STATE_FILE = "slurm.json"
+
+
+@dataclass(slots=True)
+class SlurmJob:
+    """A job between its submission and its end."""
+
+    task: Task
+    spec: BatchSpec
+    cell: Cell
+    started_at: str
+    slurm_id: str = ""
+    submissions: int = 0
+    excluded: set[str] = field(default_factory=set)
+    state: JobState | None = None
+    unseen_since: float | None = None  # since when Slurm does not know it
+    ended_since: float | None = None  # since when it has ended without its exit file
+    timed_out: bool = False
+    moves: list[str] = field(default_factory=list)  # the reason for each move to other nodes
+    leaving: bool = False  # cancelled, to be submitted again
+    restarts_used_up: bool = False  # it stays on its drained node
+    pending_reason: str = ""
+    log_tail: LogTail | None = None
+
+    @property
+    def movable(self) -> bool:
+        """Whether it may be moved to other nodes, by the last known state."""
+        running = self.state is not None and self.state.state == "RUNNING"
+        return running and not (self.timed_out or self.leaving or self.restarts_used_up)
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether to resubmit it if its nodes are lost."""
+        return self.submissions <= self.spec.restarts and not self.timed_out
+
+
+def prepare(task: Task) -> SlurmJob:
+    """A job to submit, or one that an interrupted night has submitted from the same folder."""
+    settings = read_settings()
+    folder, image, work = task.folder.absolute(), task.environment.image, task.environment.folder
+    command, variables = task.job.rendered(folder if image is None else PurePosixPath(OUT))
+    if image is not None:
+        variables["NIGHTJAR_IMAGE"] = image
+    slurm_id, moves, leaving = _read_state(task.folder)
+    log_tail = None
+    if task.on_line is not None:
+        log_tail = LogTail(task.folder / STDERR, task.on_line)
+    return SlurmJob(
+        task,
+        spec=BatchSpec(
+            resources=task.job.resources,
+            timeout_s=task.job.timeout_s,
+            image=image,
+            work=None if work is None else str(work.absolute()),
+            options=settings.slurm_options,
+            passed=tuple(sorted(select(os.environ, task.job.inherited))),
+        ),
+        cell=Cell(folder=str(folder), command=command, variables=variables),
+        started_at=now(),
+        slurm_id=slurm_id,
+        moves=moves,
+        leaving=leaving,
+        log_tail=log_tail,
+    )
+
+
+def save_state(job: SlurmJob) -> None:
+    """Writes what a resumed night needs to the job's folder."""
+    text = json.dumps({"id": job.slurm_id, "moves": job.moves, "leaving": job.leaving})
+    # atomic: after a kill, a half-written file would start the job twice
+    write_text(job.task.folder / STATE_FILE, f"{text}\n")
+
+
+def _read_state(folder: Path) -> tuple[str, list[str], bool]:
+    """The Slurm id of the job in a folder, the reasons for its moves, and whether it was cancelled for a move."""
+    try:
+        state = json.loads(read_untrusted(folder, STATE_FILE))
+        if not re.fullmatch(r"\d+(_\d+)?", str(state["id"])):  # the job can write to this file
+            return "", [], False
+        return str(state["id"]), list(state.get("moves", ())), bool(state.get("leaving"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "", [], False
+
+
+def append_log_line(job: SlurmJob, text: str) -> None:
+    """Appends a line to a job's log, unless the job has replaced the log with something else."""
+    with contextlib.suppress(OSError):
+        append_untrusted(job.task.folder, STDERR, f"{text}\n")
