@@ -220,9 +220,9 @@ def test_sigterm_saves_the_step_and_the_same_command_goes_on(
     started[-1].send_signal(signal.SIGTERM)  # to one of them alone
     assert [process.wait(300) for process in started] == [143] * processes, (tmp_path / "0.log").read_text()
     logs = [(tmp_path / f"{index}.log").read_text() for index in range(processes)]
-    (said,) = {line for log in logs for line in log.splitlines() if line.startswith("error: SIGTERM came")}
+    (message,) = {line for log in logs for line in log.splitlines() if line.startswith("error: received SIGTERM")}
     saved = [path.name for path in (tmp_path / "out" / "checkpoints").iterdir() if path.name.isdigit()]
-    assert said == f"error: SIGTERM came: ended after step {saved[0]} of 1000."
+    assert message == f"error: received SIGTERM; stopped after step {saved[0]} of 1000."
     assert len(saved) == 1
 
     again = start_processes(tmp_path, processes, *steps, **compiled)
