@@ -94,9 +94,7 @@ def train(
             step, timing = compile_step(program, put_batch(held_out[0], program.batch))
         waits: list[float] = []  # seconds per step of this process that devices may have waited for a batch
 
-        ready: list[
-            tuple[Mapping[str, Any], dict[str, jax.Array]]
-        ] = []  # the next batch, on host and devices
+        ready: list[tuple[Mapping[str, Any], dict[str, jax.Array]]] = []  # the next batch, on host and devices
 
         def fetch(index: int, between: Callable[[], None] = lambda: None) -> None:
             batch = reorder(next(batches), seed, index) if reordered else next(batches)
@@ -257,9 +255,7 @@ def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[
     steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
     rate = config.batch_size * train_flops(config.model) * len(steady) / sum(steady)
     samples = [Sample(name="flop_rate", unit="FLOP/s", better="higher", values=[rate])]
-    dtype = (
-        config.compute.dtype if config.compute.layers == "plain" else "bf16"
-    )  # TransformerEngine's type
+    dtype = config.compute.dtype if config.compute.layers == "plain" else "bf16"  # TransformerEngine's type
     peak = find_peak(jax.local_devices()[0].device_kind, dtype, config.compute.products)
     if peak is not None:
         samples.append(Sample(name="mfu", unit="fraction", better="higher", values=[rate / (peak * mesh.size)]))
