@@ -1,13 +1,13 @@
-"""How can a matrix product hide the collective that feeds it? In pieces: one is multiplied while the next travels.
+"""Matrix products that overlap with their collective: one piece is multiplied while the next is sent.
 
 In: inside `shard_map`, a device's part of two matrices. Out: what `all_gather` and then `@` would give, or `@` and then
 `psum_scatter`, by as many collective-permutes as the axis has further devices. These are the two products of a layer
 with Megatron's tensor and sequence parallelism.
 
-Each product waits for the one before. Without that XLA merges products that share a factor into a single one, behind
+Each product waits for the previous one. Otherwise XLA merges products that share a factor into a single one, behind
 the last message (its dot merger, up to 32 MiB; jaxlib 0.10.2).
 
-Dimensions: T positions on one device, N devices along the axis, D and F widths; whatever is split says so (`F/N`).
+Dimensions: T positions on one device, N devices along the axis, D and F widths; split dimensions are marked (`F/N`).
 
 Source: Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
 Models" (ASPLOS).

@@ -1,4 +1,4 @@
-"""How do layers on different devices work at the same time? GPipe: microbatches pass from stage to stage.
+"""GPipe pipeline parallelism: microbatches pass from stage to stage, and the stages work at the same time.
 
 In: layers whose parameters are stacked, their first axis split over the mesh axis `pipeline`, and a stream of examples.
 Out: the stream after all layers, on every stage. Of `microbatches + stages - 1` ticks a stage idles in `stages - 1`.

@@ -1,4 +1,4 @@
-"""How do positions on other devices get attention? Keys and values travel around a ring.
+"""Ring attention: keys and values travel around a ring of devices that split the positions.
 
 In: queries, keys and values, split by position over the mesh axis `sequence`. Out: exact attention, split alike. No
 device ever holds all keys: each looks at one block at a time, and keeps a running maximum and sum of the softmax.
