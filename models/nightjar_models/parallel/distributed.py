@@ -5,7 +5,7 @@ TCP before JAX starts, because `jax.distributed` ends a process with SIGABRT and
 `meet` names the missing processes instead. Only `start_jax` imports JAX.
 
 Protocol: every process but the first connects to the coordinator's port and sends a line `nightjar-models/1 ID COUNT`;
-when all have connected, the first one answers `go` and frees the port, on which JAX's coordination service then listens.
+when all have connected, the first answers `go` and frees the port, on which JAX's coordination service then listens.
 
 Source: Slurm's srun manual, section OUTPUT ENVIRONMENT VARIABLES; jax/_src/clusters/slurm_cluster.py for the port.
 """

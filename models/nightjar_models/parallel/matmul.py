@@ -28,14 +28,14 @@ def gather_matmul(x: Float[Array, "T D"], w: Float[Array, "D F/N"], axis: str) -
         w: this device's columns.
         axis: the mesh axis.
     """
-    size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    size, position = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     rows = x.shape[0]
     out = jnp.zeros((size * rows, w.shape[1]), jnp.result_type(x, w))
     for step in range(size):
         piece = x
         if step + 1 < size:
             x = jax.lax.ppermute(x, axis, [(i, (i - 1) % size) for i in range(size)])  # type: ignore[no-untyped-call]
-        owner = (here + step) % size  # whose rows this piece is
+        owner = (position + step) % size  # whose rows this piece is
         product = piece @ w
         if step + 1 < size:
             x, product = _in_turn(x, product)
@@ -53,11 +53,11 @@ def matmul_scatter(y: Float[Array, "N*T F/N"], w: Float[Array, "F/N D"], axis: s
         w: this device's rows.
         axis: the mesh axis.
     """
-    size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    size, position = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     rows = y.shape[0] // size
     total = jnp.zeros((rows, w.shape[1]), jnp.result_type(y, w))
     for step in range(size):
-        owner = (here - step - 1) % size  # for whom the sum that is here now is meant
+        owner = (position - step - 1) % size  # for whom the sum that has arrived is meant
         part = jax.lax.dynamic_slice_in_dim(y, owner * rows, rows) @ w
         y, part = _in_turn(y, part)
         total = total + part
