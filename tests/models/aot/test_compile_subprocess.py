@@ -53,7 +53,7 @@ def test_a_compiler_that_ends_its_process_does_not_end_the_search() -> None:
     with CompilerProcess() as compiler:
         first = [compiler.call(note_process) for _ in range(2)]
         for text, message in (
-            ("LLVM Fatal Error: why\n", "process: LLVM Fatal Error: why"),
+            ("LLVM Fatal Error: why\n", "process died: LLVM Fatal Error: why"),
             ("", "no output; it may have been killed"),
         ):
             with pytest.raises(CompilerError, match=message):
