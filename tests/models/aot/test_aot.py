@@ -108,7 +108,7 @@ def test_hosts_are_filled_and_a_part_of_one_is_refused_beyond_the_first() -> Non
     assert (parse_cluster("h100x4").topology, parse_cluster("b200x1024").topology) == ("1x1x4", "1x128x8")
     with pytest.raises(InputError, match="multiple") as refused:
         parse_cluster("h100x12")
-    assert refused.value.hint == "take h100x16"
+    assert refused.value.hint == "use h100x16"
     with pytest.raises(InputError, match="expected one of a100, b200, h100, h200"):
         parse_cluster("h10x8")
 
