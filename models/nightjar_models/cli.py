@@ -1,4 +1,4 @@
-"""The command line of `nightjar-models`: train a workload, compile it for absent GPUs, try what is built on JAX."""
+"""The command line of `nightjar-models`: train a workload, compile it for absent GPUs, check libraries built on JAX."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Errors of nightjar-models, each with its exit code and hint.
 
 NightjarError       3, a tool or machine failed
-├── InputError      2, bad usage or config: says the option, the value, what was expected
+├── InputError      2, bad usage or config: names the option, the value and what was expected
 ├── DivergedError   3, the loss stopped being finite; the result up to that step is written
-├── CompilerError   3, the program cannot be compiled: no CUDA plugin, or the compiler refuses it
+├── CompilerError   3, the program cannot be compiled: no CUDA plugin, or the compiler fails
 ├── OutputError     3, the output folder cannot be written: full, read-only, or not a folder
-├── ClusterError    3, a process of a run of several is missing, or cannot be reached
+├── ClusterError    3, a process of a distributed run is missing or cannot be reached
 ├── ToolError       3, a compiler or library that a switch asks for is missing or failed
-├── EndedError    143, SIGTERM came; with --checkpoint-every the same command goes on from there
-├── BrokenError     1, a library built on JAX does not work: names the versions that did not go together
-└── NotMeasurableError  4, this machine lacks what the question needs, such as a GPU
+├── EndedError    143, received SIGTERM; with --checkpoint-every the same command continues the run
+├── BrokenError     1, a library built on JAX does not work: names the two incompatible versions
+└── NotMeasurableError  4, this machine lacks what the check needs, such as a GPU
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NightjarError(Exception):
 
     Args:
         message: what failed, with the value and where it came from, and what was expected.
-        hint: what to do now; None where there is nothing useful to say.
+        hint: what to do now; None if there is nothing useful to say.
     """
 
     exit_code: ClassVar[int] = 3
@@ -49,7 +49,7 @@ class DivergedError(NightjarError):
 
 
 class CompilerError(NightjarError):
-    """A program cannot be compiled for the devices that were named."""
+    """A program cannot be compiled for the target devices."""
 
 
 class OutputError(NightjarError):
@@ -65,7 +65,7 @@ class ToolError(NightjarError):
 
 
 class EndedError(NightjarError):
-    """The run was asked to end before its last step: 128 and the number of SIGTERM, as a shell says it."""
+    """The run was stopped by SIGTERM before its last step; 128 plus the signal's number, as in a shell."""
 
     exit_code = 143
 
@@ -77,16 +77,16 @@ class BrokenError(NightjarError):
 
 
 class NotMeasurableError(NightjarError):
-    """The machine lacks what the question needs: no answer, neither yes nor no."""
+    """The machine lacks what the check needs, so it has no answer."""
 
     exit_code = 4
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The hint for a misspelt word, or None where nothing is near.
+def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
+    """The hint for a misspelt word, or None if no choice is similar.
 
     >>> did_you_mean("learning_rat", ["learning_rate", "seed"])
     "did you mean 'learning_rate'?"
     """
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else None
+    matches = difflib.get_close_matches(word, list(choices), n=1)
+    return f"did you mean {matches[0]!r}?" if matches else None

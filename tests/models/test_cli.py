@@ -70,7 +70,7 @@ def test_a_diverged_run_writes_its_curve_and_ends_with_3(nightjar_models: Comman
     assert [math.isfinite(value) for value in run.curves[0].values] == [True] * last + [False]
     assert f"the loss of step {last} is" in answer.stderr
     assert "Hint: lower learning_rate" in answer.stderr
-    assert "--debug-nans says where it began" in answer.stderr
+    assert "--debug-nans reports which operation produced it" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

@@ -1,8 +1,8 @@
-"""How does an estimate become a profile? A capture folder, `nightjar.capture/1`, whose raw trace is the estimate.
+"""Capture folder (`nightjar.capture/1`) whose raw trace is an estimate: a profile of a program that never ran.
 
 In: a `Compilation` and its `Estimate`. Out: `manifest.json`, `raw/rank0000.estimate.zip` (the HLO protobuf and the
-time line of one step as JSON, `nightjar.estimate/1`), the Python sources, and nothing else: `nightjar-profiling report
-FOLDER` makes tables, flame graph and page. Every name, warning and title says that nothing was measured.
+timeline of one step as JSON, `nightjar.estimate/1`) and the Python sources. `nightjar-profiling report FOLDER` makes
+tables, flame graph and page from it. Every name, warning and title says that nothing was measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ESTIMATE = "nightjar.estimate/1"
 
 
 def render_timeline(estimate: Estimate, program: str, cluster: Cluster) -> dict[str, Any]:
-    """The time line of one step, in columns; times in nanoseconds from its begin."""
+    """The timeline of one step, in columns; times in nanoseconds from the start of the step."""
     return {
         "schema": ESTIMATE,
         "program": program,
@@ -40,7 +40,7 @@ def render_timeline(estimate: Estimate, program: str, cluster: Cluster) -> dict[
 
 
 def find_sources(module: Module) -> list[str]:
-    """The Python files that the program's stacks name and that are here, libraries left out."""
+    """The existing Python files in the program's stack frames, without libraries."""
     names = module.proto.hlo_module.stack_frame_index.file_names
     return sorted({name for name in names if "-packages/" not in name and Path(name).is_absolute() and _is_file(name)})
 
@@ -69,7 +69,7 @@ def render_manifest(
 
 
 def write_capture(folder: Path, hlo: bytes, timeline: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-    """Writes the capture folder; the manifest last, so that a folder with one is whole.
+    """Writes the capture folder; the manifest last, so that a folder with a manifest is complete.
 
     Raises:
         OutputError: the folder cannot be written.

@@ -1,11 +1,11 @@
-"""What does the compiler make of a training step for devices that are not there?
+"""Compilation of a training step for absent devices.
 
 In: a config, a mesh, a cluster and compiler options. Out: a `Compilation`: the optimized module with its buffer
-assignment, what the compiler says about memory, its time and peak memory, the size of its PTX, and what in its log is
-worth a line. State and batch are shapes alone: an 8B model costs no memory.
+assignment, the compiler's memory figures, its time and peak memory, the size of the PTX and warnings. State and batch
+are only shapes, so an 8B model takes no memory.
 
-The module is the one that the compiler dumps, since only the dump holds the buffer assignment. Kernels that are chosen
-by timing them on the device are left to the compiler's defaults.
+The module comes from the compiler's dump, since only the dump holds the buffer assignment. Where a compiler with a
+device would choose kernels by timing them, this one uses its defaults.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import jax
 import numpy as np
 from flax import nnx
 
-from nightjar_models.aot.compile_errors import refuse
+from nightjar_models.aot.compile_errors import make_error
 from nightjar_models.aot.compile_subprocess import LOG
-from nightjar_models.aot.lints import find_lints
+from nightjar_models.aot.compile_warnings import find_warnings
 from nightjar_models.aot.meshes import Parameter
 from nightjar_models.aot.program import ptx
 from nightjar_models.aot.program.module import Module, read_module
@@ -45,7 +45,7 @@ from nightjar_models.training.tasks import WITHOUT, Task, find_task
 
 OPTIMIZED = "*after_optimizations.hlo.pb"
 _RAISED = re.compile(r"^\w+(?:Error|Exception): .*$", re.MULTILINE)
-_SAID = 600  # characters of a refusal that are shown
+_SHOWN_CHARACTERS = 600  # of a compiler's message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +56,12 @@ class Compilation:
         hlo: the serialized `xla.HloProto`.
         module: the same, indexed.
         memory: as `facts.read_memory` reads it.
-        code_bytes: of PTX text.
-        spill_bytes: None where there is no ptxas or no PTX, or they are not counted.
+        code_bytes: size of the PTX text.
+        spill_bytes: None without ptxas or PTX, or if spills are not counted.
         parameter_names: in the order of the state that the step takes.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
-        lints: what a person should read (`find_lints`).
+        warnings: what a person should read (`find_warnings`).
     """
 
     hlo: bytes
@@ -75,7 +75,7 @@ class Compilation:
     compile_s: float
     compile_cpu_s: float
     compiler_bytes: int
-    lints: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def compile_step(
@@ -94,14 +94,14 @@ def compile_step(
         config: what to train.
         shape: how many devices along each axis.
         cluster: the devices.
-        options: of the compiler.
-        folder: an empty one, for what the compiler dumps and says (`apart.LOG`).
-        on_device: for this machine's own GPUs, on which kernels are then chosen by timing.
-        spills: counts spilled registers, for which ptxas compiles all kernels once more.
+        options: compiler options.
+        folder: an empty folder for the compiler's dumps and its log (`compile_subprocess.LOG`).
+        on_device: compile for this machine's own GPUs, on which kernels are then chosen by timing.
+        spills: count spilled registers, for which ptxas compiles all kernels once more.
 
     Raises:
         InputError: mesh, batch and devices do not fit together, or an option is unknown.
-        CompilerError: the compiler refuses the program.
+        CompilerError: the compiler fails.
     """
     if shape.size != cluster.devices:
         raise InputError(
@@ -119,7 +119,7 @@ def compile_step(
         "xla_dump_to": str(folder),
         "xla_dump_hlo_as_proto": True,
         "xla_dump_hlo_module_re": ".*train_step.*",
-        "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none unasked, 0.10 all the same
+        "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none by default; 0.10 dumps all anyway
     }
     begin, cpu = time.perf_counter(), time.process_time()
     with (folder / LOG).open("w+b") as log:
@@ -127,32 +127,34 @@ def compile_step(
             with captured_stderr(log.fileno()):
                 compiled = lowered.compile(compiler_options={**options, **dumped})
         except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
-            raise _refused(error) from None
+            raise _translate(error) from None
         log.seek(0)
-        said = log.read().decode(errors="replace")
+        messages = log.read().decode(errors="replace")
     compile_s, compile_cpu_s = time.perf_counter() - begin, time.process_time() - cpu
     hlo = _read_dump(folder)
     texts = sorted(folder.glob("*.ptx"))
-    ptxas = ptx.find_ptxas() if spills and texts else None
+    spill_bytes = None
+    if spills and texts and (ptxas := ptx.find_ptxas()):
+        spill_bytes = ptx.count_spills(texts, cluster.target.compute_capability, ptxas)
     module = read_module(parse_hlo(hlo, "the compiler's dump"))
     return Compilation(
         hlo=hlo,
         module=module,
         memory=read_memory(compiled),
         code_bytes=sum(path.stat().st_size for path in texts),
-        spill_bytes=None if ptxas is None else ptx.count_spills(texts, cluster.target.compute_capability, ptxas),
+        spill_bytes=spill_bytes,
         parameter_count=program.parameter_count,
         parameter_names=program.names,
         lower_s=lower_s,
         compile_s=compile_s,
         compile_cpu_s=compile_cpu_s,
         compiler_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        lints=find_lints(said, module, config.compute.attention, choices),
+        warnings=find_warnings(messages, module, config.compute.attention, choices),
     )
 
 
 def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and types of a batch, with where it lies."""
+    """Shapes, types and shardings of a batch."""
     example = task.read().train[0]
     return {
         name: jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
@@ -163,12 +165,12 @@ def abstract_batch(config: TrainConfig, task: Task, program: Program) -> dict[st
 
 
 def list_parameters(config: TrainConfig) -> list[Parameter]:
-    """What a model learns, layers stacked where a pipeline can split them."""
+    """The parameters of a model, layers stacked if a pipeline can split them."""
     if "pipeline" not in WITHOUT.get(type(config.model), ()):
         config = override(config, ["compute.scan_layers=true"])
     task = find_task(config)
     _, state = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
-    return [Parameter(shape=one.shape, axes=one.get_metadata("axes")) for _, one in nnx.to_flat_state(state)]
+    return [Parameter(shape=value.shape, axes=value.get_metadata("axes")) for _, value in nnx.to_flat_state(state)]
 
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:
@@ -191,7 +193,7 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
-    """Says which device is lowered for; the kernels of Pallas ask, and no device of that kind need be there."""
+    """Sets the device that JAX lowers for, which Pallas kernels query; the device may be absent."""
     device = getattr(mesh.abstract_mesh, "abstract_device", None)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device)):
         yield
@@ -199,32 +201,33 @@ def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
 
 @contextmanager
 def captured_stderr(descriptor: int) -> Iterator[None]:
-    """Sends what this process, C++ included, writes to stderr to a file instead."""
+    """Redirects this process's stderr, that of C++ included, to a file."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     os.dup2(descriptor, 2)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
 
 
 def _read_dump(folder: Path) -> bytes:
-    found = sorted(folder.glob(OPTIMIZED))
-    if len(found) != 1:
+    modules = sorted(folder.glob(OPTIMIZED))
+    if len(modules) != 1:
         raise CompilerError(
-            f"the compiler dumped {len(found)} optimized modules, expected one.",
-            "is XLA_FLAGS set, or the disk of TMPDIR full?",
+            f"the compiler dumped {len(modules)} optimized modules, expected one.",
+            "unset XLA_FLAGS, and check that the disk of TMPDIR is not full",
         )
-    return found[0].read_bytes()
+    return modules[0].read_bytes()
 
 
-def _refused(error: Exception) -> CompilerError | InputError:
+def _translate(error: Exception) -> CompilerError | InputError:
     text = str(error).strip()
     if "No such compile option" in text:
-        return InputError(f"--xla: {text.splitlines()[0]}.", "names are those of XLA_FLAGS, without the dashes")
-    raised = _RAISED.findall(text)  # by Python that the compiler called, in the middle of two tracebacks
-    words = " ".join((raised[-1] if raised else text).split())[:_SAID]
-    return refuse(f"the compiler refuses the program: {words}")
+        return InputError(f"--xla: {text.splitlines()[0]}.", "use the names of XLA_FLAGS, without the dashes")
+    raised = _RAISED.findall(text)  # by Python code that the compiler called, between two tracebacks
+    if raised:
+        text = raised[-1]
+    return make_error(f"the program does not compile: {' '.join(text.split())[:_SHOWN_CHARACTERS]}")

@@ -1,6 +1,6 @@
-"""What does the compiler's refusal mean, and which option helps?
+"""Compile errors of XLA with a known workaround.
 
-In: what XLA says. Out: the remedy, where one is known. Each goes when the releases of JAX that need it are gone.
+In: XLA's message. Out: the workaround, if one is known. Each is removed with the last release of JAX that needs it.
 """
 
 from __future__ import annotations
@@ -16,37 +16,39 @@ Compiled = TypeVar("Compiled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """An option of XLA that gets around a refusal.
+    """An option of XLA that avoids a compile error.
 
     Attributes:
-        said: what XLA says, each of these.
-        option, value: what helps.
-        why: the reason, in words.
+        parts: texts that all occur in XLA's message.
+        option, value: the option and its value.
+        why: the reason.
     """
 
-    said: tuple[str, ...]
+    parts: tuple[str, ...]
     option: str
     value: bool | str
     why: str
 
     @property
     def hint(self) -> str:
-        """What a user may add."""
-        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        """The option as a user adds it."""
+        value = self.value
+        if isinstance(value, bool):
+            value = str(value).lower()
         return f"add --xla {self.option}={value}: {self.why}"
 
 
-# XLA takes the tiles of a Triton product from those that it timed on the device, without one it takes a default, which
-# does not fit every shape: 6,272 rows of `vit_b16`, which is 32 x 196 positions (jaxlib 0.10.1 to 0.12).
+# XLA takes the tiles of a Triton product from those that it timed on the device; without a device it takes a default,
+# which does not fit every shape: 6,272 rows of `vit_b16`, which is 32 x 196 positions (jaxlib 0.10.1 to 0.12).
 TRITON_PRODUCTS = Remedy(
-    said=("find output tile sizes",),
+    parts=("find output tile sizes",),
     option="xla_gpu_enable_triton_gemm",
     value=False,
     why="XLA's default tiles of a Triton product do not fit this program",
 )
-# Its own kernel for the sum of one number over `data` and `fsdp` does not compile (jaxlib 0.12.0.1); NCCL's is left.
+# XLA's own kernel for the sum of one number over `data` and `fsdp` does not compile (jaxlib 0.12.0.1); NCCL's does.
 COLLECTIVE_KERNELS = Remedy(
-    said=("compiling Triton kernel", "all-reduce"),
+    parts=("compiling Triton kernel", "all-reduce"),
     option="xla_gpu_experimental_use_collective_kernels",
     value="",
     why="XLA's own kernel for a small all-reduce does not compile",
@@ -54,30 +56,30 @@ COLLECTIVE_KERNELS = Remedy(
 REMEDIES = (TRITON_PRODUCTS, COLLECTIVE_KERNELS)
 
 
-def find_remedy(words: str) -> Remedy | None:
-    """What helps where XLA says this.
+def find_remedy(message: str) -> Remedy | None:
+    """The workaround for a message of XLA, or None.
 
     >>> find_remedy("INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.737").option
     'xla_gpu_enable_triton_gemm'
     """
-    return next((one for one in REMEDIES if all(part in words for part in one.said)), None)
+    return next((remedy for remedy in REMEDIES if all(part in message for part in remedy.parts)), None)
 
 
-def refuse(words: str) -> CompilerError:
-    """The error that says what XLA said, and what helps."""
-    remedy = find_remedy(words)
-    return CompilerError(words, remedy.hint if remedy is not None else None)
+def make_error(message: str) -> CompilerError:
+    """The error with XLA's message, and the workaround as its hint."""
+    remedy = find_remedy(message)
+    return CompilerError(message, remedy.hint if remedy is not None else None)
 
 
-def compile_around(compile_one: Callable[[Mapping[str, Any]], Compiled], options: dict[str, Any]) -> Compiled:
-    """Compiles; where XLA refuses and an option helps, again with it.
+def compile_with_remedies(compile_one: Callable[[Mapping[str, Any]], Compiled], options: dict[str, Any]) -> Compiled:
+    """Compiles; if XLA fails with a known error, compiles again with its workaround.
 
     Args:
-        compile_one: options of the compiler to what it makes with them.
-        options: the user's; gets what was needed, so that whatever is compiled next has it too.
+        compile_one: compiles with the given compiler options.
+        options: the user's options; workarounds that were needed are added, for the compilations that follow.
 
     Raises:
-        CompilerError: nothing is known to help, or the user's options say otherwise.
+        CompilerError: no workaround is known, or the user's options set it otherwise.
     """
     for _ in REMEDIES:
         try:

@@ -1,11 +1,12 @@
-"""What of a compiler that ends its process? XLA does where LLVM fails, so here that is a process apart.
+"""Subprocess isolation of the compiler, since XLA aborts its whole process when LLVM fails.
 
-In: a function and its arguments, which both processes can import. Out: what it returns, or a `CompilerError` with the
-last that the compiler said; the next call then starts a process anew. Starting one costs as much as importing JAX, so
-it stays for the calls that follow. It ends with who started it, however that ended, and leaves no dumps.
+In: a function and its arguments, which both processes can import. Out: the function's result, or a `CompilerError` with
+the end of the compiler's log; the next call then starts a new process. Starting one costs as much as importing JAX, so
+the process serves the calls that follow. It ends together with its parent, even if the parent was killed, and leaves no
+dumps.
 
-`watched_folder` is for who compiles in its own process all the same: a small one outlives it, says the same, and
-removes what it left.
+`watched_folder` is for a program that compiles in its own process: if that process dies, a small watcher prints the end
+of the log and removes the folder.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from threading import Thread
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from nightjar_models.aot.compile_errors import find_remedy, refuse
+from nightjar_models.aot.compile_errors import find_remedy, make_error
 
 LOG = "log"  # in the folder that the compiler dumps to
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
-_ENDED = "the compiler ended its process"
+_ENDED = "the compiler's process died"
 _LINES, _WIDTH = 6, 400
-_NOISE = re.compile(r"I\d{4} |.*\*\*\*|\s*@ +0x|[^a-zA-Z]*$")  # information, a stack, or no words at all
+_NOISE = re.compile(r"I\d{4} |.*\*\*\*|\s*@ +0x|[^a-zA-Z]*$")  # information, a stack frame, or no words
 
 
-class Apart:
+class CompilerProcess:
     """Calls functions in another process, one after the other."""
 
     def __init__(self) -> None:
         self._worker: tuple[SpawnProcess, Connection] | None = None
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> CompilerProcess:
         return self
 
     def __exit__(
@@ -51,9 +52,12 @@ class Apart:
         self._end()
 
     def call(
-        self, function: Callable[Concatenate[Path, Given], Answer], *given: Given.args, **named: Given.kwargs
+        self,
+        function: Callable[Concatenate[Path, Parameters], Answer],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
     ) -> Answer:
-        """What the function returns; its first argument is an empty folder, removed afterwards, for what it leaves.
+        """The function's result; its first argument is an empty folder for its files, removed afterwards.
 
         Raises:
             CompilerError: the process ended.
@@ -62,12 +66,12 @@ class Apart:
         _, pipe = self._worker = self._worker or _start()
         with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
             try:
-                pipe.send(folder)  # known to the worker before anything is in it
-                pipe.send((function, given, named))
+                pipe.send(folder)  # first, so that the worker can remove it whatever happens
+                pipe.send((function, args, kwargs))
                 answer, error = pipe.recv()
             except (EOFError, OSError):
                 self._end()
-                raise refuse(f"{_ENDED}: {' | '.join(last_words(Path(folder)))}") from None
+                raise make_error(f"{_ENDED}: {' | '.join(tail_log(Path(folder)))}") from None
             except BaseException:  # Ctrl-C: the worker may still write into the folder that is removed next
                 self._end()
                 raise
@@ -85,51 +89,51 @@ class Apart:
 
 
 def _start() -> tuple[SpawnProcess, Connection]:
-    ours, theirs = get_context("spawn").Pipe()  # JAX has threads: no fork
-    process = get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    parent_end, worker_end = get_context("spawn").Pipe()  # JAX has threads: no fork
+    process = get_context("spawn").Process(target=_serve, args=(worker_end,), daemon=True)
     process.start()
-    theirs.close()
-    return process, ours
+    worker_end.close()
+    return process, parent_end
 
 
 def _serve(pipe: Connection) -> None:
-    """The other process: takes calls until nobody is there to make one."""
-    os.setsid()  # Ctrl-C is for who started this, who then ends it
+    """The other process: serves calls until the parent closes the pipe."""
+    os.setsid()  # Ctrl-C goes to the parent, which then ends this process
     folders: list[str] = []
-    Thread(target=_follow, args=(folders,), daemon=True).start()
+    Thread(target=_end_with_parent, args=(folders,), daemon=True).start()
     while True:
         try:
             folders[:] = [pipe.recv()]
-            function, given, named = pipe.recv()
+            function, args, kwargs = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send((function(Path(folders[0]), *given, **named), None))
+            pipe.send((function(Path(folders[0]), *args, **kwargs), None))
         except Exception as error:
             pipe.send((None, error))
 
 
-def _follow(folders: list[str]) -> None:
-    """Ends this process with the one that started it, also where that was killed in the middle of a compilation."""
-    started_by = parent_process()
-    assert started_by is not None
-    started_by.join()
+def _end_with_parent(folders: list[str]) -> None:
+    """Ends this process when its parent ends, even if that was killed in the middle of a compilation."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
-def last_words(folder: Path) -> list[str]:
-    """The end of what the compiler said, without stacks and what is no error."""
+def tail_log(folder: Path) -> list[str]:
+    """The end of the compiler's log, without stack frames and information."""
     log = folder / LOG
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    words = [line[:_WIDTH] for line in lines if not _NOISE.match(line)]
-    return words[-_LINES:] or ["it said nothing; the system may have done so for want of memory"]
+    messages = [line[:_WIDTH] for line in lines if not _NOISE.match(line)]
+    return messages[-_LINES:] or ["no output; it may have been killed for lack of memory"]
 
 
 @contextmanager
 def watched_folder() -> Iterator[Path]:
-    """An empty folder to compile in; where this process ends meanwhile, another shows `last_words` and removes it."""
+    """An empty folder to compile in; if this process dies, another one prints `tail_log` and removes the folder."""
     with tempfile.TemporaryDirectory(prefix="nightjar-") as folder:
         command = [sys.executable, "-m", __name__, folder]
         with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watcher:
@@ -140,11 +144,11 @@ def watched_folder() -> Iterator[Path]:
 
 
 def watch(folder: Path) -> None:
-    """Waits until stdin says that all is well, or ends."""
+    """Waits for a line on stdin; if stdin ends without one, prints the end of the log and removes the folder."""
     if not sys.stdin.readline():
-        words = last_words(folder)
-        print(f"error: {_ENDED}. The end of what it said:", *words, sep="\n", file=sys.stderr)
-        if remedy := find_remedy("\n".join(words)):
+        messages = tail_log(folder)
+        print(f"error: {_ENDED}. The end of its log:", *messages, sep="\n", file=sys.stderr)
+        if remedy := find_remedy("\n".join(messages)):
             print(f"Hint: {remedy.hint}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,17 +1,17 @@
-"""How long should a step take? A roofline of every instruction, put together as the compiler scheduled them.
+"""Step time estimate: a roofline of every instruction, combined in the order of the compiler's schedule.
 
 In: a `Module` and a `Cluster`. Out: an `Estimate`: time of each instruction, of a step, and of communication that no
-computation hides. It is a model, not a measurement: every kernel of a kind reaches the same share (`efficiency.py`) of
-the peak that bounds it (matrix units or memory); what it is good for is comparing two programs, and ranking meshes.
+computation overlaps. It is a model, not a measurement: every kernel of a kind reaches the same fraction
+(`efficiency.py`) of the peak that bounds it (matrix units or memory). Use it to compare programs and to rank meshes.
 
 - A kernel takes max(product flops / rate of the matrix units, other flops / rate of the FP32 units, bytes / bandwidth,
   rows that a scatter adds to 16-bit floats x `efficiency.ADDED_ROW_S`), and at least `KERNEL_FLOOR_S`.
 - A collective of n devices and S bytes takes, as a ring, 2 (n - 1) / n S / B for an all-reduce, (n - 1) / n S / B for
   all-gather, reduce-scatter and all-to-all, S / B for a permutation, and `HOP_S` for each step of the ring. B is
-  NVLink's where the group is within a host; else what the g members of the group in one host can send over the
-  network, g times one device's share, if that is less. Links are taken at their peak: none was measured.
-- One stream computes and one communicates: a `-start` waits for the stream of communication alone, its `-done` makes
-  the stream of computation wait. A loop takes its trips times its body.
+  NVLink's if the group is within a host; else what the g members of the group in one host can send over the network,
+  g times one device's share, if that is less. Links are assumed to reach their peak: none was measured.
+- One stream computes and one communicates: a `-start` waits only for the stream of communication, its `-done` makes
+  the stream of computation wait. A loop takes its trip count times its body.
 
 Source: Williams et al. 2009 (Roofline); Patarasuk and Yuan 2009 (ring all-reduce); NVIDIA/nccl-tests PERFORMANCE.md
 """
@@ -29,9 +29,8 @@ from nightjar_models.aot.program.module import DISPATCHING, FREE, Module, read_c
 from nightjar_models.aot.program.replica_groups import collective_kind, message_bytes, read_group
 from nightjar_models.hardware.target import Cluster, Target
 
-KERNEL_FLOOR_S = (
-    2e-6  # seven tiny presets on the H100 of `efficiency.py`: their fusions take 1.3 to 2.1 us, products more
-)
+# Seven tiny presets on the H100 of `efficiency.py`: their fusions take 1.3 to 2.1 us, products more.
+KERNEL_FLOOR_S = 2e-6
 HOP_S = {"nvlink": 1e-6, "network": 5e-6}  # assumed: latency of one step of a ring; not measured here
 
 Bound = Literal["compute", "memory", "latency", "nvlink", "network"]
@@ -39,7 +38,7 @@ Bound = Literal["compute", "memory", "latency", "nvlink", "network"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One run of an instruction: what it takes, and what keeps it from taking less."""
+    """One run of an instruction: its time and what bounds it."""
 
     instruction: Any
     kind: str
@@ -50,7 +49,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A run of an instruction on the time line of a step; `stream` is compute or communication."""
+    """A run of an instruction on the timeline of a step; `stream` is compute or communication."""
 
     instruction: str
     stream: str
@@ -63,12 +62,12 @@ class Estimate:
     """A step.
 
     Attributes:
-        step_s: from its begin to its end.
-        compute_s: sum over kernels that are bound by arithmetic; memory_s: by memory; latency_s: by their launch.
+        step_s: from start to end.
+        compute_s: sum over kernels bound by arithmetic; memory_s: by memory; latency_s: by their launch.
         nvlink_s: sum over collectives within a host; network_s: over those between hosts.
         exposed_s: the part of both during which nothing is computed.
         flops: of a step, on each device.
-        spans: the time line, loops unrolled.
+        spans: the timeline, loops unrolled.
         timed: one run of each instruction, by its id.
     """
 
@@ -92,18 +91,18 @@ class Estimate:
 def estimate_step(module: Module, cluster: Cluster) -> Estimate:
     """The estimate of a step of a compiled program on a cluster."""
     timed = {
-        one.id: time_instruction(module, one, cluster)
-        for one, _ in module.executed()
-        if not one.opcode.endswith("-done")
+        instruction.id: time_instruction(module, instruction, cluster)
+        for instruction, _ in module.executed()
+        if not instruction.opcode.endswith("-done")
     }
     line = _Line(module, timed)
     line.run(module.entry)
     sums = dict.fromkeys(("compute", "memory", "latency", "nvlink", "network"), 0.0)
     flops = 0.0
-    for one, runs in module.executed():
-        if one.id in timed:
-            sums[timed[one.id].bound] += runs * timed[one.id].seconds
-            flops += runs * timed[one.id].cost.flops
+    for instruction, runs in module.executed():
+        if instruction.id in timed:
+            sums[timed[instruction.id].bound] += runs * timed[instruction.id].seconds
+            flops += runs * timed[instruction.id].cost.flops
     return Estimate(
         step_s=max(line.now, line.communicating_until),
         compute_s=sums["compute"],
@@ -118,20 +117,22 @@ def estimate_step(module: Module, cluster: Cluster) -> Estimate:
     )
 
 
-def time_instruction(module: Module, one: Any, cluster: Cluster) -> Timed:
+def time_instruction(module: Module, instruction: Any, cluster: Cluster) -> Timed:
     """The time of one run of an instruction."""
-    cost, kind, target = count_cost(module, one), kernel_kind(one), cluster.target
-    if collective_kind(one) is not None:
-        group = read_group(one, cluster.devices)
-        amount = message_bytes(module, one, len(group))
+    cost, kind, target = count_cost(module, instruction), kernel_kind(instruction), cluster.target
+    if collective_kind(instruction) is not None:
+        group = read_group(instruction, cluster.devices)
+        amount = message_bytes(module, instruction, len(group))
         bound, seconds = time_collective(kind, amount, group, target)
-        return Timed(instruction=one, kind=kind, cost=cost, seconds=seconds, bound=bound)
-    rate = efficiency.product_share(kind) * target.flops_per_s.get(cost.element or "", target.flops_per_s["f32"])
+        return Timed(instruction=instruction, kind=kind, cost=cost, seconds=seconds, bound=bound)
+    rate = efficiency.product_efficiency(kind) * target.flops_per_s.get(cost.element or "", target.flops_per_s["f32"])
     arithmetic = max(cost.product_flops / rate, (cost.flops - cost.product_flops) / target.flops_per_s["f32"])
     moved = max(cost.bytes / (efficiency.MEMORY * target.memory_bytes_per_s), cost.added_rows * efficiency.ADDED_ROW_S)
     seconds = max(arithmetic, moved, KERNEL_FLOOR_S)
-    bound = "latency" if seconds == KERNEL_FLOOR_S else "compute" if arithmetic >= moved else "memory"
-    return Timed(instruction=one, kind=kind, cost=cost, seconds=seconds, bound=bound)
+    bound = "compute" if arithmetic >= moved else "memory"
+    if seconds == KERNEL_FLOOR_S:
+        bound = "latency"
+    return Timed(instruction=instruction, kind=kind, cost=cost, seconds=seconds, bound=bound)
 
 
 def time_collective(kind: str, amount: int, group: tuple[int, ...], target: Target) -> tuple[Bound, float]:
@@ -146,11 +147,11 @@ def time_collective(kind: str, amount: int, group: tuple[int, ...], target: Targ
     size = len(group)
     hosts = [device // target.devices_per_host for device in group]
     within = len(set(hosts)) == 1
-    together = hosts.count(hosts[0])
-    rate = (
-        target.nvlink_bytes_per_s if within else min(target.nvlink_bytes_per_s, together * target.network_bytes_per_s)
-    )
-    bound: Bound = "nvlink" if within else "network"
+    bound: Bound = "nvlink"
+    rate = target.nvlink_bytes_per_s
+    if not within:
+        bound = "network"
+        rate = min(rate, hosts.count(hosts[0]) * target.network_bytes_per_s)
     if size == 1:
         return bound, KERNEL_FLOOR_S
     sent, hops = amount * (size - 1) / size, size - 1
@@ -172,36 +173,36 @@ class _Line:
         self.communicating_until = 0.0
         self.exposed = 0.0
         self.spans: list[Span] = []
-        self._ends: dict[int, float] = {}  # of collectives that are under way, by the id of their start
+        self._ends: dict[int, float] = {}  # of collectives in flight, by the id of their start
 
     def run(self, computation: int) -> None:
         for number in self.module.order[computation]:
-            one = self.module.instructions[number]
-            if one.opcode == "while":
-                body, condition = one.called_computation_ids[:2]
-                for _ in range(read_trip_count(one) or 1):
+            instruction = self.module.instructions[number]
+            if instruction.opcode == "while":
+                body, condition = instruction.called_computation_ids[:2]
+                for _ in range(read_trip_count(instruction) or 1):
                     self.run(condition)
                     self.run(body)
-                self.run(condition)  # the last time it says no
-            elif one.opcode == "async-start":
-                self._start_wrapped(one)
-            elif one.opcode in DISPATCHING:
-                for called in one.called_computation_ids:
+                self.run(condition)  # the last evaluation, which ends the loop
+            elif instruction.opcode == "async-start":
+                self._start_wrapped(instruction)
+            elif instruction.opcode in DISPATCHING:
+                for called in instruction.called_computation_ids:
                     self.run(called)
-            elif one.opcode.endswith("-done"):
-                self._wait(one)
-            elif one.id in self.timed:
-                self._dispatch(one)
+            elif instruction.opcode.endswith("-done"):
+                self._wait(instruction)
+            elif instruction.id in self.timed:
+                self._dispatch(instruction)
 
-    def _dispatch(self, one: Any) -> None:
-        timed = self.timed[one.id]
-        if collective_kind(one) is None:
-            self._span(one, "compute", self.now, timed.seconds)
+    def _dispatch(self, instruction: Any) -> None:
+        timed = self.timed[instruction.id]
+        if collective_kind(instruction) is None:
+            self._span(instruction, "compute", self.now, timed.seconds)
             self.now += timed.seconds
             return
-        end = self._communicate(one, timed.seconds)
-        if one.opcode.endswith("-start") and not _is_sync(one):
-            self._ends[one.id] = end
+        end = self._communicate(instruction, timed.seconds)
+        if instruction.opcode.endswith("-start") and not _is_sync(instruction):
+            self._ends[instruction.id] = end
         else:
             self._until(end)
 
@@ -211,19 +212,19 @@ class _Line:
             for called in start.called_computation_ids
             for number in self.module.order[called]
         ]
-        for one in inner:
-            if one.opcode in FREE or one.id not in self.timed:
+        for instruction in inner:
+            if instruction.opcode in FREE or instruction.id not in self.timed:
                 continue
-            if collective_kind(one) is None:
-                self._dispatch(one)
+            if collective_kind(instruction) is None:
+                self._dispatch(instruction)
             else:
-                self._ends[start.id] = self._communicate(one, self.timed[one.id].seconds)
+                self._ends[start.id] = self._communicate(instruction, self.timed[instruction.id].seconds)
         if _is_sync(start):
             self._until(self._ends.pop(start.id, self.now))
 
-    def _communicate(self, one: Any, seconds: float) -> float:
+    def _communicate(self, instruction: Any, seconds: float) -> float:
         begin = max(self.now, self.communicating_until)
-        self._span(one, "communication", begin, seconds)
+        self._span(instruction, "communication", begin, seconds)
         self.communicating_until = begin + seconds
         return self.communicating_until
 
@@ -236,10 +237,10 @@ class _Line:
             self.exposed += end - self.now
             self.now = end
 
-    def _span(self, one: Any, stream: str, start: float, seconds: float) -> None:
-        self.spans.append(Span(instruction=one.name, stream=stream, start_s=start, seconds=seconds))
+    def _span(self, instruction: Any, stream: str, start: float, seconds: float) -> None:
+        self.spans.append(Span(instruction=instruction.name, stream=stream, start_s=start, seconds=seconds))
 
 
-def _is_sync(one: Any) -> bool:
-    """Whether the compiler decided to wait for a collective at once."""
-    return bool(read_config(one).get("collective_backend_config", {}).get("is_sync", False))
+def _is_sync(instruction: Any) -> bool:
+    """Whether the compiler made a collective synchronous."""
+    return bool(read_config(instruction).get("collective_backend_config", {}).get("is_sync", False))

@@ -1,4 +1,4 @@
-"""What does each instruction of a step cost? A table beside the facts, for people and notebooks; no gate reads it.
+"""Cost table of the instructions of a step, for people and notebooks; no gate reads it.
 
 In: a `Module` and the `Estimate` of its step. Out: `nightjar.instructions/1`, a JSON document of columns, one row for
 each instruction that runs, in the order of the schedule; its sums by kind are the `kernels` of the facts.
@@ -21,17 +21,17 @@ _FAST = 1  # preset of lzma: 100,000 instructions are 20 MB of text, in 1 s; the
 
 
 def render_instructions(module: Module, estimate: Estimate, program: str, target: str) -> dict[str, Any]:
-    """The document. `flops`, `bytes` and `seconds` are of all runs of a step, on each device."""
+    """The document. `flops`, `bytes` and `seconds` are totals of one step on each device."""
     lines, rows = Lines(module), []
-    for one, runs in module.executed():
-        timed = estimate.timed.get(one.id)
-        if timed is None:  # the end of what a `-start` began
+    for instruction, runs in module.executed():
+        timed = estimate.timed.get(instruction.id)
+        if timed is None:  # the `-done` of a `-start`
             continue
-        line, inferred = lines.find(one)
-        place = ("", 0, "") if line is None else (line.file, line.line, line.function)
+        line, inferred = lines.find(instruction)
+        location = ("", 0, "") if line is None else (line.file, line.line, line.function)
         seconds = round(runs * timed.seconds, _DIGITS)
         work = (runs, runs * timed.cost.flops, runs * timed.cost.bytes, seconds, timed.bound)
-        rows.append((one.name, timed.kind, *place, inferred, *work))
+        rows.append((instruction.name, timed.kind, *location, inferred, *work))
     columns = zip(*rows, strict=True) if rows else ((),) * len(COLUMNS)
     table = dict(zip(COLUMNS, map(list, columns), strict=True))
     return {"schema": SCHEMA, "program": program, "target": target, "instructions": table}

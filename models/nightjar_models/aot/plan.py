@@ -1,11 +1,10 @@
-"""What may a step take of a GPU's memory, and which command trains as was compiled?
+"""Memory limit of a step on a GPU, and the command that trains what was compiled.
 
-In: a device's memory, what was measured of the best candidate, and the user's settings. Out: bytes, and a line for a
-shell.
+In: a device's memory, the best candidate's outcome and the user's settings. Out: bytes, and a shell command.
 
-JAX takes a share of the device's memory at its start, in one piece: `XLA_CLIENT_MEM_FRACTION`, 0.75 unless told. The
-rest is for CUDA's context and kernels, NCCL and cuDNN. Not all of the piece is the step's: the next batch, evaluation
-and gaps between values want some. Both shares are assumptions, not measured here.
+JAX allocates a fraction of the device's memory at start: `XLA_CLIENT_MEM_FRACTION`, 0.75 by default. The remainder is
+for CUDA's context and kernels, NCCL and cuDNN. A step cannot use all of JAX's part: the next batch, evaluation and
+fragmentation need some. Both fractions are assumptions, not measured.
 
 Source: openxla/xla, xla/pjrt/gpu/gpu_helpers.cc (CreateBFCAllocator: total memory x fraction); jaxlib/xla_client.py
 """
@@ -23,11 +22,11 @@ VARIABLE = "XLA_CLIENT_MEM_FRACTION"
 DEFAULT_FRACTION = 0.75  # JAX's own
 MOST_FRACTION = 0.9  # of an H100 it leaves 7.9 GiB to CUDA, NCCL and cuDNN
 OF_STEP = 0.95  # of what JAX takes
-_QUOTED, _ESCAPED = re.compile(r'(["\\$`])'), r"\\\1"  # what a shell reads within double quotes
+_QUOTED, _ESCAPED = re.compile(r'(["\\$`])'), r"\\\1"  # characters with a meaning within double quotes
 
 
 def room_bytes(device_bytes: int, fraction: float = MOST_FRACTION) -> int:
-    """What a step may take of a device of which JAX takes a fraction.
+    """Memory limit of a step on a device of which JAX takes a fraction.
 
     >>> round(room_bytes(80 * 2**30) / 2**30, 2)
     68.4
@@ -45,11 +44,11 @@ def needed_fraction(reserved_bytes: int, device_bytes: int) -> float:
 
 
 def render_plan(preset: str, best: Measured, device_bytes: int, settings: Sequence[str] = ()) -> str:
-    """The command that trains so, as a shell takes it.
+    """The shell command that trains the best candidate.
 
     Args:
-        preset: what is trained.
-        best: how; it was compiled.
+        preset: the workload.
+        best: the best candidate's outcome.
         device_bytes: memory of a device.
         settings: the user's `KEY=VALUE`, with which it was compiled.
     """
@@ -65,5 +64,5 @@ def render_plan(preset: str, best: Measured, device_bytes: int, settings: Sequen
 
 
 def _spell(value: object) -> str:
-    """A value as XLA's flags have it."""
+    """A value in the spelling of XLA's flags."""
     return str(value).lower() if isinstance(value, bool) else str(value)

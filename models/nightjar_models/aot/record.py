@@ -1,7 +1,7 @@
-"""What does an ahead-of-time compilation leave? Facts, samples and an environment for a `nightjar.run/1` document.
+"""Facts, samples and environment of an ahead-of-time compilation, for a `nightjar.run/1` document.
 
-In: a `Compilation`, its cluster and estimate. Out: plain data. The devices are named as compiled for ahead of time, so
-that these facts are never compared with those of a program compiled on the device, whose kernels are chosen by timing.
+In: a `Compilation`, its cluster and estimate. Out: plain data. The device names say "ahead of time", so that these
+facts are never compared with those of a program compiled on the device, whose kernels are chosen by timing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nightjar_models.hardware.target import Cluster
 from nightjar_models.measuring.facts import tally_module
 from nightjar_models.measuring.result import Sample
 
-TOP_BUFFERS = 12  # that stay for the whole step, and as many temporary ones
+TOP_BUFFERS = 12  # persistent ones, and as many temporary ones
 PROGRAM = "train_step"
 
 
@@ -51,24 +51,26 @@ def render_facts(compilation: Compilation, estimate: Estimate, cluster: Cluster)
                 name: getattr(estimate, name)
                 for name in ("step_s", "compute_s", "memory_s", "latency_s", "communication_s", "exposed_s")
             },
-            "lints": list(compilation.lints),
+            "lints": list(compilation.warnings),
         },
     }
 
 
 def render_samples(compilation: Compilation) -> list[Sample]:
-    """What compiling took."""
-    found = {
+    """Time and memory of the compilation."""
+    measurements = {
         "lower_time": ("s", compilation.lower_s),
         "compile_time": ("s", compilation.compile_s),
         "compile_cpu_time": ("s", compilation.compile_cpu_s),
         "compiler_memory": ("bytes", float(compilation.compiler_bytes)),
     }
-    return [Sample(name=name, unit=unit, better="lower", values=[value]) for name, (unit, value) in found.items()]
+    return [
+        Sample(name=name, unit=unit, better="lower", values=[value]) for name, (unit, value) in measurements.items()
+    ]
 
 
 def render_environment(environment: Mapping[str, Any], cluster: Cluster, *, on_device: bool) -> dict[str, Any]:
-    """The environment of this process, with the devices that were compiled for."""
+    """The environment of this process, with the target's devices."""
     if on_device:
         return dict(environment)
     kind = f"{cluster.target.name} (ahead of time)"
@@ -76,14 +78,16 @@ def render_environment(environment: Mapping[str, Any], cluster: Cluster, *, on_d
 
 
 def fingerprint(module: Module) -> str:
-    """A digest of what is computed and in which order: opcodes, shapes, edges, configurations, schedule; no names."""
+    """A digest of the computation and its order: opcodes, shapes, edges, configurations, schedule; no names."""
     digest = hashlib.sha256()
-    places = {number: place for place, number in enumerate(module.instructions)}
+    positions = {number: index for index, number in enumerate(module.instructions)}
     for computation in module.computations.values():
-        for one in computation.instructions:
-            edges = [places[number] for number in one.operand_ids]
-            digest.update(f"{one.opcode} {one.fusion_kind} {one.custom_call_target} {edges}".encode())
-            digest.update(one.shape.SerializeToString(deterministic=True) + one.backend_config)
+        for instruction in computation.instructions:
+            edges = [positions[number] for number in instruction.operand_ids]
+            digest.update(
+                f"{instruction.opcode} {instruction.fusion_kind} {instruction.custom_call_target} {edges}".encode()
+            )
+            digest.update(instruction.shape.SerializeToString(deterministic=True) + instruction.backend_config)
     for order in module.order.values():
-        digest.update(repr([places[number] for number in order]).encode())
+        digest.update(repr([positions[number] for number in order]).encode())
     return digest.hexdigest()[:32]

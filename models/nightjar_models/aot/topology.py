@@ -1,7 +1,7 @@
-"""Which devices does JAX compile for where there are none? Those of a topology that the CUDA plugin makes from a text.
+"""Devices of absent GPUs, from a topology that the CUDA plugin makes from a text description.
 
-In: a cluster such as 8 H100. Out: devices for a mesh; nothing can be put on them or run, only compiled for.
-JAX_PLATFORMS must be `cpu` before JAX starts, else the plugin looks for a driver and gives up.
+In: a cluster such as 8 H100. Out: devices for a mesh; JAX can only compile for them, not hold arrays or run programs.
+JAX_PLATFORMS must be `cpu` before JAX starts, otherwise the plugin looks for a driver and fails.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ INSTALL = (
 
 
 def find_plugin() -> str | None:
-    """The CUDA plugin that is installed, as a module's name, or None."""
+    """The module name of the installed CUDA plugin, or None."""
     return next((name for name in PLUGINS if importlib.util.find_spec(name) is not None), None)
 
 
 def prepare_process() -> None:
-    """Settles what JAX reads when it starts: no driver is looked for, and the C++ side keeps quiet.
+    """Sets the environment that JAX reads at start: it looks for no driver and logs only warnings and errors.
 
     Raises:
-        CompilerError: no CUDA plugin is installed, or no ptxas, without which XLA compiles nothing for a GPU.
+        CompilerError: no CUDA plugin or no ptxas is installed; XLA compiles nothing for a GPU without ptxas.
     """
     if find_plugin() is None:
         raise CompilerError(
             "the CUDA plugin of JAX is not installed: expected one of " + ", ".join(PLUGINS) + ".",
-            f"no GPU and no driver are needed, only: {INSTALL}; docker/locks/aot.txt has them with their hashes",
+            f"no GPU and no driver are needed, only: {INSTALL}; docker/locks/aot.txt lists them with hashes",
         )
     if find_ptxas() is None:
         raise CompilerError(
-            "there is no ptxas: expected one in the package nvidia-cuda-nvcc-cu12 or on PATH.",
+            "ptxas is not installed: expected it in the package nvidia-cuda-nvcc-cu12 or on PATH.",
             "pip install --no-deps nvidia-cuda-nvcc-cu12",
         )
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -50,18 +50,18 @@ def find_devices(cluster: Cluster) -> Sequence[Any]:
     """The devices of a cluster, host by host.
 
     Raises:
-        CompilerError: the plugin refuses the description.
+        CompilerError: the plugin rejects the description.
     """
     import jax
     from jax.experimental import topologies
 
     try:
-        found = topologies.get_topology_desc(
+        description = topologies.get_topology_desc(
             platform="cuda", target_config=cluster.target.text, topology=cluster.topology
         )
     except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
         raise CompilerError(
-            f"--target {cluster}: the CUDA plugin makes no topology of it: {str(error).splitlines()[0]}",
-            f"is the plugin of the same version as jax {jax.__version__}?",
+            f"--target {cluster}: the CUDA plugin cannot make a topology: {str(error).splitlines()[0]}",
+            f"install the plugin version of jax {jax.__version__}",
         ) from None
-    return list(found.devices)
+    return list(description.devices)

@@ -1,4 +1,4 @@
-"""What does the picture that this text names look like? A text-conditioned diffusion U-Net, top to bottom.
+"""A text-conditioned diffusion U-Net, top to bottom.
 
 In: noisy images, how noisy they are, and text as bytes. Out: the velocity that leads back to the picture; `sample`
 draws pictures with classifier-free guidance.

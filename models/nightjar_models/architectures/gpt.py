@@ -1,4 +1,4 @@
-"""How likely is the next byte? A causal decoder (pre-norm transformer), top to bottom.
+"""A causal decoder (pre-norm transformer), top to bottom.
 
 In: bytes as integers. Out: one row of logits per position, over the byte that follows.
 

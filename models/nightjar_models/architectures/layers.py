@@ -1,4 +1,4 @@
-"""Which pieces do several models share? Norms, attention, feed-forward layers and the loss of a class.
+"""Layers that several models share: norms, attention, feed-forward layers and the cross entropy.
 
 In: activations and parameters, in the type that is computed in (`Compute.dtype`). Out: activations of the same type;
 means, variances, softmax and loss are always computed in float32.

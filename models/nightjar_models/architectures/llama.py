@@ -1,4 +1,4 @@
-"""How likely is the next byte? A causal decoder with rotary positions and gated feed-forward layers, top to bottom.
+"""A causal decoder with rotary positions and gated feed-forward layers, top to bottom.
 
 In: bytes as integers. Out: one row of logits per position, over the byte that follows.
 

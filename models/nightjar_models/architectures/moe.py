@@ -1,4 +1,4 @@
-"""How likely is the next byte? A causal decoder whose feed-forward layers are mixtures of experts, top to bottom.
+"""A causal decoder whose feed-forward layers are mixtures of experts, top to bottom.
 
 In: bytes as integers. Out: one row of logits per position, over the byte that follows; and how unevenly the experts
 were used.

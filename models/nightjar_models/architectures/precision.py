@@ -1,4 +1,4 @@
-"""How does a layer multiply in eight bits? Flax's FP8 matrix products, with delayed scaling.
+"""FP8 matrix products by Flax, with delayed scaling.
 
 In: activations and float32 weights. Out: bfloat16 products whose factors were rounded to FP8. Each factor is divided by
 a scale, so that its largest recent value is the largest number of FP8; the scales come from the largest values of the

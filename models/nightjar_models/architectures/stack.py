@@ -1,4 +1,4 @@
-"""How are equal layers run one after another? Unrolled or scanned, with or without rematerialisation.
+"""Stacks of equal layers: unrolled or scanned, with or without rematerialisation.
 
 In: the blocks of a model and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it, over
 the active mesh: positions split over sequence, scanned layers over pipeline. Scanned layers hold each parameter once,

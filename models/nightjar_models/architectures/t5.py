@@ -1,4 +1,4 @@
-"""Which sequence belongs to this one? An encoder-decoder with relative positions, top to bottom.
+"""An encoder-decoder with relative positions, top to bottom.
 
 In: a source, and the target as far as it is known. Out: one row of logits per position of the target.
 

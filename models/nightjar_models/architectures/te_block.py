@@ -1,4 +1,4 @@
-"""How does TransformerEngine compute a plain block, or its norm and feed-forward half? In one module of its own.
+"""A plain block, or its norm and feed-forward half, computed by one module of TransformerEngine.
 
 In: a stream, and the block's parameters, which stay ours: names, shapes and first values do not depend on who computes.
 Out: what `transformer.Block` computes, in bfloat16, with its products by the recipe of `compute.products`. A module

@@ -1,4 +1,4 @@
-"""How does TransformerEngine multiply in a workload, and how are its fused layers made? By a recipe's name.
+"""Matrix products and fused layers by TransformerEngine, by the name of a recipe.
 
 In: the name of a recipe, and the device that is traced for. Out: a matrix product for `compute.products=te_RECIPE`, or
 a Flax (Linen) module of TransformerEngine and a context in which it multiplies by that recipe; without the library, or

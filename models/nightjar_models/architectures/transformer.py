@@ -1,4 +1,4 @@
-"""What is one layer of a plain transformer? Pre-norm attention and a feed-forward layer, causal (GPT) or not (ViT).
+"""One layer of a plain transformer: pre-norm attention and a feed-forward layer, causal (GPT) or not (ViT).
 
 In: a stream of positions. Out: the stream, with what the layer adds to it. `compute.layers` says who computes it: the
 parameters are the same.

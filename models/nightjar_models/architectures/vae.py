@@ -1,4 +1,4 @@
-"""Which few numbers describe this image? A variational autoencoder of two small networks, top to bottom.
+"""A variational autoencoder of two small networks, top to bottom.
 
 In: images in [-1, 1], of which ink or no ink is used. Out: logits of the ink of each pixel, by way of a random latent.
 

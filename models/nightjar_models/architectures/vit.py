@@ -1,4 +1,4 @@
-"""Which digit is it? A vision transformer, top to bottom.
+"""A vision transformer for classification, top to bottom.
 
 In: grey images, or images with channels. Out: one row of logits per image, over the classes.
 

@@ -1,4 +1,4 @@
-"""`nightjar-models compile`: compile a workload for GPUs that are not there, and leave facts and a static profile."""
+"""`nightjar-models compile`: compile a workload for absent GPUs, and write facts and a static profile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import flatten, override
 
 SHOWN_BUFFERS = 4
-NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step {of_step:.0%} of that"
+NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step at most {of_step:.0%} of that"
 
 
 def compile_(
@@ -34,17 +34,17 @@ def compile_(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
     ] = None,
     on_device: Annotated[
-        bool, typer.Option("--on-device", help="Compile for this machine's own GPUs, to compare with the same without.")
+        bool, typer.Option("--on-device", help="Compile for this machine's own GPUs, for comparison.")
     ] = False,
     out: Annotated[Path | None, typer.Option(envvar="NIGHTJAR_OUT", help="Output folder.")] = None,
     job: Annotated[
-        str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
+        str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id (default: made from the options).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
-    """Compile the train step for GPUs that this machine lacks.
+    """Compile the train step for GPUs that this machine does not have.
 
-    No GPU and no driver are needed.
+    Needs no GPU and no driver.
 
     OUT/result.json holds what the compiler emitted (kernels, collectives, memory, an estimate of the step time),
     OUT/program.hlo.pb.xz the optimized program, OUT/instructions.json.xz what each instruction costs, OUT/capture a
@@ -110,38 +110,40 @@ def summarize(document: dict[str, Any], path: Path) -> str:
     from nightjar_models.aot.plan import MOST_FRACTION, OF_STEP, room_bytes
 
     facts = document["facts"][0]
-    ahead, time_of = facts["ahead"], {one["name"]: one["values"][0] for one in document["samples"]}
+    aot, time_of = facts["ahead"], {sample["name"]: sample["values"][0] for sample in document["samples"]}
     rows = [f"{'per step and device':30} {'instr.':>7} {'runs':>7} {'MiB':>12} {'GFLOP':>12}"]
-    for kind, work in sorted(ahead["kernels"].items(), key=lambda item: (-item[1]["flops"], -item[1]["bytes"])):
+    for kind, work in sorted(aot["kernels"].items(), key=lambda item: (-item[1]["flops"], -item[1]["bytes"])):
         rows.append(
             f"{kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f} {work['flops'] / 1e9:12.2f}"
         )
-    for kind, work in ahead["messages"].items():
+    for kind, work in aot["messages"].items():
         rows.append(f"{'message ' + kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f}")
-    share = ahead["reserved_bytes"] / ahead["device_bytes"]
-    no_room = NO_ROOM.format(most=MOST_FRACTION, of_step=OF_STEP)
-    fits = "fits" if ahead["reserved_bytes"] <= room_bytes(ahead["device_bytes"]) else no_room
+    fraction = aot["reserved_bytes"] / aot["device_bytes"]
+    fits = "fits"
+    if aot["reserved_bytes"] > room_bytes(aot["device_bytes"]):
+        fits = NO_ROOM.format(most=MOST_FRACTION, of_step=OF_STEP)
     rows.append(
-        f"memory {_mib(ahead['reserved_bytes']):.1f} MiB of {_mib(ahead['device_bytes']):.0f} ({share:.1%}, {fits})"
+        f"memory {_mib(aot['reserved_bytes']):.1f} MiB of {_mib(aot['device_bytes']):.0f} ({fraction:.1%}, {fits})"
     )
-    for temporary, title in ((True, "largest temporary values at the peak"), (False, "largest that stay")):
-        held = [buffer for buffer in ahead["buffers"] if (buffer["kind"] == "temp") is temporary]
-        rows += [title] if held else []
-        for one in held[:SHOWN_BUFFERS]:
-            place = one["line"] or one["op_name"]
-            rows.append(f"  {_mib(one['bytes']):10.1f} MiB {one['kind']:9} {one['instruction']}  {place}")
-    times = ahead["estimate"]
+    for temporary, title in ((True, "largest temporary values at the peak"), (False, "largest persistent values")):
+        buffers = [buffer for buffer in aot["buffers"] if (buffer["kind"] == "temp") is temporary]
+        if buffers:
+            rows.append(title)
+        for buffer in buffers[:SHOWN_BUFFERS]:
+            origin = buffer["line"] or buffer["op_name"]
+            rows.append(f"  {_mib(buffer['bytes']):10.1f} MiB {buffer['kind']:9} {buffer['instruction']}  {origin}")
+    times = aot["estimate"]
     rows.append(
-        f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline by measured shares, not measured): "
+        f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline with measured efficiencies, not measured): "
         f"compute {times['compute_s'] * 1e3:.3f}, memory {times['memory_s'] * 1e3:.3f}, "
         f"launches {times['latency_s'] * 1e3:.3f}, communication {times['communication_s'] * 1e3:.3f} "
         f"of which {times['exposed_s'] * 1e3:.3f} exposed"
     )
     rows.append(
         f"compiled in {time_of['compile_time']:.1f} s ({time_of['compile_cpu_time']:.1f} s of CPU), "
-        f"{_mib(time_of['compiler_memory']):.0f} MiB; PTX {ahead['code_bytes']} bytes"
+        f"{_mib(time_of['compiler_memory']):.0f} MiB; PTX {aot['code_bytes']} bytes"
     )
-    return "\n".join([*rows, *(f"lint: {lint}" for lint in ahead["lints"]), str(path)])
+    return "\n".join([*rows, *(f"warning: {warning}" for warning in aot["lints"]), str(path)])
 
 
 def _mib(size: float) -> float:

@@ -1,4 +1,4 @@
-"""`nightjar-models fit`: does a workload fit on so many GPUs, on which mesh, and how fast should it be?"""
+"""`nightjar-models fit`: search for the mesh on which a workload fits on absent GPUs and trains fastest."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TITLES = ("fits", "step ms", "compute", "HBM", "NVLink", "network", "exposed", 
 def fit(
     preset: Annotated[str, typer.Argument(help="What to train; `nightjar-models presets` lists them.")],
     target: Annotated[str, typer.Option(help="GPU: a100, h100, h200 or b200.")] = "h100",
-    devices: Annotated[str, typer.Option(help="How many: 8, or 8,64, or 8..1024, which doubles.")] = "8",
+    devices: Annotated[str, typer.Option(help="How many: 8, or 8,64, or 8..1024 (8, 16, 32, ...).")] = "8",
     meshes: Annotated[
         list[str] | None, typer.Option("--mesh", help="Try this mesh only; may be repeated. Replaces --devices.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Examples per step over all devices, if not the preset's.")
+        int | None, typer.Option(min=1, help="Examples per step over all devices (default: the preset's).")
     ] = None,
     xla: Annotated[
         list[str] | None, typer.Option("--xla", metavar="FLAG=VALUE", help="A compiler option; may be repeated.")
@@ -39,33 +39,34 @@ def fit(
     ] = None,
     memory_fraction: Annotated[
         float,
-        typer.Option(min=0.75, max=1.0, help="The largest share of a GPU's memory that JAX may take at its start."),
+        typer.Option(min=0.75, max=1.0, help="Largest fraction of a GPU's memory that JAX may take at start."),
     ] = 0.9,
-    most: Annotated[int, typer.Option(min=1, help="Compilations for each number of devices, at most.")] = 8,
+    most: Annotated[int, typer.Option(min=1, help="Maximum number of compilations per number of devices.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document instead of a table.")] = False,
 ) -> None:
     """Search mesh, microbatches and rematerialization for absent GPUs.
 
-    Ends with 1 where nothing fits, with 4 where nothing that was tried fits but not all could be.
+    Exit code 1: nothing fits; 4: nothing that was tried fits, but not everything could be tried.
 
-    Every line was compiled for its mesh: memory is what the compiler reserves, and the workspace of cuDNN's attention
-    that it does not know without a GPU; times are rooflines of the compiled
-    program by what kernels reached on an H100: of the step, of kernels bound by arithmetic and by the device's memory
-    (HBM), of collectives within a host and between hosts, and of those what nothing hides. A compilation takes 5 to
-    20 s of CPU: a mesh whose state alone is too large is left out, and what must need more than a line that does not
-    fit. Experts are split where there are any, equal layers into a pipeline; `parts` are microbatches of both kinds.
+    Each row was compiled for its mesh. Memory is what the compiler reserves, plus the workspace of cuDNN's attention,
+    which the compiler does not know without a GPU. Times are rooflines of the compiled program with the efficiencies
+    that kernels reached on an H100: the step, kernels bound by arithmetic and by the device's memory (HBM), collectives
+    within a host and between hosts, and the part of those that no computation overlaps. A compilation takes 5 to 20 s
+    of CPU, so the search skips meshes whose state alone is too large and candidates that need more memory than one that
+    does not fit. Experts are split over devices, equal layers into a pipeline; `parts` counts the microbatches of both
+    kinds.
 
-    The batch stays the same for every number of devices, but for a mesh that shares it among more devices than it has
-    examples: there it is raised to one example for each, so compare examples per second (`rate`), by which lines are
+    The batch size is the same for every number of devices, except for a mesh that splits it over more devices than it
+    has examples: there it is raised to one example per device. Compare examples per second (`rate`), by which rows are
     sorted.
 
-    A step fits where it takes at most 95 % of what JAX may take of the device's memory (--memory-fraction): the rest of
-    that is for evaluation, the next batch and gaps, and what JAX does not take is CUDA's, NCCL's and cuDNN's. Both
-    shares are assumed. A plan that needs more than the 75 % that JAX takes by itself sets XLA_CLIENT_MEM_FRACTION.
+    A step fits if it takes at most 95 % of what JAX may take of the device's memory (--memory-fraction): the rest is
+    for evaluation, the next batch and fragmentation; memory outside JAX is for CUDA, NCCL and cuDNN. Both fractions are
+    assumed. A plan that needs more than JAX's default of 75 % sets XLA_CLIENT_MEM_FRACTION.
 
-    Where XLA finds no tiles for a Triton product (vit_b16, t5_large), it goes on without such products, as with
-    --xla xla_gpu_enable_triton_gemm=false, and the plan says so; likewise without XLA's own kernels for all-reduces
-    where one of them does not compile (llama2_7b on 64 GPUs, jax 0.12).
+    If XLA finds no tiles for a Triton product (vit_b16, t5_large), the search continues without such products, as with
+    --xla xla_gpu_enable_triton_gemm=false, and the plan includes the flag; likewise without XLA's own kernels for
+    all-reduces if one of them does not compile (llama2_7b on 64 GPUs, jax 0.12).
 
     Example: nightjar-models fit llama2_7b --target h100 --devices 8..64
     """
@@ -82,7 +83,7 @@ def fit(
     prepare_process()
 
     from nightjar_models.aot.compile import list_parameters, parse_options
-    from nightjar_models.aot.compile_subprocess import Apart
+    from nightjar_models.aot.compile_subprocess import CompilerProcess
     from nightjar_models.aot.measure import measure_candidate
     from nightjar_models.aot.meshes import list_meshes, state_bytes
 
@@ -93,7 +94,7 @@ def fit(
         "schema": "nightjar.fit/1",
         "preset": preset,
         "target": target,
-        "parameters": sum(math.prod(one.shape) for one in parameters),
+        "parameters": sum(math.prod(parameter.shape) for parameter in parameters),
         "device_bytes": gpu.memory_bytes,
         "room_bytes": room,
         "memory_fraction": memory_fraction,
@@ -102,19 +103,19 @@ def fit(
     }
     if not as_json:
         print(render_heading(document), flush=True)
-    with Apart() as apart:
+    with CompilerProcess() as compiler:
         for count in counts:
             cluster = parse_cluster(f"{target}x{count}")
 
             def compile_one(candidate: Candidate, cluster: Cluster = cluster) -> Measured:
                 print(f"compiling {describe(candidate)}", file=sys.stderr, flush=True)
-                measured = measure_candidate(apart, config, candidate, cluster, options)
-                print(f"  {tell(measured, room)}", file=sys.stderr, flush=True)
+                measured = measure_candidate(compiler, config, candidate, cluster, options)
+                print(f"  {describe_outcome(measured, room)}", file=sys.stderr, flush=True)
                 return measured
 
-            wanted = [shape for shape in shapes if shape.size == count]
-            found = search(
-                wanted or list_meshes(count, gpu.devices_per_host, parameters, room),
+            chosen = [shape for shape in shapes if shape.size == count]
+            outcomes = search(
+                chosen or list_meshes(count, gpu.devices_per_host, parameters, room),
                 state_of=partial(state_bytes, parameters),
                 batch_size=batch_size or config.batch_size,
                 room_bytes=room,
@@ -122,75 +123,78 @@ def fit(
                 remats=choose_remats(config, settings or []),
                 most=most,
             )
-            best = next((one for one in found[:1] if one.fits(room)), None)
-            plan = None if best is None else render_plan(preset, best, gpu.memory_bytes, settings or [])
-            answers.append({"devices": count, "plan": plan, "candidates": list_found(found, room)})
+            plan = None
+            if outcomes and outcomes[0].fits(room):
+                plan = render_plan(preset, outcomes[0], gpu.memory_bytes, settings or [])
+            answers.append({"devices": count, "plan": plan, "candidates": list_outcomes(outcomes, room)})
             if not as_json:
                 print(render_answer(answers[-1]), flush=True)
     if as_json:
         print(json.dumps(document))
     if not any(answer["plan"] for answer in answers):
-        raise typer.Exit(4 if any(one["open"] for answer in answers for one in answer["candidates"]) else 1)
+        raise typer.Exit(4 if any(row["open"] for answer in answers for row in answer["candidates"]) else 1)
 
 
 def describe(candidate: Candidate) -> str:
-    """A candidate in a few words."""
+    """One line about a candidate."""
     return f"{candidate.mesh}, batch {candidate.batch_size} in {candidate.parts} microbatches, remat {candidate.remat}"
 
 
-def tell(measured: Measured, room_bytes: int) -> str:
-    """What became of a candidate, in a few words."""
+def describe_outcome(measured: Measured, room_bytes: int) -> str:
+    """One line about the outcome of a candidate."""
     if measured.reserved_bytes is None or measured.step_s is None:
-        return f"refused: {measured.problem}"
+        return f"does not compile: {measured.problem}"
     used, room = (size / 2**30 for size in (measured.reserved_bytes, room_bytes))
     return f"{used:.1f} of {room:.1f} GiB, estimated {measured.step_s * 1e3:.0f} ms"
 
 
-def list_found(found: Sequence[Measured], room_bytes: int) -> list[dict[str, Any]]:
-    """What was tried, as the document has it; `rate` is of all devices."""
+def list_outcomes(outcomes: Sequence[Measured], room_bytes: int) -> list[dict[str, Any]]:
+    """The outcomes as rows of the document; `rate` is of all devices together."""
     return [
         {
-            **dataclasses.asdict(one),
-            "rate": one.rate * one.candidate.mesh.size,
+            **dataclasses.asdict(outcome),
+            "rate": outcome.rate * outcome.candidate.mesh.size,
             "candidate": {
-                **dataclasses.asdict(one.candidate),
-                "mesh": str(one.candidate.mesh),
-                "parts": one.candidate.parts,
+                **dataclasses.asdict(outcome.candidate),
+                "mesh": str(outcome.candidate.mesh),
+                "parts": outcome.candidate.parts,
             },
-            "fits": one.fits(room_bytes),
+            "fits": outcome.fits(room_bytes),
         }
-        for one in found
+        for outcome in outcomes
     ]
 
 
 def render_heading(document: dict[str, Any]) -> str:
-    """What is fitted, into how much, and what is assumed."""
+    """The workload, its memory limit and the assumptions."""
     device, room = (document[name] / 2**30 for name in ("device_bytes", "room_bytes"))
     return (
         f"{document['preset']}: {document['parameters']:,} parameters. {document['target']}: a step may take "
         f"{room:.1f} of {device:.1f} GiB (JAX takes at most {document['memory_fraction']:.0%}, a step 95 % of that: "
-        "assumed). Step times are estimates, not measured; rate is examples per second of all devices."
+        "assumed). Step times are estimates, not measured; rate is examples per second over all devices."
     )
 
 
 def render_answer(answer: dict[str, Any]) -> str:
-    """A table for a number of devices, and the command of the best."""
+    """The table for one number of devices, and the command of the best candidate."""
     title = f"{answer['devices']} devices"
     rows = ["", f"{title:20} {'batch':>6} {'parts':>5} {'remat':14} {'GiB':>7} {_columns(_TITLES)}"]
-    untold: dict[str, list[str]] = {}
-    for one in answer["candidates"]:
-        way = one["candidate"]
-        row = f"{way['mesh']:20} {way['batch_size']:6} {way['parts']:5} {way['remat']:14}"
-        if one["problem"] is not None:
-            hint = f" Hint: {one['hint']}" if one["hint"] else ""
-            untold.setdefault(f"{one['problem'][:120]}{hint}", []).append(way["mesh"])
+    problems: dict[str, list[str]] = {}
+    for outcome in answer["candidates"]:
+        candidate = outcome["candidate"]
+        row = f"{candidate['mesh']:20} {candidate['batch_size']:6} {candidate['parts']:5} {candidate['remat']:14}"
+        if outcome["problem"] is not None:
+            hint = f" Hint: {outcome['hint']}" if outcome["hint"] else ""
+            problems.setdefault(f"{outcome['problem'][:120]}{hint}", []).append(candidate["mesh"])
             continue
-        times = [f"{one[term] * 1e3:.1f}" for term in TERMS]
-        cells = _columns(["yes" if one["fits"] else "no", *times, f"{one['rate']:.1f}"])
-        rows.append(f"{row} {one['reserved_bytes'] / 2**30:7.1f} {cells}")
-    rows += [f"{', '.join(meshes)}: {problem}" for problem, meshes in untold.items()]
-    doubt = any(one["open"] for one in answer["candidates"])
-    return "\n".join([*rows, answer["plan"] or ("nothing that was tried fits" if doubt else "nothing fits")])
+        times = [f"{outcome[term] * 1e3:.1f}" for term in TERMS]
+        cells = _columns(["yes" if outcome["fits"] else "no", *times, f"{outcome['rate']:.1f}"])
+        rows.append(f"{row} {outcome['reserved_bytes'] / 2**30:7.1f} {cells}")
+    rows += [f"{', '.join(meshes)}: {problem}" for problem, meshes in problems.items()]
+    if answer["plan"]:
+        return "\n".join([*rows, answer["plan"]])
+    is_open = any(outcome["open"] for outcome in answer["candidates"])
+    return "\n".join([*rows, "nothing that was tried fits" if is_open else "nothing fits"])
 
 
 def _columns(texts: Sequence[str]) -> str:

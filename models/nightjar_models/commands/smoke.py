@@ -1,4 +1,4 @@
-"""`nightjar-models smoke`: does a library that is built on JAX still work with tonight's JAX?"""
+"""`nightjar-models smoke`: check that a library built on JAX works with the installed JAX."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from nightjar_models.measuring.result import dump, prepare_folder, render_result
 
 
 def smoke(
-    name: Annotated[str | None, typer.Argument(help="The cell to run; all are listed where absent.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The cell to run; without it, all cells are listed.")] = None,
     out: Annotated[Path | None, typer.Option(envvar="NIGHTJAR_OUT", help="Output folder.")] = None,
-    job: Annotated[str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not smoke-NAME.")] = None,
+    job: Annotated[str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id (default: smoke-NAME).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Run one ecosystem cell, or list the cells.
 
     Writes OUT/result.json with the checked numbers, times and versions.
 
-    Exit code 0: every number is true; 1: the library does not import, fails, or a number is wrong, and the message
-    names the two versions; 3: it is not installed here; 4: this machine lacks what the cell needs.
+    Exit code 0: every number is right; 1: the library does not import, fails, or computes a wrong number, and the
+    message names the two versions; 3: it is not installed; 4: this machine lacks what the cell needs.
 
     Example: nightjar-models smoke diffrax --out /tmp/diffrax
     """
@@ -36,14 +36,14 @@ def smoke(
         print(json.dumps(listed) if as_json else "\n".join(f"{cell.name:20} {cell.summary}" for cell in cells))
         return
     begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    entry = find_cell(name)
+    cell = find_cell(name)
     if out is None:
         raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
     prepare_folder(out)
 
     from nightjar_models.ecosystem.run import run_cell
 
-    run, environment = run_cell(entry)
+    run, environment = run_cell(cell)
     about = {
         "job": job or f"smoke-{name}",
         "workload": f"ecosystem.{name}",
@@ -60,5 +60,6 @@ def smoke(
     print(run.config["versions"])
     checks = {key.removeprefix("check."): value for key, value in run.config.items() if key.startswith("check.")}
     rows = [f"{key:32} {value:14.6g}  expected {run.config[f'expected.{key}']}" for key, value in checks.items()]
-    rows += [f"{one.name:32} {sorted(one.values)[len(one.values) // 2]:14.6g}  {one.unit}" for one in run.samples]
+    for sample in run.samples:
+        rows.append(f"{sample.name:32} {sorted(sample.values)[len(sample.values) // 2]:14.6g}  {sample.unit}")
     print("\n".join([*rows, str(path)]))

@@ -1,4 +1,4 @@
-"""`nightjar-models train`: train one workload and leave its `result.json`."""
+"""`nightjar-models train`: train one workload and write its `result.json`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def train(
         str, typer.Option(help="Devices along each axis (dp, fsdp, tp, sp, ep, pp), such as dp2.fsdp2.tp2.")
     ] = "dp1",
     seed: Annotated[
-        int, typer.Option(envvar="NIGHTJAR_SEED", min=0, max=2**31 - 1, help="Of initialisation and data order.")
+        int, typer.Option(envvar="NIGHTJAR_SEED", min=0, max=2**31 - 1, help="Seed of initialisation and data order.")
     ] = 0,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps to run, if not the preset's; the schedule stays as it is.")
+        int | None, typer.Option(min=1, help="Steps to run (default: the preset's); the schedule does not change.")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
@@ -43,31 +43,33 @@ def train(
     checkpoint_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints; 0 writes none.")] = 0,
     reordered: Annotated[
         bool,
-        typer.Option("--reordered", help="Feed each batch's examples in another order: what rounding does to a curve."),
+        typer.Option("--reordered", help="Feed each batch's examples in another order, to see the effect of rounding."),
     ] = False,
     debug_nans: Annotated[
         bool,
-        typer.Option("--debug-nans", help="Say which operation of which layer made the first NaN or infinity; slower."),
+        typer.Option(
+            "--debug-nans", help="Report the operation and layer that produced the first NaN or infinity; slower."
+        ),
     ] = False,
     coordinator: Annotated[
         str | None,
         typer.Option(
             envvar="JAX_COORDINATOR_ADDRESS",
             metavar="HOST:PORT",
-            help="Where process 0 of several waits for the others.",
+            help="Address where process 0 waits for the others.",
         ),
     ] = None,
     processes: Annotated[
         int | None,
         typer.Option(
-            envvar="JAX_NUM_PROCESSES", min=1, help="How many processes train together, if not what srun says."
+            envvar="JAX_NUM_PROCESSES", min=1, help="Number of processes that train together (default: from srun)."
         ),
     ] = None,
     process_id: Annotated[
-        int | None, typer.Option(envvar="JAX_PROCESS_ID", min=0, help="Which of them this is, from 0.")
+        int | None, typer.Option(envvar="JAX_PROCESS_ID", min=0, help="Number of this process, from 0.")
     ] = None,
     job: Annotated[
-        str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id, if not made from the options.")
+        str | None, typer.Option(envvar="NIGHTJAR_JOB", help="Job id (default: made from the options).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
@@ -75,15 +77,16 @@ def train(
 
     The result holds curves, step times and compile facts.
 
-    Where the mesh needs more devices than one, the CPU is split into as many virtual ones (XLA_FLAGS). Under srun, or
+    If the mesh needs more than one device, a CPU is split into that many virtual devices (XLA_FLAGS). Under srun, or
     with --coordinator, --processes and --process-id, several processes train together; process 0 writes the result.
-    SIGTERM ends a run after its step with exit code 143; with --checkpoint-every that step is saved.
+    SIGTERM stops a run after the current step with exit code 143; with --checkpoint-every that step is saved.
 
     Example: nightjar-models train gpt_tiny --seed 0 --out /tmp/gpt
     """
     begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     config = override(find_preset(preset)(), settings or [])
-    config = dataclasses.replace(config, steps=steps) if steps is not None else config
+    if steps is not None:
+        config = dataclasses.replace(config, steps=steps)
     shape = parse_mesh(mesh)
     if out is None:
         raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
@@ -127,8 +130,9 @@ def train(
         "environment": environment,
     }
     document = render_result(run, about)
-    path = write_result(out, document) if leads else out / "result.json"
+    path = out / "result.json"
     if leads:
+        write_result(out, document)
         print(dump(document) if as_json else summarize(document, path))
     if run.status == "diverged":
         raise _diverged(str(about["job"]), run, config.learning_rate, path)
@@ -137,12 +141,14 @@ def train(
 def _diverged(job: str, run: Run, learning_rate: float, path: Path) -> DivergedError:
     loss = run.curves[0]
     step, value, first = loss.steps[-1], loss.values[-1], run.config.get("first_not_finite")
-    what = f"the loss of step {step} is {value}" if not math.isfinite(value) else f"step {step} left NaN or infinity"
-    hint = f"lower learning_rate (now {learning_rate}) with --set; the curve up to there is in {path}"
-    return DivergedError(
-        f"{job}: {what}, expected a finite number." + (f" The first arose in {first}." if first else ""),
-        hint if first else f"{hint}; --debug-nans says where it began",
-    )
+    what = f"the loss of step {step} is {value}"
+    if math.isfinite(value):
+        what = f"step {step} left NaN or infinity"
+    message = f"{job}: {what}, expected a finite number."
+    hint = f"lower learning_rate (now {learning_rate}) with --set; the curve up to that step is in {path}"
+    if first:
+        return DivergedError(f"{message} The first came from {first}.", hint)
+    return DivergedError(message, f"{hint}; --debug-nans reports which operation produced it")
 
 
 def summarize(document: dict[str, Any], path: Path) -> str:

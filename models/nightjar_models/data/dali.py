@@ -1,4 +1,4 @@
-"""How does DALI feed JPEGs to JAX? Files read, decoded and resized by DALI's threads, batches laid over a mesh.
+"""JPEG batches by DALI: its threads read, decode and resize files, and JAX lays batches over a mesh.
 
 In: a folder of `CLASS/*.jpg`. Out: an iterator over `image` uint8 [batch, side, side, 3] and `label` int32 [batch].
 With `device_id=None` all of it runs on the CPU; with a GPU's number the JPEGs are decoded there. Every process reads

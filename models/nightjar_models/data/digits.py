@@ -1,8 +1,8 @@
-"""Which images does every environment have? scikit-learn's 1,797 handwritten digits of 8x8 pixels.
+"""Handwritten digits: scikit-learn's 1,797 of 8x8 pixels, which every environment has, or MNIST's.
 
 In: the installed scikit-learn, or MNIST's digits (`mnist.py`). Out: images and labels; the last ones are held out.
-The last 384 of scikit-learn's were written by other people than the first ones, so held-out accuracy speaks of new
-hands; MNIST's last 500 are fifty of each digit. Larger images are the same with larger pixels.
+The last 384 of scikit-learn's were written by other people than the first ones, so held-out accuracy measures new
+writers; MNIST's last 500 are fifty of each digit. Larger images are the same with larger pixels.
 
 Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository.
 """
@@ -109,9 +109,9 @@ def load(source: str = "sklearn") -> Digits:
     if source == "mnist":
         pixels, labels = read_mnist()
         return Digits((pixels ^ DARKEST).view(np.int8), labels, HELD_OUT_MNIST)
-    found: Any = load_digits()
-    images = (found.images / (BRIGHTEST / 2) - 1).astype(np.float32)
-    return Digits(images, found.target.astype(np.int32), HELD_OUT)
+    bunch: Any = load_digits()
+    images = (bunch.images / (BRIGHTEST / 2) - 1).astype(np.float32)
+    return Digits(images, bunch.target.astype(np.int32), HELD_OUT)
 
 
 def shift(batch: Example, rng: np.random.Generator) -> Example:

@@ -1,4 +1,4 @@
-"""How does Grain feed JPEGs to JAX? Files read, decoded and resized by threads ahead of the model.
+"""JPEG batches by Grain: threads read, decode and resize files ahead of the model.
 
 In: a folder of `CLASS/*.jpg`. Out: what `dali.py` yields, by Pillow: `image` uint8 [batch, side, side, 3] and `label`
 int32 [batch]. Pillow gives up the interpreter's lock while it decodes and resizes, so that threads are enough.

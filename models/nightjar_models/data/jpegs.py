@@ -1,4 +1,4 @@
-"""Which JPEGs does every machine have? Crops of scikit-learn's two sample photographs, encoded anew.
+"""JPEG files for tests and benchmarks: crops of scikit-learn's two sample photographs.
 
 In: a folder and how many. Out: `FOLDER/CLASS/NUMBER.jpg`, the class being the photograph. Needs Pillow.
 """
@@ -49,12 +49,12 @@ def write_jpegs(folder: Path, count: int, seed: int = 0) -> list[Path]:
 def list_jpegs(folder: Path) -> tuple[list[Path], list[int]]:
     """The files of `FOLDER/CLASS/*.jpg`, or `.JPEG`, in order, and the number of the class of each."""
     classes = sorted(path for path in folder.iterdir() if path.is_dir())
-    found = [(path, label) for label, one in enumerate(classes) for path in sorted(one.iterdir()) if is_jpeg(path)]
-    return [path for path, _ in found], [label for _, label in found]
+    pairs = [(path, label) for label, entry in enumerate(classes) for path in sorted(entry.iterdir()) if is_jpeg(path)]
+    return [path for path, _ in pairs], [label for _, label in pairs]
 
 
 def is_jpeg(path: Path) -> bool:
-    """Whether it is one by its name.
+    """Whether a file name is that of a JPEG.
 
     >>> is_jpeg(Path("n01440764_10026.JPEG")), is_jpeg(Path("readme.txt"))
     (True, False)
@@ -63,7 +63,7 @@ def is_jpeg(path: Path) -> bool:
 
 
 def lay_out(array: Any, sharding: Sharding | None) -> jax.Array:
-    """The array where the model wants it."""
+    """The array as JAX lays it out for the model."""
     if sharding is None:
         return jax.numpy.asarray(array)
     laid_out: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))  # type: ignore[no-untyped-call]

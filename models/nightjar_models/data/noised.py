@@ -1,4 +1,4 @@
-"""What do generative models need besides images? A random key per example, the digit's name, and trivial scores.
+"""Inputs of generative models besides images: a random key per example, the digit's name, and trivial scores.
 
 In: the digits. Out: the same examples with `key` uint32 [2], from which the model draws its noise on the device, and
 `text` int32 [length], the bytes of the digit's English name. A key belongs to its example: which device computes it, or

@@ -1,4 +1,4 @@
-"""Which photographs has the user? A folder of `CLASS/*.jpg`, decoded as they are needed, by Pillow or by DALI.
+"""The user's photographs: a folder of `CLASS/*.jpg`, decoded on demand by Pillow or by DALI.
 
 In: the folder, the side of the squares and who decodes. Out: images int8 [side, side, 3], whose darkest is -128, and
 the number of each class in the order of their names. Every tenth file of the sorted list is held out, fewer of a large

@@ -1,4 +1,4 @@
-"""In which order is the data fed? Deterministic by seed, endless, and able to continue where a checkpoint stopped.
+"""Order of the training data: deterministic by seed, endless, and resumable from a checkpoint.
 
 In: examples by index, a seed and a batch size. Out: a Grain iterator over batches, whose `get_state` and `set_state`
 hold the position.
@@ -61,10 +61,10 @@ class Data:
 
 def digest(*arrays: NDArray[Any]) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of the arrays' bytes."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for array in arrays:
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()[:16]
+        hasher.update(np.ascontiguousarray(array).tobytes())
+    return hasher.hexdigest()[:16]
 
 
 class Batches(grain.DatasetIterator[Example]):  # type: ignore[misc]  # grain has no types

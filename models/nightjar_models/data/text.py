@@ -1,4 +1,4 @@
-"""Which English text does every environment with the same lock file share? The documentation inside scikit-learn.
+"""English text that every environment with the same lock file shares: the documentation inside scikit-learn.
 
 In: the installed scikit-learn. Out: its docstrings as bytes (3.5 MB of technical English), split 90/10 by position.
 Unlike `pydoc_data.topics`, whose text changes with every version of Python, it is pinned by the lock file: the text is

@@ -1,4 +1,4 @@
-"""Which text was this, before its vowels were left out? A task for an encoder-decoder, from the text that ships.
+"""Restoring left-out vowels: a task for an encoder-decoder, from the text that ships.
 
 In: the documentation inside scikit-learn (`text.py`). Out: its lower-case words without their vowels, and as they were,
 as numbered letters, both ended and filled up: `th vwls f ths` and `the vowels of this`. The last tenth is held out.

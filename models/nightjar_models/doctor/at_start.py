@@ -1,6 +1,6 @@
-"""What must somebody know before the GPUs of a training talk to each other? One check of the doctor, at its start.
+"""Warning about a small /dev/shm at the start of a training on several GPUs.
 
-NCCL ends a process with a bus error where /dev/shm is full, and says nothing of the reason: afterwards is too late.
+NCCL ends a process with a bus error if /dev/shm is full and gives no reason, so the warning must come first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from nightjar_models.doctor.checks import find_small_shm
 
 
 def warn_before_nccl(devices: int, backend: str) -> None:
-    """Says on stderr that /dev/shm is too small, where several GPUs will use NCCL.
+    """Prints a warning to stderr if several GPUs will use NCCL and /dev/shm is too small.
 
     Args:
         devices: of the mesh, on all machines.

@@ -1,6 +1,6 @@
-"""What is wrong with this machine for JAX, and what puts it right? Pure checks over gathered facts.
+"""Checks of a machine for JAX: what is wrong and how to fix it, as pure functions over gathered facts.
 
-In: facts. Out: findings, the gravest first. An error is a mismatch that breaks programs or makes them wrong; a
+In: facts. Out: findings, the most serious first. An error is a mismatch that breaks programs or makes them wrong; a
 warning is one that breaks some, or makes them slow; a note explains what is missing.
 
 Source: docs.jax.dev/en/latest/installation.html (driver floors, compute capabilities); the checks of JAX's own CUDA
@@ -23,7 +23,7 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 DRIVER_FLOORS = {12: (525,), 13: (580,)}
 OLDEST_CAPABILITIES = {12: (5, 2), 13: (7, 5)}
 LEAST_SHM_BYTES = 2**30  # NCCL's buffers and a data loader's workers; Docker gives 64 MB
-MEM_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # the second was its name once
+MEM_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # the second is the older name
 BUSY_FRACTION = 0.25  # JAX takes 75 % of a GPU's memory at its start
 
 _FLAVORS = (
@@ -35,7 +35,7 @@ _FLAVORS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something to know: what was found, and the fix."""
+    """A problem or a note, and its fix."""
 
     level: Level
     check: str
@@ -44,49 +44,47 @@ class Finding:
 
 
 def judge_facts(facts: Facts, *, expect_gpu: bool = False) -> tuple[Finding, ...]:
-    """Every finding, the gravest first.
+    """Every finding, the most serious first.
 
     Args:
-        facts: of `gather_facts`.
-        expect_gpu: that no GPU is seen is an error.
+        facts: from `gather_facts`.
+        expect_gpu: report a missing GPU as an error.
     """
-    found = [finding for check in CHECKS for finding in check(facts)]
+    findings = [finding for check in CHECKS for finding in check(facts)]
     if expect_gpu and not facts.gpus:
-        found = [finding for finding in found if finding.check != "devices"]
-        found.append(Finding(level="error", check="devices", found="no GPU is seen here", fix=_fix_no_gpu(facts)))
-    return tuple(sorted(found, key=lambda finding: LEVELS.index(finding.level)))
+        findings = [finding for finding in findings if finding.check != "devices"]
+        findings.append(Finding(level="error", check="devices", found="no GPU is seen here", fix=_fix_no_gpu(facts)))
+    return tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
 
 
 def cuda_flavors(facts: Facts) -> dict[int, list[str]]:
-    """CUDA's major versions to the installed packages that are built for them."""
-    found: dict[int, list[str]] = {}
+    """Installed packages by the major version of CUDA that they are built for."""
+    flavors: dict[int, list[str]] = {}
     for name in sorted(facts.packages):
         matched = next((match for pattern in _FLAVORS if (match := pattern.fullmatch(name))), None)
         if matched:
-            found.setdefault(int(matched[1]), []).append(name)
-    return found
+            flavors.setdefault(int(matched[1]), []).append(name)
+    return flavors
 
 
 def plugin_flavors(facts: Facts) -> list[int]:
-    """CUDA's major versions that JAX has a plugin for here."""
+    """Major versions of CUDA with an installed JAX plugin."""
     return [number for number, names in sorted(cuda_flavors(facts).items()) if f"jax-cuda{number}-plugin" in names]
 
 
 def check_probe(facts: Facts) -> Iterator[Finding]:
-    """Did what was asked answer?"""
+    """JAX and the optional libraries can be imported and start."""
     fixes = {
         "jax": "pip install --upgrade jax, or the extra for this machine: jax[cuda12], jax[cuda13]",
         "transformer_engine": "pip install --force-reinstall transformer-engine[jax] beside the JAX that is installed",
         "nvidia.dali": "pip install the nvidia-dali-cuda package of the CUDA that JAX uses",
-        "probe": "run `python -c 'import jax; print(jax.devices())'` by hand: what does it wait for?",
+        "probe": "run `python -c 'import jax; print(jax.devices())'` by hand to see where it hangs",
     }
     for name, reason in facts.failures.items():
         if name == "jax" and name not in facts.packages:
-            fix = (
-                "take the image jax, or one above it"
-                if facts.container
-                else "pip install jax, jax[cuda12] or jax[cuda13]"
-            )
+            fix = "pip install jax, jax[cuda12] or jax[cuda13]"
+            if facts.container:
+                fix = "use the image jax, or one built on it"
             yield Finding(level="error", check="imports", found="JAX is not installed", fix=fix)
             continue
         yield Finding(
@@ -95,7 +93,7 @@ def check_probe(facts: Facts) -> Iterator[Finding]:
 
 
 def check_versions(facts: Facts) -> Iterator[Finding]:
-    """Do jax, jaxlib and the CUDA plugin belong together?"""
+    """The versions of jax, jaxlib and the CUDA plugin match."""
     jaxlib = facts.packages.get("jaxlib")
     if jaxlib is None:
         return
@@ -105,95 +103,95 @@ def check_versions(facts: Facts) -> Iterator[Finding]:
             yield Finding(level="error", check="versions", found=f"{name} {version} beside jaxlib {jaxlib}", fix=fix)
     jax = facts.packages.get("jax")
     if jax is not None and parse_version(jax) < parse_version(jaxlib):
-        found = f"jax {jax} beside the newer jaxlib {jaxlib}"
-        yield Finding(level="error", check="versions", found=found, fix=f"pip install jax=={jaxlib}")
+        problem = f"jax {jax} beside the newer jaxlib {jaxlib}"
+        yield Finding(level="error", check="versions", found=problem, fix=f"pip install jax=={jaxlib}")
 
 
 def check_flavors(facts: Facts) -> Iterator[Finding]:
-    """Are there wheels of two CUDA versions?"""
+    """All wheels are for one version of CUDA."""
     flavors = cuda_flavors(facts)
     if len(flavors) < 2:
         return
     plugins = plugin_flavors(facts)
     kept = plugins[-1] if plugins else max(flavors)
     surplus = " ".join(name for number, names in flavors.items() if number != kept for name in names)
-    found = "; ".join(f"CUDA {number}: {', '.join(names)}" for number, names in sorted(flavors.items()))
+    problem = "; ".join(f"CUDA {number}: {', '.join(names)}" for number, names in sorted(flavors.items()))
     yield Finding(
-        level="error", check="flavors", found=f"wheels of two CUDA versions: {found}", fix=f"pip uninstall {surplus}"
+        level="error", check="flavors", found=f"wheels of two CUDA versions: {problem}", fix=f"pip uninstall {surplus}"
     )
 
 
 def check_libraries(facts: Facts) -> Iterator[Finding]:
-    """Is each CUDA library at least as new as the one that JAX was compiled against, as far as it tells its version?"""
+    """Each CUDA library that reports its version is at least as new as the one that JAX was compiled against."""
     for library in facts.libraries:
         upgrade = f"pip install --upgrade {library.package}" if library.package else "upgrade it where it is installed"
         if library.error is not None:
-            found = f"{library.name} cannot be loaded: {library.error}"
-            yield Finding(level="error", check="libraries", found=found, fix=upgrade)
+            problem = f"{library.name} cannot be loaded: {library.error}"
+            yield Finding(level="error", check="libraries", found=problem, fix=upgrade)
             continue
-        wants: tuple[tuple[Version | None, Level, str], ...] = (
+        minimums: tuple[tuple[Version | None, Level, str], ...] = (
             (library.required, "error", "that this JAX needs"),
             (library.compiled, "warning", "that JAX was compiled against"),
         )
         older = [
-            (wanted, level, why)
-            for wanted, level, why in wants
-            if wanted and library.loaded and library.loaded < wanted[: len(library.loaded)]
+            (minimum, level, why)
+            for minimum, level, why in minimums
+            if minimum and library.loaded and library.loaded < minimum[: len(library.loaded)]
         ]
-        for wanted, level, why in older[:1]:
+        for minimum, level, why in older[:1]:
             where = f" ({library.path})" if library.path else ""
-            loaded, least = format_version(library.loaded), format_version(wanted)
-            found = f"{library.name} {loaded} is loaded{where}, older than {least} {why}"
-            yield Finding(level=level, check="libraries", found=found, fix=upgrade)
+            loaded, least = format_version(library.loaded), format_version(minimum)
+            problem = f"{library.name} {loaded} is loaded{where}, older than {least} {why}"
+            yield Finding(level=level, check="libraries", found=problem, fix=upgrade)
 
 
 def check_shadowing(facts: Facts) -> Iterator[Finding]:
-    """Does LD_LIBRARY_PATH put other CUDA libraries before those of the wheels?"""
+    """LD_LIBRARY_PATH does not hide the CUDA libraries of the wheels."""
     wheels = any(name.startswith("nvidia-c") for name in facts.packages)
     if facts.shadowing and wheels:
-        shown = ", ".join(facts.shadowing[:4]) + (
-            f" and {len(facts.shadowing) - 4} more" if len(facts.shadowing) > 4 else ""
-        )
-        found = f"LD_LIBRARY_PATH puts {shown} before the libraries of the wheels"
-        yield Finding(level="warning", check="shadowing", found=found, fix="unset LD_LIBRARY_PATH")
+        shown = ", ".join(facts.shadowing[:4])
+        if len(facts.shadowing) > 4:
+            shown += f" and {len(facts.shadowing) - 4} more"
+        problem = f"LD_LIBRARY_PATH puts {shown} before the libraries of the wheels"
+        yield Finding(level="warning", check="shadowing", found=problem, fix="unset LD_LIBRARY_PATH")
 
 
 def check_hidden(facts: Facts) -> Iterator[Finding]:
-    """Is there one version of each package?"""
+    """Each package is installed in one version."""
     if facts.hidden:
-        found = f"two versions of a package are installed, and the first is imported: {'; '.join(facts.hidden)}"
+        problem = f"two versions of a package are installed, and the first is imported: {'; '.join(facts.hidden)}"
         fix = "unset PYTHONPATH, or uninstall one of the two"
-        yield Finding(level="warning", check="hidden", found=found, fix=fix)
+        yield Finding(level="warning", check="hidden", found=problem, fix=fix)
 
 
 def check_driver(facts: Facts) -> Iterator[Finding]:
-    """Is the driver new enough for the CUDA of the wheels?"""
+    """The driver is new enough for the CUDA version of the wheels."""
     for number in plugin_flavors(facts):
         floor = DRIVER_FLOORS.get(number)
         if facts.driver and floor and facts.driver < floor:
-            older = [one for one, least in sorted(DRIVER_FLOORS.items()) if least <= facts.driver]
+            older = [major for major, least in sorted(DRIVER_FLOORS.items()) if least <= facts.driver]
             other = f", or pip install jax[cuda{older[-1]}]" if older else ""
-            found = f"driver {format_version(facts.driver)} is older than {floor[0]}, which CUDA {number} needs"
+            problem = f"driver {format_version(facts.driver)} is older than {floor[0]}, which CUDA {number} needs"
             yield Finding(
-                level="error", check="driver", found=found, fix=f"upgrade the driver of the host to {floor[0]}{other}"
+                level="error", check="driver", found=problem, fix=f"upgrade the driver of the host to {floor[0]}{other}"
             )
 
 
 def check_capability(facts: Facts) -> Iterator[Finding]:
-    """Are the GPUs new enough for the wheels?"""
+    """The GPUs are new enough for the wheels."""
     for number in plugin_flavors(facts):
         oldest = OLDEST_CAPABILITIES.get(number)
         for gpu in facts.gpus:
             if gpu.capability and oldest and gpu.capability < oldest:
                 shown = f"{gpu.name} has compute capability {format_version(gpu.capability)}"
-                found = f"{shown}, the wheels of CUDA {number} start at {format_version(oldest)}"
+                problem = f"{shown}, the wheels of CUDA {number} start at {format_version(oldest)}"
                 yield Finding(
-                    level="error", check="capability", found=found, fix="pip install jax[cuda12], or use a newer GPU"
+                    level="error", check="capability", found=problem, fix="pip install jax[cuda12], or use a newer GPU"
                 )
 
 
 def check_devices(facts: Facts) -> Iterator[Finding]:
-    """Does JAX compute on the GPUs that are there?"""
+    """JAX uses all GPUs of the machine."""
     plugins = plugin_flavors(facts)
     if not facts.gpus:
         if plugins:
@@ -201,78 +199,81 @@ def check_devices(facts: Facts) -> Iterator[Finding]:
         return
     if facts.backend in ("gpu", "cuda"):
         if len(facts.devices) < len(facts.gpus) and "CUDA_VISIBLE_DEVICES" not in facts.environ:
-            found = f"JAX sees {len(facts.devices)} of {len(facts.gpus)} GPUs"
+            problem = f"JAX sees {len(facts.devices)} of {len(facts.gpus)} GPUs"
             yield Finding(
-                level="warning", check="devices", found=found, fix="CUDA_VISIBLE_DEVICES chooses GPUs; is one broken?"
+                level="warning",
+                check="devices",
+                found=problem,
+                fix="CUDA_VISIBLE_DEVICES chooses GPUs; check nvidia-smi for a broken one",
             )
         return
     if facts.backend is None:
         return  # it did not start: check_probe says why
-    found = f"JAX computes on {facts.backend} though there are {len(facts.gpus)} GPUs"
+    problem = f"JAX computes on {facts.backend} though there are {len(facts.gpus)} GPUs"
     variable = next((name for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES") if name in facts.environ), None)
     if variable is not None:
         yield Finding(
             level="warning",
             check="devices",
-            found=f"{found}: {variable}={facts.environ[variable]!r}",
+            found=f"{problem}: {variable}={facts.environ[variable]!r}",
             fix=f"unset {variable}",
         )
     else:
         fix = "read JAX's own warning: python -c 'import jax; jax.devices()'" if plugins else "pip install jax[cuda12]"
-        yield Finding(level="error", check="devices", found=found, fix=fix)
+        yield Finding(level="error", check="devices", found=problem, fix=fix)
 
 
 def check_shared_memory(facts: Facts) -> Iterator[Finding]:
-    """Is /dev/shm large enough for NCCL and data loaders?"""
+    """/dev/shm is large enough for NCCL and data loaders."""
     finding = find_small_shm(facts.shm_bytes, container=facts.container)
     if finding is not None:
         yield replace(finding, level="note") if len(facts.gpus) == 1 else finding
 
 
 def find_small_shm(shm_bytes: int | None, *, container: bool) -> Finding | None:
-    """A warning where /dev/shm is too small for NCCL.
+    """A warning if /dev/shm is too small for NCCL, else None.
 
     Args:
-        shm_bytes: its size; None where there is none.
-        container: whether this is one.
+        shm_bytes: its size; None if it does not exist.
+        container: whether this machine is a container.
     """
     if shm_bytes is None or shm_bytes >= LEAST_SHM_BYTES:
         return None
-    found = f"/dev/shm has {shm_bytes / 2**20:.0f} MiB: NCCL and data loaders may end with a bus error"
+    problem = f"/dev/shm has {shm_bytes / 2**20:.0f} MiB: NCCL and data loaders may end with a bus error"
     fix = "docker run --shm-size=1g, or --ipc=host" if container else "mount -o remount,size=1g /dev/shm"
-    return Finding(level="warning", check="shared memory", found=found, fix=fix)
+    return Finding(level="warning", check="shared memory", found=problem, fix=fix)
 
 
 def check_preallocation(facts: Facts) -> Iterator[Finding]:
-    """Will JAX get the memory that it takes at its start?"""
+    """JAX can allocate its share of GPU memory at start."""
     fractions = {name: facts.environ[name] for name in MEM_FRACTIONS if facts.environ.get(name)}
     for name, fraction in fractions.items():
         try:
-            right = 0 < float(fraction) <= 1 or fraction == ".XX"
+            is_valid = 0 < float(fraction) <= 1 or fraction == ".XX"
         except ValueError:
-            right = False
-        if not right:
-            found = f"{name} is {fraction!r}, expected a number above 0 and up to 1"
-            yield Finding(level="error", check="preallocation", found=found, fix=f"unset {name}")
+            is_valid = False
+        if not is_valid:
+            problem = f"{name} is {fraction!r}, expected a number above 0 and up to 1"
+            yield Finding(level="error", check="preallocation", found=problem, fix=f"unset {name}")
     if len(fractions) > 1:
-        found = f"{' and '.join(fractions)} are both set: JAX refuses to start on a GPU"
+        problem = f"{' and '.join(fractions)} are both set: JAX does not start on a GPU"
         yield Finding(
-            level="error", check="preallocation", found=found, fix=f"unset {MEM_FRACTIONS[1]}, the older name"
+            level="error", check="preallocation", found=problem, fix=f"unset {MEM_FRACTIONS[1]}, the older name"
         )
     if facts.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "").lower() == "false":
         return
     for number, gpu in enumerate(facts.gpus):
         if gpu.memory_mib and gpu.used_mib and gpu.used_mib > BUSY_FRACTION * gpu.memory_mib:
             used = f"{gpu.used_mib} of {gpu.memory_mib} MiB in use"
-            found = f"GPU {number} has {used}: JAX takes 75 % at its start and may fail"
-            fix = "end what uses it (nvidia-smi), or XLA_PYTHON_CLIENT_PREALLOCATE=false"
-            yield Finding(level="warning", check="preallocation", found=found, fix=fix)
+            problem = f"GPU {number} has {used}: JAX takes 75 % at its start and may fail"
+            fix = "stop the process that uses it (nvidia-smi), or set XLA_PYTHON_CLIENT_PREALLOCATE=false"
+            yield Finding(level="warning", check="preallocation", found=problem, fix=fix)
 
 
 def _fix_no_gpu(facts: Facts) -> str:
     if facts.container:
         return "start the container with --gpus all (nvidia-container-toolkit on the host)"
-    return "is there a GPU, and is its driver loaded? nvidia-smi"
+    return "run nvidia-smi to check that there is a GPU and that its driver is loaded"
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

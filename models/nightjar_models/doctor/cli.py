@@ -1,7 +1,6 @@
-"""`nightjar-doctor`: is this machine, or this container, fit for JAX on GPUs, and what puts it right?
+"""`nightjar-doctor`: check a machine or container for JAX on GPUs, and report how to fix what is wrong.
 
-It is the standard library's alone, with all that it imports: it lies in every image, and tells what is wrong where the
-packages are.
+It and all that it imports use only the standard library, so that it works in every image, whatever packages are broken.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from nightjar_models.doctor.report import render_json, render_report
 NO, MACHINE_FAILED, CANNOT_TELL = 1, 3, 4
 ABOUT = """Report GPU, driver, CUDA, cuDNN, NCCL, JAX, TE and DALI on one page, with the fix of each mismatch.
 
-Ends with 0 where nothing is wrong, 1 where there is an error, 4 where JAX did not answer. Works without a GPU."""
+Exit code 0: nothing is wrong; 1: there is an error; 4: JAX did not answer. Works without a GPU."""
 
 
 def parse_timeout(text: str) -> float:
@@ -28,7 +27,7 @@ def parse_timeout(text: str) -> float:
 
 
 def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options of a command line; wrong ones end with 2."""
+    """The options of a command line; invalid ones exit with 2."""
     parser = argparse.ArgumentParser(
         "nightjar-doctor",
         description=ABOUT,
@@ -37,8 +36,8 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print JSON: nightjar.doctor/1")
-    parser.add_argument("--expect-gpu", action="store_true", help="that no GPU is seen is an error")
-    parser.add_argument("--strict", action="store_true", help="warnings end with 1, too")
+    parser.add_argument("--expect-gpu", action="store_true", help="report a missing GPU as an error")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 on warnings, too")
     parser.add_argument(
         "--timeout-s",
         type=parse_timeout,
@@ -57,7 +56,7 @@ def doctor(argv: Sequence[str] | None = None) -> int:
     """
     options = read_options(argv)
     if sys.stderr.isatty():
-        print("asking JAX ...", file=sys.stderr, end="\r")
+        print("starting JAX ...", file=sys.stderr, end="\r")
     facts = gather_facts(options.timeout_s)
     findings = judge_facts(facts, expect_gpu=options.expect_gpu)
     print(render_json(facts, findings) if options.json else render_report(facts, findings))
@@ -68,7 +67,7 @@ def doctor(argv: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Runs the command; a fault of ours or of the machine ends with 3."""
+    """Runs the command; an unexpected exception exits with 3."""
     try:
         code = doctor()
     except Exception as error:

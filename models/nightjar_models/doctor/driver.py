@@ -1,4 +1,4 @@
-"""Which NVIDIA driver is loaded? Asked of the kernel, so that neither JAX nor nvidia-smi is needed."""
+"""Version of the loaded NVIDIA driver, read from the kernel without JAX or nvidia-smi."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def read_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The version of the loaded NVIDIA driver, or None where there is none."""
+    """The version of the loaded NVIDIA driver, or None if none is loaded."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
         return None
-    found = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", text)
-    return found[1] if found else None
+    match = re.search(r"Kernel Module\b.*?\s(\d+\.\d[\d.]*)\s", text)
+    return match[1] if match else None

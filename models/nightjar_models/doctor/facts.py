@@ -1,4 +1,4 @@
-"""What must be known of a machine to say whether JAX can use its GPUs? Plain data: gathered once, then judged."""
+"""Facts about a machine that decide whether JAX can use its GPUs: plain data, gathered once, then checked."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ class Library:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was found.
+    """Facts about a machine.
 
     Attributes:
         python, platform: of this machine.
         driver: version of the NVIDIA kernel driver; None where none is loaded.
         gpus: as nvidia-smi lists them.
-        packages: distributions that matter and are imported, name to version.
-        hidden: other versions of them that come later on `sys.path`, a line for each.
+        packages: versions of the relevant packages that are imported, by name.
+        hidden: other installed versions, later on `sys.path`, one line each.
         backend, devices: what JAX computes on; None and empty where it did not start.
         libraries: CUDA libraries of JAX's CUDA plugin.
-        failures: `jax`, `transformer_engine`, `nvidia.dali` or `probe` to why it could not be imported or asked.
-        environ: variables that matter.
+        failures: `jax`, `transformer_engine`, `nvidia.dali` or `probe` to the reason of a failed import or start.
+        environ: relevant variables.
         shadowing: CUDA libraries in folders of LD_LIBRARY_PATH, which come before those of the wheels.
         shm_bytes: size of /dev/shm; None where there is none.
-        container: whether this is one.
+        container: whether the machine is a container.
     """
 
     python: str

@@ -1,7 +1,6 @@
-"""What has JAX to run on here? Asked of the driver, nvidia-smi, the installed packages, and of JAX in a process of
-its own.
+"""Collection of facts from the driver, nvidia-smi, the installed packages, and JAX in another process.
 
-In: this machine. Out: facts. Nothing here needs a GPU, an NVIDIA driver or a JAX that starts.
+In: this machine. Out: facts. Works without a GPU, without an NVIDIA driver and with a JAX that does not start.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ _SMI_TIMEOUT_S = 30
 
 
 def gather_facts(timeout_s: float) -> Facts:
-    """Everything that the checks judge.
+    """All facts that the checks need.
 
     Args:
         timeout_s: how long JAX may take to start, seconds.
     """
     packages, hidden = read_packages()
-    modules = [module for name, module in OPTIONAL.items() if any(one.startswith(name) for one in packages)]
+    modules = [module for name, module in OPTIONAL.items() if any(package.startswith(name) for package in packages)]
     probed = run_probe(modules, timeout_s)
     libraries = tuple(make_library(entry, packages) for entry in probed["libraries"])
     return Facts(
@@ -87,11 +86,11 @@ def read_packages() -> tuple[dict[str, str], tuple[str, ...]]:
     """
     first: dict[str, tuple[str, str]] = {}
     hidden = []
-    for one in importlib.metadata.distributions():
-        name, folder = (one.metadata["Name"] or "").lower().replace("_", "-"), str(one.locate_file(""))
-        version, before = first.setdefault(name, (one.version, folder))
-        if version != one.version and _PACKAGES.fullmatch(name):
-            hidden.append(f"{name} {version} ({before}) hides {one.version} ({folder})")
+    for package in importlib.metadata.distributions():
+        name, folder = (package.metadata["Name"] or "").lower().replace("_", "-"), str(package.locate_file(""))
+        version, before = first.setdefault(name, (package.version, folder))
+        if version != package.version and _PACKAGES.fullmatch(name):
+            hidden.append(f"{name} {version} ({before}) hides {package.version} ({folder})")
     packages = {name: version for name, (version, _) in sorted(first.items()) if _PACKAGES.fullmatch(name)}
     return packages, tuple(sorted(hidden))
 
@@ -118,13 +117,13 @@ def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
     for line in text.splitlines():
         name, *numbers = (part.strip() for part in line.rsplit(",", 3))
         if len(numbers) == 3:
-            total, used = (int(one) if one.isdigit() else None for one in numbers[1:])
+            total, used = (int(number) if number.isdigit() else None for number in numbers[1:])
             gpus.append(Gpu(name=name, capability=parse_version(numbers[0]) or None, memory_mib=total, used_mib=used))
     return tuple(gpus)
 
 
 def run_probe(modules: list[str], timeout_s: float) -> dict[str, Any]:
-    """What JAX says of itself, from a process of its own."""
+    """JAX's backend, devices and libraries, from another process."""
     silent: dict[str, Any] = {"backend": None, "devices": [], "failures": {}, "libraries": []}
     try:
         done = subprocess.run(
@@ -135,15 +134,15 @@ def run_probe(modules: list[str], timeout_s: float) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return {**silent, "failures": {"probe": f"JAX ended its process with status {done.returncode}: {last}"}}
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return {**silent, "failures": {"probe": f"JAX's process exited with status {done.returncode}: {last}"}}
     return answer
 
 
 def make_library(entry: Mapping[str, Any], packages: Mapping[str, str]) -> Library:
-    """A library, from what the probe said of it and from the packages.
+    """A library, from the probe's entry and the packages.
 
-    What was loaded from a wheel has the wheel's version, which knows more numbers than the library.
+    A library loaded from a wheel gets the wheel's version, which has more numbers than the library's own.
     """
     stem = f"nvidia-{_WHEELS[entry['name']]}"
     package = next((name for name in packages if re.fullmatch(rf"{stem}(-cu\d+)?", name)), None)
@@ -154,7 +153,8 @@ def make_library(entry: Mapping[str, Any], packages: Mapping[str, str]) -> Libra
     loaded = version("loaded")
     if loaded and package and _IN_WHEEL.search(entry.get("path") or ""):
         wheel = parse_version(packages[package])
-        loaded = wheel if wheel[: len(loaded)] == loaded else loaded
+        if wheel[: len(loaded)] == loaded:
+            loaded = wheel
     return Library(
         name=entry["name"],
         compiled=version("compiled"),
@@ -167,7 +167,7 @@ def make_library(entry: Mapping[str, Any], packages: Mapping[str, str]) -> Libra
 
 
 def read_required(package: str, packages: Mapping[str, str]) -> Version | None:
-    """The oldest version of a package that JAX's CUDA plugin asks for in its metadata."""
+    """The minimum version of a package in the metadata of JAX's CUDA plugin."""
     for plugin in packages:
         if re.fullmatch(r"jax-cuda\d+-plugin", plugin):
             for line in importlib.metadata.requires(plugin) or ():
@@ -178,17 +178,17 @@ def read_required(package: str, packages: Mapping[str, str]) -> Version | None:
 
 def find_shadowing(path: str) -> tuple[str, ...]:
     """The CUDA libraries in the folders of an LD_LIBRARY_PATH."""
-    found = []
+    libraries = []
     for folder in filter(None, path.split(":")):
         try:
-            found += [str(file) for file in sorted(Path(folder).iterdir()) if _CUDA_FILES.match(file.name)]
+            libraries += [str(file) for file in sorted(Path(folder).iterdir()) if _CUDA_FILES.match(file.name)]
         except OSError:
             continue
-    return tuple(found)
+    return tuple(libraries)
 
 
 def read_shm_bytes(folder: Path) -> int | None:
-    """The size of the file system of shared memory; None where there is none."""
+    """The size of the shared memory file system; None if there is none."""
     try:
         status = os.statvfs(folder)
     except OSError:

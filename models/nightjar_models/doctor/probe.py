@@ -1,7 +1,7 @@
-"""What does JAX say of itself? Run as a program of its own, so that a JAX that hangs or dies takes nothing with it.
+"""Probe of JAX, run as a separate program so that a JAX that hangs or crashes does not affect the doctor.
 
 Out: one line of JSON on stdout: backend, devices, CUDA libraries (version compiled against, version loaded, file),
-and what could not be imported. It imports nothing of Nightjar and takes no GPU memory in advance.
+and what could not be imported. It imports nothing from Nightjar and preallocates no GPU memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMPARED = 2  # numbers of a version that count: JAX itself ignores the patch
 
 
 def split_number(number: int, scale: tuple[int, ...]) -> list[int]:
-    """A library's number as a version, as far as it goes.
+    """A library's version number, split into its parts.
 
     >>> split_number(91002, (10000, 100, 1)), split_number(12090, (1000, 10))
     ([9, 10, 2], [12, 9])
@@ -50,7 +50,7 @@ def ask_libraries() -> list[dict[str, Any]]:
             break
     if versions is None:
         return []
-    found = []
+    libraries = []
     for name, (prefix, file, scale, any_age) in LIBRARIES.items():
         entry: dict[str, Any] = {"name": name, "file": file}
         try:
@@ -59,9 +59,9 @@ def ask_libraries() -> list[dict[str, Any]]:
             entry["loaded"] = split_number(getattr(versions, f"{prefix}_get_version")(), scale)
         except Exception as error:
             entry["error"] = str(error).splitlines()[0]
-        found.append(entry)
-    found.append(ask_nccl())
-    return found
+        libraries.append(entry)
+    libraries.append(ask_nccl())
+    return libraries
 
 
 def ask_nccl() -> dict[str, Any]:
@@ -91,7 +91,7 @@ def add_paths(libraries: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Prints what was found."""
+    """Prints the facts as one line of JSON."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     answer: dict[str, Any] = {"backend": None, "devices": [], "failures": {}, "libraries": []}
     try:

@@ -1,4 +1,4 @@
-"""How does a person read what the doctor found? One page of text; programs read the same as JSON."""
+"""Report of the doctor: one page of text for people, or the same as JSON."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ def render_report(facts: Facts, findings: Sequence[Finding]) -> str:
     lines = [f"Python     {facts.python}, {facts.platform}{', in a container' if facts.container else ''}"]
     lines.append(f"Driver     {format_version(facts.driver) if facts.driver else 'none loaded'}")
     for number, gpu in enumerate(facts.gpus):
-        memory = (
-            f", {gpu.memory_mib} MiB, {gpu.used_mib if gpu.used_mib is not None else '?'} in use"
-            if gpu.memory_mib
-            else ""
-        )
+        memory = ""
+        if gpu.memory_mib:
+            used = "?" if gpu.used_mib is None else gpu.used_mib
+            memory = f", {gpu.memory_mib} MiB, {used} in use"
         lines.append(f"GPU {number:<6} {gpu.name}, compute capability {format_version(gpu.capability)}{memory}")
     if not facts.gpus:
         lines.append("GPU        none seen")
     lines.append(f"JAX        {_describe_jax(facts)}")
-    if shown := [f"{one} {facts.packages[one]}" for one in _SHOWN if one in facts.packages]:
+    if shown := [f"{name} {facts.packages[name]}" for name in _SHOWN if name in facts.packages]:
         lines.append(f"           {', '.join(shown)}")
     flavors = cuda_flavors(facts)
     lines += [f"CUDA {number:<5} wheels: {len(names)} packages" for number, names in sorted(flavors.items())]
@@ -38,7 +37,7 @@ def render_report(facts: Facts, findings: Sequence[Finding]) -> str:
         compiled = f", compiled against {format_version(library.compiled)}" if library.compiled else ""
         needed = f", needs {format_version(library.required)}" if library.required and not library.compiled else ""
         lines.append(f"  {library.name:<13} {loaded}{compiled}{needed}")
-    lines += _describe_unasked(facts)
+    lines += _describe_not_loaded(facts)
     for title, start in (("TE", "transformer-engine"), ("DALI", "nvidia-dali")):
         versions = [f"{name} {version}" for name, version in facts.packages.items() if name.startswith(start)]
         lines.append(f"{title:<10} {', '.join(versions) or 'not installed'}")
@@ -59,12 +58,12 @@ def render_json(facts: Facts, findings: Sequence[Finding]) -> str:
     return json.dumps(document, indent=1)
 
 
-def _describe_unasked(facts: Facts) -> list[str]:
+def _describe_not_loaded(facts: Facts) -> list[str]:
     """A line for each of cuDNN and NCCL that was not loaded, because JAX has no CUDA plugin here."""
     lines = []
     for name, start in (("cuDNN", "nvidia-cudnn-cu"), ("NCCL", "nvidia-nccl-cu")):
         if all(library.name != name for library in facts.libraries):
-            wheels = [f"{one} {version}" for one, version in facts.packages.items() if one.startswith(start)]
+            wheels = [f"{wheel} {version}" for wheel, version in facts.packages.items() if wheel.startswith(start)]
             shown = f"{', '.join(wheels)}, not loaded: JAX has no CUDA plugin here" if wheels else "no wheel installed"
             lines.append(f"  {name:<13} {shown}")
     return lines

@@ -1,8 +1,8 @@
-"""Which pair of versions broke? The library whose code met the error, and the one that it called or asked for.
+"""Attribution of an error to a pair of versions: the library that raised it, and the one that it called or imported.
 
-In: an exception and its traceback. Out: one or two distributions and their versions. An import error names the module
-that lacks something, an attribute error the module that was asked, an error of JAX's own type JAX; else the second is
-the next library up the traceback, or JAX.
+In: an exception and its traceback. Out: one or two distributions and their versions. The second is the module that an
+import error or an attribute error names, or JAX for an error of JAX's own types; otherwise the next library up the
+traceback, or JAX.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def find_version(name: str) -> str | None:
 
 def find_distribution(module: str) -> str | None:
     """The distribution that provides a module; None for the standard library and Nightjar itself."""
-    found = importlib.metadata.packages_distributions().get(module.partition(".")[0])
-    if not found:
+    distributions = importlib.metadata.packages_distributions().get(module.partition(".")[0])
+    if not distributions:
         return None
-    name = re.sub(r"[-_.]+", "-", found[0]).lower()
+    name = re.sub(r"[-_.]+", "-", distributions[0]).lower()
     return None if name == _OWN else _SAME.get(name, name)
 
 
@@ -86,7 +86,7 @@ def _frames(error: BaseException) -> Iterator[str]:
 
 
 def _asked(error: BaseException) -> str | None:
-    """The module that lacks what was asked of it, or that refuses what it was given."""
+    """The module that lacks a name, or whose exception type was raised."""
     if isinstance(error, ImportError):
         return error.name
     if isinstance(error, AttributeError) and error.obj is not None:

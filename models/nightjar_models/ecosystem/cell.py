@@ -1,4 +1,4 @@
-"""What does an ecosystem cell find? Numbers that must be true, and how fast it was.
+"""The finding of an ecosystem cell: checked numbers and their speed.
 
 In: what a cell computed. Out: a `Finding`, whose checks hold or not. Nothing here imports JAX or a library under test.
 """

@@ -1,4 +1,4 @@
-"""DALI: does its JAX iterator give every JPEG once an epoch, with the pixels that Pillow decodes and resizes?
+"""DALI cell: its JAX iterator yields every JPEG once per epoch, with the pixels that Pillow decodes and resizes.
 
 On the CPU (`device_id=None`): files of two photographs' crops, decoded and resized, batches laid over all devices.
 """

@@ -1,4 +1,4 @@
-"""Equinox and Diffrax: is the solution right, its gradient, and can a neural field learn a trajectory?
+"""Equinox and Diffrax cell: a correct solution and gradient, and a neural field that learns a trajectory.
 
 Three truths: the harmonic oscillator's cosine, the derivative of an exponential decay by its rate, and a spiral (a
 linear system with a closed solution) on which a small network is trained through the solver. The three are solved at

@@ -1,4 +1,4 @@
-"""Haliax and Levanter: do named tensors compute what positions compute, and does a tiny GPT-2 learn?
+"""Haliax and Levanter cell: named tensors compute the same as positional ones, and a tiny GPT-2 learns.
 
 A contraction over named axes equals `einsum` in any order of axes; Levanter's causal attention equals the softmax that
 defines it; a GPT-2 begins at the entropy of guessing, log(vocabulary), and learns one batch by heart. All is optimized

@@ -1,4 +1,4 @@
-"""MuJoCo MJX: does the humanoid fall by g, and move as in MuJoCo's own engine in C?
+"""MuJoCo MJX cell: the humanoid falls with g and moves as in MuJoCo's own C engine.
 
 Two truths: above the ground its centre of mass follows h - g t^2 / 2 (semi-implicit Euler: g t (t + dt) / 2), and after
 some steps in contact its joints stand where the C engine puts them. Most of the cell's time is XLA's compiling of a

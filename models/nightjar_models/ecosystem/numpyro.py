@@ -1,4 +1,4 @@
-"""NumPyro: does NUTS draw from the posterior that linear algebra gives exactly?
+"""NumPyro cell: NUTS samples the posterior that linear algebra gives exactly.
 
 A linear regression on real data (442 patients, 10 measurements, disease progression after a year) with unit normal
 priors and known noise: its posterior is normal, with covariance S = (X'X / s^2 + I)^-1 and mean S X'y / s^2.

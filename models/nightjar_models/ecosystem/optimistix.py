@@ -1,4 +1,4 @@
-"""Optimistix: does it find Rosenbrock's minimum and a known root, and differentiate through the root?
+"""Optimistix cell: it finds Rosenbrock's minimum and a root, and differentiates through the root.
 
 The derivative of sqrt(a), found as the root of x^2 - a, is 1 / (2 sqrt(a)) by the implicit function theorem.
 """
@@ -29,7 +29,7 @@ def run() -> Finding:
     starts = jax.random.uniform(jax.random.key(0), (PROBLEMS, 2), minval=-2.0, maxval=2.0)
     solve_all = jax.jit(jax.vmap(lambda start: optx.least_squares(residuals, least, start, max_steps=512).value))
     samples = time_calls(lambda: solve_all(starts), items=PROBLEMS, unit="problems/s")
-    found = optx.minimise(lambda x, _: jnp.sum(residuals(x, None) ** 2), descent, jnp.array([-1.2, 1.0])).value
+    minimum = optx.minimise(lambda x, _: jnp.sum(residuals(x, None) ** 2), descent, jnp.array([-1.2, 1.0])).value
     a = jnp.array(2.0)
     return Finding(
         checks=[
@@ -42,7 +42,7 @@ def run() -> Finding:
             ),
             Check(
                 name="minimise_error",
-                value=float(jnp.abs(found - 1).max()),
+                value=float(jnp.abs(minimum - 1).max()),
                 expected=0.0,
                 tolerance=1e-3,
                 why="the same by BFGS",

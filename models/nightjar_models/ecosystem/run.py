@@ -1,4 +1,4 @@
-"""How does a cell run, and what is said when it breaks?
+"""Runner of ecosystem cells.
 
 In: an entry of the table. Out: a `Run` with every checked number, and the environment with the versions of the cell's
 packages; or an error that names the two versions.
@@ -28,7 +28,7 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
     absent = [name for name in entry.packages if find_version(name) is None]
     if absent:
         raise NightjarError(
-            f"{entry.name}: {', '.join(absent)} is not installed here, so nothing can be said about it.",
+            f"{entry.name}: {', '.join(absent)} is not installed here, so it cannot be checked.",
             f"`nox -s ecosystem -- --jobs '{entry.name}*'` runs the cell in an environment of its own",
         )
     try:
@@ -37,7 +37,7 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
         raise NotMeasurableError(f"{describe_versions([*entry.packages, 'jax'])}: {error}.") from None
     except Exception as error:
         pair = describe_versions(find_pair(error, entry.packages))
-        command = Path(sys.prefix, "bin", "nightjar-models")  # that of this environment: another has other versions
+        command = Path(sys.prefix, "bin", "nightjar-models")  # of this environment: another one has other versions
         hint = f"`{command} --debug smoke {entry.name} --out OUT` prints the traceback"
         raise BrokenError(f"{pair}: {summarize_error(error)}", hint) from error
     judge(entry, finding)
@@ -52,10 +52,10 @@ def run_cell(entry: Entry) -> tuple[Run, dict[str, Any]]:
 
 
 def judge(entry: Entry, finding: Finding) -> None:
-    """Ends where a number is wrong.
+    """Raises if a number is wrong.
 
     Raises:
-        BrokenError: a check does not hold; the message lists those that do not.
+        BrokenError: a check fails; the message lists all failed checks.
     """
     wrong = [check for check in finding.checks if not check.holds]
     if wrong or not finding.checks:
@@ -64,7 +64,7 @@ def judge(entry: Entry, finding: Finding) -> None:
 
 
 def describe(finding: Finding) -> dict[str, Any]:
-    """Every checked number and what it had to be, as names to scalars."""
+    """Every checked number and its expected value, as names to scalars."""
 
     def expected(check: Check) -> str:
         return f"{check.expected:.6g} +- {check.tolerance:.3g}: {check.why}"

@@ -1,4 +1,4 @@
-"""Which ecosystem cells are there? One table: where each is, and which packages it speaks of.
+"""Table of the ecosystem cells: module, packages and summary of each.
 
 In: a name. Out: its entry, or an `InputError`. Nothing here imports a library under test.
 """
@@ -19,8 +19,8 @@ class Entry:
 
     Attributes:
         name: of the cell, of its module beside this file, and of its lock in `docker/locks/ecosystem/`.
-        packages: the distributions that it is about; JAX is always one more.
-        summary: what it computes, and which truth it checks.
+        packages: the distributions under test, besides JAX.
+        summary: what it computes, and what it checks.
     """
 
     name: str
@@ -93,7 +93,7 @@ def find_cell(name: str) -> Entry:
     """The cell of that name.
 
     Raises:
-        InputError: there is none.
+        InputError: the name is unknown.
     """
     if name not in CELLS:
         raise InputError(f"unknown cell {name!r}: expected one of {', '.join(CELLS)}.", did_you_mean(name, CELLS))

@@ -1,4 +1,4 @@
-"""TransformerEngine: does it import beside this JAX, are its recipes there, and does a layer learn in FP8?
+"""TransformerEngine cell: it imports with this JAX, has its recipes, and computes a layer in FP8.
 
 Importing and making recipes need no GPU. Its layers need one even to be traced, so without one the answer is "cannot
 tell", after the import has been tried.
@@ -21,7 +21,7 @@ def run() -> Finding:
 
     recipes = [recipe.DelayedScaling(), recipe.MXFP8BlockScaling()]
     if jax.default_backend() != "gpu":
-        names = " and ".join(type(one).__name__ for one in recipes)
+        names = " and ".join(type(entry).__name__ for entry in recipes)
         raise CannotTellError(f"it imports and makes {names}, but its layers need an NVIDIA GPU, found CPU")
     layer = te_flax.LayerNormMLP(intermediate_dim=HIDDEN, return_layernorm_output=False)
     tokens = jax.random.normal(jax.random.key(0), (TOKENS, WIDTH), jnp.bfloat16)

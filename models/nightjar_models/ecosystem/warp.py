@@ -1,4 +1,4 @@
-"""Warp: does a kernel that is called from `jax.jit` compute what JAX computes?
+"""Warp cell: a kernel called from `jax.jit` computes what JAX computes.
 
 Explicit steps of the heat equation on a ring: the kernel's field equals that of `jnp.roll`, the sum of heat is kept,
 and one Fourier mode fades by its known factor a step.

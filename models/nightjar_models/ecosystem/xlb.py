@@ -1,4 +1,4 @@
-"""XLB: does a Taylor-Green vortex decay at the rate of its viscosity, and is no mass lost?
+"""XLB cell: a Taylor-Green vortex decays at the rate of its viscosity, and its mass is conserved.
 
 The vortex is an exact solution of the incompressible Navier-Stokes equations: its kinetic energy falls by
 exp(-4 nu k^2 t), with nu = (1 / omega - 1 / 2) / 3 in lattice units. MLUPS is million lattice updates per second.

@@ -1,11 +1,11 @@
-"""What is a GPU that is compiled for? Facts from `targets/*.toml` and `software.toml`, which name the source of each.
+"""GPUs to compile for, from `targets/*.toml` and `software.toml`, which name the source of each fact.
 
 In: the name of a target such as `h100`, or of several devices such as `h100x16`. Out: a `Target`, and the text protobuf
 that XLA takes in place of a device.
 
-The text says what XLA finds on such a device by itself, as far as jaxlib 0.10 knows the fields: the memory's clock, the
-shared memory that a block reserves, the most blocks of a core and the granularity of collective memory came with 0.11,
-and an unknown field is refused.
+The text has the fields that XLA queries on a real device and that jaxlib 0.10 knows. The memory's clock, the shared
+memory reserved per block, the maximum number of blocks per core and the granularity of collective memory came with
+0.11, and XLA rejects an unknown field.
 
 Source: openxla/xla, xla/stream_executor/device_description.proto (GpuTargetConfigProto)
 """
@@ -33,7 +33,7 @@ _MATRIX_KEYS = {
     "f4": (32,),
 }
 _SCALAR_KEYS = {"s32": (4, 8), "f16": (10,), "f32": (11,), "f64": (12,), "bf16": (16,)}
-_LIMITS = {  # alike for compute capabilities 8.0 to 10.0 (CUDA C++ Programming Guide)
+_LIMITS = {  # the same for compute capabilities 8.0 to 10.0 (CUDA C++ Programming Guide)
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
     "shared_memory_per_block": 49152,
@@ -52,15 +52,15 @@ _LIMITS = {  # alike for compute capabilities 8.0 to 10.0 (CUDA C++ Programming 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A GPU in a host, as its makers describe it; rates are peaks, of one device, one direction.
+    """A GPU in a host, by its data sheet; rates are peaks of one device in one direction.
 
     Attributes:
-        short: its name here, such as `h100`.
+        short: short name, such as `h100`.
         name: JAX's `device_kind`.
         compute_capability: such as `9.0a`.
-        flops_per_s: of dense matrix products by kind of element (tf32, bf16, f8, ...), and `f32` outside of them.
-        memory_bytes: what a program can have of the device's memory.
-        network_bytes_per_s: the share of one device in the network between hosts.
+        flops_per_s: of dense matrix products by kind of element (tf32, bf16, f8, ...), and `f32` for other arithmetic.
+        memory_bytes: device memory available to programs.
+        network_bytes_per_s: one device's share of the network between hosts.
         text: the description for XLA.
     """
 
@@ -78,14 +78,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Several devices of one kind, in hosts that are filled one after the other."""
+    """Several devices of one kind; hosts are filled one after the other."""
 
     target: Target
     devices: int
 
     @property
     def topology(self) -> str:
-        """As XLA spells it: slices x hosts x devices per host."""
+        """XLA's spelling: slices x hosts x devices per host."""
         per_host = min(self.devices, self.target.devices_per_host)
         return f"1x{self.devices // per_host}x{per_host}"
 
@@ -95,19 +95,19 @@ class Cluster:
 
 def list_targets() -> list[str]:
     """The names of all targets."""
-    found = files("nightjar_models.hardware").joinpath("targets").iterdir()
-    return sorted(path.name.removesuffix(".toml") for path in found if path.name.endswith(".toml"))
+    entries = files("nightjar_models.hardware").joinpath("targets").iterdir()
+    return sorted(path.name.removesuffix(".toml") for path in entries if path.name.endswith(".toml"))
 
 
 def read_target(name: str) -> Target:
     """The target of that name.
 
     Raises:
-        InputError: there is none.
+        InputError: the name is unknown.
     """
-    known = list_targets()
-    if name not in known:
-        raise InputError(f"--target {name}: expected one of {', '.join(known)}.", did_you_mean(name, known))
+    names = list_targets()
+    if name not in names:
+        raise InputError(f"--target {name}: expected one of {', '.join(names)}.", did_you_mean(name, names))
     path = files("nightjar_models.hardware").joinpath("targets", f"{name}.toml")
     facts = tomllib.loads(path.read_text(encoding="utf-8"))
     software = read_software()
@@ -131,7 +131,7 @@ def read_target(name: str) -> Target:
 
 
 def parse_cluster(text: str) -> Cluster:
-    """Reads a target such as `h100x8`; without a number it is one device.
+    """Parses a target such as `h100x8`; without a number it is one device.
 
     Raises:
         InputError: an unknown target, or devices that do not fill whole hosts.
@@ -147,13 +147,13 @@ def parse_cluster(text: str) -> Cluster:
         raise InputError(
             f"--target {text}: expected at most {target.devices_per_host} devices, or a multiple of them: "
             f"a host has {target.devices_per_host}.",
-            f"take {target.short}x{-(-devices // target.devices_per_host) * target.devices_per_host}",
+            f"use {target.short}x{-(-devices // target.devices_per_host) * target.devices_per_host}",
         )
     return Cluster(target=target, devices=devices)
 
 
 def read_software() -> dict[str, str]:
-    """Versions of driver, runtime, cudnn and cub, each of three numbers, that the compiler may assume on a device."""
+    """Versions of driver, runtime, cudnn and cub, each of three numbers, that the compiler assumes on a device."""
     path = files("nightjar_models.hardware").joinpath("software.toml")
     facts = tomllib.loads(path.read_text(encoding="utf-8"))
     return {name: facts[name] for name in ("driver", "runtime", "cudnn", "cub")}

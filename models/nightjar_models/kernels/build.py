@@ -1,8 +1,8 @@
-"""Where is the compiled form of a kernel? Built at its first use by the system's compiler, then kept.
+"""Builds of the kernels: compiled by the system's compiler at first use, then cached.
 
 In: a source beside this file and a platform. Out: a shared library in the user's cache folder, named by the digest of
-source, compiler and XLA's headers, so that a new JAX builds anew. Two processes that build at once each rename a whole
-file into place.
+source, compiler and XLA's headers, so a new JAX triggers a new build. Two processes that build at once each rename
+a whole file into place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""May cuDNN's fused attention compute this? If not, why, and what does instead?
+"""Conditions of cuDNN's fused attention, and the fallback where they do not hold.
 
-In: what attention is asked to do, and on which device. Out: the implementation that computes it. cuDNN refuses with an
+In: a request for attention and its device. Out: the implementation that computes it. cuDNN refuses with an
 error deep inside a trace; here its conditions are a pure function, the refusal is a warning in the log, and the run's
 result says which implementation was used (`attention` under `config`).
 
@@ -119,14 +119,14 @@ def choose(asked: str, request: Request) -> str:
 
 def fall_back(asked: str, refusals: list[str]) -> str:
     """The implementation that was asked for; or, where something speaks against it, the fallback, said aloud."""
-    taken = FALLBACK if refusals else asked
-    note = f"{taken} ({asked} refused: {'; '.join(refusals)})" if refusals else taken
+    implementation = FALLBACK if refusals else asked
+    note = f"{implementation} ({asked} refused: {'; '.join(refusals)})" if refusals else implementation
     used = _used.get()
     if refusals and (used is None or note not in used):
         log.warning("attention: %s", note)
     if used is not None:
         used.add(note)
-    return taken
+    return implementation
 
 
 @contextlib.contextmanager

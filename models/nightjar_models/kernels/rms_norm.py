@@ -1,4 +1,4 @@
-"""How does a function in C++ become an operation of JAX? Fused RMSNorm by XLA's foreign function interface.
+"""Fused RMSNorm in C++ and CUDA, through XLA's foreign function interface.
 
 In: activations [..., D] and a scale [D], both float32 or both bfloat16, on the CPU or an NVIDIA GPU. Out: the
 activations with unit mean square, times the scale. With gradient (`custom_vjp`), batching (`custom_vmap`) and
@@ -59,8 +59,8 @@ def rms_norm(x: Float[Array, "*B D"], scale: Float[Array, " D"]) -> Float[Array,
 
 def _normalize(x: Array, scale: Array) -> tuple[Array, Array]:
     register("cpu" if jax.default_backend() == "cpu" else "cuda")
-    found: tuple[Array, Array] = _forward(x, scale)
-    return found
+    outputs: tuple[Array, Array] = _forward(x, scale)
+    return outputs
 
 
 def _rms_norm_forward(x: Array, scale: Array) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -133,7 +133,7 @@ def _by_rows(call: Callable[..., Any], takes: tuple[Any, ...], gives: tuple[Any,
     def rule(size: int, mapped: list[bool], *arguments: Array) -> tuple[Any, Any]:
         """More rows; a scale that differs along the new axis is mapped over, since one call has one scale."""
         if any(is_mapped and not has_rows for is_mapped, (has_rows, _) in zip(mapped, takes, strict=True)):
-            found = jax.lax.map(
+            results = jax.lax.map(
                 lambda one: run(*one), tuple(_repeat(size, m, a) for m, a in zip(mapped, arguments, strict=True))
             )
         else:
@@ -141,8 +141,8 @@ def _by_rows(call: Callable[..., Any], takes: tuple[Any, ...], gives: tuple[Any,
                 _repeat(size, is_mapped, argument) if has_rows else argument
                 for is_mapped, argument, (has_rows, _) in zip(mapped, arguments, takes, strict=True)
             ]
-            found = batched(*filled)
-        return found, jax.tree.map(lambda _: True, found)
+            results = batched(*filled)
+        return results, jax.tree.map(lambda _: True, results)
 
     return batched  # type: ignore[no-any-return]
 

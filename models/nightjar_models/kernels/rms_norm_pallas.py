@@ -1,4 +1,4 @@
-"""How is the same RMSNorm written as a Pallas kernel? A block of rows at a time, in Python.
+"""RMSNorm as a Pallas kernel, a block of rows at a time.
 
 In: activations [..., D] and a scale [D]. Out: the activations with unit mean square, times the scale. On a GPU Pallas
 compiles it (Triton, whose blocks are powers of two: other widths are filled up with zeros); on the CPU it runs in

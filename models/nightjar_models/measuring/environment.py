@@ -1,4 +1,4 @@
-"""What outside the configuration can change a measure? Versions, processor, devices, flags, commit, image.
+"""Environment of a run: versions, processor, devices, flags, commit and image, which can change its measurements.
 
 In: this process and machine. Out: the `environment` of a `nightjar.run/1` document.
 """
@@ -53,8 +53,10 @@ def read_cpu() -> dict[str, Any]:
 
 
 def read_packages() -> dict[str, str]:
-    """The installed distributions that decide what is computed, by name."""
-    names = {(found.metadata["Name"] or "").lower().replace("_", "-") for found in importlib.metadata.distributions()}
+    """Versions of the installed packages that affect results or speed, by name."""
+    names = {
+        (package.metadata["Name"] or "").lower().replace("_", "-") for package in importlib.metadata.distributions()
+    }
     return {name: importlib.metadata.version(name) for name in sorted(names) if _PACKAGES.fullmatch(name)}
 
 
@@ -73,9 +75,9 @@ def read_git(folder: Path) -> dict[str, Any] | None:
     if git is None:
         return None
 
-    def ask(*words: str) -> str | None:
-        answer = subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True, check=False)
-        return answer.stdout.strip() if answer.returncode == 0 else None
+    def run_git(*words: str) -> str | None:
+        process = subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True, check=False)
+        return process.stdout.strip() if process.returncode == 0 else None
 
-    sha = ask("rev-parse", "HEAD")
-    return None if sha is None else {"sha": sha, "dirty": bool(ask("status", "--porcelain"))}
+    sha = run_git("rev-parse", "HEAD")
+    return None if sha is None else {"sha": sha, "dirty": bool(run_git("status", "--porcelain"))}

@@ -1,4 +1,4 @@
-"""What did the compiler emit? Counts and bytes of the optimized HLO, exact and without noise.
+"""Compile facts: exact counts and bytes of the optimized HLO, without noise.
 
 In: a compiled program. Out: the `facts` of a `nightjar.run/1` document. They are read from the serialized HLO module,
 not from its text, whose form changes between versions.
@@ -30,7 +30,7 @@ def read_facts(program: str, compiled: jax.stages.Compiled) -> dict[str, Any]:
     """The facts of a compiled program.
 
     Args:
-        program: the name under which they are compared from night to night.
+        program: name under which nights are compared.
         compiled: what `lowered.compile()` returned.
     """
     executable: Any = compiled.runtime_executable()
@@ -47,24 +47,24 @@ def read_facts(program: str, compiled: jax.stages.Compiled) -> dict[str, Any]:
 
 def tally_module(modules: Iterable[Any]) -> dict[str, dict[str, Tally]]:
     """Counts and output bytes by opcode, fusion kind, custom-call target and collective, over all computations."""
-    found: dict[str, dict[str, Tally]] = {"opcodes": {}, "fusions": {}, "custom_calls": {}, "collectives": {}}
+    facts: dict[str, dict[str, Tally]] = {"opcodes": {}, "fusions": {}, "custom_calls": {}, "collectives": {}}
     for instruction in _instructions(modules):
         size = size_bytes(instruction.shape)
-        _add(found["opcodes"], instruction.opcode, size)
+        _add(facts["opcodes"], instruction.opcode, size)
         if instruction.opcode == "fusion":
-            _add(found["fusions"], instruction.fusion_kind, size)
+            _add(facts["fusions"], instruction.fusion_kind, size)
         elif instruction.opcode == "custom-call":
-            _add(found["custom_calls"], instruction.custom_call_target, size)
+            _add(facts["custom_calls"], instruction.custom_call_target, size)
         # The `-start` of an asynchronous pair also yields its operands and context: the `-done` has the result alone.
         # A pair made of `async-start` wraps the collective, which is met in the wrapped computation.
         collective = instruction.opcode.removesuffix("-done")
         if collective in COLLECTIVES:
-            _add(found["collectives"], collective, size)
-    return {kind: dict(sorted(tallies.items())) for kind, tallies in found.items()}
+            _add(facts["collectives"], collective, size)
+    return {kind: dict(sorted(tallies.items())) for kind, tallies in facts.items()}
 
 
 def read_memory(compiled: jax.stages.Compiled) -> dict[str, int | None]:
-    """What the compiler reserved, in bytes; None where the backend does not tell."""
+    """What the compiler reserved, in bytes; None if the backend does not report it."""
     stats = compiled.memory_analysis()
     names = ("argument_size", "output_size", "alias_size", "temp_size", "generated_code_size", "peak_memory")
     values = {name: getattr(stats, f"{name}_in_bytes", None) for name in names}

@@ -1,4 +1,4 @@
-"""Which parts of a compiled module are read? The few fields of `xla.HloProto` that facts and estimates need.
+"""Protobuf reader for the few fields of `xla.HloProto` that facts and estimates need.
 
 In: a serialized `xla.HloModuleProto` or `xla.HloProto`. Out: protobuf messages with the fields of `_MESSAGES`; protobuf
 skips the others, so that a module of a newer compiler is read as far as it is known.
@@ -137,10 +137,10 @@ def parse_hlo(data: bytes, where: str) -> Any:
 
     Args:
         data: the protobuf.
-        where: of the bytes, for the message of an error.
+        where: source of the bytes, for error messages.
 
     Raises:
-        InputError: the bytes are no HloProto.
+        InputError: the bytes are not a valid HloProto.
     """
     try:
         return _classes()["Hlo"].FromString(data)
@@ -177,11 +177,12 @@ def _classes() -> dict[str, Any]:
         for name, (number, kind) in fields.items():
             label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
             kind = kind.rstrip("*")
-            one = described.field.add(name=name, number=number, label=label)
+            described_field = described.field.add(name=name, number=number, label=label)
             if kind in scalars:
-                one.type = scalars[kind]
+                described_field.type = scalars[kind]
             else:
-                one.type, one.type_name = field.TYPE_MESSAGE, f".nightjar.{kind}"
+                described_field.type = field.TYPE_MESSAGE
+                described_field.type_name = f".nightjar.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"nightjar.{name}")) for name in _MESSAGES}

@@ -1,4 +1,4 @@
-"""What does a run leave? `result.json`, schema `nightjar.run/1`, whole or not at all.
+"""The result file of a run, `result.json` (schema `nightjar.run/1`), written atomically.
 
 In: a run's measures and its environment. Out: the file. Numbers that are not finite are written as strings, since JSON
 has none.
@@ -59,7 +59,7 @@ def render_result(run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump(document: Any) -> str:
-    """JSON text, with `"NaN"`, `"Infinity"` and `"-Infinity"` for what JSON cannot say.
+    """JSON text, with `"NaN"`, `"Infinity"` and `"-Infinity"` for numbers that JSON cannot express.
 
     >>> dump({"values": [1.5, float("nan"), float("-inf")]})
     '{"values": [1.5, "NaN", "-Infinity"]}'
@@ -73,12 +73,14 @@ def _spell(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_spell(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        if math.isnan(value):
+            return "NaN"
+        return "Infinity" if value > 0 else "-Infinity"
     return value
 
 
 def prepare_folder(out: Path) -> None:
-    """Makes the output folder and proves that it can be written, before any work is spent.
+    """Creates the output folder and checks that it is writable, before any work is spent.
 
     Raises:
         OutputError: it is not a folder, read-only, or the disk is full.

@@ -1,8 +1,8 @@
-"""How does one device's value reach all others along a mesh axis? A collective broadcast.
+"""Collective broadcast of one device's value along a mesh axis.
 
-In: a value inside `shard_map`, and the position along the axis whose value counts. Out: that value, everywhere. GPUs
+In: a value inside `shard_map`, and the source position along the axis. Out: the source's value on every device. GPUs
 have a collective for it (`collective-broadcast`); XLA:CPU has none in JAX 0.10, so there the others add zeros to it in
-an all-reduce, which gives the same bits and moves twice as many. `broadcast` says in the log which of the two it takes.
+an all-reduce, which gives the same bits and moves twice as many. `broadcast` logs when it uses the all-reduce.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def broadcast(x: Array, axis: str, *, source: int, platform: str) -> Array:
     Args:
         x: this device's value.
         axis: the mesh axis.
-        source: whose value counts.
-        platform: of the mesh's devices: `cuda`, `gpu` or `cpu`.
+        source: position of the value to send.
+        platform: platform of the mesh's devices: `cuda`, `gpu` or `cpu`.
     """
     if platform != "cpu":
         # A tuple: the lowering of JAX 0.10.2 reads a bare name letter by letter, each as an axis.
@@ -34,7 +34,7 @@ def broadcast(x: Array, axis: str, *, source: int, platform: str) -> Array:
 
 
 def masked_sum(x: Array, axis: str, *, source: int) -> Array:
-    """The value of position `source`, by an all-reduce in which all others add zeros; has a gradient."""
+    """The value of position `source`, by an all-reduce in which all other positions add zeros; differentiable."""
     wide = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
     kept = jnp.where(jax.lax.axis_index(axis) == source, wide, jnp.zeros_like(wide))
     summed: Array = jax.lax.psum(kept, axis)  # type: ignore[no-untyped-call]

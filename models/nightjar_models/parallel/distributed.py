@@ -1,11 +1,11 @@
-"""Which processes train together, and are they all there?
+"""Discovery and rendezvous of the processes of a distributed run.
 
-In: options or Slurm's environment. Out: a `Cluster`, or None for a process of its own. `meet` joins the processes over
-TCP before JAX starts, because `jax.distributed` ends a process with SIGABRT and a stack trace where a peer is missing:
-`meet` says instead who did not come. Nothing here imports JAX but `start_jax`.
+In: options or Slurm's environment. Out: a `Cluster`, or None for a single process. `meet` connects the processes over
+TCP before JAX starts, because `jax.distributed` ends a process with SIGABRT and a stack trace if a peer is missing;
+`meet` names the missing processes instead. Only `start_jax` imports JAX.
 
 Protocol: every process but the first connects to the coordinator's port and sends a line `nightjar-models/1 ID COUNT`;
-when all are there, the first one answers `go` and frees the port, on which JAX's coordination service then listens.
+when all have connected, the first answers `go` and frees the port, on which JAX's coordination service then listens.
 
 Source: Slurm's srun manual, section OUTPUT ENVIRONMENT VARIABLES; jax/_src/clusters/slurm_cluster.py for the port.
 """
@@ -24,8 +24,8 @@ from nightjar_models.errors import ClusterError, InputError
 
 HELLO = "nightjar-models/1"
 MEET_TIMEOUT_S = 25.0
-HEARTBEAT_TIMEOUT_S = 30  # JAX waits 100 s before it believes that a silent process is dead
-_FIRST_PORT, _PORTS = 61440, 4096  # above the ports that Linux hands out by itself
+HEARTBEAT_TIMEOUT_S = 30  # JAX's default is 100 s
+_FIRST_PORT, _PORTS = 61440, 4096  # above Linux's ephemeral ports
 _RETRY_S = 0.2
 
 
@@ -35,9 +35,9 @@ class Cluster:
 
     Attributes:
         coordinator: `host:port` of the first process.
-        processes: how many there are.
-        process_id: which of them this is, from 0.
-        local_device: the one GPU of its machine that this process uses; None for all that it sees.
+        processes: number of processes.
+        process_id: number of this process, from 0.
+        local_device: the one GPU of its machine that this process uses; None for all visible ones.
     """
 
     coordinator: str
@@ -51,14 +51,14 @@ class Cluster:
         return self.process_id == 0
 
     def share(self, devices: int) -> int:
-        """How many of a mesh's devices each process has.
+        """Number of a mesh's devices per process.
 
         Raises:
-            InputError: they cannot be shared out evenly.
+            InputError: the devices cannot be divided evenly.
         """
         if devices % self.processes:
             raise InputError(
-                f"--mesh: {devices} devices cannot be shared out evenly among {self.processes} processes.",
+                f"--mesh: {devices} devices cannot be divided evenly among {self.processes} processes.",
                 "choose a mesh whose size is a multiple of --processes",
             )
         return devices // self.processes
@@ -67,12 +67,12 @@ class Cluster:
 def find_cluster(
     coordinator: str | None, processes: int | None, process_id: int | None, environ: Mapping[str, str]
 ) -> Cluster | None:
-    """The cluster that the options name, else the one that Slurm's environment tells of.
+    """The cluster from the options, else from Slurm's environment.
 
     Args:
         coordinator: `host:port`, or None.
-        processes: how many, or None; 1 means a process of its own, whatever Slurm says.
-        process_id: which one, or None.
+        processes: number of processes, or None; 1 means a single process, whatever Slurm's environment says.
+        process_id: number of this process, or None.
         environ: the environment variables.
 
     Raises:
@@ -124,10 +124,10 @@ def first_host(nodes: str) -> str:
 
 
 def meet(cluster: Cluster, timeout_s: float = MEET_TIMEOUT_S) -> None:
-    """Waits until all processes of the cluster are there.
+    """Waits until all processes of the cluster have connected.
 
     Raises:
-        ClusterError: the coordinator's name is unknown, nobody answers there, its port is taken, or a process is
+        ClusterError: the coordinator's name is unknown, nothing answers there, its port is in use, or a process is
             missing after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
@@ -139,31 +139,32 @@ def meet(cluster: Cluster, timeout_s: float = MEET_TIMEOUT_S) -> None:
 
 
 def _resolve(cluster: Cluster, host: str, port: int, deadline: float) -> tuple[str, int]:
-    """The address behind the name; a name server that does not answer is left behind in a thread of its own."""
-    found: list[tuple[str, int] | OSError] = []
+    """The address of a host name; looks it up in a thread, which is abandoned if the name server does not answer."""
+    results: list[tuple[str, int] | OSError] = []
 
     def look_up() -> None:
         try:
-            found.append(socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0][4][:2])  # type: ignore[arg-type]
+            results.append(socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0][4][:2])  # type: ignore[arg-type]
         except OSError as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=look_up, daemon=True)
     thread.start()
     thread.join(max(0.0, deadline - time.monotonic()))
-    if not found or isinstance(found[0], OSError):
-        reason = found[0].strerror if found else "no answer from the name server"  # type: ignore[union-attr]
+    address = results[0] if results else OSError(0, "no answer from the name server")
+    if isinstance(address, OSError):
+        reason = address.strerror
         raise ClusterError(
             f"--coordinator {cluster.coordinator}: the host's name cannot be resolved: {reason}.",
             "name a host that every process can reach, or its address",
         )
-    return found[0]
+    return address
 
 
 def _join(cluster: Cluster, address: tuple[str, int], deadline: float) -> None:
     """Announces this process and waits for `go`; the first process may come later than this one."""
     hello = f"{HELLO} {cluster.process_id} {cluster.processes}\n".encode()
-    reason = "nobody listens there"
+    reason = "nothing listens there"
     while (left := deadline - time.monotonic()) > 0:
         try:
             with socket.create_connection(address, timeout=left) as connection:
@@ -181,13 +182,13 @@ def _join(cluster: Cluster, address: tuple[str, int], deadline: float) -> None:
         time.sleep(_RETRY_S)
     raise ClusterError(
         f"--coordinator {cluster.coordinator}: process {cluster.process_id} could not join: {reason}.",
-        "is process 0 running there, with the same --processes, and all the others?",
+        "check that process 0 runs there with the same --processes, and that all others run",
     )
 
 
 def _gather(cluster: Cluster, port: int, deadline: float) -> None:
-    """Accepts every other process once, then lets all go."""
-    there: dict[int, socket.socket] = {}
+    """Accepts every other process once, then sends `go` to all."""
+    connected: dict[int, socket.socket] = {}
     try:
         server = socket.create_server(("", port), backlog=cluster.processes)
     except OSError as error:
@@ -195,12 +196,12 @@ def _gather(cluster: Cluster, port: int, deadline: float) -> None:
             f"--coordinator {cluster.coordinator}: port {port} cannot be used: {error.strerror}.", "name a free port"
         ) from None
     with server, contextlib.ExitStack() as leaving:
-        while len(there) < cluster.processes - 1:
+        while len(connected) < cluster.processes - 1:
             left = deadline - time.monotonic()
             if left <= 0:
-                missing = sorted({*range(1, cluster.processes)} - {*there})
+                missing = sorted({*range(1, cluster.processes)} - {*connected})
                 raise ClusterError(
-                    f"--coordinator {cluster.coordinator}: of {cluster.processes} processes {missing} did not come.",
+                    f"--coordinator {cluster.coordinator}: of {cluster.processes} processes {missing} did not connect.",
                     "start all of them within half a minute, each with its own --process-id",
                 )
             server.settimeout(left)
@@ -209,13 +210,13 @@ def _gather(cluster: Cluster, port: int, deadline: float) -> None:
             except TimeoutError:
                 continue
             leaving.enter_context(connection)
-            _admit(cluster, connection, there)
-        for other in there.values():
+            _admit(cluster, connection, connected)
+        for other in connected.values():
             _answer(other, "go")
 
 
-def _admit(cluster: Cluster, connection: socket.socket, there: dict[int, socket.socket]) -> None:
-    """Takes a process in; a stranger or one that disagrees is sent away."""
+def _admit(cluster: Cluster, connection: socket.socket, connected: dict[int, socket.socket]) -> None:
+    """Accepts a process; rejects other programs and processes whose options disagree."""
     connection.settimeout(1.0)
     try:
         line = connection.makefile("r").readline(100)
@@ -226,19 +227,19 @@ def _admit(cluster: Cluster, connection: socket.socket, there: dict[int, socket.
         _answer(connection, "")
     elif int(match[2]) != cluster.processes:
         _answer(connection, f"process 0 has --processes {cluster.processes}, this one {match[2]}")
-    elif int(match[1]) in there or int(match[1]) == 0:
+    elif int(match[1]) in connected or int(match[1]) == 0:
         _answer(connection, f"another process has --process-id {match[1]}")
     else:
-        there[int(match[1])] = connection
+        connected[int(match[1])] = connection
 
 
 def _answer(connection: socket.socket, text: str) -> None:
-    with connection, contextlib.suppress(OSError):  # where it is gone, JAX will notice the missing process
+    with connection, contextlib.suppress(OSError):  # if it is gone, JAX will notice the missing process
         connection.sendall(f"{text}\n".encode() if text else b"")
 
 
 def start_jax(cluster: Cluster) -> None:
-    """Starts JAX's distributed runtime; on the CPU collectives go through Gloo. Every process has to be there."""
+    """Starts JAX's distributed runtime; on the CPU collectives use Gloo. Every process must take part."""
     import jax
 
     jax.distributed.initialize(

@@ -1,13 +1,13 @@
-"""How can a matrix product hide the collective that feeds it? In pieces: one is multiplied while the next travels.
+"""Matrix products that overlap with their collective: one piece is multiplied while the next is sent.
 
 In: inside `shard_map`, a device's part of two matrices. Out: what `all_gather` and then `@` would give, or `@` and then
 `psum_scatter`, by as many collective-permutes as the axis has further devices. These are the two products of a layer
 with Megatron's tensor and sequence parallelism.
 
-Each product waits for the one before. Without that XLA merges products that share a factor into a single one, behind
+Each product waits for the previous one. Otherwise XLA merges products that share a factor into a single one, behind
 the last message (its dot merger, up to 32 MiB; jaxlib 0.10.2).
 
-Dimensions: T positions on one device, N devices along the axis, D and F widths; whatever is split says so (`F/N`).
+Dimensions: T positions on one device, N devices along the axis, D and F widths; split dimensions are marked (`F/N`).
 
 Source: Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
 Models" (ASPLOS).
@@ -28,14 +28,14 @@ def gather_matmul(x: Float[Array, "T D"], w: Float[Array, "D F/N"], axis: str) -
         w: this device's columns.
         axis: the mesh axis.
     """
-    size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    size, position = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     rows = x.shape[0]
     out = jnp.zeros((size * rows, w.shape[1]), jnp.result_type(x, w))
     for step in range(size):
         piece = x
         if step + 1 < size:
             x = jax.lax.ppermute(x, axis, [(i, (i - 1) % size) for i in range(size)])  # type: ignore[no-untyped-call]
-        owner = (here + step) % size  # whose rows this piece is
+        owner = (position + step) % size  # whose rows this piece is
         product = piece @ w
         if step + 1 < size:
             x, product = _in_turn(x, product)
@@ -53,11 +53,11 @@ def matmul_scatter(y: Float[Array, "N*T F/N"], w: Float[Array, "F/N D"], axis: s
         w: this device's rows.
         axis: the mesh axis.
     """
-    size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
+    size, position = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     rows = y.shape[0] // size
     total = jnp.zeros((rows, w.shape[1]), jnp.result_type(y, w))
     for step in range(size):
-        owner = (here - step - 1) % size  # for whom the sum that is here now is meant
+        owner = (position - step - 1) % size  # for whom the sum that has arrived is meant
         part = jax.lax.dynamic_slice_in_dim(y, owner * rows, rows) @ w
         y, part = _in_turn(y, part)
         total = total + part

@@ -1,7 +1,7 @@
-"""How are devices arranged? Reads a mesh such as `dp2.fsdp2.tp2` or `pp2.sp2.ep2`.
+"""Mesh shapes such as `dp2.fsdp2.tp2` or `pp2.sp2.ep2`.
 
 In: the text, and the user's XLA_FLAGS. Out: the number of devices along each axis, and XLA_FLAGS under which the CPU
-offers that many. Nothing here imports JAX: both are settled before JAX starts.
+offers that many. Nothing here imports JAX, since both must be set before JAX starts.
 """
 
 from __future__ import annotations

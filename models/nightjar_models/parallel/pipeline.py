@@ -1,4 +1,4 @@
-"""How do layers on different devices work at the same time? GPipe: microbatches pass from stage to stage.
+"""GPipe pipeline parallelism: microbatches pass from stage to stage, and the stages work at the same time.
 
 In: layers whose parameters are stacked, their first axis split over the mesh axis `pipeline`, and a stream of examples.
 Out: the stream after all layers, on every stage. Of `microbatches + stages - 1` ticks a stage idles in `stages - 1`.
@@ -65,15 +65,15 @@ def run_pipeline(
         raise InputError(f"batch_size: expected a multiple of compute.microbatches ({microbatches}), found {examples}.")
 
     def run(own: Any, carry: Any, shared: Any, constant: Any) -> Any:
-        here = jax.lax.axis_index(AXIS)
+        stage_index = jax.lax.axis_index(AXIS)
 
         def tick(state: tuple[Any, Any], time: Array) -> tuple[tuple[Any, Any], None]:
             held, done = state[0], jax.tree.map(keep_microbatches_split, state[1])
-            number = jnp.clip(time - here, 0, microbatches - 1)  # outside of these bounds the stage idles
+            number = jnp.clip(time - stage_index, 0, microbatches - 1)  # outside of these bounds the stage idles
             first = _take(carry, jnp.minimum(time, microbatches - 1))
-            held = jax.tree.map(lambda new, old: keep_batch_split(jnp.where(here == 0, new, old)), first, held)
+            held = jax.tree.map(lambda new, old: keep_batch_split(jnp.where(stage_index == 0, new, old)), first, held)
             made = stage(own, held, (*_take(shared, number), *constant))
-            fresh = (here == stages - 1) & (time >= here)
+            fresh = (stage_index == stages - 1) & (time >= stage_index)
             done = jax.tree.map(lambda all_, one: all_.at[number].set(jnp.where(fresh, one, all_[number])), done, made)
             onwards = [(i, i + 1) for i in range(stages - 1)]
             return (jax.lax.ppermute(made, AXIS, onwards), done), None  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""How do positions on other devices get attention? Keys and values travel around a ring.
+"""Ring attention: keys and values travel around a ring of devices that split the positions.
 
 In: queries, keys and values, split by position over the mesh axis `sequence`. Out: exact attention, split alike. No
 device ever holds all keys: each looks at one block at a time, and keeps a running maximum and sum of the softmax.
@@ -62,7 +62,7 @@ def _turn(
     scale: float,
 ) -> Float[Array, "B H T K"]:
     """One device's part: a block of keys is used while the next one is on its way, so the two can overlap."""
-    here = jax.lax.axis_index(AXIS)
+    position = jax.lax.axis_index(AXIS)
     copies = q.shape[1] // k.shape[1]
     highest = jnp.full((*q.shape[:3], 1), _MASKED, jnp.float32)
     total = jnp.zeros((*q.shape[:3], 1), jnp.float32)
@@ -74,8 +74,8 @@ def _turn(
         keys, values = (jnp.repeat(x, copies, axis=1) if copies > 1 else x for x in block)
         scores = jnp.einsum("bhtk,bhsk->bhts", q, keys).astype(jnp.float32) * scale
         if causal:
-            owner = (here - step) % size  # whose block this is
-            rows = here * q.shape[2] + jnp.arange(q.shape[2])
+            owner = (position - step) % size  # whose block this is
+            rows = position * q.shape[2] + jnp.arange(q.shape[2])
             columns = owner * k.shape[2] + jnp.arange(k.shape[2])
             scores = jnp.where(rows[:, None] >= columns, scores, _MASKED)
         peak = jnp.maximum(highest, scores.max(axis=-1, keepdims=True))

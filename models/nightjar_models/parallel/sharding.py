@@ -1,4 +1,4 @@
-"""Which part of a parameter lies where?
+"""Shardings of parameters and batches over a mesh.
 
 In: a mesh, and the logical axes that a model gives its parameters. Out: a JAX mesh with all axes of `AXES`, and
 shardings on it. The batch is split over data x fsdp x expert, the positions of a stream over sequence. Initialisation

@@ -1,4 +1,4 @@
-"""What is trained, and how is it computed? Frozen configurations, and how `--set key=value` changes one.
+"""Frozen training configurations, and their overrides by `--set key=value`.
 
 In: a preset's config and the user's overrides. Out: a new config, or an `InputError` that names the key, the value and
 what was expected. Nothing here imports JAX, so that a wrong option is answered at once.
@@ -136,15 +136,15 @@ def override(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
     Raises:
         InputError: no `=`, an unknown key, a value of the wrong type, or a size that is not positive.
     """
-    known = {key: value for key, value in flatten(config).items() if key != "workload"}
+    values = {key: value for key, value in flatten(config).items() if key != "workload"}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise InputError(f"--set {setting}: expected key=value.", f"keys are {', '.join(known)}")
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise InputError(f"--set {setting}: unknown key {key!r}: expected one of {', '.join(known)}.", hint)
-        config = _replace(config, key, _parse(setting, text, type(known[key])))
+            raise InputError(f"--set {setting}: expected key=value.", f"keys are {', '.join(values)}")
+        if key not in values:
+            hint = did_you_mean(key, values)
+            raise InputError(f"--set {setting}: unknown key {key!r}: expected one of {', '.join(values)}.", hint)
+        config = _replace(config, key, _parse(setting, text, type(values[key])))
     _check(config)
     return config
 
@@ -227,21 +227,21 @@ def _check(config: TrainConfig) -> None:
 
 def _check_source(config: TrainConfig) -> None:
     if config.data.digits != Source().digits:
-        asked = f"data.digits={config.data.digits}"
+        setting = f"data.digits={config.data.digits}"
         if not isinstance(config.model, DiffusionConfig | VAEConfig | ViTConfig):
             raise InputError(
-                f"{asked}: {config.workload} has no use for digits.", "train a vit_ or vae_ preset on them"
+                f"{setting}: {config.workload} does not train on digits.", "train a vit_ or vae_ preset on them"
             )
         if config.data.images:
-            raise InputError(f"{asked}: data.images has photographs.", "leave out one of the two")
+            raise InputError(f"{setting}: data.images is also set.", "remove one of the two")
     if config.data.images:
         if not isinstance(config.model, ViTConfig):
             raise InputError(
-                f"data.images: {config.workload} has no use for photographs.", "train a vit_ preset on them"
+                f"data.images: {config.workload} does not train on photographs.", "train a vit_ preset on them"
             )
         if config.model.channels != 3:
-            found = config.model.channels
-            raise InputError(f"model.channels: expected 3 for photographs, found {found}.", "--set model.channels=3")
+            channels = config.model.channels
+            raise InputError(f"model.channels: expected 3 for photographs, found {channels}.", "--set model.channels=3")
     elif config.data.decoder != Source().decoder:
         raise InputError(
             f"data.decoder={config.data.decoder}: the digits are not decoded.", "--set data.images=FOLDER has JPEGs"

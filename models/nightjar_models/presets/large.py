@@ -1,4 +1,4 @@
-"""Which configurations have the sizes of published models, for GPUs?
+"""Configurations with the sizes of published models, for GPUs.
 
 They run the code of `tiny.py` at real size: to be trained on GPUs, or compiled ahead of time for a mesh that is not
 there. The data is the same real text or images (bytes of text use 256 entries of the vocabulary), so that nothing is

@@ -1,4 +1,4 @@
-"""How large is each model? One frozen dataclass per file of `models/`; its type chooses model and data (`tasks.py`).
+"""Model sizes: one frozen dataclass per file of `architectures/`; its type chooses model and data (`tasks.py`).
 
 In: numbers from a preset or `--set model.KEY=VALUE`. Out: sizes that fit together, or an `InputError` that names the
 one that does not. Nothing here imports JAX.
@@ -13,7 +13,7 @@ from nightjar_models.errors import InputError
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GPTConfig:
-    """Sizes of the causal decoder in `models/gpt.py`."""
+    """Sizes of the causal decoder in `architectures/gpt.py`."""
 
     vocabulary: int = 256
     length: int
@@ -25,7 +25,7 @@ class GPTConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaConfig:
-    """Sizes of the causal decoder in `models/llama.py`.
+    """Sizes of the causal decoder in `architectures/llama.py`.
 
     Attributes:
         groups: heads of keys and values; each serves `heads / groups` heads of queries.
@@ -44,7 +44,7 @@ class LlamaConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MoEConfig:
-    """Sizes of the mixture-of-experts decoder in `models/moe.py`.
+    """Sizes of the mixture-of-experts decoder in `architectures/moe.py`.
 
     Attributes:
         groups: heads of keys and values.
@@ -74,7 +74,7 @@ class MoEConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class T5Config:
-    """Sizes of the encoder-decoder in `models/t5.py`.
+    """Sizes of the encoder-decoder in `architectures/t5.py`.
 
     Attributes:
         length: positions of the source.
@@ -99,7 +99,7 @@ class T5Config:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ViTConfig:
-    """Sizes of the vision transformer in `models/vit.py`."""
+    """Sizes of the vision transformer in `architectures/vit.py`."""
 
     image: int = 8
     channels: int = 1
@@ -113,7 +113,7 @@ class ViTConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DiffusionConfig:
-    """Sizes of the text-conditioned U-Net in `models/diffusion.py`.
+    """Sizes of the text-conditioned U-Net in `architectures/diffusion.py`.
 
     Attributes:
         image: side of the image in pixels.
@@ -146,7 +146,7 @@ class DiffusionConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VAEConfig:
-    """Sizes of the variational autoencoder in `models/vae.py`."""
+    """Sizes of the variational autoencoder in `architectures/vae.py`."""
 
     image: int = 8
     feed_forward: int
@@ -169,8 +169,8 @@ def check_sizes(model: ModelConfig) -> None:
             _divides(model, "width", "heads")
             _divides(model, "heads", "groups")
             if model.width // model.heads % 2:
-                found = model.width // model.heads
-                raise InputError(f"model.width: expected an even width per head (rotary positions), found {found}.")
+                per_head = model.width // model.heads
+                raise InputError(f"model.width: expected an even width per head (rotary positions), found {per_head}.")
         case DiffusionConfig():
             _divides(model, "text_width", "heads")
             _divides(model, "width", "heads")

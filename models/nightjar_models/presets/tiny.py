@@ -1,4 +1,4 @@
-"""Which configurations train within a minute on two CPU cores?
+"""Configurations that train within a minute on two CPU cores.
 
 Each docstring states the command, the hardware, the time, the expected number with its spread over seeds, and the
 trivial baseline that it has to beat.

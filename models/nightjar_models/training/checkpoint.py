@@ -1,8 +1,8 @@
-"""Where does an interrupted run continue? Saves and restores state, data position and history with Orbax.
+"""Checkpoints of a run: state, data position and history, saved and restored with Orbax.
 
-In: a folder. Out: after a restart, the next step computes bit for bit what it would have computed. A folder that holds
-the checkpoint of another run (other config, seed or data) is refused, and one that is damaged or was written by a newer
-Nightjar; the number of steps and the mesh may differ.
+In: a folder. Out: after a restart, the next step computes bit for bit what it would have computed. A checkpoint of
+another run (other config, seed or data), a damaged one and one of a newer Nightjar are errors; the number of steps and
+the mesh may differ.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from nightjar_models.errors import InputError, OutputError
 from nightjar_models.presets.config import Scalar
 from nightjar_models.training.step import State
 
-FORMAT = 1  # of what is saved; raised whenever an older Nightjar would read it wrongly
+FORMAT = 1  # of a checkpoint; raised whenever an older Nightjar would read it wrongly
 
 
 @dataclasses.dataclass(slots=True)
 class History:
-    """What the steps so far measured; grows by one value each per step."""
+    """Measurements of the steps so far: one value of each list per step."""
 
     losses: list[float] = dataclasses.field(default_factory=list)
     step_times: list[float] = dataclasses.field(default_factory=list)
@@ -46,7 +46,7 @@ class Checkpoints:
     Args:
         folder: made at the first save.
         every: steps between two checkpoints; 0 writes none.
-        identity: what has to be equal for a run to continue.
+        identity: values that must be equal for a run to continue.
     """
 
     def __init__(self, folder: Path, every: int, identity: Mapping[str, Scalar]) -> None:
@@ -68,7 +68,7 @@ class Checkpoints:
         if error is None:
             self._guard(self._manager.close)
         else:
-            with contextlib.suppress(Exception):  # finish the write that is under way; the error at hand matters more
+            with contextlib.suppress(Exception):  # finish the write in progress; the original error matters more
                 self._manager.close()
 
     def restore(self, abstract: State) -> Restored | None:
@@ -80,9 +80,9 @@ class Checkpoints:
         if self._manager is None or (step := self._manager.latest_step()) is None:
             return None
         about = self._read(step, about=ocp.args.JsonRestore())
-        if (found := about.get("format", 1)) > FORMAT:
+        if (version := about.get("format", 1)) > FORMAT:
             raise InputError(
-                f"{self._folder / str(step)}: holds a checkpoint of format {found}, expected {FORMAT} or older.",
+                f"{self._folder / str(step)}: holds a checkpoint of format {version}, expected {FORMAT} or older.",
                 "continue it with the newer Nightjar that wrote it, or choose another --out",
             )
         differing = [name for name, value in self._identity.items() if about["identity"].get(name) != value]
@@ -97,16 +97,16 @@ class Checkpoints:
         return Restored(state, about["position"], History(**about["history"]))
 
     def is_due(self, step: int, last: bool) -> bool:
-        """Whether it is time to save: every so many steps, and after the last."""
+        """Whether to save after this step: every `every` steps and after the last one."""
         return self._manager is not None and bool(self._every) and (step % self._every == 0 or last)
 
     def save(self, step: int, state: State, position: Mapping[str, Any], history: History) -> None:
-        """Saves the state after so many steps; the one before is removed once this one is whole.
+        """Saves the state after `step` steps; the previous checkpoint is removed once this one is complete.
 
         Raises:
             OutputError: the folder cannot be written.
         """
-        assert self._manager is not None, "is_due says no where nothing is saved"
+        assert self._manager is not None, "is_due is false without a manager"
         about = {
             "format": FORMAT,
             "identity": self._identity,
@@ -119,7 +119,7 @@ class Checkpoints:
 
     def _read(self, step: int, **item: Any) -> Any:
         """One item of a checkpoint."""
-        assert self._manager is not None, "restore looked for a checkpoint"
+        assert self._manager is not None, "restore returned early without a manager"
         try:
             return self._manager.restore(step, args=ocp.args.Composite(**item))[next(iter(item))]
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""Was this run asked to end? Slurm, Kubernetes and `kill` send SIGTERM first, and SIGKILL half a minute later.
+"""Orderly end of a run on SIGTERM, which Slurm, Kubernetes and `kill` send half a minute before SIGKILL.
 
-In: SIGTERM, to one process of the run or to all. Out: after each step, whether it was the last: the same answer in all
-processes, so that they save the same step.
+In: SIGTERM, to one process of the run or to all. Out: after each step, whether it was the last. All processes get the
+same answer, so that they save the same step.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from jax.experimental import multihost_utils
 
 
 class Ending:
-    """Takes SIGTERM while it is entered.
+    """Handles SIGTERM inside its `with` block.
 
-    Several processes agree by JAX's own service, which takes the signal of each from its start on. One process alone
-    that has nothing to save is ended by the signal at once, as any program.
+    Several processes agree through JAX's own service, which handles the signal from the start of JAX. A single process
+    without checkpoints is ended by the signal at once, like any program.
 
     Args:
-        saves: whether there is a checkpoint to write before the end.
+        saves: whether the run writes checkpoints.
     """
 
     def __init__(self, saves: bool) -> None:
         self._several = jax.process_count() > 1
         self._takes = saves and not self._several and threading.current_thread() is threading.main_thread()
         self._before: Any = None
-        self._asked = False
+        self._received = False
 
     def __enter__(self) -> Ending:
         if self._takes:
@@ -43,10 +43,10 @@ class Ending:
             signal.signal(signal.SIGTERM, self._before)
 
     def is_asked(self, step: int) -> bool:
-        """Whether the run ends after so many steps; to be asked after each."""
+        """Whether the run ends after this step; call it after each one."""
         if self._several:
             return bool(multihost_utils.reached_preemption_sync_point(step))
-        return self._asked
+        return self._received
 
     def _ask(self, number: int, frame: Any) -> None:
-        self._asked = True
+        self._received = True

@@ -1,9 +1,9 @@
-"""How many floating-point operations does a model need? Counted from its sizes alone.
+"""Floating-point operations that a model needs, counted from its sizes alone.
 
 In: a model's sizes. Out: the operations of one training example, two for each multiplication and addition of a matrix
-product or convolution, forward and backward. Norms, activations, softmax and the optimizer are left out, and so is what
-rematerialisation repeats and what experts are sent in vain: it is the model's need, which MFU divides by the device's
-peak. Attention counts all pairs of positions, though a causal one needs half of them.
+product or convolution, forward and backward. Not counted are norms, activations, softmax, the optimizer, what
+rematerialisation repeats and the padding of experts: MFU divides what the model needs by the device's peak. Attention
+counts all pairs of positions, although a causal one needs half of them.
 
 Source: Chowdhery et al. 2022, "PaLM", appendix B (MFU).
 """
@@ -27,11 +27,10 @@ BACKWARD = 2  # a product's gradients by both of its factors
 
 
 def find_peak(device_kind: str, dtype: str, products: str = "plain") -> float | None:
-    """The peak of dense matrix products in operations per second, of a GPU in `ahead/targets`; None of others.
+    """The peak rate of dense matrix products of a GPU in `hardware/targets`, operations per second; None for others.
 
-    With products in FP8 or FP4 it is that of those, although attention and the logits are multiplied in `dtype`: the
-    share that a run has of it is at most what it would be of the two peaks mixed. Where the GPU has no FP8, XLA
-    multiplies in bfloat16.
+    With `products` in FP8 or FP4 it is the peak of that type, although attention and the logits are multiplied in
+    `dtype`: MFU is then a lower bound. On a GPU without FP8, XLA multiplies in bfloat16.
 
     >>> round((find_peak("NVIDIA H100 80GB HBM3", "bf16") or 0) / 1e12)
     989
@@ -99,9 +98,9 @@ def _encoder_decoder(model: T5Config) -> float:
     heads = model.heads * model.head_width
     projection = 2.0 * D * heads
     encoder = S * (4 * projection + 6.0 * D * F) + _attention(S, S, heads)
-    itself = T * 4 * projection + _attention(T, T, heads)
+    decoder = T * 4 * projection + _attention(T, T, heads)
     cross = 2 * projection * (T + S) + _attention(T, S, heads)
-    return model.layers * (encoder + itself + cross + 6.0 * T * D * F) + 2.0 * T * D * model.vocabulary
+    return model.layers * (encoder + decoder + cross + 6.0 * T * D * F) + 2.0 * T * D * model.vocabulary
 
 
 def _unet(model: DiffusionConfig) -> float:
@@ -112,12 +111,13 @@ def _unet(model: DiffusionConfig) -> float:
 
     def layer(level: int, before: int) -> float:
         side, out = model.image >> level, (level + 1) * D
-        found = _convolution(side, before, out) + _convolution(side, out, out) + 4.0 * E * out
-        found += 2.0 * before * out * side**2 if before != out else 0.0
+        flops = _convolution(side, before, out) + _convolution(side, out, out) + 4.0 * E * out
+        if before != out:
+            flops += 2.0 * before * out * side**2
         if level >= model.levels - model.attention_levels:
             pixels = side**2
-            found += 8.0 * pixels * out * out + 4.0 * L * W * out + _attention(pixels, pixels + L, out)
-        return found
+            flops += 8.0 * pixels * out * out + 4.0 * L * W * out + _attention(pixels, pixels + L, out)
+        return flops
 
     skips, channels = [D], D
     for level in range(model.levels):
@@ -134,5 +134,5 @@ def _unet(model: DiffusionConfig) -> float:
 
 
 def _convolution(side: int, channels: int, out: int) -> float:
-    """Three by three taps; those that fall off the image are not counted."""
+    """Three by three taps; taps outside the image are not counted."""
     return 2.0 * channels * out * (3 * side - 2) ** 2

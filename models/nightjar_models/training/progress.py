@@ -1,7 +1,7 @@
-"""How far is it? A progress bar on a terminal, a plain line now and then elsewhere; always on stderr.
+"""Progress on stderr: a bar on a terminal, otherwise a plain line from time to time.
 
-In: what is being done, and the steps done. Out: lines. Before the first step, and while the model is evaluated, they
-say what takes so long: a large model compiles for minutes.
+In: the current phase and the number of steps done. Out: lines. They also name the phases before the first step and
+after the last, since a large model compiles for minutes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 PLAIN_LINES = 10
-SILENT_S = 30.0  # at most, where there is no bar
+SILENT_S = 30.0  # longest time without a line, where there is no bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where to tell.
+    """Callbacks that report progress.
 
     Attributes:
         step: called with the number of steps done and the loss.
-        phase: called with what begins, such as `compiling the train step`.
+        phase: called with the name of a phase when it begins, such as `compiling the train step`.
     """
 
     step: Callable[[int, float], None] = lambda step, loss: None
@@ -32,19 +32,19 @@ class Progress:
 
 @contextlib.contextmanager
 def show_progress(title: str, total: int, shown: bool = True) -> Iterator[Progress]:
-    """Yields where to tell what is done; it is silent unless `shown`."""
+    """Yields the callbacks; they print nothing unless `shown`."""
     if not shown:
         yield Progress()
         return
     if not sys.stderr.isatty():
-        with _repeated() as tell:
+        with _repeating_printer() as print_line:
             every = max(1, total // PLAIN_LINES)
 
             def report(step: int, loss: float) -> None:
                 if step % every == 0 or step == total:
-                    tell(f"{title}: step {step}/{total}, loss {loss:.4f}")
+                    print_line(f"{title}: step {step}/{total}, loss {loss:.4f}")
 
-            yield Progress(step=report, phase=lambda name: tell(f"{title}: {name}"))
+            yield Progress(step=report, phase=lambda name: print_line(f"{title}: {name}"))
         return
 
     from rich.console import Console
@@ -59,25 +59,25 @@ def show_progress(title: str, total: int, shown: bool = True) -> Iterator[Progre
 
 
 @contextlib.contextmanager
-def _repeated() -> Iterator[Callable[[str], None]]:
-    """Yields what prints a line, and prints the last one again where none followed for so long."""
-    said: list[tuple[float, str]] = []
+def _repeating_printer() -> Iterator[Callable[[str], None]]:
+    """Yields a function that prints a line; repeats the last line when none followed for `SILENT_S`."""
+    last: list[tuple[float, str]] = []
     ended = threading.Event()
 
-    def tell(line: str) -> None:
+    def print_line(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
-        said[:] = [(time.monotonic(), line)]
+        last[:] = [(time.monotonic(), line)]
 
     def repeat() -> None:
         while not ended.wait(SILENT_S):
-            for begin, line in said[:]:
+            for begin, line in last[:]:
                 if (passed := time.monotonic() - begin) >= SILENT_S:
                     print(f"{line} ({passed:.0f} s)", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
-        yield tell
+        yield print_line
     finally:
         ended.set()
         thread.join()

@@ -1,8 +1,8 @@
-"""What does one optimizer step compute? The pure functions that are compiled, and where their arguments lie.
+"""The compiled functions of a run and the sharding of their arguments.
 
 In: a config, its task and a mesh. Out: a `Program`: initial state, train step and evaluation step.
 
-The step is jitted over flat lists of arrays, and the NNX module is put together while tracing. Measured overhead of a
+The step is jitted over flat lists of arrays, and the NNX module is assembled while tracing. Measured overhead of a
 call at 64 / 334 / 658 arrays: 0.22 / 0.74 / 2.0 ms, where `nnx.jit` with `nnx.Optimizer` takes 3.2 / 20.6 / 54 ms.
 """
 
@@ -28,13 +28,13 @@ from nightjar_models.training.switches import check_switches
 from nightjar_models.training.tasks import Scores, Task, check_axes
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
-WEIGHT = "weight"  # a score that is none: over how much the others are means, where batches differ in it
+WEIGHT = "weight"  # not a score, but the weight of a batch in the mean of the others, where batches differ
 
 Batch = Mapping[str, Array]
 
 
 class State(NamedTuple):
-    """What a step changes: the parameters as a flat list, and what the optimizer remembers of each."""
+    """What a step updates: the parameters as a flat list, and the optimizer's state."""
 
     parameters: list[Array]
     optimizer: optax.OptState
@@ -49,11 +49,11 @@ class Program:
         train_step: state and batch to the next state and the loss before it; the old state is consumed.
         evaluate: parameters and batch to the model's scores.
         state: shapes, types and shardings of the state.
-        batch: where a batch lies.
-        parameter_count: how many numbers are learned.
+        batch: sharding of a batch.
+        parameter_count: number of learned values.
         names: of the parameters, in the order of the state.
-        gradient: parameters and batch to loss and gradients, to be looked into when one is not finite.
-        is_finite: whether all parameters are.
+        gradient: parameters and batch to loss and gradients, searched when a parameter is not finite.
+        is_finite: whether all parameters are finite.
     """
 
     initialize: Any
@@ -68,29 +68,29 @@ class Program:
 
 
 def make_optimizer(config: TrainConfig, matrices: list[bool] | None = None) -> optax.GradientTransformation:
-    """AdamW behind a clipped gradient; the learning rate rises linearly, then falls along a cosine.
+    """AdamW with gradient clipping; the learning rate rises linearly, then falls along a cosine.
 
     Args:
         config: its numbers.
-        matrices: for each parameter whether it is a matrix, whose weights decay; None for those of two dimensions and
-            more, which is wrong where layers are stacked.
+        matrices: for each parameter whether it is a matrix, whose weights decay; None decays parameters with two or
+            more dimensions, which is wrong where layers are stacked.
     """
     peak = config.learning_rate
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, peak, config.warmup_steps, config.schedule_steps, peak * config.final_fraction
     )
 
-    mask = (lambda parameters: [one.ndim > 1 for one in parameters]) if matrices is None else matrices
+    mask = (lambda parameters: [parameter.ndim > 1 for parameter in parameters]) if matrices is None else matrices
     adamw = optax.adamw(schedule, b2=config.beta2, weight_decay=config.weight_decay, mask=mask)
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
 
 
 def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
-    """Joins model, optimizer and mesh.
+    """Combines model, optimizer and mesh.
 
     Raises:
-        InputError: a parameter or the batch cannot be split evenly over the mesh, or the model has no use for an axis
-            or for a setting.
+        InputError: a parameter or the batch cannot be split evenly over the mesh, or the model does not support an
+            axis or a setting.
     """
     check_axes(config, mesh)
     check_switches(config, mesh)
@@ -109,7 +109,7 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     dtype = DTYPES[config.compute.dtype]
 
     def assemble(parameters: Sequence[Array]) -> nnx.Module:
-        """The model with these parameters, rounded to the type that is computed in."""
+        """The model with these parameters, rounded to the compute type."""
         filled = [
             v.replace(value if is_scaling else value.astype(dtype))
             for v, value, is_scaling in zip(variables, parameters, scalings, strict=True)
@@ -153,21 +153,23 @@ def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
             train_step, in_shardings=(layout, batch), out_shardings=(layout, replicated), donate_argnums=0
         ),
         evaluate=jax.jit(evaluate, in_shardings=(shardings, batch), out_shardings=replicated),
-        state=jax.tree.map(lambda one, where: one.update(sharding=where), shapes, layout),
+        state=jax.tree.map(lambda shape, sharding: shape.update(sharding=sharding), shapes, layout),
         batch=batch,
         parameter_count=sum(
             parameter.size for parameter, is_scaling in zip(shapes.parameters, scalings, strict=True) if not is_scaling
         ),
         names=names,
         gradient=gradient,
-        is_finite=jax.jit(lambda parameters: jnp.array([jnp.isfinite(one).all() for one in parameters]).all()),
+        is_finite=jax.jit(
+            lambda parameters: jnp.array([jnp.isfinite(parameter).all() for parameter in parameters]).all()
+        ),
     )
 
 
 def find_quick_options(mesh: Mesh) -> dict[str, int]:
-    """Compiler options for what CPUs run once; those of XLA_FLAGS stay.
+    """Compiler options for programs that a CPU runs once; an option in XLA_FLAGS takes precedence.
 
-    To draw the parameters of seven workloads XLA takes 2 to 40 s of CPU, and 2 to 8 s with them, for the same bits
+    Compiling the initialisation of seven workloads takes 2 to 40 s of CPU, and 2 to 8 s with them, for the same bits
     (`diffusion_tiny` 40 and 8, `vit_tiny` 13 and 3, `gpt_tiny` 7 and 3; jax 0.10.2).
     """
     level = "xla_backend_optimization_level"
@@ -181,13 +183,13 @@ def accumulate_gradients(
     batch: Batch,
     parts: int,
 ) -> tuple[Float[Array, ""], list[Array]]:
-    """The loss of a batch and its gradients, computed in one piece or one microbatch after another.
+    """The loss of a batch and its gradients, computed at once or by microbatch.
 
     Args:
         loss: parameters and batch to the mean loss, and the weight of that mean among those of other batches.
         parameters: float32, as are the sums of their gradients.
         batch: its leading dimension is cut into `parts`.
-        parts: microbatches. Each takes every `parts`-th example, so that what lies on one device stays there.
+        parts: microbatches. Each takes every `parts`-th example, so that examples stay on their device.
     """
     gradient = jax.value_and_grad(loss, has_aux=True)
     if parts == 1:
@@ -198,7 +200,7 @@ def accumulate_gradients(
     def add(total: Any, piece: Batch) -> tuple[Any, None]:
         (value, weight), gradients = gradient(parameters, piece)
 
-        def weigh(sum: Array, part: Array | float) -> Array:  # the mean over nothing is NaN, and counts for nothing
+        def weigh(sum: Array, part: Array | float) -> Array:  # the mean over an empty part is NaN and has weight 0
             return sum + jnp.where(weight > 0, weight * part, 0)
 
         return jax.tree.map(weigh, total, (value, 1.0, gradients)), None

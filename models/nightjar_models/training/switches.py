@@ -1,8 +1,8 @@
-"""Which settings of `compute` can a model follow? What it cannot is refused, so that a result never names it.
+"""Checks that a model supports the `compute` settings of its config, so that no result names a setting without effect.
 
-In: a config and a mesh. Out: nothing, or an `InputError` that names the setting and the workloads that have a use for
-it. What depends on the device is not settled here: attention that cuDNN or a ring cannot compute falls back, and says
-so (`kernels/fused_attention.py`).
+In: a config and a mesh. Out: nothing, or an `InputError` that names the setting and the workloads that support it.
+Attention that the device cannot compute with cuDNN or a ring is not an error: it falls back with a warning
+(`kernels/fused_attention.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DENSE = (GPTConfig, LlamaConfig, ViTConfig, T5Config)  # without experts, whose
 _PLAIN = (GPTConfig, ViTConfig)  # of plain transformer blocks alone: layer norm, GELU
 _LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the U-Net those of the text
 
-# A setting that changes nothing but in these models. Those that are not listed change the program of every model.
+# Settings that have an effect only in these models. A setting that is not listed changes the program of every model.
 NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {
     ("scan_layers", True): _LAYERED,
     ("attention", "xla"): _LAYERED,
@@ -44,39 +44,41 @@ NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {
     ("layers", te_layers.FEED_FORWARD): _PLAIN,
     ("layers", te_layers.BLOCK): _PLAIN,
 }
-_FP8_GOES = "fp8 goes with every axis but a pipeline"
+_FP8_WORKS = "fp8 works with every axis except a pipeline"
 
 
 def check_switches(config: TrainConfig, mesh: Mesh) -> None:
-    """Refuses a setting that the model would ignore, FP8 in a pipeline, and TransformerEngine where it cannot be.
+    """Rejects a setting that the model would ignore, FP8 in a pipeline, and TransformerEngine on several devices.
 
     Raises:
-        InputError: there is one.
+        InputError: the config has such a setting.
         ToolError: TransformerEngine is not installed, or the device cannot compute its recipe.
     """
     for (field, value), models in NEEDS.items():
         if getattr(config.compute, field) == value and not isinstance(config.model, models):
             setting = f"compute.{field}={str(value).lower()}"
             raise InputError(
-                f"{setting}: {config.workload} has nothing that it would change; "
+                f"{setting}: {config.workload} does not use this setting; "
                 f"expected one of {', '.join(_list_presets(models))}.",
                 f"leave compute.{field} as it is",
             )
     if config.compute.products == "fp8" and (stages := mesh.shape["pipeline"]) > 1:
         raise InputError(
             f"compute.products=fp8: expected a mesh without a pipeline, found pp{stages}.",
-            "the largest value of a step is that of the whole batch, and each stage sees microbatches",
+            "FP8 scales need the largest value of the whole batch, but a stage sees only microbatches",
         )
     recipe = te_layers.find_recipe(config.compute.products)
     if recipe is None and config.compute.layers == "plain":
         return
-    # TransformerEngine 2.20 finds the largest value of all devices by the mesh of a context, which would have to be
-    # there while XLA compiles, too: without it each device scales by its own.
+    # TransformerEngine 2.20 finds the largest value over all devices through the mesh of a context, which must also be
+    # active while XLA compiles: without it each device scales by its own largest value.
     if mesh.size > 1:
-        field, goes = ("layers", "plain goes with every axis") if recipe is None else ("products", _FP8_GOES)
+        field, advice = ("products", _FP8_WORKS)
+        if recipe is None:
+            field, advice = ("layers", "plain works with every axis")
         raise InputError(
             f"compute.{field}={getattr(config.compute, field)}: expected one device, found a mesh of {mesh.size}.",
-            f"compute.{field}={goes}",
+            f"compute.{field}={advice}",
         )
     te_layers.check_library(recipe, mesh.devices.flat[0])
 

@@ -1,4 +1,4 @@
-"""What does a model need to be trained: which module, which data, which measures? One table, by type of config.
+"""Training tasks: the module, data and scores of each model, by type of config.
 
 In: a config. Out: a `Task`, which the trainer uses without knowing the model.
 """
@@ -35,7 +35,7 @@ from nightjar_models.presets.sizes import (
 
 Scores = dict[str, Float[Array, ""]]
 
-# Axes of a mesh along which devices would only repeat each other: these models have neither positions nor equal layers.
+# Mesh axes along which devices would only repeat the same work: these models have neither positions nor equal layers.
 WITHOUT: dict[type[ModelConfig], tuple[str, ...]] = {
     DiffusionConfig: ("sequence", "pipeline"),
     VAEConfig: ("sequence", "pipeline"),
@@ -44,11 +44,11 @@ WITHOUT: dict[type[ModelConfig], tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """A model joined to its data.
+    """A model and its data.
 
     Attributes:
         build: makes the module from random numbers.
-        measure: the model's scores on a batch; `loss` is what training lowers.
+        measure: the model's scores on a batch; training minimises `loss`.
         read: reads the data.
         units: unit of each score, and whether lower or higher is better.
         item: what throughput counts.
@@ -64,10 +64,10 @@ class Task:
 
 
 def check_axes(config: TrainConfig, mesh: Mesh) -> None:
-    """Refuses a mesh with an axis that the model has no use for.
+    """Rejects a mesh with an axis that the model cannot use.
 
     Raises:
-        InputError: the mesh is one of those.
+        InputError: the mesh has such an axis.
     """
     for axis in WITHOUT.get(type(config.model), ()):
         if (count := mesh.shape[axis]) > 1:
@@ -144,7 +144,7 @@ def _images(
     read: Callable[[], Data],
     units: dict[str, tuple[str, str]],
 ) -> Task:
-    """A model of images, of which each example holds one."""
+    """A model of images; each example holds one image."""
     return Task(build=build, measure=measure, read=read, units=units, item="images", items_per_example=1)
 
 

@@ -1,9 +1,9 @@
-"""How does a workload run from seed to measures? One trainer for all models.
+"""The trainer of all models.
 
 In: a config, a seed, a mesh and an output folder (for checkpoints). Out: a `Run`: curves, samples and facts.
 
-Each step is waited for, so that its wall time is its own; it runs from its start to its loss on the host. While the
-devices compute it, the host makes the next batch.
+The host waits for each step, so that step times do not overlap: a step lasts from its start until its loss is on the
+host. While the devices compute a step, the host prepares the next batch.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ def train(
         out: the folder whose `checkpoints/` is continued from and, with `checkpoint_every`, written.
         checkpoint_every: steps between two checkpoints; 0 writes none.
         reordered: feed the examples of each batch in another order: the same training, up to rounding.
-        debug_nans: look at the parameters after each step, and where one is not finite, say which operation of which
-            layer made the first such number (`first_not_finite` in the run's config).
+        debug_nans: check the parameters after each step; if one is not finite, report which operation of which layer
+            produced the first such number (`first_not_finite` in the run's config).
         progress: called after each step with the number of steps done and the loss.
-        phase: called with what begins before the first step and after the last.
+        phase: called with the name of each phase before the first step and after the last.
 
     Raises:
         InputError: mesh, batch and sizes do not fit together, or the folder holds a checkpoint of another run.
         OutputError: a checkpoint could not be written.
-        EndedError: SIGTERM came; with `checkpoint_every` the step at which it ended is saved.
+        EndedError: received SIGTERM; with `checkpoint_every` the last step is saved.
     """
     task = find_task(config)
     program = make_program(config, task, make_mesh(mesh))
@@ -74,7 +74,7 @@ def train(
     data = task.read()
     batches, held_out = train_batches(data, config.batch_size, seed), held_out_batches(data, config.batch_size)
     identity = {**describe_config(config), "seed": seed, "data_digest": data.digest}
-    identity.pop("data.images", None)  # the digest tells whether they are the same, wherever they lie
+    identity.pop("data.images", None)  # the digest identifies the images, wherever they are stored
     identity |= {"reordered": True} if reordered else {}
     ended = False
     with (
@@ -88,13 +88,13 @@ def train(
         else:
             state, history = restored.state, restored.history
             batches.set_state(restored.position)
-        found: str | None = None
+        first_not_finite: str | None = None
         phase("compiling the train step")
         with note_choices() as notes:
             step, timing = compile_step(program, put_batch(held_out[0], program.batch))
-        waits: list[float] = []  # seconds of each step of this process that devices may have waited for a batch
+        waits: list[float] = []  # seconds per step of this process that devices may have waited for a batch
 
-        ready: list[tuple[Mapping[str, Any], dict[str, jax.Array]]] = []  # the next batch, and where it lies
+        ready: list[tuple[Mapping[str, Any], dict[str, jax.Array]]] = []  # the next batch, on host and devices
 
         def fetch(index: int, between: Callable[[], None] = lambda: None) -> None:
             batch = reorder(next(batches), seed, index) if reordered else next(batches)
@@ -106,7 +106,8 @@ def train(
 
             def restart() -> None:  # so far no device waited
                 nonlocal begin
-                begin = begin if loss.is_ready() else time.perf_counter()
+                if not loss.is_ready():
+                    begin = time.perf_counter()
 
             if index + 1 < config.steps:
                 fetch(index + 1, restart)
@@ -119,9 +120,9 @@ def train(
             with jax.profiler.StepTraceAnnotation("train", step_num=index):
                 begin = time.perf_counter()
                 batch, placed = ready.pop()
-                position = batches.get_state()  # where a run that continues after this step has to read on
+                position = batches.get_state()  # from here a run that continues after this step reads on
                 before = [jax.numpy.copy(value) for value in state.parameters] if debug_nans else []
-                state, coming = step(state, placed)  # here and not in a function: the old state is let go at once
+                state, coming = step(state, placed)  # not in a function: the old state must be released at once
                 fetch_next(coming)
                 loss = wait_for(coming)
                 history.step_times.append(time.perf_counter() - begin)
@@ -132,7 +133,8 @@ def train(
             save = checkpoints.is_due(index + 1, last or ended)
             finite = math.isfinite(loss) and not ((save or debug_nans) and not program.is_finite(state.parameters))
             if not finite:
-                found = find_first(program.gradient, before, batch) if debug_nans else None
+                if debug_nans:
+                    first_not_finite = find_first(program.gradient, before, batch)
                 break
             if save:
                 checkpoints.save(index + 1, state, position, history)
@@ -141,8 +143,8 @@ def train(
         diverged = not program.is_finite(state.parameters) or not math.isfinite(history.losses[-1])
     if ended and not diverged:
         raise EndedError(
-            f"SIGTERM came: ended after step {len(history.losses)} of {config.steps}.",
-            "the same command goes on from there" if checkpoint_every else "with --checkpoint-every it could go on",
+            f"received SIGTERM; stopped after step {len(history.losses)} of {config.steps}.",
+            "rerun the same command to continue" if checkpoint_every else "with --checkpoint-every it could continue",
         )
     if not diverged:
         phase(f"evaluating {len(held_out)} held-out batches")
@@ -150,7 +152,7 @@ def train(
     return Run(
         status="diverged" if diverged else "completed",
         config=describe(config, mesh, program, data)
-        | ({"first_not_finite": found} if found else {})
+        | ({"first_not_finite": first_not_finite} if first_not_finite else {})
         | ({"attention": "; ".join(sorted(notes))} if notes else {}),
         curves=[loss_curve(task, history), *score_curves(task, scores, len(history.losses))],
         samples=[
@@ -176,24 +178,24 @@ def compile_step(program: Program, batch: Mapping[str, Any]) -> tuple[jax.stages
 
 
 def wait_for(loss: jax.Array) -> float:
-    """Waits until every device has done its step, and takes the loss to the host.
+    """Waits until every device has finished its step, and copies the loss to the host.
 
-    A device has its loss when it has done all else. Waiting for the state too, and `float` in place of `item`, take
-    0.2 ms more of a step of 6 ms: the state of the smallest vision transformer has 86 arrays (jax 0.10.2, CPU). `item`
-    waits too, for the first device, and so comes first: each call behind a step finds cold caches.
+    The loss is the last value that a device computes. Waiting for the state too, and `float` instead of `item`, take
+    0.2 ms more in a step of 6 ms: the state of the smallest vision transformer has 86 arrays (jax 0.10.2, CPU). `item`
+    also waits, for the first device, and so comes first: each call after a step runs with cold caches.
     """
-    found: float = loss.item()
+    value: float = loss.item()
     loss.block_until_ready()
-    return found
+    return value
 
 
 def evaluate(program: Program, state: State, held_out: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """The model's mean scores on the held-out batches.
 
-    Each is waited for: several programs with collectives in flight can block each other on XLA:CPU, whose devices share
-    one pool of threads.
+    It waits for each batch: several programs with collectives in flight can block each other on XLA:CPU, whose devices
+    share one pool of threads.
     """
-    scores = [jax.device_get(program.evaluate(state.parameters, put_batch(one, program.batch))) for one in held_out]
+    scores = [jax.device_get(program.evaluate(state.parameters, put_batch(batch, program.batch))) for batch in held_out]
     weights = [score.get(WEIGHT, 1.0) for score in scores]
     names = [name for name in scores[0] if name != WEIGHT]
     return {
@@ -203,7 +205,7 @@ def evaluate(program: Program, state: State, held_out: Iterable[Mapping[str, Any
 
 
 def describe(config: TrainConfig, mesh: MeshShape, program: Program, data: Data) -> dict[str, Any]:
-    """What was trained, as names to scalars; `trivial.*` are the scores that any useful model beats."""
+    """The run's configuration as names to scalars; `trivial.*` are the scores that any useful model beats."""
     return {
         **describe_config(config),
         "mesh": str(mesh),
@@ -239,7 +241,7 @@ def speed(config: TrainConfig, task: Task, history: History) -> list[Sample]:
 
 
 def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
-    """At most this share of the steps' time the devices waited for a batch; none where no step was run."""
+    """Upper bound on the fraction of step time that devices waited for a batch; empty if no step was run."""
     warmup = min(WARMUP_STEPS, len(waits) - 1)
     steady = waits[warmup:]
     if not steady:
@@ -249,11 +251,11 @@ def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
 
 
 def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[Sample]:
-    """The rate of the model's operations over the steps after warm-up; and, of a GPU whose peak is known, MFU."""
+    """The model's operations per second over the steps after warm-up, and MFU for a GPU with a known peak."""
     steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
     rate = config.batch_size * train_flops(config.model) * len(steady) / sum(steady)
     samples = [Sample(name="flop_rate", unit="FLOP/s", better="higher", values=[rate])]
-    dtype = config.compute.dtype if config.compute.layers == "plain" else "bf16"  # what TransformerEngine's compute in
+    dtype = config.compute.dtype if config.compute.layers == "plain" else "bf16"  # TransformerEngine's type
     peak = find_peak(jax.local_devices()[0].device_kind, dtype, config.compute.products)
     if peak is not None:
         samples.append(Sample(name="mfu", unit="fraction", better="higher", values=[rate / (peak * mesh.size)]))
@@ -261,7 +263,7 @@ def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[
 
 
 def peak_memory() -> Sample:
-    """The device's peak where it tells, else the peak resident set of this process."""
+    """The device's peak memory if it reports one, else the peak resident set of this process."""
     peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     if peak is None:
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from nightjar_models.aot import capture
+from nightjar_models.aot.compile_warnings import find_warnings
 from nightjar_models.aot.estimate import KERNEL_FLOOR_S, estimate_step, time_collective
 from nightjar_models.aot.instructions import COLUMNS, pack_instructions, render_instructions
-from nightjar_models.aot.lints import find_lints
 from nightjar_models.aot.program.kernels import kernel_kind, tally_kernels, tally_messages
 from nightjar_models.aot.program.memory import INFERRED, live_at_peak, reserved_bytes, top_buffers
 from nightjar_models.aot.program.module import Module, read_module
@@ -108,7 +108,7 @@ def test_hosts_are_filled_and_a_part_of_one_is_refused_beyond_the_first() -> Non
     assert (parse_cluster("h100x4").topology, parse_cluster("b200x1024").topology) == ("1x1x4", "1x128x8")
     with pytest.raises(InputError, match="multiple") as refused:
         parse_cluster("h100x12")
-    assert refused.value.hint == "take h100x16"
+    assert refused.value.hint == "use h100x16"
     with pytest.raises(InputError, match="expected one of a100, b200, h100, h200"):
         parse_cluster("h10x8")
 
@@ -263,21 +263,21 @@ def test_attention_that_was_asked_of_cudnn_and_did_not_come_out_is_a_lint_with_i
     module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     refused = "einsum (cudnn refused: layers in a pipeline)"
     said = "attention: cudnn was asked for, einsum (cudnn refused: layers in a pipeline) was taken"
-    assert find_lints("", module, "einsum", {"einsum"}) == ()
-    assert find_lints("", module, "cudnn", {refused}) == (f"{said}, and no cuDNN attention kernel came out",)
-    assert find_lints("", module, "cudnn", {"cudnn"}) == (
+    assert find_warnings("", module, "einsum", {"einsum"}) == ()
+    assert find_warnings("", module, "cudnn", {refused}) == (f"{said}, and no cuDNN attention kernel came out",)
+    assert find_warnings("", module, "cudnn", {"cudnn"}) == (
         "attention: cudnn was asked for, and no cuDNN attention kernel came out",
     )
     call = next(one for one, _ in module.executed() if kernel_kind(one) == "cuBLASLt")
     call.custom_call_target = "__cudnn$fmhaSoftmax"
-    assert find_lints("", module, "cudnn", {"cudnn"}) == ()
-    assert find_lints("", module, "cudnn", {"cudnn", refused}) == (said,)  # some layers, not all
+    assert find_warnings("", module, "cudnn", {"cudnn"}) == ()
+    assert find_warnings("", module, "cudnn", {"cudnn", refused}) == (said,)  # some layers, not all
 
 
 def test_a_sharding_that_is_met_by_copying_is_a_lint() -> None:
     module = read_module(parse_hlo(lzma.decompress(recorded("scan").read_bytes()), "scan"))
     log = "W spmd: Involuntary full rematerialization. The compiler\nI else\nW Involuntary full rematerialization"
-    assert find_lints(log, module, "einsum", ()) == ("involuntary full rematerialization: 2 times",)
+    assert find_warnings(log, module, "einsum", ()) == ("involuntary full rematerialization: 2 times",)
 
 
 def test_memory_shared_between_values_is_free_when_the_last_is_gone() -> None:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from nightjar_models.aot.compile_subprocess import LOG, Apart, last_words
+from nightjar_models.aot.compile_subprocess import LOG, CompilerProcess, tail_log
 from nightjar_models.errors import CompilerError, InputError
 from tests.places import ROOT
 
@@ -34,7 +34,7 @@ with watched_folder() as folder:
         shown[how] = done.returncode, done.stderr
     assert shown["end"][0] == 1
     assert shown["end"][1].splitlines()[-1] == "LLVM Fatal Error"
-    assert "the compiler ended its process" in shown["end"][1]
+    assert "the compiler's process died" in shown["end"][1]
     assert shown["go on"] == (0, "")
     assert not list(tmp_path.iterdir())
 
@@ -50,13 +50,16 @@ def note_process(folder: Path) -> int:
 
 
 def test_a_compiler_that_ends_its_process_does_not_end_the_search() -> None:
-    with Apart() as apart:
-        first = [apart.call(note_process) for _ in range(2)]
-        for said, heard in (("LLVM Fatal Error: why\n", "process: LLVM Fatal Error: why"), ("", "it said nothing")):
-            with pytest.raises(CompilerError, match=heard):
-                apart.call(end_process, said)
+    with CompilerProcess() as compiler:
+        first = [compiler.call(note_process) for _ in range(2)]
+        for text, message in (
+            ("LLVM Fatal Error: why\n", "process died: LLVM Fatal Error: why"),
+            ("", "no output; it may have been killed"),
+        ):
+            with pytest.raises(CompilerError, match=message):
+                compiler.call(end_process, text)
         assert first[0] == first[1] != os.getpid()
-        assert apart.call(note_process) not in first
+        assert compiler.call(note_process) not in first
 
 
 def refuse(_: Path) -> None:
@@ -64,17 +67,17 @@ def refuse(_: Path) -> None:
 
 
 def test_a_refusal_comes_back_whole_from_another_process() -> None:
-    with Apart() as apart, pytest.raises(InputError) as raised:
-        apart.call(refuse)
+    with CompilerProcess() as compiler, pytest.raises(InputError) as raised:
+        compiler.call(refuse)
     assert (raised.value.message, raised.value.hint) == ("--mesh dp3: 3 devices", "name h100x3")
 
 
 SEARCH = """
-from nightjar_models.aot.compile_subprocess import Apart
+from nightjar_models.aot.compile_subprocess import CompilerProcess
 from tests.models.aot.test_compile_subprocess import compile_for_ever
 if __name__ == "__main__":
-    with Apart() as apart:
-        apart.call(compile_for_ever)
+    with CompilerProcess() as compiler:
+        compiler.call(compile_for_ever)
 """
 
 
@@ -123,4 +126,4 @@ F0000 00:00:1 b.cc:2] Check failed: tiles > 0
 Fatal Python error: Aborted
 """
     (tmp_path / LOG).write_text(said)
-    assert last_words(tmp_path) == ["F0000 00:00:1 b.cc:2] Check failed: tiles > 0", "Fatal Python error: Aborted"]
+    assert tail_log(tmp_path) == ["F0000 00:00:1 b.cc:2] Check failed: tiles > 0", "Fatal Python error: Aborted"]

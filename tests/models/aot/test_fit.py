@@ -16,7 +16,7 @@ import typer
 from nightjar_models.aot import compile as ahead_compile
 from nightjar_models.aot import topology
 from nightjar_models.aot.compile_errors import TRITON_PRODUCTS
-from nightjar_models.aot.compile_subprocess import Apart
+from nightjar_models.aot.compile_subprocess import CompilerProcess
 from nightjar_models.aot.fit import Candidate, Measured, choose_remats, list_candidates, parse_devices, search
 from nightjar_models.aot.meshes import STATE_BYTES, Parameter, list_meshes, state_bytes
 from nightjar_models.aot.plan import MOST_FRACTION, needed_fraction, render_plan, room_bytes
@@ -295,7 +295,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Trai
 
     monkeypatch.setattr(topology, "prepare_process", lambda: None)
     monkeypatch.setattr(ahead_compile, "compile_step", compile_step)
-    monkeypatch.setattr(Apart, "call", lambda _, function, *given: function(tmp_path, *given))
+    monkeypatch.setattr(CompilerProcess, "call", lambda _, function, *given: function(tmp_path, *given))
     return asked
 
 

@@ -325,7 +325,7 @@ def test_what_does_not_go_together_is_refused(settings: tuple[str, ...], said: s
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.usefixtures("stand_ins")
 def test_models_of_other_blocks_are_refused(preset: str, layers: str) -> None:
-    said = f"compute.layers={layers}: {preset} has nothing that it would change; expected one of gpt_tiny, vit_tiny"
+    said = f"compute.layers={layers}: {preset} does not use this setting; expected one of gpt_tiny, vit_tiny"
     with pytest.raises(InputError, match=said):
         train(preset, f"compute.layers={layers}")
 

@@ -179,9 +179,9 @@ def test_the_real_ones_are_written_in_white_on_black() -> None:
 @pytest.mark.parametrize(
     ("preset", "settings", "said"),
     [
-        ("gpt_tiny", ["data.digits=mnist"], "data.digits=mnist: gpt_tiny has no use for digits"),
+        ("gpt_tiny", ["data.digits=mnist"], "data.digits=mnist: gpt_tiny does not train on digits"),
         ("vit_tiny", ["data.digits=minst"], "expected one of sklearn, mnist, found 'minst'.*did you mean 'mnist'"),
-        ("vit_b16", ["data.digits=mnist", "data.images=."], "data.digits=mnist: data.images has photographs"),
+        ("vit_b16", ["data.digits=mnist", "data.images=."], "data.digits=mnist: data.images is also set"),
         ("vae_mnist", ["data.decoder=dali"], "the digits are not decoded"),
     ],
 )

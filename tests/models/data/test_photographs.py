@@ -127,7 +127,7 @@ def test_what_cannot_be_trained_on_is_said(
 
 
 def test_photographs_are_for_vision_transformers(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"gpt_tiny has no use for photographs"):
+    with pytest.raises(InputError, match=r"gpt_tiny does not train on photographs"):
         override(find_preset("gpt_tiny")(), [f"data.images={folder}"])
 
 

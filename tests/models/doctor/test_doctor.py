@@ -140,7 +140,7 @@ def test_nothing_is_said_of_a_healthy_machine() -> None:
         (
             replace(HEALTHY, environ={"XLA_CLIENT_MEM_FRACTION": ".9", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"}),
             "error",
-            "are both set: JAX refuses to start",
+            "are both set: JAX does not start",
             "unset XLA_PYTHON_CLIENT_MEM_FRACTION",
         ),
         (

@@ -93,7 +93,7 @@ def test_wrong_options_are_named(options: tuple[str | None, int | None, int | No
 
 def test_devices_are_shared_out_evenly_or_refused() -> None:
     assert member(1, 0).share(6) == 2
-    with pytest.raises(InputError, match="8 devices cannot be shared out evenly among 3 processes"):
+    with pytest.raises(InputError, match="8 devices cannot be divided evenly among 3 processes"):
         member(1, 0).share(8)
 
 
@@ -118,7 +118,7 @@ def knock(port: int) -> None:
 def test_the_missing_process_is_named() -> None:
     port = free_port()
     first, last = meet_all(member(port, 0), member(port, 2), timeout_s=1.0)
-    assert "of 3 processes [1] did not come" in str(first)
+    assert "of 3 processes [1] did not connect" in str(first)
     assert "process 2 could not join" in str(last)
 
 
@@ -151,7 +151,7 @@ def test_an_absent_coordinator_ends_the_command_with_3(nightjar_models: Command,
     assert answer.stderr.startswith("error: --coordinator nohost.invalid:1: the host's name cannot be resolved")
     answer = nightjar_models("train", "gpt_tiny", *options[:-1], "dp3", "--out", "out")
     assert answer.returncode == 2
-    assert "3 devices cannot be shared out evenly among 2 processes" in answer.stderr
+    assert "3 devices cannot be divided evenly among 2 processes" in answer.stderr
 
 
 def start_pair(folder: Path, *options: str, **variables: str) -> list[subprocess.Popen[str]]:
@@ -220,9 +220,9 @@ def test_sigterm_saves_the_step_and_the_same_command_goes_on(
     started[-1].send_signal(signal.SIGTERM)  # to one of them alone
     assert [process.wait(300) for process in started] == [143] * processes, (tmp_path / "0.log").read_text()
     logs = [(tmp_path / f"{index}.log").read_text() for index in range(processes)]
-    (said,) = {line for log in logs for line in log.splitlines() if line.startswith("error: SIGTERM came")}
+    (message,) = {line for log in logs for line in log.splitlines() if line.startswith("error: received SIGTERM")}
     saved = [path.name for path in (tmp_path / "out" / "checkpoints").iterdir() if path.name.isdigit()]
-    assert said == f"error: SIGTERM came: ended after step {saved[0]} of 1000."
+    assert message == f"error: received SIGTERM; stopped after step {saved[0]} of 1000."
     assert len(saved) == 1
 
     again = start_processes(tmp_path, processes, *steps, **compiled)

@@ -58,7 +58,7 @@ def test_a_switch_changes_the_program_or_is_refused_or_says_that_it_fell_back(pr
         assert bool(notes) == fell_back
         assert (text == lower(preset, backward=backward)[0]) == fell_back
     else:
-        with pytest.raises(InputError, match=f"^{switch}: {preset} has nothing that it would change; expected one of "):
+        with pytest.raises(InputError, match=f"^{switch}: {preset} does not use this setting; expected one of "):
             lower(preset, switch)
 
 

@@ -1,10 +1,10 @@
-"""How many operations does an instruction do, and how many bytes does it move through the device's memory?
+"""Operations of an instruction and bytes that it moves through the device's memory.
 
 In: a `Module`. Out: a `Cost` for each instruction that runs. Flops count a multiply and an add for each step of a
-matrix product, convolution or attention, and one for each element of other arithmetic on floating point numbers,
-fusions included. Bytes are those of operands and result; where only a part of an operand is read (slice, gather) or
-written (dynamic-update-slice, scatter; within a fusion too), that part. A custom call whose arithmetic is not known
-counts its bytes alone.
+matrix product, convolution or attention, and one for each element of other floating-point arithmetic, fusions included.
+Bytes are those of operands and result; if only a part of an operand is read (slice, gather) or written
+(dynamic-update-slice, scatter; within a fusion too), only that part counts. A custom call of unknown arithmetic counts
+only its bytes.
 
 Source: openxla/xla, xla/service/hlo_cost_analysis.cc, whose conventions these are; Dao et al. 2022 (FlashAttention) for
 attention, whose backward pass does five products where the forward pass does two.
@@ -49,7 +49,7 @@ class Cost:
         product_flops: those of matrix products, convolutions and attention, which the matrix units do.
         element: of the operands of those products: bf16, f8, tf32 (float32 at JAX's default precision), ...
         bytes: read from and written to the device's memory.
-        added_rows: rows that a scatter adds to 16-bit floats, one after the other where they meet.
+        added_rows: rows that a scatter adds to 16-bit floats; updates of the same row are serialised.
     """
 
     flops: float
@@ -64,7 +64,7 @@ def count_cost(module: Module, instruction: Any) -> Cost:
     if instruction.opcode in FREE or instruction.opcode.endswith("-done"):
         return Cost(flops=0.0, product_flops=0.0, element=None, bytes=0)
     if collective_kind(instruction) is not None:
-        moved = sum(size_bytes(one.shape) for one in module.operands(instruction))
+        moved = sum(size_bytes(operand.shape) for operand in module.operands(instruction))
         return Cost(flops=0.0, product_flops=0.0, element=None, bytes=moved)
     products, other, element = _work(module, instruction)
     moved = _fusion_bytes(module, instruction) if instruction.opcode == "fusion" else _bytes(module, instruction)
@@ -72,55 +72,57 @@ def count_cost(module: Module, instruction: Any) -> Cost:
     return Cost(flops=products + other, product_flops=products, element=element, bytes=moved, added_rows=rows)
 
 
-def _inner(module: Module, one: Any) -> list[Any]:
-    """What a fusion computes, or the instruction alone."""
-    if one.opcode != "fusion":
-        return [one]
-    return [inner for number in one.called_computation_ids for inner in module.computations[number].instructions]
+def _inner(module: Module, instruction: Any) -> list[Any]:
+    """The instructions inside a fusion, or the instruction itself."""
+    if instruction.opcode != "fusion":
+        return [instruction]
+    return [
+        inner for number in instruction.called_computation_ids for inner in module.computations[number].instructions
+    ]
 
 
-def _added_rows(module: Module, one: Any) -> int:
-    if one.opcode != "scatter" or not one.called_computation_ids:
+def _added_rows(module: Module, instruction: Any) -> int:
+    if instruction.opcode != "scatter" or not instruction.called_computation_ids:
         return 0
-    combined = module.instructions[module.computations[one.called_computation_ids[0]].root_id]
-    if combined.opcode == "parameter" or _first(one.shape).element_type not in _HALVES:
-        return 0  # replaced and not added, or added by one instruction of the memory
-    operands = module.operands(one)
-    return math.prod(operands[len(operands) // 2].shape.dimensions[:-1])  # the indices, of which each is a row
+    combined = module.instructions[module.computations[instruction.called_computation_ids[0]].root_id]
+    if combined.opcode == "parameter" or _first(instruction.shape).element_type not in _HALVES:
+        return 0  # replaced and not added, or added by an atomic of the hardware
+    operands = module.operands(instruction)
+    return math.prod(operands[len(operands) // 2].shape.dimensions[:-1])  # the indices, one per row
 
 
-def _work(module: Module, one: Any) -> tuple[float, float, str | None]:
+def _work(module: Module, instruction: Any) -> tuple[float, float, str | None]:
     """Flops of products, other flops, and the element of the products' operands."""
-    if one.opcode in ("fusion", "map"):
+    if instruction.opcode in ("fusion", "map"):
         products, other, element = 0.0, 0.0, None
-        for number in one.called_computation_ids:
+        for number in instruction.called_computation_ids:
             for inner in module.computations[number].instructions:
-                found = _work(module, inner)
-                products, other, element = products + found[0], other + found[1], element or found[2]
+                cost = _work(module, inner)
+                products, other, element = products + cost[0], other + cost[1], element or cost[2]
         return products, other, element
-    if one.opcode in ("dot", "convolution") or one.opcode == "custom-call":
-        flops = _product_flops(module, one)
-        return flops, 0.0, _element(module, one) if flops else None
-    if one.opcode == "reduce":
-        return 0.0, float(count_elements(module.operands(one)[0].shape)), None
-    if one.opcode in ARITHMETIC and _first(one.shape).element_type in _FLOATS | {1}:
-        return 0.0, float(count_elements(one.shape)), None
+    if instruction.opcode in ("dot", "convolution") or instruction.opcode == "custom-call":
+        flops = _product_flops(module, instruction)
+        return flops, 0.0, _element(module, instruction) if flops else None
+    if instruction.opcode == "reduce":
+        return 0.0, float(count_elements(module.operands(instruction)[0].shape)), None
+    if instruction.opcode in ARITHMETIC and _first(instruction.shape).element_type in _FLOATS | {1}:
+        return 0.0, float(count_elements(instruction.shape)), None
     return 0.0, 0.0, None
 
 
-def _product_flops(module: Module, one: Any) -> float:
-    operands = module.operands(one)
-    target = one.custom_call_target
-    if one.opcode == "convolution" or target.startswith("__cudnn$conv"):
-        return _convolution_flops(one, [operand.shape for operand in operands])
+def _product_flops(module: Module, instruction: Any) -> float:
+    operands = module.operands(instruction)
+    target = instruction.custom_call_target
+    if instruction.opcode == "convolution" or target.startswith("__cudnn$conv"):
+        return _convolution_flops(instruction, [operand.shape for operand in operands])
     if target.startswith("__cudnn$fmha"):
-        return _attention_flops(one, operands)
+        return _attention_flops(instruction, operands)
     if target.startswith("te_gemm"):  # left and right factor with their scales; neither has a batch
-        sizes = (count_elements(shape) for shape in (operands[0].shape, operands[2].shape, _first(one.shape)))
+        sizes = (count_elements(shape) for shape in (operands[0].shape, operands[2].shape, _first(instruction.shape)))
         return 2.0 * math.isqrt(math.prod(sizes))  # of m x k, k x n and m x n
-    contracting = list(one.dot_dimension_numbers.lhs_contracting_dimensions)
+    contracting = list(instruction.dot_dimension_numbers.lhs_contracting_dimensions)
     if target.startswith("__cublas$"):
-        gemm = read_config(one).get("gemm_backend_config", {})
+        gemm = read_config(instruction).get("gemm_backend_config", {})
         numbers = gemm.get("dot_dimension_numbers", {}).get("lhs_contracting_dimensions", [])
         contracting = [int(number) for number in numbers]
     elif target == "__cudnn$blockScaledDot":
@@ -129,35 +131,35 @@ def _product_flops(module: Module, one: Any) -> float:
         return 0.0
     left = operands[0].shape.dimensions
     steps = math.prod(left[number] for number in contracting)
-    return 2.0 * float(math.prod(_first(one.shape).dimensions) * steps)
+    return 2.0 * float(math.prod(_first(instruction.shape).dimensions) * steps)
 
 
-def _convolution_flops(one: Any, operands: list[Any]) -> float:
-    result = _first(one.shape)
-    target = one.custom_call_target
+def _convolution_flops(instruction: Any, operands: list[Any]) -> float:
+    result = _first(instruction.shape)
+    target = instruction.custom_call_target
     if len(operands) < 2:
         return 0.0
-    output, kernel = result, operands[1]  # of the forward convolution that this is, or is a derivative of
+    output, kernel = result, operands[1]  # of the forward convolution
     if "BackwardInput" in target:
         output = operands[0]
     elif "BackwardFilter" in target:
         output, kernel = operands[1], result
-    dimension = one.convolution_dimension_numbers.kernel_output_feature_dimension
+    dimension = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
     features = kernel.dimensions[dimension] if dimension < len(kernel.dimensions) else 0
     return 2.0 * math.prod(output.dimensions) * math.prod(kernel.dimensions) / features if features else 0.0
 
 
-def _attention_flops(one: Any, operands: list[Any]) -> float:
-    config = read_config(one).get("cudnn_fmha_backend_config", {})
+def _attention_flops(instruction: Any, operands: list[Any]) -> float:
+    config = read_config(instruction).get("cudnn_fmha_backend_config", {})
     scores = [int(size) for size in config.get("intermediate_tensor_shape", {}).get("dimensions", [])]
     width = operands[0].shape.dimensions[-1] if operands and operands[0].shape.dimensions else 0
-    products = 5 if "Backward" in one.custom_call_target else 2
-    share = 0.5 if config.get("mask_type") == "CAUSAL" else 1.0  # half of the scores are never computed
-    return 2.0 * products * math.prod(scores) * width * share if scores else 0.0
+    products = 5 if "Backward" in instruction.custom_call_target else 2
+    computed = 0.5 if config.get("mask_type") == "CAUSAL" else 1.0  # half of the scores are skipped
+    return 2.0 * products * math.prod(scores) * width * computed if scores else 0.0
 
 
-def _element(module: Module, one: Any) -> str | None:
-    kinds = [_ELEMENTS.get(operand.shape.element_type) for operand in module.operands(one)[:2]]
+def _element(module: Module, instruction: Any) -> str | None:
+    kinds = [_ELEMENTS.get(operand.shape.element_type) for operand in module.operands(instruction)[:2]]
     return kinds[0] if kinds else None
 
 
@@ -167,18 +169,18 @@ def _first(shape: Any) -> Any:
     return shape
 
 
-def _bytes(module: Module, one: Any) -> int:
-    operands = [size_bytes(operand.shape) for operand in module.operands(one)]
-    if one.opcode in PARTIAL:
-        return 2 * size_bytes(one.shape) + sum(operands[1:])
-    if one.opcode in ("dynamic-update-slice", "scatter") and len(operands) > 1:
-        return 2 * (operands[1] if one.opcode == "dynamic-update-slice" else operands[-1])
-    parts = list(one.shape.tuple_shapes)
-    if one.opcode == "copy-start":
+def _bytes(module: Module, instruction: Any) -> int:
+    operands = [size_bytes(operand.shape) for operand in module.operands(instruction)]
+    if instruction.opcode in PARTIAL:
+        return 2 * size_bytes(instruction.shape) + sum(operands[1:])
+    if instruction.opcode in ("dynamic-update-slice", "scatter") and len(operands) > 1:
+        return 2 * (operands[1] if instruction.opcode == "dynamic-update-slice" else operands[-1])
+    parts = list(instruction.shape.tuple_shapes)
+    if instruction.opcode == "copy-start":
         parts = parts[:1]
-    elif parts and one.custom_call_target.startswith(_WITH_WORKSPACE) and parts[-1].element_type in _BYTES:
-        parts = parts[:-1]  # the workspace: reserved, but not what is moved
-    return sum(size_bytes(part) for part in parts or [one.shape]) + sum(operands)
+    elif parts and instruction.custom_call_target.startswith(_WITH_WORKSPACE) and parts[-1].element_type in _BYTES:
+        parts = parts[:-1]  # the workspace: reserved, but not moved
+    return sum(size_bytes(part) for part in parts or [instruction.shape]) + sum(operands)
 
 
 def _fusion_bytes(module: Module, fusion: Any) -> int:
@@ -187,23 +189,23 @@ def _fusion_bytes(module: Module, fusion: Any) -> int:
     for inner in body.instructions:
         for number in inner.operand_ids:
             users[number].append(inner)
-    read = sum(_read(one, users) for one in body.instructions if one.opcode == "parameter")
+    read = sum(_read(instruction, users) for instruction in body.instructions if instruction.opcode == "parameter")
     root = module.instructions[body.root_id]
     roots = module.operands(root) if root.opcode == "tuple" else [root]
-    return read + sum(_written(module, one) for one in roots)
+    return read + sum(_written(module, instruction) for instruction in roots)
 
 
 def _read(parameter: Any, users: dict[int, list[Any]]) -> int:
-    """Bytes of a fusion's parameter that are read; through bitcasts, slices read a part and updates in place none."""
+    """Bytes that a fusion reads of a parameter, behind bitcasts: slices read a part, in-place updates nothing."""
     waiting, total = [parameter], 0
     while waiting:
-        one = waiting.pop()
-        for user in users[one.id] or [None]:
+        value = waiting.pop()
+        for user in users[value.id] or [None]:
             if user is not None and user.opcode == "bitcast":
                 waiting.append(user)
-            elif user is not None and user.opcode in PARTIAL and user.operand_ids[0] == one.id:
+            elif user is not None and user.opcode in PARTIAL and user.operand_ids[0] == value.id:
                 total += size_bytes(user.shape)
-            elif user is not None and user.opcode in UPDATES and user.operand_ids[0] == one.id:
+            elif user is not None and user.opcode in UPDATES and user.operand_ids[0] == value.id:
                 continue
             else:
                 return size_bytes(parameter.shape)
@@ -214,5 +216,5 @@ def _written(module: Module, root: Any) -> int:
     while root.opcode == "bitcast":
         root = module.operands(root)[0]
     if root.opcode == "scatter":
-        return 2 * size_bytes(module.operands(root)[-1].shape)  # what is there is read as well
+        return 2 * size_bytes(module.operands(root)[-1].shape)  # the old values are read as well
     return size_bytes(module.operands(root)[1].shape if root.opcode == "dynamic-update-slice" else root.shape)

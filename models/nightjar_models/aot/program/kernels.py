@@ -1,7 +1,7 @@
-"""Which kernels does a step run? By kind: whose code computes it, and what it is for.
+"""Kernels of a step by kind, which names the library and the purpose.
 
-In: a `Module`. Out: kinds to counts of instructions, runs in one step (loops counted), bytes and flops of a step; the
-same for messages between devices, by collective and size of the group.
+In: a `Module`. Out: for each kind the number of instructions, their runs in one step (loops included), bytes and flops;
+the same for messages between devices, by collective and group size.
 
 Source: openxla/xla, xla/service/gpu/cublas_cudnn.cc and ir_emission_utils.h, for custom-call targets and the kinds of
 fusions in backend_config.
@@ -21,7 +21,7 @@ from nightjar_models.aot.program.replica_groups import collective_kind, message_
 ATTENTION = "cuDNN attention"  # and its backward pass, which is named after it
 _TE_MATMUL = "TransformerEngine matmul"  # in bfloat16; one of FP8 or FP4 has the same target
 _SCALED = re.compile(rb"\bscaling_mode = [1-9]")
-# The first prefix that fits counts.
+# The first matching prefix counts.
 _LIBRARIES = (
     ("__cublas$lt$matmul$f8", "cuBLASLt f8"),
     ("__cublas$lt", "cuBLASLt"),
@@ -48,13 +48,13 @@ _FUSIONS = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Some instructions of a step.
+    """The work of a group of instructions in a step.
 
     Attributes:
         count: instructions.
         runs: how often they run in one step.
-        bytes: of a step: through memory, or of messages.
-        flops: of a step.
+        bytes: moved through memory, or sent in messages.
+        flops: floating-point operations.
     """
 
     count: int
@@ -71,10 +71,10 @@ def kernel_kind(instruction: Any) -> str:
         return collective
     if opcode == "custom-call":
         target = instruction.custom_call_target
-        found = next((kind for prefix, kind in _LIBRARIES if target.startswith(prefix)), f"custom call {target}")
-        if found == _TE_MATMUL and _SCALED.search(instruction.backend_config):
-            return f"{found} scaled"
-        return f"{found} backward" if found == ATTENTION and "Backward" in target else found
+        name = next((kind for prefix, kind in _LIBRARIES if target.startswith(prefix)), f"custom call {target}")
+        if name == _TE_MATMUL and _SCALED.search(instruction.backend_config):
+            return f"{name} scaled"
+        return f"{name} backward" if name == ATTENTION and "Backward" in target else name
     if opcode == "fusion":
         config = read_config(instruction).get("fusion_backend_config", {})
         kind = config.get("kind", "")
@@ -92,23 +92,23 @@ def kernel_kind(instruction: Any) -> str:
 
 def tally_kernels(module: Module) -> dict[str, Work]:
     """The work of a step by kind of kernel."""
-    found: dict[str, list[tuple[int, int, float]]] = {}
+    rows: dict[str, list[tuple[int, int, float]]] = {}
     for instruction, runs in _kernels(module):
         cost = count_cost(module, instruction)
-        found.setdefault(kernel_kind(instruction), []).append((runs, runs * cost.bytes, runs * cost.flops))
-    return _sum(found)
+        rows.setdefault(kernel_kind(instruction), []).append((runs, runs * cost.bytes, runs * cost.flops))
+    return _sum(rows)
 
 
 def tally_messages(module: Module, devices: int) -> dict[str, Work]:
     """The messages of a step by collective and size of its groups, such as `all-gather/8`."""
-    found: dict[str, list[tuple[int, int, float]]] = {}
+    rows: dict[str, list[tuple[int, int, float]]] = {}
     for instruction, runs in _kernels(module):
         kind = collective_kind(instruction)
         if kind is not None:
             size = len(read_group(instruction, devices))
             amount = runs * message_bytes(module, instruction, size)
-            found.setdefault(f"{kind}/{size}", []).append((runs, amount, 0.0))
-    return _sum(found)
+            rows.setdefault(f"{kind}/{size}", []).append((runs, amount, 0.0))
+    return _sum(rows)
 
 
 def _kernels(module: Module) -> Iterator[tuple[Any, int]]:
@@ -117,13 +117,13 @@ def _kernels(module: Module) -> Iterator[tuple[Any, int]]:
             yield instruction, runs
 
 
-def _sum(found: dict[str, list[tuple[int, int, float]]]) -> dict[str, Work]:
+def _sum(rows: dict[str, list[tuple[int, int, float]]]) -> dict[str, Work]:
     return {
         kind: Work(
-            count=len(rows),
-            runs=sum(row[0] for row in rows),
-            bytes=sum(row[1] for row in rows),
-            flops=sum(row[2] for row in rows),
+            count=len(kind_rows),
+            runs=sum(row[0] for row in kind_rows),
+            bytes=sum(row[1] for row in kind_rows),
+            flops=sum(row[2] for row in kind_rows),
         )
-        for kind, rows in sorted(found.items())
+        for kind, kind_rows in sorted(rows.items())
     }

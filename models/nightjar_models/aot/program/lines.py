@@ -1,7 +1,7 @@
-"""Which Python line is an instruction from, where the compiler noted one and where it did not?
+"""Python lines of instructions, inferred where the compiler recorded none.
 
-In: a `Module`. Out: for an instruction its own line; without one, as cuBLASLt calls and zeroed buffers often are, that
-of the nearest instruction that uses its result, else of the nearest that it is made of, and that this was inferred.
+In: a `Module`. Out: the line of an instruction. If it has none, which is common for cuBLASLt calls and zeroed buffers,
+the line of the nearest instruction that uses its result, else of the nearest operand, marked as inferred.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from nightjar_models.aot.program.module import Line, Module
 
-MADE_BY_NO_LINE = frozenset(("parameter", "constant"))  # who uses them first says nothing of where they are from
-MOST_SEEN = 500  # instructions that are looked at in each direction: in a large program near is near
+WITHOUT_LINE = frozenset(("parameter", "constant"))  # their users do not show their origin
+MOST_SEEN = 500  # instructions to visit in each direction; in a large program the origin is near
 
 
 class Lines:
@@ -21,15 +21,15 @@ class Lines:
     def __init__(self, module: Module) -> None:
         self._module = module
         self._users: dict[int, list[int]] = defaultdict(list)
-        for one in module.instructions.values():
-            for number in one.operand_ids:
-                self._users[number].append(one.id)
+        for instruction in module.instructions.values():
+            for number in instruction.operand_ids:
+                self._users[number].append(instruction.id)
 
     def find(self, instruction: Any) -> tuple[Line | None, bool]:
-        """The line of an instruction, None where there is none near, and whether it was inferred."""
-        if (own := self._module.line(instruction)) is not None:
-            return own, False
-        if instruction.opcode in MADE_BY_NO_LINE:
+        """The line of an instruction (None if there is none nearby), and whether it was inferred."""
+        if (line := self._module.line(instruction)) is not None:
+            return line, False
+        if instruction.opcode in WITHOUT_LINE:
             return None, False
         line = self._nearest(instruction, forward=True) or self._nearest(instruction, forward=False)
         return line, line is not None
@@ -39,10 +39,10 @@ class Lines:
         waiting, seen = deque([instruction.id]), {instruction.id}
         while waiting and len(seen) < MOST_SEEN:
             number = waiting.popleft()
-            for beside in self._users.get(number, ()) if forward else instructions[number].operand_ids:
-                if beside not in seen:
-                    if (line := self._module.line(instructions[beside])) is not None:
+            for neighbour in self._users.get(number, ()) if forward else instructions[number].operand_ids:
+                if neighbour not in seen:
+                    if (line := self._module.line(instructions[neighbour])) is not None:
                         return line
-                    seen.add(beside)
-                    waiting.append(beside)
+                    seen.add(neighbour)
+                    waiting.append(neighbour)
         return None

@@ -1,8 +1,8 @@
-"""What fills the device's memory when a step needs most, and which Python lines are the largest values from?
+"""Device memory of a step, and the values in memory at its peak with their Python lines.
 
-In: a `Module` with the compiler's buffer assignment. Out: what a step reserves, and the values that lie in memory at
-its peak, largest first. Temporary values share one allocation; the compiler's trace of it says when each comes and
-goes, and those of its fullest moment are named. An argument has no line; it has the name that the step gives it.
+In: a `Module` with the compiler's buffer assignment. Out: the bytes that a step reserves, and the values in memory at
+its peak, largest first. Temporary values share one allocation; the compiler's trace of it records when each is
+allocated and freed, which gives those at the peak. An argument has no line but a name.
 
 Source: openxla/xla, xla/service/hlo.proto (BufferAssignmentProto, HeapSimulatorTrace)
 """
@@ -32,9 +32,9 @@ class Buffer:
     """A value in memory at the peak.
 
     Attributes:
-        instruction: that makes it.
+        instruction: that produces it.
         kind: argument, constant, output or temp.
-        line: the Python line; where the compiler noted none, that of a value next to it, followed by `INFERRED`.
+        line: the Python line; if the compiler recorded none, that of a neighbouring value, followed by `INFERRED`.
         op_name: JAX's name of the operation with its scopes; of an argument its own, such as
             `state.optimizer[1][0].nu[layers.mlp.up]`.
     """
@@ -47,25 +47,29 @@ class Buffer:
 
 
 def reserved_bytes(module: Module) -> int:
-    """What a step reserves on each device: arguments, results that take no argument's place, temporary values.
+    """Bytes that a step reserves on each device: arguments, results that reuse no argument's buffer, temporary values.
 
-    With what a device would add for cuDNN's attention (`missing_workspace`).
+    Includes what a device would add for cuDNN's attention (`missing_workspace`).
     """
-    known: int = sum(one.size for one in module.proto.buffer_assignment.buffer_allocations if not one.is_thread_local)
-    return known + missing_workspace(module)
+    assigned: int = sum(
+        allocation.size
+        for allocation in module.proto.buffer_assignment.buffer_allocations
+        if not allocation.is_thread_local
+    )
+    return assigned + missing_workspace(module)
 
 
 def missing_workspace(module: Module) -> int:
-    """By how much the fullest moment is fuller on a device, where cuDNN says which workspace its attention wants.
+    """Bytes by which the peak is higher on a device, where cuDNN reports the workspace of its attention.
 
-    Ahead of time that is 0 bytes. It counts as far as it makes the moment of an attention fuller than any other is.
+    Ahead of time that workspace has 0 bytes. It counts only as far as it raises an attention above the peak.
     """
-    wanted = {one.id: size for one, _ in module.executed() if (size := attention_workspace(one))}
-    if not wanted:
+    workspaces = {item.id: size for item, _ in module.executed() if (size := attention_workspace(item))}
+    if not workspaces:
         return 0
     assignment = module.proto.buffer_assignment
-    sizes = {one.id: one.size for one in assignment.logical_buffers}
-    maker = {one.id: one.defined_at.instruction_id for one in assignment.logical_buffers}
+    sizes = {item.id: item.size for item in assignment.logical_buffers}
+    maker = {item.id: item.defined_at.instruction_id for item in assignment.logical_buffers}
     more = 0
     for traces in find_traces(assignment).values():
         for trace in traces:
@@ -74,16 +78,15 @@ def missing_workspace(module: Module) -> int:
                 total += change
                 peak = max(peak, total)
                 if event.kind != _FREED:
-                    raised = max(raised, total + wanted.get(maker.get(event.buffer_id, -1), 0))
+                    raised = max(raised, total + workspaces.get(maker.get(event.buffer_id, -1), 0))
             more = max(more, raised - peak)
     return more
 
 
 def attention_workspace(instruction: Any) -> int:
-    """Bytes of workspace that the backward pass of cuDNN's attention wants and that its shape does not say, else 0.
+    """Bytes of workspace that the backward pass of cuDNN's attention needs and that its shape lacks, else 0.
 
-    It adds up the queries' gradient in float32, and holds one number for each row of scores: on an H100 (cuDNN 9.19)
-    that was all, and 256 bytes.
+    It holds the queries' gradient in float32, one number for each row of scores, and 256 bytes (H100, cuDNN 9.19).
     """
     parts = list(instruction.shape.tuple_shapes)
     if kernel_kind(instruction) != f"{ATTENTION} backward" or not parts or count_elements(parts[-1]):
@@ -97,7 +100,7 @@ def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> l
 
     Args:
         module: with a buffer assignment.
-        count: of those that stay for the whole step, and again of the temporary ones: neither hides the other.
+        count: maximum number of persistent and of temporary values each.
         parameters: names of the model's parameters, in the order of the state that the step takes.
     """
     assignment = module.proto.buffer_assignment
@@ -110,18 +113,18 @@ def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> l
         kind = _kind(one)
         if kind == TEMP and one.index in traces:
             live += [(size, number, kind) for number, size in _live(traces[one.index], buffers).items()]
-        elif one.assigned:  # one value fills it, or several one after the other
+        elif one.assigned:  # used by one value, or by several in turn
             largest = max(one.assigned, key=lambda part: (part.size, -part.logical_buffer_id))
             live.append((min(largest.size, one.size), largest.logical_buffer_id, kind))
     live.sort(key=lambda row: (-row[0], row[1]))
     groups = ([row for row in live if (row[2] == TEMP) is temp][:count] for temp in (False, True))
     named, lines = {one.name: one for one in module.instructions.values()}, Lines(module)
-    found = []
+    rows = []
     for size, number, kind in sorted((row for group in groups for row in group), key=lambda row: (-row[0], row[1])):
         place = buffers[number].defined_at
         instruction = module.instructions.get(place.instruction_id) or named.get(place.instruction_name)
         line, inferred = (None, False) if instruction is None else lines.find(instruction)
-        found.append(
+        rows.append(
             Buffer(
                 instruction=instruction.name if instruction is not None else "",
                 kind=kind,
@@ -130,44 +133,48 @@ def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> l
                 op_name="" if instruction is None else name_parameter(instruction.metadata.op_name, parameters),
             )
         )
-    return found
+    return rows
 
 
 def name_parameter(op_name: str, parameters: Sequence[str]) -> str:
-    """An argument with its parameter's name in place of its number.
+    """An argument's name with the parameter's name in place of its number.
 
     >>> name_parameter("state.optimizer[1][0].nu[1]", ["embedding", "layers.mlp.up"])
     'state.optimizer[1][0].nu[layers.mlp.up]'
     """
-    found = _LEARNED.fullmatch(op_name)
-    if found is None or int(found["number"]) >= len(parameters):
+    match = _LEARNED.fullmatch(op_name)
+    if match is None or int(match["number"]) >= len(parameters):
         return op_name
-    return f"{found['owner']}[{parameters[int(found['number'])]}]"
+    return f"{match['owner']}[{parameters[int(match['number'])]}]"
 
 
 def find_traces(assignment: Any) -> dict[int, list[Any]]:
     """The traces of each allocation, by its index.
 
-    A trace names the allocation by the index that it had when the trace was made; the compiler merges and renumbers
-    allocations afterwards. The values of a trace tell: they are assigned to the allocation that it is of.
+    A trace names its allocation by the index at that time; the compiler merges and renumbers allocations afterwards. So
+    the allocation is looked up by the values in the trace.
     """
-    holders = {part.logical_buffer_id: one.index for one in assignment.buffer_allocations for part in one.assigned}
-    found: dict[int, list[Any]] = {}
+    holders = {
+        part.logical_buffer_id: allocation.index
+        for allocation in assignment.buffer_allocations
+        for part in allocation.assigned
+    }
+    traces: dict[int, list[Any]] = {}
     for trace in assignment.heap_simulator_traces:
         holder = next((holders[event.buffer_id] for event in trace.events if event.buffer_id in holders), None)
         if holder is not None:
-            found.setdefault(holder, []).append(trace)
-    return found
+            traces.setdefault(holder, []).append(trace)
+    return traces
 
 
 def _live(traces: Sequence[Any], buffers: Mapping[int, Any]) -> dict[int, int]:
-    """Of each trace, which has its own part of the allocation, the values at its fullest moment."""
-    sizes = {number: one.size for number, one in buffers.items()}
+    """The values at the peak of each trace; each trace has its own part of the allocation."""
+    sizes = {number: buffer.size for number, buffer in buffers.items()}
     return {number: size for trace in traces for number, size in live_at_peak(trace.events, sizes).items()}
 
 
 def live_at_peak(events: Sequence[Any], sizes: Mapping[int, int]) -> dict[int, int]:
-    """Values and their bytes at the first moment of the highest total of a trace, which is replayed twice."""
+    """Values and their bytes at the first peak of a trace; replays it twice."""
     peak, best, total = 0, 0, 0
     for moment, (_, change) in enumerate(_replay(events, sizes), start=1):
         total += change
@@ -183,8 +190,8 @@ def live_at_peak(events: Sequence[Any], sizes: Mapping[int, int]) -> dict[int, i
 
 
 def _replay(events: Sequence[Any], sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """After each event the value whose memory came or went, and by how many bytes."""
-    owner: dict[int, int] = {}  # value to the value whose memory it has
+    """For each event the value whose memory was allocated or freed, and the change in bytes."""
+    owner: dict[int, int] = {}  # value to the value whose memory it shares
     users: dict[int, int] = {}
     for event in events:
         number, change = event.buffer_id, 0

@@ -1,8 +1,8 @@
-"""What does a compiled module run, how often in one step, and which Python line is each instruction from?
+"""A compiled module: the instructions that run in one step, how often, and their Python lines.
 
-In: an `Hlo` message (`hlo.py`). Out: a `Module`: its instructions by id, and the computations that are dispatched one
-instruction after the other (entry, loop bodies, branches) with their number of runs in one step. What a fusion or a
-reduction computes inside is no instruction that runs by itself.
+In: an `Hlo` message (`hlo.py`). Out: a `Module`: its instructions by id, and the computations that are dispatched
+instruction by instruction (entry, loop bodies, branches) with their number of runs in one step. Instructions inside a
+fusion or a reduction are not dispatched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Module:
         instructions: by id.
         computations: by id.
         order: of each dispatched computation the ids of its instructions, as scheduled.
-        runs: how often each dispatched computation runs in one step; with unknown trip counts taken for one.
+        runs: how often each dispatched computation runs in one step; an unknown trip count counts as one.
         unknown_loops: names of loops whose trip count the compiler does not know.
     """
 
@@ -56,7 +56,7 @@ class Module:
 
     @property
     def entry(self) -> int:
-        """The id of the computation that a step begins with."""
+        """The id of the entry computation."""
         return int(self.proto.hlo_module.entry_computation_id)
 
     def executed(self) -> Iterator[tuple[Any, int]]:
@@ -71,10 +71,10 @@ class Module:
         return [self.instructions[number] for number in instruction.operand_ids]
 
     def line(self, instruction: Any) -> Line | None:
-        """The innermost line of the stack of an instruction, libraries left out where anything else is in it."""
+        """The innermost line of an instruction's stack outside of libraries; that of a library if there is no other."""
         index = self.proto.hlo_module.stack_frame_index
-        number, found = instruction.metadata.stack_frame_id, None
-        for _ in range(len(index.stack_frames)):  # a damaged file may go in circles
+        number, library_line = instruction.metadata.stack_frame_id, None
+        for _ in range(len(index.stack_frames)):  # a damaged file may contain a cycle
             if not 0 < number <= len(index.stack_frames):
                 break
             frame = index.stack_frames[number - 1]
@@ -86,18 +86,20 @@ class Module:
             )
             if "site-packages" not in line.file and "dist-packages" not in line.file:
                 return line
-            found = found or line
+            library_line = library_line or line
             number = frame.parent_frame_id if frame.parent_frame_id != number else 0
-        if found is None and instruction.metadata.source_file:
+        if library_line is None and instruction.metadata.source_file:
             return Line(file=instruction.metadata.source_file, line=instruction.metadata.source_line, function="")
-        return found
+        return library_line
 
 
 def read_module(proto: Any) -> Module:
     """Indexes an `Hlo` message."""
     module = proto.hlo_module
-    computations = {one.id: one for one in module.computations}
-    instructions = {one.id: one for computation in module.computations for one in computation.instructions}
+    computations = {instruction.id: instruction for instruction in module.computations}
+    instructions = {
+        instruction.id: instruction for computation in module.computations for instruction in computation.instructions
+    }
     sequences = {entry.key: tuple(entry.value.instruction_ids) for entry in module.schedule.sequences}
     runs: dict[int, int] = {}
     order: dict[int, tuple[int, ...]] = {}
@@ -105,16 +107,18 @@ def read_module(proto: Any) -> Module:
 
     def dispatch(number: int, count: int) -> None:
         runs[number] = runs.get(number, 0) + count
-        order[number] = sequences.get(number) or tuple(one.id for one in computations[number].instructions)
+        order[number] = sequences.get(number) or tuple(
+            instruction.id for instruction in computations[number].instructions
+        )
         for key in order[number]:
-            one = instructions[key]
-            if one.opcode not in DISPATCHING:
+            instruction = instructions[key]
+            if instruction.opcode not in DISPATCHING:
                 continue
-            trips = read_trip_count(one) if one.opcode == "while" else 1
+            trips = read_trip_count(instruction) if instruction.opcode == "while" else 1
             if trips is None:
-                unknown.append(one.name)
-            for place, called in enumerate(one.called_computation_ids):
-                condition = one.opcode == "while" and place == 1
+                unknown.append(instruction.name)
+            for place, called in enumerate(instruction.called_computation_ids):
+                condition = instruction.opcode == "while" and place == 1
                 dispatch(called, count * ((trips or 1) + condition))
 
     dispatch(module.entry_computation_id, 1)
@@ -129,16 +133,16 @@ def read_module(proto: Any) -> Module:
 
 
 def read_config(instruction: Any) -> dict[str, Any]:
-    """What the backend notes at an instruction (JSON); empty where it notes nothing."""
+    """The backend configuration of an instruction (JSON); empty if there is none."""
     try:
-        found = json.loads(instruction.backend_config or b"{}")
+        config = json.loads(instruction.backend_config or b"{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
 def read_trip_count(loop: Any) -> int | None:
-    """How often a loop's body runs, where the compiler found out."""
+    """How often a loop's body runs; None if the compiler does not know."""
     try:
         return int(read_config(loop)["known_trip_count"]["n"])
     except (LookupError, TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""How large is the code of a program, and do its kernels spill registers?
+"""Register spills of a program's kernels, as ptxas reports them.
 
-In: the PTX files that the compiler dumped. Out: their size, and the bytes that ptxas spills to memory. The ptxas is the
-one that XLA finds first: that of the package nvidia-cuda-nvcc, else of a CUDA toolkit on PATH.
+In: the PTX files that the compiler dumped. Out: the bytes that ptxas spills to memory. The ptxas is the one that XLA
+finds first: that of the package nvidia-cuda-nvcc, else of a CUDA toolkit on PATH.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ _TIMEOUT_S = 300
 def find_ptxas() -> str | None:
     """The path of ptxas, or None."""
     spec = importlib.util.find_spec("nvidia")  # a namespace of many packages
-    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for path in (*sorted(Path(place).glob("cu[0-9]*/bin/ptxas")), Path(place, "cuda_nvcc", "bin", "ptxas")):
+    folders = (spec.submodule_search_locations or ()) if spec is not None else ()
+    for folder in folders:
+        for path in (*sorted(Path(folder).glob("cu[0-9]*/bin/ptxas")), Path(folder, "cuda_nvcc", "bin", "ptxas")):
             if path.is_file():
                 return str(path)
     return shutil.which("ptxas")
 
 
 def count_spills(texts: Iterable[Path], capability: str, ptxas: str) -> int | None:
-    """Bytes that the kernels store and load for want of registers; None where ptxas refuses a file.
+    """Bytes that the kernels store and load because of spilled registers; None if ptxas fails.
 
     Args:
         texts: PTX files.

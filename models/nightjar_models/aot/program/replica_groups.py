@@ -1,4 +1,4 @@
-"""Which devices talk to each other in a collective, and how many bytes does each send?
+"""Replica groups and message sizes of collectives.
 
 In: a collective instruction. Out: its kind, its largest group as device numbers, and the size of its message as
 nccl-tests counts it: what every rank has after an all-gather, all-reduce or all-to-all, and before a reduce-scatter.
@@ -26,28 +26,34 @@ def collective_kind(instruction: Any) -> str | None:
 
 
 def message_bytes(module: Module, instruction: Any, group_size: int) -> int:
-    """The bytes of one run of a collective."""
+    """The bytes of the message of one run of a collective."""
     sent = sum(size_bytes(operand.shape) for operand in module.operands(instruction))
     return sent * group_size if collective_kind(instruction) == "all-gather" else sent
 
 
 def names_group(instruction: Any) -> bool:
     """Whether a collective names its devices in a form that `read_group` knows."""
-    one = instruction
-    listed = one.collective_device_list.replica_groups or one.replica_groups or one.source_target_pairs
-    iota = one.collective_device_list.iota.devices_per_group or one.iota_replica_group_list.devices_per_group
-    return bool(listed or iota or one.mesh_axes_replica_group_list.axes)
+    listed = (
+        instruction.collective_device_list.replica_groups
+        or instruction.replica_groups
+        or instruction.source_target_pairs
+    )
+    iota = (
+        instruction.collective_device_list.iota.devices_per_group
+        or instruction.iota_replica_group_list.devices_per_group
+    )
+    return bool(listed or iota or instruction.mesh_axes_replica_group_list.axes)
 
 
 def read_group(instruction: Any, devices: int) -> tuple[int, ...]:
-    """The devices of the largest group; all of them where the instruction names none.
+    """The devices of the largest group; all devices if the instruction names none.
 
     Args:
         instruction: a collective.
         devices: how many the program is compiled for.
     """
     pairs = instruction.source_target_pairs
-    if pairs:  # a permutation: what counts is how far a message goes
+    if pairs:  # a permutation: the pair that is farthest apart counts
         return max(((pair.source, pair.target) for pair in pairs), key=lambda pair: abs(pair[0] - pair[1]))
     listed = instruction.collective_device_list.replica_groups or instruction.replica_groups
     if listed:
@@ -74,15 +80,15 @@ def _mesh_group(groups: Any) -> tuple[int, ...]:
     """The first device of a mesh and those that differ from it along the axes, or along parts of them."""
     mesh = groups.mesh
     sizes = [axis.size for axis in mesh.axes]
-    places = np.zeros(1, int)
+    devices = np.zeros(1, int)
     for axis in groups.axes:
         part, index = axis.sub_axis_info, axis.mesh_axis_index
         inner = math.prod(sizes[index + 1 :])
         count = part.size or sizes[index]
         below = sizes[index] // (part.pre_size * part.size) if part.size else 1
-        places = (places[:, None] + np.arange(count) * inner * below).ravel()
+        devices = (devices[:, None] + np.arange(count) * inner * below).ravel()
     if mesh.device_ids:
-        places = np.array(mesh.device_ids)[places]
+        devices = np.array(mesh.device_ids)[devices]
     elif mesh.reordering.reshape_dims:
-        places = _reorder(mesh.reordering)[places]
-    return tuple(int(number) for number in places)
+        devices = _reorder(mesh.reordering)[devices]
+    return tuple(int(number) for number in devices)
