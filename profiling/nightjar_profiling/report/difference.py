@@ -1,7 +1,7 @@
 """How is what changed between two captures shown on one page? A `Diff` in, one self-contained HTML text out.
 
-The page is plain: no script, no network. A bar to the right is time lost, one to the left time won; a pale one may be
-chance.
+The page is plain: no script, no network. A bar to the right is time lost, one to the left time won; a pale one is not
+certain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from nightjar_profiling.analyses.compare.diff import Change, Diff
+from nightjar_profiling.analyses.compare.change import Change
+from nightjar_profiling.analyses.compare.diff import Diff
 
 MOST_ROWS = 100
 SCALES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
@@ -41,6 +42,7 @@ def render_difference(found: Diff, before: str, after: str) -> str:
         after=after,
         total=row_data(found.total, _largest([found.total]), _scale([found.total])),
         executions=found.executions,
+        captures=found.captures,
         estimates=describe_estimates(*found.estimates),
         warnings=found.warnings,
         tables=[table_data(title, changes) for title, changes in tables],
