@@ -23,9 +23,9 @@ def advise_donation(tables: Tables) -> Iterator[str]:
     names = tables.programs.select("program_id", "name").unique("program_id")
     named = spent.join(names, on="program_id").sort("duration_ns", descending=True).select("name", "duration_ns")
     for name, duration_ns in named.iter_rows():
-        fraction = duration_ns / tables.device_time_ns if duration_ns else 0.0
-        if fraction >= WORTH_SAYING:
+        share = duration_ns / tables.device_time_ns if duration_ns else 0.0
+        if share >= WORTH_SAYING:
             yield (
-                f"{name}: {duration_ns / 1e6:.3f} ms ({fraction:.1%} of the device time) copy parameters that it "
-                "returns untouched, as `nnx.jit` does with a model: donate them (donate_argnums), or do not return them."
+                f"{name}: {duration_ns / 1e6:.3f} ms ({share:.1%} of the device time) copy parameters that it returns "
+                "untouched, as `nnx.jit` does with a model: donate them (donate_argnums), or do not return them."
             )

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import lzma
-import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from nightjar_profiling.readers.xplane.xplane import read_raw
-from tests.places import SHARED_DATA
+from tests.bench.profiling import totals
 from tests.profiling.builders import Hlo, TraceBuilder, hlo_proto
 
 TPU = "/device:TPU:0"
-GOLDEN = Path(__file__).parents[1] / "golden" / "h100"
-PUBLIC = sorted((SHARED_DATA / "xplane").glob("*.xplane.pb"))
-CONTROL = re.compile(r" (?:while|conditional|call)\(")
-TRACES = [*PUBLIC, *sorted(GOLDEN.glob("*.xplane.pb.xz"))]
 
 
 def tpu_trace() -> TraceBuilder:
@@ -67,20 +61,21 @@ def test_parts_of_a_nanosecond_are_not_lost_in_the_sum(tmp_path: Path) -> None:
     assert times(trace, tmp_path) == {"add.1": 170}
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.split(".")[0])
-def test_device_time_equals_that_of_jaxs_own_reader(path: Path, tmp_path: Path) -> None:
-    profiler = pytest.importorskip("jax.profiler", reason="JAX is not installed")
-    if path.suffix == ".xz":
-        plain = tmp_path / path.stem
-        plain.write_bytes(lzma.decompress(path.read_bytes()))
-        path = plain
-    expected_ns: dict[int, float] = {}
-    for plane in profiler.ProfileData.from_file(str(path)).planes:
-        device = re.fullmatch(r"/device:(?:GPU|TPU):(\d+)", plane.name)
-        lines = [line for line in plane.lines if device and re.match(r"Stream #|XLA Ops$", line.name)]
-        events = [event for line in lines for event in line.events if not CONTROL.search(event.name)]
-        if device and events:
-            expected_ns[int(device[1])] = sum(event.duration_ns for event in events)
-    ops = read_raw(path).tables["ops"]
-    total_ns = dict(ops.group_by("device").agg(pl.col("duration_ns").sum()).iter_rows())
-    assert total_ns == pytest.approx(expected_ns, rel=1e-3)
+@pytest.mark.parametrize("trace", totals.TRACES, ids=lambda trace: trace.name.split(".")[0])
+def test_device_time_equals_that_of_jaxs_own_reader(trace: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jax.profiler", reason="JAX is not installed")
+    path = totals.unpack(trace, tmp_path)
+    assert totals.sum_ours(path) == pytest.approx(totals.sum_jax(path), rel=1e-3)
+
+
+def test_device_time_of_a_tpu_equals_that_of_jaxs_own_reader(tmp_path: Path) -> None:
+    pytest.importorskip("jax.profiler", reason="JAX is not installed")
+    trace, now = tpu_trace(), 10.0
+    for number in range(200):
+        trace.event(TPU, "XLA Ops", "%while.1 = (s32[]{:T(128)}) while(%t), body=%body", now, 9_831.9)
+        for name, took in (("copy-start", 310.31), ("copy-done", 7_700.77), ("add", 1_820.82)):
+            trace.event(TPU, "XLA Ops", f"%{name}.1 = f32[8]{{0:T(256)}} {name}(%p)", now, took)
+            now += took
+        trace.event(TPU, "Async XLA Ops", "%copy-start.1 = (f32[8]) copy-start(%p)", now - 5_000, 40_000)
+    path = trace.write(tmp_path)
+    assert totals.sum_ours(path) == pytest.approx(totals.sum_jax(path), rel=1e-3)
