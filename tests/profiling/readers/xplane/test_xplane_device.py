@@ -71,7 +71,7 @@ def test_device_time_equals_that_of_jaxs_own_reader(trace: Path, tmp_path: Path)
 def test_device_time_of_a_tpu_equals_that_of_jaxs_own_reader(tmp_path: Path) -> None:
     pytest.importorskip("jax.profiler", reason="JAX is not installed")
     trace, now = tpu_trace(), 10.0
-    for number in range(200):
+    for _ in range(200):
         trace.event(TPU, "XLA Ops", "%while.1 = (s32[]{:T(128)}) while(%t), body=%body", now, 9_831.9)
         for name, took in (("copy-start", 310.31), ("copy-done", 7_700.77), ("add", 1_820.82)):
             trace.event(TPU, "XLA Ops", f"%{name}.1 = f32[8]{{0:T(256)}} {name}(%p)", now, took)
