@@ -98,9 +98,9 @@ class TraceBuilder:
         return self
 
     def event(
-        self, plane: str, line: str, name: str, start_ns: int, duration_ns: int, **stats: int | str
+        self, plane: str, line: str, name: str, start_ns: float, duration_ns: float, **stats: int | str
     ) -> TraceBuilder:
-        """Adds an event; text stats are references, as the profiler writes them."""
+        """Adds an event, to the picosecond; text stats are references, as the profiler writes them."""
         where = self.plane(plane)
         lane = next((one for one in where.lines if one.name == line.encode()), None)
         if lane is None:
@@ -108,7 +108,9 @@ class TraceBuilder:
         known = (n for n, one in where.event_metadata.items() if one.name == name.encode())
         number = next(known, len(where.event_metadata) + 1)
         where.event_metadata[number].name = name.encode()
-        event = lane.events.add(metadata_id=number, offset_ps=start_ns * 1000, duration_ps=duration_ns * 1000)
+        event = lane.events.add(
+            metadata_id=number, offset_ps=round(start_ns * 1000), duration_ps=round(duration_ns * 1000)
+        )
         for key, value in stats.items():
             stat = event.stats.add(metadata_id=self._stat(where, key))
             if isinstance(value, int):

@@ -16,7 +16,8 @@ Pure: in a program and the instructions that ran, out their `Attribution`s. The 
    instruction with its kernels (nodes of CUDA graphs), and the reader found it: by the number of the node in its graph,
    which then agrees with the names and the order of all kernels of the graph; or by the place of the kernel among
    others alone, which is an inference.
-6. `none`: there is no such instruction. Nothing is ever guessed from names.
+6. `passed`: it only copies a parameter of the program into its result; the frame is that of the call (`find_call`).
+7. `none`: there is no such instruction. Nothing is ever guessed from names.
 
 What is fused has two answers, and both are kept: `root_weight` gives the whole time to the fusion's own frame, or
 where it has none to that of the instruction nearest to its root, which is what the kernel hands out; `weight` splits
@@ -34,12 +35,12 @@ from typing import Literal
 
 from nightjar_profiling.attribution.data_flow import Flow
 from nightjar_profiling.attribution.fusion_cost import split_costs
-from nightjar_profiling.attribution.origin import find_made_for
+from nightjar_profiling.attribution.origin import find_call, find_made_for, is_passed
 from nightjar_profiling.hlo.collective_kinds import KINDS
 from nightjar_profiling.hlo.hlo import Program
 
-How = Literal["own", "called", "layout", "carried", "numbered", "operand", "user", "placed", "none"]
-DIRECT: tuple[How, ...] = ("own", "called", "layout", "carried", "numbered")
+How = Literal["own", "called", "layout", "carried", "numbered", "passed", "operand", "user", "placed", "none"]
+DIRECT: tuple[How, ...] = ("own", "called", "layout", "carried", "numbered", "passed")
 INFERRED: tuple[How, ...] = ("operand", "user", "placed")
 
 
@@ -139,6 +140,7 @@ class _Frames:
         self.program = program
         self.inside: dict[str, int | None] = {}  # by computation: the frame nearest to its root
         self.flow: Flow | None = None
+        self.calls: list[int | None] = []  # the frame of the call, once it is looked for
         self.inferred: Mapping[How, dict[str, tuple[int, int]]] | None = None
 
     def find(self, name: str) -> tuple[int | None, How]:
@@ -160,9 +162,16 @@ class _Frames:
             self.inferred = {"operand": self._spread(self.flow.after), "user": self._spread(self.flow.before)}
         reached = [(self.inferred[how][name], how) for how in self.inferred if name in self.inferred[how]]
         if not reached:
-            return None, "none"
+            return self._find_passed(self.flow, name)
         (_, frame_id), how = min(reached, key=lambda found: found[0][0])
         return frame_id, how
+
+    def _find_passed(self, flow: Flow, name: str) -> tuple[int | None, How]:
+        if not is_passed(self.program, flow, name):
+            return None, "none"
+        if not self.calls:
+            self.calls = [find_call(self.program)]
+        return self.calls[0], "none" if self.calls[0] is None else "passed"
 
     def _spread(self, onward: Callable[[str], list[str]]) -> dict[str, tuple[int, int]]:
         """Distance to, and frame of, the nearest instruction with a frame, breadth first from all of them at once."""

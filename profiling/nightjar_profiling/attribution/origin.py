@@ -10,11 +10,15 @@ Two answers, from structure and metadata alone:
 - `carried`: what a loop carries is copied before it, in it and from one round to the next, so that a round does not
   overwrite what it reads. Such a copy, which keeps the layout of what it copies, is the loop's.
 
+What a program takes and returns untouched is copied, unless the caller donates it: `passed`. No operation asked for
+that copy, but the call did. JAX names a program after the function that it traced; the call is the frame around that.
+
 In: a program, its data flow, the name of an instruction. Out: the frame, and which of the two.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -34,6 +38,44 @@ def find_made_for(program: Program, flow: Flow, name: str) -> tuple[int, Literal
         return frame_id, "layout"
     frame_id = _find_carried(program, flow, name)
     return None if frame_id is None else (frame_id, "carried")
+
+
+def is_passed(program: Program, flow: Flow, name: str) -> bool:
+    """Whether an instruction only copies a parameter of the program into its result."""
+    if not _moves(program, name) or flow.callers[program.instructions[name].computation]:
+        return False
+    source = program.instructions[name]
+    for _ in range(_REACH):
+        if source.opcode == "parameter" or len(source.operands) != 1:
+            break
+        source = program.instructions[source.operands[0]]
+    ring = [name]
+    for _ in range(_REACH):
+        ring = [other for one in ring for other in flow.users[one]]
+        if any(program.instructions[other].opcode not in (*_MOVES, "tuple") for other in ring):
+            return False
+        if not ring:
+            break
+    return source.opcode == "parameter" and not ring
+
+
+def find_call(program: Program) -> int | None:
+    """The frame that called the function which the program was traced from; None where there is not exactly one."""
+    traced = _plain(program.name.removeprefix("jit_"))
+    calls: set[int | None] = set()
+    for frame_id in {one.frame_id for one in program.instructions.values() if one.frame_id is not None}:
+        call, current = None, program.frames.get(frame_id)
+        while current is not None:
+            if _plain(current.function.rpartition(".")[2]) == traced:
+                call = current.parent_id
+            current = None if current.parent_id is None else program.frames.get(current.parent_id)
+        calls.add(call)
+    return calls.pop() if len(calls) == 1 else None
+
+
+def _plain(name: str) -> str:
+    """A function's name as in the name of a program: `<lambda>` is `_lambda` there."""
+    return re.sub(r"\W+", "_", name).strip("_")
 
 
 def _kernel(program: Program, name: str) -> list[Instruction]:

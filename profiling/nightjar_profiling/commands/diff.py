@@ -15,14 +15,21 @@ from nightjar_profiling.commands.report import FusionPolicy
 from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
-    from nightjar_profiling.analyses.compare.diff import Change, Diff, Side
+    from nightjar_profiling.analyses.compare.change import Change
+    from nightjar_profiling.analyses.compare.diff import Diff, Side
 
+MANIFEST = "manifest.json"
 SCHEMA = "nightjar.diff/1"
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="A", help="A capture folder: before.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="A capture folder: after.")],
+    before: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="Before: a capture folder, several with commas between, or a folder that holds several."
+        ),
+    ],
+    after: Annotated[str, typer.Argument(metavar="B", help="After: as A.")],
     fail_above: Annotated[
         str | None,
         typer.Option(
@@ -44,15 +51,17 @@ def diff(
 
     Ranked by program, Python line and instruction.
 
-    Times are per execution of the main program, in steady state, with a 95 % interval over its executions. The exit
-    code is 0 whatever changed, unless --fail-above judges it.
+    Times are per execution of the main program, in steady state, with a 95 % interval over captures. Processes of
+    one program differ, so only several captures a side, taken in turn, tell a difference from chance; with one, only
+    what has other instructions is called different. The exit code is 0 whatever changed, unless --fail-above judges it.
 
-    Example: nightjar-profiling diff before/capture after/capture --fail-above 5%
+    Example: nightjar-profiling diff a1/capture,a2/capture,a3/capture b1/capture,b2/capture,b3/capture --fail-above 5%
     """
     from nightjar_profiling.analyses.compare.diff import compare
 
     limit = None if fail_above is None else parse_percent(fail_above)
-    found = compare(read_side(before), read_side(after), fusion.value)
+    sides = [[read_side(folder) for folder in find_captures(text)] for text in (before, after)]
+    found = compare(sides[0], sides[1], fusion.value)
     for warning in found.warnings:
         print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)
     if html is not None:
@@ -66,7 +75,29 @@ def diff(
         judge(found.total, limit)
 
 
-def write_page(found: Diff, before: Path, after: Path, path: Path) -> None:
+def find_captures(text: str) -> list[Path]:
+    """The capture folders that an argument names.
+
+    A folder that is no capture stands for those in it, and for those named `capture` one level further down.
+
+    Raises:
+        InputError: a folder is named twice.
+    """
+    named = [Path(text)] if Path(text).exists() else [Path(part.strip()) for part in text.split(",") if part.strip()]
+    captures: list[Path] = []
+    for folder in named or [Path(text)]:
+        held = [] if (folder / MANIFEST).is_file() else sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+        if not (folder / MANIFEST).is_file():
+            held += sorted(path.parent for path in folder.glob(f"*/capture/{MANIFEST}"))
+        captures += held or [folder]
+    resolved = [folder.resolve() for folder in captures]
+    for number, folder in enumerate(resolved):
+        if folder in resolved[:number]:
+            raise InputError(f"{text}: names {captures[number]} twice.", "name each capture of a side once")
+    return captures
+
+
+def write_page(found: Diff, before: str, after: str, path: Path) -> None:
     """Writes the page, and names it on stderr.
 
     Raises:
@@ -77,7 +108,7 @@ def write_page(found: Diff, before: Path, after: Path, path: Path) -> None:
 
     if path.is_dir():
         raise InputError(f"--html: {path} is a folder, expected a file.", f"did you mean {path / 'diff.html'}?")
-    write_text(path, render_difference(found, str(before), str(after)))
+    write_text(path, render_difference(found, before, after))
     print(f"nightjar-profiling: wrote {path.absolute()}", file=sys.stderr)
 
 
@@ -103,7 +134,7 @@ def judge(total: Change, limit: float) -> None:
     """Ends with 1 where the step is surely slower than the limit allows.
 
     Raises:
-        NotAttributableError: the interval holds the limit, or there is none.
+        NotAttributableError: the interval holds the limit, there is none, or one capture of a side does not tell.
     """
     if not total.before_ns or total.low_ns is None or total.high_ns is None:
         raise NotAttributableError(
@@ -111,8 +142,14 @@ def judge(total: Change, limit: float) -> None:
         )
     low, high = total.low_ns / total.before_ns, total.high_ns / total.before_ns
     print(f"nightjar-profiling: B takes {low:+.1%} to {high:+.1%} more device time a step", file=sys.stderr)
-    if low > limit:
+    if low > limit and total.certain:
         raise typer.Exit(1)
+    if low > limit:
+        raise NotAttributableError(
+            f"--fail-above: slower by more than {limit:.1%}, with the same instructions and one capture on a side: "
+            "two processes of one program may differ as much.",
+            "give several captures of each side",
+        )
     if high > limit:
         raise NotAttributableError(
             f"--fail-above: {limit:.1%} lies within {low:+.1%} to {high:+.1%}: too noisy to tell.",
@@ -141,18 +178,19 @@ def read_side(folder: Path) -> Side:
     )
 
 
-def render_document(found: Diff, before: Path, after: Path) -> dict[str, Any]:
+def render_document(found: Diff, before: str, after: str) -> dict[str, Any]:
     """`nightjar.diff/1` (docs/profiling.md)."""
 
     def plain(change: Change) -> dict[str, Any]:
-        return {**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction, "certain": change.certain}
+        return {**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction}
 
     lists = {name: [plain(one) for one in getattr(found, name)] for name in ("programs", "lines", "instructions")}
     return {
         "schema": SCHEMA,
-        "before": str(before),
-        "after": str(after),
+        "before": before,
+        "after": after,
         "executions": list(found.executions),
+        "captures": list(found.captures),
         "total": plain(found.total),
         **lists,
         "warnings": list(found.warnings),
@@ -163,8 +201,8 @@ def render_diff(found: Diff, rows: int, width: int) -> list[str]:
     """The text for a terminal: the whole, then a table of programs, of lines and of instructions."""
     total = found.total
     first, second = (
-        f"{count} executions{', an estimate' if estimate else ''}"
-        for count, estimate in zip(found.executions, found.estimates, strict=True)
+        f"{count} executions{f' in {captures} captures' if captures > 1 else ''}{', an estimate' if estimate else ''}"
+        for count, captures, estimate in zip(found.executions, found.captures, found.estimates, strict=True)
     )
     text = [
         f"{_ms(total.before_ns)} ms of device time a step before ({first}), {_ms(total.after_ns)} ms after "
@@ -204,4 +242,4 @@ def _percent(change: Change) -> str:
 def _interval(change: Change) -> str:
     if change.low_ns is None or change.high_ns is None:
         return "unknown"
-    return f"{change.low_ns / 1e6:+.3f} to {change.high_ns / 1e6:+.3f} ms" + ("" if change.certain else " (chance)")
+    return f"{change.low_ns / 1e6:+.3f} to {change.high_ns / 1e6:+.3f} ms" + ("" if change.certain else " (uncertain)")

@@ -19,6 +19,7 @@ from nightjar_profiling.analyses.communication.collectives import make_collectiv
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.overhead import find_overhead
+from nightjar_profiling.analyses.passed import advise_donation
 from nightjar_profiling.attribution import executed
 from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.attribute import attribute
@@ -108,7 +109,11 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
         copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources", texts)
         manifest = replace(manifest, sources=tuple(copied))
     write_tables(folder / "tables", tables)
-    doubts = (*explain_outlived(outlived, tables.device_time_ns), *find_overhead(tables, manifest.backend))
+    doubts = (
+        *explain_outlived(outlived, tables.device_time_ns),
+        *find_overhead(tables, manifest.backend),
+        *advise_donation(tables),
+    )
     seen = replace(manifest, warnings=(*manifest.warnings, *found.warnings, *doubts))
     impossible_ns = int(outlived["impossible_ns"].sum())
     profile = publish(folder, seen, tables, fusion=fusion, impossible_ns=impossible_ns)

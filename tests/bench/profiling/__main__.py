@@ -11,7 +11,7 @@ from importlib import import_module
 
 from tests.bench.table import Row, finish, print_rows
 
-PARTS = ("archive", "outputs", "projection", "ranks", "xspace", "attribution")
+PARTS = ("archive", "outputs", "projection", "ranks", "xspace", "totals", "attribution")
 
 
 def main() -> int:

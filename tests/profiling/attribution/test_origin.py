@@ -9,7 +9,7 @@ import pytest
 from nightjar_profiling.attribution.attribute import attribute
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.protos import hlo_pb2
-from tests.profiling.builders import Hlo, program
+from tests.profiling.builders import Hlo, hlo_proto, program
 
 CONVOLUTION = "jit(step)/transpose(jvp())/conv_general_dilated"
 
@@ -165,3 +165,49 @@ def test_the_gradient_of_a_convolution_that_xla_writes_anew_is_the_convolutions(
         assert how == "layout"
         assert frame_id is not None
         assert found.frames[frame_id].function.endswith("loss")
+
+
+def passing(name: str, *more: Hlo) -> Program:
+    """A program that returns a parameter untouched, beside what `loss` (frame 2, called by frame 1) computed."""
+    entry = [Hlo("parameter.1"), Hlo("tanh.1", frame=3, operands=("parameter.1",))]
+    copies = [Hlo("copy.1", operands=("parameter.1",)), *more]
+    entry += [*copies, Hlo("tuple.1", operands=("tanh.1", copies[-1].name))]
+    found = hlo_proto({"entry": entry}, name=name)
+    return read_program(found.SerializeToString(), 7, "test")
+
+
+def test_a_copy_of_what_a_program_returns_untouched_belongs_to_the_call() -> None:
+    assert one(passing("jit_loss"), "copy.1") == (1, "passed")
+    assert one(passing("jit_loss", Hlo("bitcast.1", operands=("copy.1",))), "copy.1") == (1, "passed")
+
+
+def test_a_copy_belongs_to_no_call_that_the_program_does_not_tell() -> None:
+    assert one(passing("jit_other"), "copy.1") == (None, "none")
+
+
+def test_a_copy_that_is_computed_with_is_not_passed_through() -> None:
+    used = passing("jit_loss", Hlo("negate.1", operands=("copy.1",)))
+    assert one(used, "copy.1") == (None, "none")
+
+
+def test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls() -> None:
+    nnx = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    layer = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+
+    def forward(layer: object, x: jax.Array) -> jax.Array:
+        return layer(x)  # type: ignore[operator, no-any-return]
+
+    compiled = nnx.jit(forward).lower(layer, jnp.ones((2, 4))).compile()
+    proto = hlo_pb2.HloProto()
+    (module,) = compiled.compiled.runtime_executable().hlo_modules()
+    proto.hlo_module.ParseFromString(module.as_serialized_hlo_module_proto())
+    found = read_program(proto.SerializeToString(), 7, "test")
+    copies = [name for name, instruction in found.instructions.items() if instruction.opcode == "copy"]
+    assert copies
+    for name in copies:
+        frame_id, how = one(found, name)
+        assert how == "passed"
+        frame = found.frames[frame_id or 0]
+        while frame.parent_id is not None and frame.file != __file__:
+            frame = found.frames[frame.parent_id]
+        assert frame.function == "test_the_copies_of_untouched_parameters_of_nnx_jit_are_the_calls"

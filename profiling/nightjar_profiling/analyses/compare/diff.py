@@ -1,91 +1,62 @@
-"""Comparison of two captures, with confidence intervals.
+"""What became slower, by how much, and is it more than chance?
 
-In: two captures. Out: changes of the total and of programs, lines and instructions, ordered by what they cost. Times
-are device times of one execution of a program: means over devices, without warm-up (`warmup`), so that captures of
-different lengths are comparable. A program that runs k times as often as the main program (the one with the most device
-time) counts k times; one that ran only once is not part of a step. All numbers are thus nanoseconds per execution of
-the main program, the step.
+In: one capture or several on each of two sides. Out: changes of the whole, of programs, lines and instructions, ranked
+by what they cost. Everything is compared by its device time in one execution of its program, mean over devices, warm-up
+left out (`warmup`), so that captures of different lengths can be compared; a program that runs k times as often as the
+main program (the one with the most device time) counts k times, and one that ran only once is no part of a step. So all
+numbers are nanoseconds per execution of the main program, the step.
 
-The interval is Welch's, at 95 %, for the difference of two means with different spreads. It covers the spread between
-the executions of one process, not between processes: a different memory allocation, clock or neighbour process is
-outside of it. With fewer than two executions on a side there is no interval.
-
-Source: B. L. Welch, The generalization of `Student's' problem when several different population variances are involved,
-Biometrika 34, 1947
+What is certain is decided in `change`: with several captures on both sides by the variance between captures. Where a
+side has one, only what has other instructions on the other side can be: differences between processes are not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 
 import polars as pl
 
+from nightjar_profiling.analyses.compare.change import Change, Mean, add_means, average_captures, rank_changes
 from nightjar_profiling.analyses.compare.diff_match import Line, SourceOf, instruction_keys, match_lines, match_programs
 from nightjar_profiling.analyses.lines import find_user_lines
 from nightjar_profiling.analyses.warmup import find_steady_state
 from nightjar_profiling.attribution.apportion import WEIGHTS, Fusion
 from nightjar_profiling.capture_folder.tables import Tables
 
-CONFIDENCE = 0.95
 EXECUTION = ["program", "execution"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Device time of a program, line or instruction in two captures, in nanoseconds per step.
-
-    Attributes:
-        name: of the program, line or instruction.
-        before_ns: None if only the later capture has it.
-        after_ns: None if only the earlier capture has it.
-        low_ns: lower bound of the difference; None if there are too few executions.
-        high_ns: upper bound of the difference; None if there are too few executions.
-        function: of a line.
-        source: text of a line, in the later capture.
-    """
-
-    name: str
-    before_ns: float | None
-    after_ns: float | None
-    low_ns: float | None
-    high_ns: float | None
-    function: str | None = None
-    source: str | None = None
-
-    @property
-    def delta_ns(self) -> float:
-        """The increase in time."""
-        return (self.after_ns or 0.0) - (self.before_ns or 0.0)
-
-    @property
-    def fraction(self) -> float | None:
-        """The difference relative to the time before; None if that is zero."""
-        return self.delta_ns / self.before_ns if self.before_ns else None
-
-    @property
-    def certain(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low_ns is not None and self.high_ns is not None and (self.low_ns > 0 or self.high_ns < 0)
+ONE_CAPTURE = (
+    "{}: differences between processes are not known, so only what has other instructions is called different; "
+    "give several captures of each side."
+)
+WORK = ("opcode", "bytes", "flops", "main_work")  # by which two instructions are the same work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """Changes between two captures, each list with the largest difference first; `estimates`: which side never ran."""
+    """Two sides compared.
+
+    Attributes:
+        total: of a step.
+        programs: by the size of the difference, largest first; so are lines and instructions.
+        executions: of the main program, on each side.
+        captures: on each side.
+        estimates: which side never ran.
+    """
 
     total: Change
     programs: tuple[Change, ...]
     lines: tuple[Change, ...]
     instructions: tuple[Change, ...]
     executions: tuple[int, int]
+    captures: tuple[int, int]
     estimates: tuple[bool, bool]
     warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the captures: its tables, its test for user code, its sources, and whether it is only an estimate."""
+    """A capture of a side: its tables, what counts as the user's code, its sources, and whether it ever ran."""
 
     tables: Tables
     is_user_code: Callable[[str], bool]
@@ -93,36 +64,29 @@ class Side:
     estimate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """Mean time of a step, the variance of that mean, and its degrees of freedom (None if the spread is unknown)."""
-
-    ns: float
-    variance: float
-    freedom: float | None
-
-
-def compare(before: Side, after: Side, fusion: Fusion = "split") -> Diff:
-    """Compares two captures."""
-    programs = match_programs(before.tables, after.tables)
-    old, new = before.tables, _renumber(after.tables, programs)
-    old_lines = find_user_lines(old.frames, before.is_user_code)
-    new_lines = find_user_lines(new.frames, after.is_user_code)
-    pairs = match_lines(_lines(old_lines), _lines(new_lines), before.source_of, after.source_of)
-    old_keys, new_keys = _line_keys(old_lines, pairs), _line_keys(new_lines, {})
-    same = _same_fingerprint(old, new)
-    names = [_names(table, same, keys) for table, keys in ((old, old_keys), (new, new_keys))]
-    new_names = dict(pl.concat(names).select("key", "instruction").iter_rows())  # the later capture's takes precedence
-    spent = [_executions(table, fusion) for table in (old, new)]
+def compare(before: Sequence[Side], after: Sequence[Side], fusion: Fusion = "split") -> Diff:
+    """Compares captures of a program with those of another; at least one a side."""
+    sides, first_after = [*before, *after], len(before)
+    tables = _renumber_all([side.tables for side in sides])
+    line_keys = _all_line_keys(sides, tables, first_after)
+    same = _same_fingerprints(tables)
+    names = [_names(found, same, keys) for found, keys in zip(tables, line_keys, strict=True)]
+    shown = dict(pl.concat(names).select("key", "instruction").iter_rows())  # the later capture's name for it
+    spent = [_executions(found, fusion) for found in tables]
     counts = _counts(spent)
-    program_names = dict(pl.concat([old.programs, new.programs]).select("program_id", "name").iter_rows())
+    program_names = dict(pl.concat([t.programs for t in tables]).select("program_id", "name").iter_rows())
+    single = min(len(before), len(after)) == 1
 
     def changes(keys: list[pl.DataFrame], on: list[str], *, once: bool = False) -> tuple[Change, ...]:
-        old_means, new_means = (
-            _means(times.join(key, on=on, how="inner"), count if once else count.filter("recurs"))
-            for times, key, count in zip(spent, keys, counts, strict=True)
+        kept = [count if once else count.filter("recurs") for count in counts]
+        keyed = [table.join(key, on=on, how="inner") for table, key in zip(spent, keys, strict=True)]
+        means = [_means(table, count) for table, count in zip(keyed, kept, strict=True)]
+        works = [_digest_work(table, found.instructions) for table, found in zip(keyed, tables, strict=True)]
+        return rank_changes(
+            average_captures(means[:first_after]),
+            average_captures(means[first_after:]),
+            _differing(works[:first_after], works[first_after:]) if single else None,
         )
-        return _rank(old_means, new_means)
 
     everything = [table.select("program").unique().with_columns(key=pl.lit("total")) for table in spent]
     by_program = [
@@ -131,34 +95,89 @@ def compare(before: Side, after: Side, fusion: Fusion = "split") -> Diff:
         )
         for table in spent
     ]  # fmt: skip
-    sides = (("A", before), ("B", after))
     totals = changes(everything, ["program"])
-    lines = changes([old_keys, new_keys], ["program", "frame_id"])
-    instructions = changes(names, ["program", "instruction"])
+    lines = changes(line_keys, ["program", "frame_id"])
+    estimates = (any(side.estimate for side in before), any(side.estimate for side in after))
+    sources = [side.source_of for side in (*after, *before)]
     return Diff(
         total=totals[0] if totals else Change(name="total", before_ns=0, after_ns=0, low_ns=None, high_ns=None),
         programs=changes(by_program, ["program"], once=True),
-        lines=tuple(_describe(change, after.source_of, before.source_of) for change in lines),
-        instructions=tuple(replace(change, name=new_names[change.name]) for change in instructions),
-        executions=(_main_count(counts[0]), _main_count(counts[1])),
-        estimates=(before.estimate, after.estimate),
+        lines=tuple(_describe(change, *sources) for change in lines),
+        instructions=tuple(
+            replace(change, name=shown[change.name]) for change in changes(names, ["program", "instruction"])
+        ),
+        executions=(_sum_counts(counts[:first_after]), _sum_counts(counts[first_after:])),
+        captures=(len(before), len(after)),
+        estimates=estimates,
         warnings=(
-            *(f"{name} is an estimate, not a measurement: it never ran." for name, side in sides if side.estimate),
-            *_warnings(old, new, counts),
+            *(
+                f"{name} is an estimate, not a measurement: it never ran."
+                for name, estimate in zip("AB", estimates, strict=True)
+                if estimate
+            ),
+            *_warnings("A", tables[:first_after], counts[:first_after]),
+            *_warnings("B", tables[first_after:], counts[first_after:]),
+            *(_say_single(sides, counts) if single else ()),
         ),
     )
 
 
-def _renumber(tables: Tables, programs: Mapping[int, int]) -> Tables:
-    """The later capture with the program ids of the earlier; programs that only the later has get negative ids."""
-    fresh = {number: -1 - number for number in tables.programs["program_id"].to_list() if number not in programs}
-    numbers = {**programs, **fresh}
-    with_ids = ("programs", "instructions", "frames", "executions", "ops", "collectives", "compile", "attribution")
+def _renumber_all(captures: Sequence[Tables]) -> list[Tables]:
+    """The captures with the program ids of the first; those that it lacks get ids of their own."""
+    numbered: list[Tables] = []
+    used: set[int] = set()
+    for tables in captures:
+        programs: dict[int, int] = {}
+        for earlier in numbered:
+            for number, match in match_programs(earlier, tables).items():
+                if number not in programs and match not in programs.values():
+                    programs[number] = match
+        for number in sorted(set(tables.programs["program_id"]) - programs.keys()) if numbered else ():
+            fresh = -1 - number
+            while fresh in used:
+                fresh -= 1
+            programs[number] = fresh
+            used.add(fresh)
+        numbered.append(_renumber(tables, programs) if numbered else tables)
+        used.update(numbered[-1].programs["program_id"])
+    return numbered
+
+
+def _renumber(tables: Tables, numbers: Mapping[int, int]) -> Tables:
     moved = {
         name: getattr(tables, name).with_columns(pl.col("program_id").replace(numbers))
-        for name in (*with_ids, "groups", "variants")
+        for name in (
+            "programs",
+            "instructions",
+            "frames",
+            "executions",
+            "ops",
+            "collectives",
+            "compile",
+            "attribution",
+            "groups",
+            "variants",
+        )
     }
     return Tables(**{**{name: getattr(tables, name) for name in tables.__slots__}, **moved})
+
+
+def _all_line_keys(sides: Sequence[Side], tables: Sequence[Tables], first_after: int) -> list[pl.DataFrame]:
+    """Of each capture what its lines are matched by: the lines of the first capture after."""
+    lines = [find_user_lines(t.frames, side.is_user_code) for t, side in zip(tables, sides, strict=True)]
+
+    def match(number: int, other: int) -> dict[Line, Line]:
+        found = (_lines(lines[number]), _lines(lines[other]))
+        return match_lines(*found, sides[number].source_of, sides[other].source_of)
+
+    across = match(0, first_after)
+    keys = []
+    for number, found in enumerate(lines):
+        pairs = {} if number == first_after else match(number, 0 if number < first_after else first_after)
+        if 0 < number < first_after:
+            pairs = {line: across.get(same, same) for line, same in pairs.items()}
+        keys.append(_line_keys(found, across if number == 0 else pairs))
+    return keys
 
 
 def _lines(lines: pl.DataFrame) -> list[Line]:
@@ -166,18 +185,19 @@ def _lines(lines: pl.DataFrame) -> list[Line]:
 
 
 def _line_keys(lines: pl.DataFrame, pairs: Mapping[Line, Line]) -> pl.DataFrame:
-    """`program`, `frame_id`, `key`: file, line and function, as in the later capture."""
+    """`program`, `frame_id`, `key`: file, function and line, in the words of the later capture."""
     keys = []
-    for program, frame, *position in lines.select("program_id", "frame_id", "file", "line", "function").iter_rows():
-        line = Line(*position)
-        line = pairs.get(line, line)
+    for program, frame, *place in lines.select("program_id", "frame_id", "file", "line", "function").iter_rows():
+        line = pairs.get(Line(*place), Line(*place))
         keys.append((program, frame, f"{line.file}\0{line.line}\0{line.function}"))
     return pl.DataFrame(keys, schema={"program": pl.Int64, "frame_id": pl.Int64, "key": pl.String}, orient="row")
 
 
-def _same_fingerprint(old: Tables, new: Tables) -> dict[int, bool]:
-    both = old.programs.join(new.programs, on="program_id", how="inner")
-    return dict(both.select("program_id", pl.col("fingerprint") == pl.col("fingerprint_right")).iter_rows())
+def _same_fingerprints(tables: Sequence[Tables]) -> dict[int, bool]:
+    """For each program of several captures whether it has one fingerprint in all of them."""
+    programs = pl.concat([found.programs.select("program_id", "fingerprint").unique() for found in tables])
+    counted = programs.group_by("program_id").agg(pl.len(), pl.col("fingerprint").n_unique().alias("different"))
+    return {number: n > 1 and different == 1 for number, n, different in counted.iter_rows()}
 
 
 def _names(tables: Tables, same: Mapping[int, bool], line_keys: pl.DataFrame) -> pl.DataFrame:
@@ -186,7 +206,7 @@ def _names(tables: Tables, same: Mapping[int, bool], line_keys: pl.DataFrame) ->
 
 
 def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
-    """Device time (`ns`, a float) by program, execution, instruction and frame; mean over devices."""
+    """Device time (`ns`, a float: shares of ops) by program, execution, instruction and frame, mean over devices."""
     run = ["rank", "device", "program_id", "execution"]
     steady = find_steady_state(tables).select(run)
     devices = steady.group_by("program_id", "execution").agg(devices=pl.len())
@@ -205,22 +225,24 @@ def _executions(tables: Tables, fusion: Fusion) -> pl.DataFrame:
 
 
 def _counts(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
-    """For each side, by program: `executions`; `per_step`, executions per execution of the main program; and `recurs`.
+    """For each capture, by program: `executions`; `per_step`, executions for one of the main program; and `recurs`.
 
-    The main program is the same on both sides if any program ran on both. A program recurs unless it ran once on one of
-    the sides while the main program ran more often: such a program is an initialization, not part of a step.
+    The main program is the same in all captures, where one ran in all. A program recurs unless it ran once in some
+    capture while the main program ran more often: an initialization, which is no part of a step.
     """
     sums = [side.group_by("program").agg(n=pl.col("execution").n_unique(), ns=pl.col("ns").sum()) for side in sides]
-    shared = sums[0].join(sums[1].select("program"), on="program", how="semi")
-    counts = []
-    for side in sums:
-        main = (shared if shared.height else side).sort("ns", "program", descending=True).head(1)
-        steps = side.join(main.select("program"), on="program", how="semi")["n"]
+    shared = sums[0]
+    for other in sums[1:]:
+        shared = shared.join(other.select("program"), on="program", how="semi")
+    mains = [(shared if shared.height else one).sort("ns", "program", descending=True).head(1) for one in sums]
+    found = []
+    for one, main in zip(sums, mains, strict=True):
+        steps = one.join(main.select("program"), on="program", how="semi")["n"]
         count = int(steps[0]) if len(steps) else 1
         once = (pl.col("n") == 1) & (count > 1)
-        counts.append(side.select("program", executions="n", per_step=pl.col("n") / count, recurs=~once))
-    rare = pl.concat(counts).filter(~pl.col("recurs"))["program"].implode()
-    return [side.with_columns(recurs=~pl.col("program").is_in(rare)) for side in counts]
+        found.append(one.select("program", executions="n", per_step=pl.col("n") / count, recurs=~once))
+    rare = pl.concat(found).filter(~pl.col("recurs"))["program"].implode()
+    return [one.with_columns(recurs=~pl.col("program").is_in(rare)) for one in found]
 
 
 def _main_count(counts: pl.DataFrame) -> int:
@@ -228,71 +250,52 @@ def _main_count(counts: pl.DataFrame) -> int:
     return int(main[0]) if len(main) else 0
 
 
-def _means(spent: pl.DataFrame, counts: pl.DataFrame) -> dict[str, _Mean]:
-    """Time per step by key: the sum over programs of the mean time in an execution, times the executions per step."""
+def _sum_counts(counts: Sequence[pl.DataFrame]) -> int:
+    return sum(_main_count(count) for count in counts)
+
+
+def _digest_work(keyed: pl.DataFrame, instructions: pl.DataFrame) -> dict[str, int]:
+    """By key a digest of the instructions that ran."""
+    ran = keyed.select("key", "program", "instruction").unique()
+    known = instructions.select(pl.col("program_id").alias("program"), pl.col("name").alias("instruction"), *WORK)
+    joined = ran.join(known, on=["program", "instruction"], how="left")
+    hashed = joined.select("key", digest=pl.struct(WORK).hash(seed=0))
+    digests = hashed.group_by("key").agg(pl.col("digest").sort()).with_columns(pl.col("digest").hash(seed=0))
+    return dict(digests.iter_rows())
+
+
+def _differing(before: Sequence[Mapping[str, int]], after: Sequence[Mapping[str, int]]) -> set[str]:
+    """Keys whose instructions no capture before shares with one after."""
+    keys = {key for works in (*before, *after) for key in works}
+    return {key for key in keys if {works.get(key) for works in before}.isdisjoint({works.get(key) for works in after})}
+
+
+def _means(spent: pl.DataFrame, counts: pl.DataFrame) -> dict[str, Mean]:
+    """Time per step by key: over programs, the sum of mean times in an execution, as often as each runs in a step."""
     runs = spent.group_by("key", *EXECUTION).agg(pl.col("ns").sum())
-    sums = runs.group_by("key", "program").agg(total=pl.col("ns").sum(), squares=(pl.col("ns") ** 2).sum())
-    parts: dict[str, list[_Mean]] = {}
-    for key, _, total, squares, n, per_step in sums.join(counts.drop("recurs"), on="program").iter_rows():
-        mean = total / n  # an execution in which it did not run counts as 0
-        part = _Mean(mean * per_step, 0.0, None)
-        if n > 1:
-            variance = max(squares - n * mean**2, 0.0) / (n - 1) / n
-            part = _Mean(mean * per_step, variance * per_step**2, n - 1)
-        parts.setdefault(key, []).append(part)
-    return {key: _sum(means) for key, means in parts.items()}
-
-
-def _sum(means: Sequence[_Mean]) -> _Mean:
-    """The sum of independent means, with the degrees of freedom by Welch and Satterthwaite."""
-    ns, variance = sum(mean.ns for mean in means), sum(mean.variance for mean in means)
-    freedoms = [mean.freedom for mean in means if mean.freedom is not None]
-    if len(freedoms) < len(means):
-        return _Mean(ns, variance, None)
-    terms = sum(mean.variance**2 / freedom for mean, freedom in zip(means, freedoms, strict=True))
-    return _Mean(ns, variance, variance**2 / terms if terms > 0 else min(freedoms))
-
-
-def _find_interval(before: _Mean | None, after: _Mean | None) -> tuple[float | None, float | None]:
-    """The bounds of the difference; None if the spread of a side is unknown."""
-    from scipy.special import stdtrit
-
-    means = [mean for mean in (before, after) if mean is not None]
-    both = _sum(means)
-    if both.freedom is None:
-        return None, None
-    delta = (after.ns if after else 0.0) - (before.ns if before else 0.0)
-    margin = float(stdtrit(both.freedom, (1 + CONFIDENCE) / 2)) * sqrt(both.variance)
-    return delta - margin, delta + margin
-
-
-def _rank(before: Mapping[str, _Mean], after: Mapping[str, _Mean]) -> tuple[Change, ...]:
-    changes = []
-    for key in before.keys() | after.keys():
-        old, new = before.get(key), after.get(key)
-        low, high = _find_interval(old, new)
-        changes.append(
-            Change(
-                name=key,
-                before_ns=None if old is None else old.ns,
-                after_ns=None if new is None else new.ns,
-                low_ns=low,
-                high_ns=high,
-            )
-        )
-    return tuple(sorted(changes, key=lambda change: (-abs(change.delta_ns), change.name)))
+    parts = runs.group_by("key", "program").agg(total=pl.col("ns").sum(), squares=(pl.col("ns") ** 2).sum())
+    found: dict[str, list[tuple[float, float, int]]] = {}
+    for key, _, total, squares, n, per_step in parts.join(counts.drop("recurs"), on="program").iter_rows():
+        mean = total / n  # an execution in which it did not run counts with 0
+        spread = max(squares - n * mean**2, 0.0) / (n - 1) / n if n > 1 else 0.0
+        found.setdefault(key, []).append((mean * per_step, spread * per_step**2, n))
+    return {key: add_means(parts) for key, parts in found.items()}
 
 
 def _describe(change: Change, *sources: SourceOf) -> Change:
-    """The change of a line, with a readable name and the text of the line."""
+    """The change of a line, with its name made readable and its text."""
     file, line, function = change.name.split("\0")
     text = next((text for source_of in sources if (text := source_of(file, int(line)))), None)
     return replace(change, name=f"{file}:{line}", function=function, source=text)
 
 
-def _warnings(old: Tables, new: Tables, counts: list[pl.DataFrame]) -> Iterable[str]:
-    for name, tables, count in (("A", old, counts[0]), ("B", new, counts[1])):
-        if tables.executions.is_empty():
-            yield f"{name} records no executions of programs: nothing can be compared."
-        elif _main_count(count) < 2:
-            yield f"{name} has fewer than two executions of its main program after warm-up: no confidence interval."
+def _say_single(sides: Sequence[Side], counts: Sequence[pl.DataFrame]) -> Iterator[str]:
+    if all(map(_main_count, counts)):
+        yield ONE_CAPTURE.format("one capture each" if len(sides) == 2 else "one capture on a side")
+
+
+def _warnings(side: str, captures: Sequence[Tables], counts: Sequence[pl.DataFrame]) -> Iterator[str]:
+    if all(tables.executions.is_empty() for tables in captures):
+        yield f"{side} tells no executions of programs: nothing can be compared."
+    elif len(captures) == 1 and _main_count(counts[0]) < 2:
+        yield f"{side} has fewer than two executions of its main program after warm-up: there is no interval."

@@ -6,8 +6,8 @@ trace embeds, or that XLA dumped beside it: for `host.xplane.pb` into `host.dump
 (`XLA_FLAGS="--xla_dump_to=host.dump --xla_dump_hlo_as_proto"`).
 
 On a GPU an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; the launches on the host plane are not
-counted. On a TPU it is an event of a line of XLA ops. Where no device has any, it is a thunk of `/host:CPU`. An op that
-contains others (while, call, conditional) is left out, so that no time counts twice.
+counted. On a TPU it is an event of a line of XLA ops; asynchronous ones are ranges. Where no device has any, it is a
+thunk of `/host:CPU`. An op that contains others (while, call, conditional) is left out, so that no time counts twice.
 
 Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/profiler/utils/xplane_schema.cc
 """
@@ -22,13 +22,14 @@ from pathlib import Path
 import polars as pl
 
 from nightjar_profiling.bytes.wire import Positions, WireError
+from nightjar_profiling.capture_folder.tables import fill_table
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo import Program, read_program
 from nightjar_profiling.hlo.hlo_dump import read_dump_folder
 from nightjar_profiling.readers.annotations.compile_events import read_compile_events
 from nightjar_profiling.readers.raw import Placing, Raw, merge_placings
 from nightjar_profiling.readers.xplane.xplane_compile import POOL, make_compile
-from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_gpu, read_tpu
+from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_async, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane.xplane_graphs import place_nodes
 from nightjar_profiling.readers.xplane.xplane_host import STATS, Launches, decode, read_launches, tabulate_ranges
 from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
@@ -52,16 +53,20 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     try:
         hosts = [decode(plane, STATS) for plane in space.planes if plane.name.startswith("/host:")]
         launches = read_launches(hosts)
-        parts = [_make_part(ops, programs, rank) for ops in _read_devices(space, launches)]
+        parts = [_make_part(ops, programs, rank) for ops in _read_devices(space, launches, programs)]
         if all(part.tables["ops"].is_empty() for part in parts):
             thunks = [read_thunks(host) for host in hosts if host.plane.name == "/host:CPU"]
             parts = [_make_part(ops.take(~find_containers(ops, programs)), programs, rank) for ops in thunks]
         tables = tabulate_ranges(hosts, rank)
+        beside = _read_async(space, rank)
     except WireError as error:
         raise InputError(f"{path}: not an XSpace protobuf: {error}.", DAMAGED) from None
     tables |= {name: pl.concat([part.tables[name] for part in parts]) for name in ("ops", "executions") if parts}
     if parts:
         tables["ranges"] = project_ranges(tables["ranges"], hosts, tables["ops"])
+    if not beside.is_empty():
+        first = tables["ranges"].height
+        tables["ranges"] = pl.concat([tables["ranges"], beside.with_columns(range_id=first + pl.int_range(pl.len()))])
     compiled = read_compile_events(path.parent / f"{path.name.removesuffix('.xplane.pb')}.compile.jsonl", rank)
     if compiled.is_empty():
         lines = [line for host in hosts for line in host.lines]
@@ -103,14 +108,23 @@ def _make_part(ops: Ops, programs: Mapping[int, Program], rank: int) -> _Part:
     )
 
 
-def _read_devices(space: Space, launches: Launches) -> Iterator[Ops]:
+def _read_devices(space: Space, launches: Launches, programs: Mapping[int, Program]) -> Iterator[Ops]:
     """The ops of each device, in order of its number."""
-    found: list[tuple[int, str, Plane]] = []
-    for plane in space.planes:
-        if (name := DEVICE.fullmatch(plane.name)) is not None:
-            found.append((int(name[2]), name[1], plane))
-    for device, kind, plane in sorted(found, key=lambda one: one[:2]):
-        yield read_gpu(plane, device, launches) if kind == "GPU" else read_tpu(plane, device)
+    for device, kind, plane in _find_devices(space):
+        yield read_gpu(plane, device, launches) if kind == "GPU" else read_tpu(plane, device, programs)
+
+
+def _read_async(space: Space, rank: int) -> pl.DataFrame:
+    """What ran asynchronously beside the ops of all devices, as ranges."""
+    parts = [read_async(plane, rank) for _, kind, plane in _find_devices(space) if kind == "TPU"]
+    return pl.concat([fill_table("ranges", 0), *parts])
+
+
+def _find_devices(space: Space) -> list[tuple[int, str, Plane]]:
+    """Number, kind and plane of each device, in order of the number."""
+    matches = [(DEVICE.fullmatch(plane.name), plane) for plane in space.planes]
+    found = [(int(name[2]), name[1], plane) for name, plane in matches if name is not None]
+    return sorted(found, key=lambda device: device[:2])
 
 
 def _read_programs(space: Space, path: Path) -> Iterator[Program]:

@@ -2,7 +2,9 @@
 
 In: a device plane of a trace. Out: its `Ops`. A GPU has a line for each stream; a copy is told by its details, or by
 the call that launched it. A TPU has a line of XLA ops, in which containers enclose what they contain, and a line of
-modules, which tells the program and the run of what lies below it.
+modules, which tells the program and the run of what lies below it. What a TPU does asynchronously (copies, collectives)
+has a line of its own beside these: it overlaps the core's ops, is no time of the core, and makes ranges, not ops. What
+the core spends on it, to start it and to wait for it, are ops.
 
 Source: openxla/xla:xla/backends/profiler/gpu/cupti_collector.cc, tsl/profiler/utils/xplane_schema.cc
 """
@@ -10,13 +12,17 @@ Source: openxla/xla:xla/backends/profiler/gpu/cupti_collector.cc, tsl/profiler/u
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from nightjar_profiling.bytes.wire import Positions
+from nightjar_profiling.capture_folder.tables import fill_table
+from nightjar_profiling.hlo.hlo import Program
 from nightjar_profiling.readers.xplane.xplane_host import COPIED_BYTES, Decoded, Launches, decode
-from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops, encloses
+from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, KERNEL, KINDS, MEMCPY, MEMSET, Ops
 from nightjar_profiling.readers.xplane.xplane_planes import Plane, text_of
 from nightjar_profiling.readers.xplane.xplane_values import (
     Integers,
@@ -34,6 +40,9 @@ GPU_STATS = (
     *("memcpy_details", "Memset_details"),
 )
 KIND_OF_NAME = [(re.compile("memcpy", re.I), MEMCPY), (re.compile("memset", re.I), MEMSET)]
+OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")  # in that text, behind the shape
+CONTROL = ("while", "conditional", "call", "custom-call")  # a kernel of the user's (Pallas) may tell of its parts
+ASYNC_LINE = "Async XLA Ops"
 GRAPH_NAME = re.compile("CudaGraph")
 MODULE_NAME = re.compile(r"(.*)\((\d{1,20})\)", re.DOTALL)
 OP_TEXT = re.compile(r"%?([\w.\-]+)")  # a TPU names an op by its HLO text: `%fusion.1 = f32[8]{0} fusion(...)`
@@ -89,11 +98,9 @@ def _find_runs(found: Decoded, program: Integers, called: Integers, launched: ND
     return Integers(values=np.where(known, called.values, told.values), known=known | told.known)
 
 
-def read_tpu(plane: Plane, device: int) -> Ops:
+def read_tpu(plane: Plane, device: int, programs: Mapping[int, Program]) -> Ops:
     """The ops of a TPU core, without those that contain others."""
-    found = decode(
-        plane, ("run_id", "program_id"), [line for line in plane.lines if line.name in ("XLA Ops", "Async XLA Ops")]
-    )
+    found = decode(plane, ("run_id", "program_id"), [line for line in plane.lines if line.name == "XLA Ops"])
     modules = decode(plane, ("run_id",), [line for line in plane.lines if line.name == "XLA Modules"])
     count = len(found.line)
     module = _module_of(found, modules)
@@ -127,7 +134,44 @@ def read_tpu(plane: Plane, device: int) -> Ops:
         bytes=unknown(count),
         launch_ns=unknown(count),
     )
-    return ops.take(~encloses(ops, np.arange(count)))
+    return ops.take(~_find_tpu_containers(found, ops, programs))
+
+
+def read_async(plane: Plane, rank: int) -> pl.DataFrame:
+    """What a TPU did beside its core, as rows of the table `ranges`, from start to completion."""
+    found = decode(plane, (), [line for line in plane.lines if line.name == ASYNC_LINE])
+    threads = np.array([line.line_id for line in found.lines] or [0], np.int64)
+    return fill_table(
+        "ranges",
+        len(found.line),
+        rank=rank,
+        thread=threads[found.line],
+        domain=f"{plane.name} {ASYNC_LINE}",
+        name=found.names.column(),
+        start_ns=found.start_ns,
+        duration_ns=found.duration_ns,
+    )
+
+
+def _find_tpu_containers(found: Decoded, ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.bool_]:
+    """Which ops contain others: control flow, by the HLO, that has another op within it, by the picosecond.
+
+    In whole nanoseconds a short op seems to lie within a long one that follows it. Where neither a program nor the
+    name of the event tells the opcode, what encloses another op contains it.
+    """
+    start, end = found.start_ps, found.start_ps + found.events.duration_ps
+    order = np.lexsort((-end, start, found.line))
+    order = order[end[order] > start[order]]  # an op of no time lies within nothing
+    here, after = order[:-1], order[1:]
+    encloses = np.zeros(len(start), np.bool_)
+    encloses[here] = (found.line[here] == found.line[after]) & (start[after] < end[here]) & (end[after] <= end[here])
+    for row in np.flatnonzero(encloses).tolist():
+        program = programs.get(int(ops.program.values[row])) if ops.program.known[row] else None
+        instruction = program and program.instructions.get(ops.instruction.names[ops.instruction.codes[row]])
+        text = OPCODE.search(ops.kernel.names[ops.kernel.codes[row]])
+        opcode = instruction.opcode if instruction else text and text[1]
+        encloses[row] = opcode is None or opcode in CONTROL
+    return encloses
 
 
 def _kind_of(name: str) -> int:
@@ -147,11 +191,11 @@ def _instructions(plane: Plane) -> dict[int, str]:
 
 def _module_of(found: Decoded, modules: Decoded) -> Positions:
     """Of each op the module event that was running when it began; -1 where there is none."""
-    order = np.argsort(modules.start_ns, kind="stable")
-    at = np.searchsorted(modules.start_ns[order], found.start_ns, side="right") - 1
+    order = np.argsort(modules.start_ps, kind="stable")
+    at = np.searchsorted(modules.start_ps[order], found.start_ps, side="right") - 1
     inside = at >= 0
     if len(order):
         row = order[at]
-        inside &= found.start_ns < modules.start_ns[row] + np.maximum(modules.duration_ns[row], 1)
+        inside &= found.start_ps < modules.start_ps[row] + np.maximum(modules.events.duration_ps[row], 1)
         return np.where(inside, row, -1)
     return np.full(len(at), -1)

@@ -60,9 +60,20 @@ class Decoded:
         return start_ns
 
     @cached_property
+    def start_ps(self) -> Positions:
+        """When each event began, in picoseconds after the earliest timestamp of the plane's lines."""
+        zero_ns = np.array([line.timestamp_ns for line in self.lines] or [0], np.int64)
+        zero_ns -= min((line.timestamp_ns for line in self.plane.lines), default=0)
+        start_ps: Positions = zero_ns[self.line] * 1000 + self.events.offset_ps
+        return start_ps
+
+    @cached_property
     def duration_ns(self) -> Positions:
-        """How long each took."""
-        return self.events.duration_ps // 1000
+        """How long each took: from whole nanosecond to whole nanosecond, so that sums keep the picoseconds."""
+        offset_ps, duration_ps = self.events.offset_ps, self.events.duration_ps
+        duration_ns: Positions = (offset_ps + duration_ps) // 1000
+        duration_ns -= offset_ps // 1000
+        return duration_ns
 
     @cached_property
     def names(self) -> Texts:
