@@ -1,7 +1,7 @@
-"""Which reader reads a file?
+"""Kinds of raw traces and their readers.
 
-In: the path of a raw trace. Out: its `Kind`, found by name and first bytes, and what the kind's reader makes of it.
-A reader is imported only when a file of its kind is met.
+In: the path of a raw trace. Out: its `Kind`, by file name and first bytes, and the `Raw` that the kind's reader makes.
+A reader is imported only for a file of its kind.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Kind:
     """A kind of raw trace.
 
     Attributes:
-        name: as messages call it.
-        backend: which profiler writes it.
-        suffix: how the name of such a file ends; raw traces in a capture are called `rank0000<suffix>`.
+        name: name in messages.
+        backend: profiler that writes it.
+        suffix: end of the file name; raw traces in a capture are called `rank0000<suffix>`.
         reader: `module:function` that takes a path and the rank of the file, and returns a `Raw`.
     """
 
@@ -56,26 +56,28 @@ MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
 
 
 def find_kind(path: Path) -> Kind:
-    """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane.
+    """Finds the kind of a raw trace by its name, otherwise by its content; any other file counts as an XPlane.
 
     Raises:
-        InputError: no such file, or a folder that is no raw trace.
+        InputError: no such file, or a folder that is not a raw trace.
     """
-    found = _find_kind(path)
-    if found is not None:
-        return found
-    expected = ", ".join(f"*{kind.suffix}" for kind in KINDS)
+    kind = _find_kind(path)
+    if kind is not None:
+        return kind
+    expected = ", ".join(f"*{entry.suffix}" for entry in KINDS)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder.", f"expected a capture folder or a raw trace: {expected}")
-    what = "a folder that is neither a capture nor a raw trace" if path.is_dir() else "neither a file nor a folder"
+    what = "neither a file nor a folder"
+    if path.is_dir():
+        what = "the folder is neither a capture nor a raw trace"
     raise InputError(f"{path}: {what}.", f"expected one of {expected}")
 
 
 def is_raw(path: Path) -> bool:
-    """Whether a path is taken for a raw trace, and not for a capture folder.
+    """Whether a path is a raw trace and not a capture folder.
 
     Raises:
-        InputError: a folder that holds several raw traces, each on its own.
+        InputError: the folder is a log folder with separate raw traces.
     """
     return not path.is_dir() or (_find_kind(path) is not None and not (path / "manifest.json").is_file())
 
@@ -89,7 +91,7 @@ def _find_kind(path: Path) -> Kind | None:
             return ARCHIVE
         if logs := sorted(path.glob("plugins/profile/*/*.xplane.pb")):
             hint = f"name one of them, such as {logs[-1]}"
-            raise InputError(f"{path}: a log folder of JAX's profiler, traces in it: {len(logs)}.", hint)
+            raise InputError(f"{path}: this is a log folder of JAX's profiler ({len(logs)} traces).", hint)
         return PARQUET if any(path.glob("*.parquet")) else None
     if not path.is_file():
         return None
@@ -99,20 +101,20 @@ def _find_kind(path: Path) -> Kind | None:
 
 
 def find_raw(folder: Path) -> list[Path]:
-    """The raw traces of a capture folder, in order of rank.
+    """Finds the raw traces of a capture folder, in order of rank.
 
     Raises:
-        InputError: there is none.
+        InputError: the folder has no raw trace.
     """
-    found = _raw_traces(folder)
-    if not found:
+    traces = _raw_traces(folder)
+    if not traces:
         expected = ", ".join(f"raw/*{kind.suffix}" for kind in KINDS)
-        raise InputError(f"{folder}: no raw trace: expected {expected}.", "is the folder a capture?")
-    return found
+        raise InputError(f"{folder}: no raw trace, expected {expected}.", "check that the folder is a capture")
+    return traces
 
 
 def has_raw(folder: Path) -> bool:
-    """Whether a capture folder holds a raw trace; one of merged ranks does not."""
+    """Whether a capture folder has a raw trace; a merged capture has none."""
     return bool(_raw_traces(folder))
 
 

@@ -77,7 +77,7 @@ def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_p
     trace = TraceBuilder().hlo(7, hlo_proto(TRAINING)).write(tmp_path, "host.xplane.pb")
     done = run_command("report", trace, "--out", "a")
     assert done.returncode == NOTHING_EXPLAINED
-    assert "holds no kernel and no thunk" in done.stderr
+    assert "no kernels and no thunks" in done.stderr
     for command in (("summary", "a"), ("export", "a", "--to", "folded"), ("diff", "a", "a"), ("report", "a")):
         failed = run_command(*command)
         assert failed.returncode in (2, NOTHING_EXPLAINED), command
@@ -91,6 +91,6 @@ def test_a_log_folder_of_jax_is_said_to_be_one_and_which_trace_to_name(tmp_path:
     training_trace().write(tmp_path / place, "host.xplane.pb")
     failed = run_command("report", "log", "--out", "a")
     assert failed.returncode == 2
-    said = "log: a log folder of JAX's profiler, traces in it: 1.\nHint: name one of them, such as "
+    said = "log: this is a log folder of JAX's profiler (1 traces).\nHint: name one of them, such as "
     assert failed.stderr == f"error: {said}{place / 'host.xplane.pb'}\n"
     assert run_command("report", place / "host.xplane.pb", "--out", "a").returncode == 0

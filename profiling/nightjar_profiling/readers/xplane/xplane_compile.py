@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from nightjar_profiling.capture_folder.tables import fill_table, make_table
-from nightjar_profiling.readers.annotations.compile_ranges import graft
+from nightjar_profiling.readers.annotations.compile_ranges import attach_pool_ranges
 from nightjar_profiling.readers.annotations.xla_ranges import find_nearest, take
 
 ROOT = r"^(?:backend_compile(?:_and_load)?|.*Client::Compile(?:AndLoad)?)$"
@@ -45,7 +45,7 @@ def make_compile(ranges: pl.DataFrame, pools: Collection[int]) -> pl.DataFrame:
     duration = ranges["duration_ns"].to_numpy()
     in_pool = np.isin(thread, list(pools))
     around = np.where(in_pool | (compiles & ~is_root), parent, -1)
-    grafted = graft(in_pool & (parent < 0), is_root, compiles, around, thread, start, start + duration)
+    grafted = attach_pool_ranges(in_pool & (parent < 0), is_root, compiles, around, thread, start, start + duration)
     # A call that a pool runs lies in the call that waits for it; of two equally long ones neither lies in the other.
     around = np.where(is_root & (duration[grafted] <= duration), -1, grafted)
     root = find_nearest(around, is_root & (around < 0))
