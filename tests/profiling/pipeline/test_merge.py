@@ -290,7 +290,7 @@ def test_a_rank_that_ran_less_is_told_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("rank0",), "1 capture folder, expected one for each rank"),
+        (("rank0",), "1 capture folder, expected one per rank"),
         (("rank0", "none"), "none: not a capture"),
         (("rank0", "./rank0"), "named twice"),
     ],
