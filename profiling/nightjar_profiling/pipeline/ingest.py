@@ -42,7 +42,7 @@ from nightjar_profiling.readers.detect import find_kind, find_raw
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
 
-LARGEST_PAGE_OPS = 2_000_000  # a page with so many ops takes up to a minute
+LARGEST_PAGE_OPS = 2_000_000  # a page of this size takes up to a minute
 
 
 def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:

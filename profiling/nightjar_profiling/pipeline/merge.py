@@ -175,10 +175,8 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
 
 def _read_ranks(folders: Sequence[Path]) -> list[list[int]]:
     """The ranks of each capture."""
-    folders = [folder / "tables" for folder in folders]
-    ranks = [
-        collect(scan_table(tables, "ops").select(pl.col("rank").unique().sort()), tables, "ops") for tables in folders
-    ]
+    paths = [folder / "tables" for folder in folders]
+    ranks = [collect(scan_table(path, "ops").select(pl.col("rank").unique().sort()), path, "ops") for path in paths]
     return [column["rank"].to_list() or [0] for column in ranks]
 
 

@@ -34,9 +34,7 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
             hlo, text = archive.read("program.hlo.pb"), archive.read("timeline.json")
         timeline = json.loads(text)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(
-            f"{path}: not a valid estimate: {error}.", "create it again with `nightjar-models compile`"
-        ) from None
+        raise InputError(f"{path}: not a valid estimate: {error}.", "run `nightjar-models compile` again") from None
     schema = timeline.get("schema") if isinstance(timeline, dict) else None
     if schema != SCHEMA:
         raise InputError(f"{path}: schema is {schema!r}, expected {SCHEMA!r}.", "a newer Nightjar may have written it")

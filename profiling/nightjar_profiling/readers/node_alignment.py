@@ -167,9 +167,7 @@ class _Gap:
             if state != "free":
                 done, at = divmod(cell, self.width)
                 positions[done - 1] = at - 1
-            state, cell = next(
-                (previous, at) for previous, at, score in self._ways(state, cell)[::step] if score == best
-            )
+            state, cell = next((to, at) for to, at, score in self._ways(state, cell)[::step] if score == best)
         return positions
 
 

@@ -135,10 +135,8 @@ def find_calls(calls: Calls, ops: Ops) -> Ints:
         lowest = min(of_calls.min(), of_ops.min())
         width = max(of_calls.max(), of_ops.max()) - lowest + 1
         of_calls = of_calls - lowest + np.searchsorted(processes, calls.process) * width
-        process_rows = np.searchsorted(processes, ops.process).clip(max=len(processes) - 1)
-        of_ops = np.where(
-            processes[process_rows] == ops.process, of_ops - lowest + process_rows * width, len(processes) * width
-        )
+        rows = np.searchsorted(processes, ops.process).clip(max=len(processes) - 1)
+        of_ops = np.where(processes[rows] == ops.process, of_ops - lowest + rows * width, len(processes) * width)
     return look_up(of_calls, of_ops)
 
 

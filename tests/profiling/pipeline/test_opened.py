@@ -51,6 +51,6 @@ def test_an_unknown_table_is_named(tmp_path: Path) -> None:
         capture.to_arrow("kernels")
 
 
-def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_capture_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none"):
         open_capture(tmp_path / "none")

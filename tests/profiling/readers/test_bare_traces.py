@@ -73,7 +73,7 @@ def test_a_bare_trace_passes_through_every_command(
     assert merged.returncode == 0, merged.stderr
 
 
-def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_path: Path, run_command: Run) -> None:
+def test_a_trace_in_which_nothing_ran_is_refused_by_every_command(tmp_path: Path, run_command: Run) -> None:
     trace = TraceBuilder().hlo(7, hlo_proto(TRAINING)).write(tmp_path, "host.xplane.pb")
     done = run_command("report", trace, "--out", "a")
     assert done.returncode == NOTHING_EXPLAINED
@@ -85,7 +85,7 @@ def test_a_trace_in_which_nothing_ran_is_no_capture_and_says_so_everywhere(tmp_p
         assert "Hint:" in failed.stderr
 
 
-def test_a_log_folder_of_jax_is_said_to_be_one_and_which_trace_to_name(tmp_path: Path, run_command: Run) -> None:
+def test_a_log_folder_of_jax_is_refused_with_a_trace_to_name(tmp_path: Path, run_command: Run) -> None:
     place = Path("log", "plugins", "profile", "now")
     (tmp_path / place).mkdir(parents=True)
     training_trace().write(tmp_path / place, "host.xplane.pb")

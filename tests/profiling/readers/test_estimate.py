@@ -69,7 +69,7 @@ def test_the_file_is_known_by_its_name_though_it_is_an_archive_like_others(tmp_p
         ({"duration_ns": [1.5, 2]}, "holds 1.5, expected int"),
     ],
 )
-def test_what_is_no_estimate_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_estimate_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_raw(write(tmp_path / "rank0000.estimate.zip", **changes))
 

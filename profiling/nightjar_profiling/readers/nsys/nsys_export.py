@@ -87,9 +87,7 @@ def read_export(tables: NsysTables, rank: int) -> Raw:
     """
     if not any(name in tables for name in (*KINDS.values(), CALLS, "NVTX_EVENTS", STRINGS, *ABOUT)):
         names = ", ".join(sorted(tables.stored)[:5]) or "none"
-        raise InputError(
-            f"{tables.path}: holds no table of an nsys export; its tables: {names}.", f"export with {EXPORT}"
-        )
+        raise InputError(f"{tables.path}: holds no nsys table; its tables: {names}.", f"export with {EXPORT}")
     strings = read_strings(tables)
     frames = _project(tables, strings)
     warnings = list(_find_missing(tables, frames))
@@ -200,20 +198,16 @@ def _number_processes(tables: NsysTables, strings: pl.DataFrame, frames: _Frames
         process=pl.col("globalTid").and_(pl.lit(PROCESS)),
         rank=pl.col("value").str.extract_groups(LAUNCHER).struct.field("rank").cast(pl.Int64),
     )
-    named_ranks = dict(named.drop_nulls().unique("process").iter_rows())
-    if (
-        working
-        and all(process in named_ranks for process in working)
-        and len({named_ranks[p] for p in working}) == len(working)
-    ):
-        return {process: named_ranks[process] for process in working}
+    by_name = dict(named.drop_nulls().unique("process").iter_rows())
+    if working and all(p in by_name for p in working) and len({by_name[p] for p in working}) == len(working):
+        return {process: by_name[process] for process in working}
     return {process: rank + number for number, process in enumerate(working)}
 
 
 def _find_runs(frames: _Frames, ranks: dict[int, int]) -> pl.DataFrame:
     """The numbered runs of programs on devices; `run` is the row of the module's range."""
     op_range = frames.projection.op_range
-    module = np.where(op_range >= 0, frames.xla.module[op_range], NONE) if len(frames.xla.module) else op_range
+    module = np.append(frames.xla.module, NONE)[op_range]  # -1 reads NONE
     launched = frames.ops.select("process", "device", "start_ns", "end_ns").with_columns(run=pl.Series(module))
     spans = launched.filter(pl.col("run") >= 0).group_by("run", "process", "device", maintain_order=True)
     runs = spans.agg(pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
@@ -231,9 +225,8 @@ def _find_runs(frames: _Frames, ranks: dict[int, int]) -> pl.DataFrame:
 
 def _make_ops(frames: _Frames, runs: pl.DataFrame, ranks: dict[int, int]) -> pl.DataFrame:
     launched_in, op_range = frames.projection.op_range, frames.op_range
-    has_ranges = len(frames.xla.module) > 0
-    module = np.where(launched_in >= 0, frames.xla.module[launched_in], NONE) if has_ranges else launched_in
-    thunk = np.where(op_range >= 0, frames.xla.thunk[op_range], NONE) if has_ranges else op_range
+    module = np.append(frames.xla.module, NONE)[launched_in]  # -1 reads NONE
+    thunk = np.append(frames.xla.thunk, NONE)[op_range]
     call = frames.projection.op_call
     by_node = (op_range != launched_in) & (thunk >= 0)
     keys = np.where(by_node, len(frames.ranges) + call * (len(frames.ranges) + 1) + thunk, thunk)  # one key per launch

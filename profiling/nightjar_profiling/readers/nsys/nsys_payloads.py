@@ -33,9 +33,7 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     "binaryData": pl.Binary,
 }
 HEADER = struct.Struct("<IIQQQ")  # domain, 0, layout, size, end
-INTEGERS = dict(
-    zip(range(1, 19), "bBhHiIqQqQbBhHiIqQ", strict=True)
-)  # C types as on 64-bit Linux, then fixed-size types
+INTEGERS = dict(zip(range(1, 19), "bBhHiIqQqQbBhHiIqQ", strict=True))  # C types on 64-bit Linux, then fixed-size ones
 CODES = INTEGERS | {19: "f", 20: "d", 22: "Q", 23: "Q", 24: "i", 25: "B", 26: "H", 27: "I", 32: "B"}
 CODES |= {42: "e", 43: "f", 44: "d", 80: "Q", 128: "Q"}
 STRINGS = {75: ("utf-8", 1), 76: ("utf-8", 1), 77: ("utf-16-le", 2), 78: ("utf-32-le", 4)}

@@ -24,19 +24,12 @@ COMMAND_BUFFER = r"^command_buffer(?:[._]\d+)?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedTable:
-    """The table `ops` with the instructions of its nodes.
-
-    Attributes:
-        ops: the table.
-        placed: by program, how each instruction was found.
-        unmatched: number of nodes without an instruction.
-        unmatched_ns: their device time.
-    """
+    """The table `ops` with the instructions of its nodes."""
 
     ops: pl.DataFrame
-    placed: Mapping[int, Mapping[str, Placing]]
-    unmatched: int
-    unmatched_ns: int
+    placed: Mapping[int, Mapping[str, Placing]]  # by program, how each instruction was found
+    unmatched: int  # nodes without an instruction
+    unmatched_ns: int  # their device time
 
 
 def place_table(ops: pl.DataFrame, programs: Mapping[int, Program]) -> PlacedTable:

@@ -95,10 +95,9 @@ def _read_process(
 ) -> _Process:
     trace = _find(archive, TRACE, process)
     assert trace is not None
-    metadata, threads = _find(archive, THREADS, process), None
-    if metadata is not None:
-        threads = read_parquet(archive, metadata)
-    else:
+    metadata = _find(archive, THREADS, process)
+    threads = None if metadata is None else read_parquet(archive, metadata)
+    if threads is None:
         warnings.append(f"{archive.path.name}: no {THREADS}: all ops are shown on device 0 of rank {rank}.")
     host_name = next((name for name in (_find(archive, path, process) for path in HOST) if name is not None), None)
     host = None
@@ -121,10 +120,8 @@ def _read_process(
 def _read_kinds(archive: Archive, process: str | None, warnings: list[str]) -> list[str | None]:
     """The names of the machine's GPUs; empty if the archive lacks them."""
     name = _find(archive, DEVICES, process)
-    if name is None:
-        return []
     try:
-        table = read_parquet(archive, name)
+        table = read_parquet(archive, name) if name is not None else pl.DataFrame()
     except InputError as error:  # only the names are lost
         warnings.append(f"{error.message} {NO_DEVICE_NAMES}")
         return []
@@ -142,9 +139,8 @@ def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> p
     try:
         return pl.read_parquet(data, columns=[name for name in pl.read_parquet_schema(data) if name not in unused])
     except UNREADABLE as error:
-        raise InputError(
-            f"{archive.path}: {name} ({len(data)} bytes) is not a valid Parquet file: {error}.", DAMAGED
-        ) from None
+        what = f"{archive.path}: {name} ({len(data)} bytes) is not a valid Parquet file: {error}."
+        raise InputError(what, DAMAGED) from None
 
 
 def _read_dump(archive: Archive, process: str | None, dumps: dict[str, Dumped]) -> dict[int, list[Dumped]]:
@@ -175,9 +171,7 @@ def _choose(
             continue
         chosen[number] = (same_name or candidates)[0]
         if not same_name:
-            warnings.append(
-                f"{path.name}: program {number} ran as {name!r}, but its HLO module is {candidates[0].name!r}."
-            )
+            warnings.append(f"{path.name}: program {number} ran as {name!r}, but its HLO is {candidates[0].name!r}.")
     if missing:
         names = ", ".join(sorted(set(missing))[:5])
         warnings.append(f"{path.name}: no HLO in dump/ for {len(missing)} programs that ran ({names}).")
@@ -194,24 +188,19 @@ def _join(processes: list[_Process], warnings: list[str]) -> Raw:
         moved = {}
         seen: Counter[object] = Counter()  # a process may compile the same program twice
         for number, dumped in process.dumped.items():
-            identity: object = dumped.data
-            if dumped.fingerprint:
-                identity = (dumped.name, dumped.fingerprint)
+            identity = (dumped.name, dumped.fingerprint) if dumped.fingerprint else dumped.data
             key = (identity, seen[identity])
             seen[identity] += 1
             if key not in ids:
-                ids[key] = number
-                if number in programs:
-                    ids[key] = max(*programs, *process.dumped) + 1
+                ids[key] = max(*programs, *process.dumped) + 1 if number in programs else number
                 programs[ids[key]] = dumped
                 fingerprints[ids[key]] = dumped.fingerprint
             if ids[key] != number:
                 moved[number] = ids[key]
         runs = process.projected
         process_tables = {"executions": execution_table(runs.executions), "ops": runs.ops}
-        process_tables["programs"] = program_table(
-            runs.xla.fields, {n: d.fingerprint for n, d in process.dumped.items()}
-        )
+        prints = {number: dumped.fingerprint for number, dumped in process.dumped.items()}
+        process_tables["programs"] = program_table(runs.xla.fields, prints)
         if process.host is not None:
             process_tables |= {"compile": process.host.compile, "ranges": process.host.project(runs.ranges)}
         for name, table in process_tables.items():

@@ -19,17 +19,11 @@ LAUNCHER = r"^XlaLauncher:#global=\d+,local=(?<device>\d+),process=(?<rank>\d+),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """Devices of threads.
-
-    Attributes:
-        rank: rank of the process.
-        first: device of all threads that are not in `of_thread`.
-        of_thread: `PID`, `TID`, `device`.
-    """
+    """Rank of a process and devices of its threads."""
 
     rank: int
-    first: int
-    of_thread: pl.DataFrame
+    first: int  # device of all threads that are not in of_thread
+    of_thread: pl.DataFrame  # PID, TID, device
 
 
 def find_devices(threads: pl.DataFrame | None, ranges: pl.DataFrame, rank: int) -> Devices:
@@ -43,10 +37,8 @@ def find_devices(threads: pl.DataFrame | None, ranges: pl.DataFrame, rank: int) 
     empty = pl.DataFrame(schema={"PID": pl.Int64, "TID": pl.Int64, "device": pl.Int64})
     if threads is None or not {"Name", "PID", "TID"} <= set(threads.columns):
         return Devices(rank=rank, first=0, of_thread=empty)
-    process_threads = threads.filter(pl.col("PID").is_in(ranges["PID"].unique().implode()))
-    launchers = (
-        process_threads.with_columns(pl.col("Name").str.extract_groups(LAUNCHER)).unnest("Name").drop_nulls("device")
-    )
+    local = threads.filter(pl.col("PID").is_in(ranges["PID"].unique().implode()))
+    launchers = local.with_columns(pl.col("Name").str.extract_groups(LAUNCHER)).unnest("Name").drop_nulls("device")
     launchers = launchers.select("PID", "TID", pl.col("device", "rank").cast(pl.Int64)).unique(["PID", "TID"])
     if launchers.is_empty():
         return Devices(rank=rank, first=0, of_thread=empty)

@@ -120,9 +120,7 @@ def _make_executions(projected: Projected, devices: Devices, warnings: list[str]
     runs = number_executions(runs.with_columns(pl.col("device").fill_null(devices.first)))
     numbered = runs.with_columns(_looks_complete())
     for row in numbered.filter(~pl.col("complete")).iter_rows(named=True):
-        warnings.append(
-            f"The last run of {row['name']} looks incomplete: it launched less work than any run before it."
-        )
+        warnings.append(f"The last run of {row['name']} looks incomplete: it launched less than any run before it.")
     return numbered
 
 

@@ -96,13 +96,11 @@ def place_nodes(ops: Ops, programs: Mapping[int, Program]) -> Placed:
         matches = work.solve()
         still_open[work.rows[work.known[work.rows]]] = False
         warnings += work.warnings
-        name_codes = {
-            name: len(names) + key_rows for key_rows, name in enumerate(sorted({name for name, _ in matches.values()}))
-        }
-        names += name_codes
+        code_of = {name: code for code, name in enumerate(sorted({name for name, _ in matches.values()}), len(names))}
+        names += code_of
         for graph, rows in work.graphs.items():
             keys, key_rows = np.unique(work.key[rows], return_inverse=True)
-            of_key = [name_codes[matches[graph, key][0]] if (graph, key) in matches else -1 for key in keys.tolist()]
+            of_key = [code_of[matches[graph, key][0]] if (graph, key) in matches else -1 for key in keys.tolist()]
             new = np.array(of_key, np.int64)[key_rows]
             codes[rows] = np.where(new >= 0, new, codes[rows])
             still_open[rows[new >= 0]] = False
@@ -202,10 +200,8 @@ class _Work:
         """The computation whose instructions launch most of the kernels; None if several do."""
         name = self.ops.instruction.names[self.ops.instruction.codes[row]]
         if name in self.program.instructions:  # an older XLA: the graph is a computation of its own
-            computations = [
-                called for called in self.program.instructions[name].called if called in self.plan.launchers
-            ]
-            return computations[0] if len(computations) == 1 else None
+            called = [name for name in self.program.instructions[name].called if name in self.plan.launchers]
+            return called[0] if len(called) == 1 else None
         families = [kernel.family for kernel in kernels if isinstance(kernel, Kernel)]
         ran = Counter(family for family in families if family is not None)
         votes: Counter[str] = Counter()
@@ -264,10 +260,7 @@ def _check_numbers(numbers: list[int], places: list[int | None]) -> list[bool]:
             return [False] * len(numbers)
         nodes.setdefault(position, []).append(number)
     following, inside = 0, [1 << 32]
-    single = {
-        min(nodes, default=0) - 1,
-        max(nodes, default=0) + 1,
-    }  # thunks of one node each, and both ends of the graph
+    single = {min(nodes, default=0) - 1, max(nodes, default=0) + 1}  # thunks of one node, and both ends of the graph
     for position in range(min(nodes, default=0), max(nodes, default=-1) + 1):
         own_numbers = sorted(nodes.get(position, ()))
         if not own_numbers:

@@ -139,7 +139,7 @@ def test_without_node_events_a_graph_is_that_of_its_launch(tmp_path: Path) -> No
     assert any("no creation events of CUDA graph nodes" in text for text in raw.warnings)
 
 
-def test_a_graph_traced_whole_is_one_op_and_is_said_to_be(tmp_path: Path) -> None:
+def test_a_graph_traced_as_a_whole_is_one_op_and_in_a_warning(tmp_path: Path) -> None:
     built = training_export()
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
     built.call(62, 64, 99).add(table, start=300, end=400, deviceId=0, streamId=7, correlationId=99, globalPid=PROCESS)
@@ -202,7 +202,7 @@ def test_compile_ranges_of_an_export_are_read(tmp_path: Path) -> None:
     ]
 
 
-def test_an_empty_file_and_one_that_is_no_database_are_named(tmp_path: Path) -> None:
+def test_an_empty_file_and_one_that_is_not_a_database_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with pytest.raises(InputError, match=r"a\.sqlite: cannot be read: No such file"):
         read_sqlite(path)
@@ -214,7 +214,7 @@ def test_an_empty_file_and_one_that_is_no_database_are_named(tmp_path: Path) -> 
         read_sqlite(path)
 
 
-def test_a_truncated_database_is_said_to_be_and_how_much_of_it_is_there(tmp_path: Path) -> None:
+def test_a_truncated_database_is_refused_with_its_size(tmp_path: Path) -> None:
     path = training_export().write(tmp_path / "a.sqlite")
     whole = path.stat().st_size
     path.write_bytes(path.read_bytes()[: whole - 4096])
@@ -270,7 +270,7 @@ def test_a_parquet_file_with_a_wrong_byte_is_an_error_or_a_part_of_the_truth(
     assert sound
 
 
-def test_an_error_of_sqlite_that_quotes_bytes_which_are_no_text_is_told(tmp_path: Path) -> None:
+def test_an_sqlite_error_that_quotes_undecodable_bytes_is_an_input_error(tmp_path: Path) -> None:
     path = training_export().write(tmp_path / "a.sqlite")
     data = path.read_bytes()
     path.write_bytes(data.replace(b"CREATE TABLE StringIds", b"CREATE TABLE \x89tri gIds"))

@@ -23,7 +23,7 @@ from tests.profiling.readers.nsys.test_nsys_export import EXPECTED, RUN
         ("StringIds", "no StringIds: kernels, and ranges with registered names, have no name"),
     ],
 )
-def test_what_an_export_lacks_is_said_and_the_rest_is_shown(tmp_path: Path, dropped: str, message: str) -> None:
+def test_missing_tables_are_in_warnings_and_the_rest_is_shown(tmp_path: Path, dropped: str, message: str) -> None:
     built = training_export()
     del built.tables[dropped]
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
@@ -57,11 +57,9 @@ def test_a_kernel_without_an_end_is_left_out_and_counted(tmp_path: Path, end: st
     assert raw.tables["ops"].select(RUN).rows() == [EXPECTED[0], *EXPECTED[2:]]
 
 
-def test_tables_of_someone_else_are_no_export(tmp_path: Path) -> None:
+def test_a_database_without_nsys_tables_is_refused(tmp_path: Path) -> None:
     path = SqliteBuilder().add("songs", title="a").add("artists", name="b").write(tmp_path / "a.sqlite")
-    with pytest.raises(
-        InputError, match=r"a\.sqlite: holds no table of an nsys export; its tables: artists, songs\..*nsys export"
-    ):
+    with pytest.raises(InputError, match=r"a\.sqlite: holds no nsys table; its tables: artists, songs\..*nsys export"):
         read_sqlite(path)
 
 
@@ -95,6 +93,6 @@ def test_a_newer_schema_is_read_and_named_whichever_table_tells_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
-def test_the_known_schema_is_no_news(tmp_path: Path, table: str) -> None:
+def test_a_supported_schema_gives_no_warning(tmp_path: Path, table: str) -> None:
     built = training_export().add(table, name="EXPORT_SCHEMA_VERSION", value="3.25.0")
     assert not any("schema" in text for text in read_sqlite(built.write(tmp_path / "a.sqlite")).warnings)

@@ -83,7 +83,7 @@ def test_a_program_without_an_id_gets_one_below_zero_by_its_name(tmp_path: Path)
     ]
 
 
-def test_a_thunk_before_the_first_program_keeps_its_time_and_is_said_to_be_astray(tmp_path: Path) -> None:
+def test_a_thunk_before_the_first_program_keeps_its_time_and_is_in_a_warning(tmp_path: Path) -> None:
     astray = Projected(number=9, title="Thunk:#hlo_op=dot.9#", start=100, duration=30)
     raw = read_raw(write_archive(tmp_path / "a.zip", archive_files([astray, *STEP])))
     assert raw.tables["ops"].row(0, named=True) | {"launch_ns": 0} == {
@@ -175,15 +175,15 @@ def test_the_instruction_is_looked_for_from_the_right_of_a_title(title: str, ins
     assert read_titles(pl.Series([title]))["instruction"][0] == instruction
 
 
-def test_hlo_of_another_program_and_missing_hlo_are_said(tmp_path: Path) -> None:
+def test_hlo_of_another_program_and_missing_hlo_are_in_warnings(tmp_path: Path) -> None:
     ranges = [*STEP, module(4, 5000, 10, "jit_init", 8), thunk(5, 4, "x", 5000, 10)]
     files = archive_files(ranges, programs=[(7, hlo_proto(PROGRAM, name="jit_else"))])
     warnings = read_raw(write_archive(tmp_path / "a.zip", files)).warnings
-    assert "program 7 ran as 'jit_step', but its HLO module is 'jit_else'" in warnings[0]
+    assert "program 7 ran as 'jit_step', but its HLO is 'jit_else'" in warnings[0]
     assert "no HLO in dump/ for 1 programs that ran (jit_init)" in warnings[1]
 
 
-def test_an_archive_without_threads_or_host_ranges_says_what_is_missing(tmp_path: Path) -> None:
+def test_an_archive_without_threads_or_host_ranges_names_what_is_missing(tmp_path: Path) -> None:
     files = archive_files()
     kept = {"nvtx_gpu_proj_trace/trace.parquet": files["nvtx_gpu_proj_trace/trace.parquet"]}
     raw = read_raw(write_archive(tmp_path / "a.zip", kept))
@@ -213,7 +213,7 @@ BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
         (archive_files([thunk(1, 1, "dot.1", 0, 5)]), "a range is its own ancestor"),
     ],
 )
-def test_what_is_wrong_with_an_archive_is_named(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+def test_a_damaged_archive_is_refused_with_the_reason(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_raw(write_archive(tmp_path / "a.zip", files))
 
@@ -227,7 +227,7 @@ def test_columns_of_no_known_layout_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("data", "message"), [(b"", "not a zip file .0 bytes."), (b"PK\3\4", "not a zip file")])
-def test_a_file_that_is_no_archive_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_file_that_is_not_an_archive_is_refused_by_name(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "a.zip"
     path.write_bytes(data)
     with pytest.raises(InputError, match=rf"a\.zip: {message}"):
