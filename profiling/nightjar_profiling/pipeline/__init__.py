@@ -1,1 +1,1 @@
-"""From a trace to a capture folder: reading, merging ranks, and opening a capture for programs."""
+"""The pipeline from a trace to a capture folder: reading, merging ranks, and opening captures in Python."""

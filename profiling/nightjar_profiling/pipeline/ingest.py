@@ -1,7 +1,7 @@
-"""How does a folder with a raw trace become a whole capture?
+"""Conversion of raw traces to a complete capture folder.
 
-In: a capture folder with raw traces and a manifest. Out: everything else of it: tables, sources, profile, flame
-graph, report.
+In: a capture folder with raw traces and a manifest. Out: the rest of the folder: tables, sources, profile, flame graph
+and report.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from nightjar_profiling.readers.detect import find_kind, find_raw
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
 
-LARGEST_PAGE_OPS = 2_000_000  # a page of them is made within a minute
+LARGEST_PAGE_OPS = 2_000_000  # a page of this size takes up to a minute
 
 
 def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
-    """All tables of a trace, with what follows from them: attribution, collectives, hidden time, clocks.
+    """Makes all tables of a trace, those computed from it included: attribution, collectives, hidden time, clocks.
 
     Args:
-        raw: what the trace holds.
-        outlived: what `find_outlived` finds in it, where that is known already.
+        raw: data of the trace.
+        outlived: result of `find_outlived`, if already computed.
     """
     tables = {name: raw.tables.get(name, make_table(name, ())) for name in SCHEMAS}
     rows = [program_rows(program) for program in raw.programs.values()]
     for name in ("programs", "instructions", "frames", "buffers"):
         if name not in raw.tables:
-            tables[name] = make_table(name, (row for one in rows for row in one[name]))
-    tables["ops"] = cut_outlived(
-        tables["ops"], find_outlived(tables["ops"], raw.programs) if outlived is None else outlived
-    )
+            tables[name] = make_table(name, (row for program in rows for row in program[name]))
+    if outlived is None:
+        outlived = find_outlived(tables["ops"], raw.programs)
+    tables["ops"] = cut_outlived(tables["ops"], outlived)
     if "groups" not in raw.tables:
         tables["groups"] = make_groups(raw.programs)
     if "collectives" not in raw.tables:
@@ -71,12 +71,12 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
     tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])
     ran = tables["ops"].select("program_id", "instruction").drop_nulls().unique(maintain_order=True)
     attributions = [
-        one
+        attribution
         for (number,), names in ran.group_by("program_id", maintain_order=True)
         if number in raw.programs
-        for one in attribute(raw.programs[number], names["instruction"], raw.placed.get(number))
+        for attribution in attribute(raw.programs[number], names["instruction"], raw.placed.get(number))
     ]
-    rows_of_attribution = ({s: getattr(one, s) for s in one.__slots__} for one in attributions)
+    rows_of_attribution = ({s: getattr(row, s) for s in row.__slots__} for row in attributions)
     return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
 
 
@@ -84,24 +84,24 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
     """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank.
 
     Args:
-        folder: with the raw traces.
-        manifest: as far as it is known; it is written with raw files and sources filled in.
-        copy_sources: collect the sources from this machine; else those in the folder are used.
-        fusion: what happens to the time of a fusion.
+        folder: folder with the raw traces.
+        manifest: manifest so far; it is written with raw files and sources filled in.
+        copy_sources: collect the sources from this machine; otherwise those in the folder are used.
+        fusion: how the time of a fusion is divided.
 
     Raises:
         InputError: a raw trace is damaged.
-        NotAttributableError: the traces hold no op.
+        NotAttributableError: the traces have no ops.
     """
     raw = find_raw(folder)
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
-    found = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
-    if "ops" not in found.tables or found.tables["ops"].is_empty():
-        raise _explain_no_op(raw, found.warnings)
-    if found.devices and not manifest.environment.get("devices"):  # who traced the program himself has told them
-        manifest = replace(manifest, environment={**manifest.environment, "devices": list(found.devices)})
-    outlived = find_outlived(found.tables["ops"], found.programs)
-    tables = make_tables(found, outlived)
+    merged = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
+    if "ops" not in merged.tables or merged.tables["ops"].is_empty():
+        raise _explain_no_ops(raw, merged.warnings)
+    if merged.devices and not manifest.environment.get("devices"):  # a capture of ours already names them
+        manifest = replace(manifest, environment={**manifest.environment, "devices": list(merged.devices)})
+    outlived = find_outlived(merged.tables["ops"], merged.programs)
+    tables = make_tables(merged, outlived)
     frames, texts = executed.name_texts(tables.frames, executed.read_texts(folder / "raw"))
     tables = replace(tables, frames=frames)
     if copy_sources:
@@ -109,28 +109,30 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
         copied = sources.collect(files, manifest.environment.get("cwd"), folder / "sources", texts)
         manifest = replace(manifest, sources=tuple(copied))
     write_tables(folder / "tables", tables)
-    doubts = (
+    warnings = (
+        *manifest.warnings,
+        *merged.warnings,
         *explain_outlived(outlived, tables.device_time_ns),
         *find_overhead(tables, manifest.backend),
         *advise_donation(tables),
     )
-    seen = replace(manifest, warnings=(*manifest.warnings, *found.warnings, *doubts))
+    reported = replace(manifest, warnings=warnings)
     impossible_ns = int(outlived["impossible_ns"].sum())
-    profile = publish(folder, seen, tables, fusion=fusion, impossible_ns=impossible_ns)
+    profile = publish(folder, reported, tables, fusion=fusion, impossible_ns=impossible_ns)
     write_manifest(folder, manifest)
     return profile
 
 
-def _explain_no_op(raw: Sequence[Path], warnings: Sequence[str]) -> NotAttributableError:
+def _explain_no_ops(raw: Sequence[Path], warnings: Sequence[str]) -> NotAttributableError:
     files = ", ".join(map(str, raw[:3]))
-    what = f"{files}: the trace holds no kernel and no thunk: nothing ran on a device while it was on."
-    what = " ".join([what, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
-    hint = "choose steps in which the program computes, with --steps FIRST:LAST"
+    message = f"{files}: no kernels and no thunks: nothing ran on a device during the trace."
+    message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
+    hint = "choose steps in which the program computes (--steps FIRST:LAST)"
     if any(path.name.endswith(".xplane.pb") for path in raw):
-        hint += "; on CPUs, jaxlib before 0.4.32 runs a program as one function and records nothing in it"
+        hint += "; on CPUs, jaxlib before 0.4.32 runs a program as one function and records no thunks"
     else:
-        hint += "; Nsight Systems sees GPUs alone (--trace=cuda,nvtx): of a CPU, capture with --backend jax"
-    return NotAttributableError(what, hint)
+        hint += "; Nsight Systems records GPU work only (--trace=cuda,nvtx); for a CPU, capture with --backend jax"
+    return NotAttributableError(message, hint)
 
 
 def publish(
@@ -142,15 +144,15 @@ def publish(
     fusion: Fusion = "split",
     impossible_ns: int | None = None,
 ) -> analyse.Profile:
-    """Writes profile, flame graph and report of a capture whose tables are there.
+    """Writes profile, flame graph and report of a capture from its tables.
 
     Args:
-        folder: of the capture, with its sources.
-        manifest: its warnings are shown.
-        tables: all that ran; the ops may be summed by instruction.
-        shown: what the page shows, where that is not all.
-        fusion: what happens to the time of a fusion.
-        impossible_ns: what was cut off ops that a reader of their result began before; None where nobody looked.
+        folder: capture folder with its sources.
+        manifest: manifest; its warnings are shown.
+        tables: all ops; they may be summed by instruction.
+        shown: tables for the page, if it shows a part only.
+        fusion: how the time of a fusion is divided.
+        impossible_ns: time cut off ops that outlast the start of an op that reads their result; None if not computed.
     """
     working_folder = manifest.environment.get("cwd")
     time = analyse.sum_device_time(tables, fusion)
@@ -177,9 +179,9 @@ def publish(
 
 
 def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -> analyse.Profile:
-    """The same from the tables on disk: those of many ranks may be more than fit into memory.
+    """Writes profile, flame graph and report from the tables on disk, which may be larger than memory.
 
-    The profile counts every op. The page shows the first ranks, as many as have LARGEST_PAGE_OPS ops together.
+    The profile counts every op. The page shows the first ranks, up to LARGEST_PAGE_OPS ops in total.
 
     Raises:
         InputError: a table is damaged.
@@ -188,21 +190,21 @@ def publish_tables(folder: Path, manifest: Manifest, fusion: Fusion = "split") -
     ops = scan_table(folder / "tables", "ops")
     counts = collect(ops.group_by("rank").len().sort("rank"), folder / "tables", "ops").rows()
     if not counts:
-        raise NotAttributableError(f"{folder}: no rank ran a kernel or thunk while its trace was on.")
+        raise NotAttributableError(f"{folder}: no kernels and no thunks: nothing ran on any rank during its trace.")
     totals = accumulate(count for _, count in counts)
     last = max([counts[0][0], *(rank for (rank, _), n in zip(counts, totals, strict=True) if n <= LARGEST_PAGE_OPS)])
     small = {name: read_table(folder / "tables", name) for name in SCHEMAS if name not in EVENTS}
     firsts = {name: scan_table(folder / "tables", name).filter(pl.col("rank") <= last) for name in EVENTS}
-    events = {name: collect(found, folder / "tables", name) for name, found in firsts.items()}
+    events = {name: collect(query, folder / "tables", name) for name, query in firsts.items()}
     small["collectives"] = small["collectives"].filter(pl.col("rank") <= last)
     shown = Tables(**small, **events)
     sums = ops.group_by("program_id", "instruction").agg(pl.col("duration_ns", "uncertain_ns", "hidden_ns").sum())
     by_instruction = collect(sums, folder / "tables", "ops")
     summed = fill_table("ops", by_instruction.height, **by_instruction.to_dict())
-    seen = manifest
+    reported = manifest
     if last < counts[-1][0]:
-        text = f"The page shows ranks 0 to {last} of {len(counts)}; the shares and the hot lines are of all."
-        seen = replace(manifest, warnings=(*manifest.warnings, text))
-    profile = publish(folder, seen, replace(shown, ops=summed), shown=shown, fusion=fusion)
+        text = f"The page shows ranks 0 to {last} of {len(counts)}; shares and hot lines count all ranks."
+        reported = replace(manifest, warnings=(*manifest.warnings, text))
+    profile = publish(folder, reported, replace(shown, ops=summed), shown=shown, fusion=fusion)
     write_manifest(folder, manifest)
     return profile

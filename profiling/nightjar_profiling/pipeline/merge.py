@@ -1,15 +1,15 @@
-"""How do the captures of many ranks become one?
+"""Merge of the captures of many ranks.
 
 In: capture folders, one per rank. Out: one capture folder with the same tables, in which
 
-- a program that several ranks compiled is one (`program_match`), though autotuning may give ranks of one job different
-  fingerprints; which do is a warning;
-- `rank` is what the captures say where they all differ, else it counts the captures in the order given; every
-  `program_id` is that of the matched program;
-- `collectives.wait_ns` and `clocks` follow from the collectives that ranks ran together.
+- a program that several ranks compiled has one id (`program_match`). Autotuning may give ranks of one job different
+  fingerprints; a warning names such programs;
+- `rank` is the rank in the captures if all ranks differ, otherwise the position of the capture; every `program_id` is
+  that of the matched program;
+- `collectives.wait_ns` and `clocks` are computed from the collectives that ranks ran together.
 
-Tables with a row for each event go from the ranks' Parquet files to one file through Polars' streaming engine, so that
-a thousand ranks need no more memory than a few. They stay sorted by rank: a query for one rank reads little.
+Tables with a row per event go from the ranks' Parquet files to one file through Polars' streaming engine, so that a
+thousand ranks need no more memory than a few. They stay sorted by rank, so a query for one rank reads little.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from nightjar_profiling.errors import InputError, ProfilingError
 
 ROW_GROUP_ROWS = 1 << 18
 DIFFERS = "differs by rank"
-DESCRIBED = ("programs", "instructions", "frames", "buffers", "groups")  # tables of programs, each told once
+DESCRIBED = ("programs", "instructions", "frames", "buffers", "groups")  # tables of programs, one copy of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPart:
-    """A capture of one or more ranks, and what becomes of its numbers.
+    """A capture of one or more ranks, and how its numbers change.
 
     Attributes:
-        tables: its folder of tables.
-        first_rank: what is added to its ranks.
-        programs: new program id by its own.
+        tables: folder of its tables.
+        first_rank: number added to its ranks.
+        programs: merged program id by program id of the capture.
     """
 
     tables: Path
@@ -61,16 +61,16 @@ class RankPart:
 
 
 def order_folders(folders: Sequence[Path]) -> list[Path]:
-    """Folders in order of the number in which their names end, where all have one; else as given.
+    """Sorts folders by the number at the end of their names if all have a different one; otherwise keeps the order.
 
     >>> [path.name for path in order_folders([Path("rank10"), Path("rank2")])]
     ['rank2', 'rank10']
     """
-    numbers = [re.search(r"(\d+)$", path.name) for path in folders]
-    found = [int(one[1]) for one in numbers if one is not None]
-    if len(set(found)) < len(folders):
+    matches = [re.search(r"(\d+)$", path.name) for path in folders]
+    numbers = [int(match[1]) for match in matches if match is not None]
+    if len(set(numbers)) < len(folders):
         return list(folders)
-    return [path for _, path in sorted(zip(found, folders, strict=True), key=lambda pair: pair[0])]
+    return [path for _, path in sorted(zip(numbers, folders, strict=True), key=lambda pair: pair[0])]
 
 
 def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
@@ -81,7 +81,7 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
         out: folder for the merged tables.
 
     Returns:
-        What is doubtful.
+        Warnings.
 
     Raises:
         InputError: a capture is incomplete.
@@ -96,49 +96,52 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
     write_table(collectives, out / "collectives.parquet")
     clocks = estimate_clocks(collectives)
     write_table(clocks, out / "clocks.parquet")
-    return [*warnings, *_doubts(out, clocks, collectives)]
+    return [*warnings, *_find_doubts(out, clocks, collectives)]
 
 
 def merge_manifests(folders: Sequence[Path], warnings: Sequence[str]) -> Manifest:
-    """The manifest of a merged capture: what the ranks share, and every warning with the rank it is of."""
-    found = [read_manifest(folder) for folder in folders]
+    """Merges manifests: the values that all ranks share, and the warnings with the folder of their rank."""
+    manifests = [read_manifest(folder) for folder in folders]
     ranks = dict.fromkeys(
-        f"{folder.name}: {text}" for folder, one in zip(folders, found, strict=True) for text in one.warnings
+        f"{folder.name}: {text}"
+        for folder, manifest in zip(folders, manifests, strict=True)
+        for text in manifest.warnings
     )
-    failed = [one.exit_code for one in found if one.exit_code]
-    first = found[0]
+    failed = [manifest.exit_code for manifest in manifests if manifest.exit_code]
+    first = manifests[0]
     return replace(
         first,
-        exit_code=failed[0] if failed else first.exit_code,
-        environment=_share([one.environment for one in found]),
-        steps=first.steps if all(one.steps == first.steps for one in found) else None,
+        exit_code=next(iter(failed), first.exit_code),
+        environment=_share([manifest.environment for manifest in manifests]),
+        steps=first.steps if all(manifest.steps == first.steps for manifest in manifests) else None,
         raw=(),
-        sources=tuple(sorted({file for one in found for file in one.sources})),
-        user_code=tuple(dict.fromkeys(pattern for one in found for pattern in one.user_code)),
+        sources=tuple(sorted({file for manifest in manifests for file in manifest.sources})),
+        user_code=tuple(dict.fromkeys(pattern for manifest in manifests for pattern in manifest.user_code)),
         warnings=(*ranks, *warnings),
     )
 
 
 def _share(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where the ranks ran: the devices of all, and of what else they do not share that it differs.
+    """The environment of all ranks: the devices of all, and DIFFERS for other values that ranks do not share.
 
-    What one process used is not said of all.
+    Keys of a single process (`rank`, `usage`) are left out.
     """
     shared = {key: value for key, value in environments[0].items() if key not in ("rank", "usage")}
-    if devices := [kind for one in environments for kind in one.get("devices", [])]:
+    if devices := [device for environment in environments for device in environment.get("devices", [])]:
         shared["devices"] = devices
     for key in ("versions", "machine", "flags"):
-        told = [one.get(key, {}) for one in environments]
-        if names := sorted({name for one in told for name in one}):
-            values = {name: [one.get(name) for one in told] for name in names}
-            shared[key] = {
-                n: found[0] if found.count(found[0]) == len(found) else DIFFERS for n, found in values.items()
-            }
+        sections = [environment.get(key, {}) for environment in environments]
+        if names := sorted({name for section in sections for name in section}):
+            shared[key] = {name: _share_value([section.get(name) for section in sections]) for name in names}
     return shared
 
 
+def _share_value(values: list[Any]) -> Any:
+    return values[0] if values.count(values[0]) == len(values) else DIFFERS
+
+
 def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart], list[str]]:
-    """Gives equal programs of all ranks one id, and writes the tables that describe programs, each once."""
+    """Gives equal programs of all ranks one id, and writes the tables that describe programs."""
     matcher = ProgramMatcher()
     kept: dict[str, list[pl.DataFrame]] = {
         name: [pl.DataFrame(schema=SCHEMAS[name])] for name in (*DESCRIBED, "attribution", "variants")
@@ -146,12 +149,12 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
     described: set[int] = set()
     attributed: set[tuple[int, str]] = set()
     parts, ranks = [], _read_ranks(folders)
-    for folder, own, first_rank in zip(folders, ranks, _first_ranks(ranks), strict=True):
+    for folder, folder_ranks, first_rank in zip(folders, ranks, _first_ranks(ranks), strict=True):
         tables = folder / "tables"
         programs, instructions = read_table(tables, "programs"), read_table(tables, "instructions")
         moved = matcher.add(folder.name, programs, instructions)
-        seen = matcher.describe(moved, programs, instructions)
-        rows = ({**row, "rank": rank + first_rank} for rank in own for row in seen)
+        variants = matcher.describe(moved, programs, instructions)
+        rows = ({**row, "rank": rank + first_rank} for rank in folder_ranks for row in variants)
         kept["variants"].append(make_table("variants", rows))
         part = RankPart(tables=tables, first_rank=first_rank, programs=moved)
         new = [number for number, common in moved.items() if common not in described]
@@ -159,67 +162,66 @@ def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart],
         for name in DESCRIBED if new else ():
             fresh = read_table(tables, name).filter(pl.col("program_id").is_in(new))
             kept[name].append(fresh.with_columns(_new_ids(part)))
-        kept["instructions"].append(_unknown(instructions, part, new, matcher))
+        kept["instructions"].append(_find_missing_instructions(instructions, part, new, matcher))
         _keep_attribution(part, new, kept, attributed)
         parts.append(part)
-    for name, found in kept.items():
-        merged = pl.concat(found)
-        merged = (
-            merged.unique(["program_id", "name"], keep="first", maintain_order=True)
-            if name == "instructions"
-            else merged
-        )
+    for name, tables_of_ranks in kept.items():
+        merged = pl.concat(tables_of_ranks)
+        if name == "instructions":
+            merged = merged.unique(["program_id", "name"], keep="first", maintain_order=True)
         write_table(merged, out / f"{name}.parquet")
     return parts, list(matcher.warnings())
 
 
 def _read_ranks(folders: Sequence[Path]) -> list[list[int]]:
-    """The ranks that each capture names."""
-    places = [folder / "tables" for folder in folders]
-    ranks = [collect(scan_table(place, "ops").select(pl.col("rank").unique().sort()), place, "ops") for place in places]
-    return [found["rank"].to_list() or [0] for found in ranks]
+    """The ranks of each capture."""
+    paths = [folder / "tables" for folder in folders]
+    ranks = [collect(scan_table(path, "ops").select(pl.col("rank").unique().sort()), path, "ops") for path in paths]
+    return [column["rank"].to_list() or [0] for column in ranks]
 
 
 def _first_ranks(ranks: Sequence[list[int]]) -> list[int]:
-    """What to add to the ranks of each capture: nothing where all differ already, as those of one job's archives do."""
-    if sum(map(len, ranks)) == len({rank for own in ranks for rank in own}):
+    """The number to add to the ranks of each capture: 0 if all ranks differ already, as in the archives of one job."""
+    if sum(map(len, ranks)) == len({rank for folder_ranks in ranks for rank in folder_ranks}):
         return [0] * len(ranks)
-    widths = [max(own) - min(own) + 1 for own in ranks]
+    widths = [max(folder_ranks) - min(folder_ranks) + 1 for folder_ranks in ranks]
     begins = accumulate(widths, initial=0)
-    return [begin - min(own) for begin, own in zip(begins, ranks, strict=False)]
+    return [begin - min(folder_ranks) for begin, folder_ranks in zip(begins, ranks, strict=False)]
 
 
-def _unknown(instructions: pl.DataFrame, part: RankPart, new: list[int], matcher: ProgramMatcher) -> pl.DataFrame:
-    """Instructions that the rank which described their program lacks; the stacks come with the attribution."""
+def _find_missing_instructions(
+    instructions: pl.DataFrame, part: RankPart, new: list[int], matcher: ProgramMatcher
+) -> pl.DataFrame:
+    """Instructions that the first rank with their program lacks; their stacks come with the attribution."""
     lacking = [
         instructions.filter((pl.col("program_id") == number) & pl.col("name").is_in(list(names)))
         for number, common in part.programs.items()
         if number not in new and (names := matcher.differing(common))
     ]
-    found = pl.concat([instructions.clear(), *lacking])
-    return found.with_columns(_new_ids(part), frame_id=pl.lit(None, pl.Int64))
+    merged = pl.concat([instructions.clear(), *lacking])
+    return merged.with_columns(_new_ids(part), frame_id=pl.lit(None, pl.Int64))
 
 
 def _keep_attribution(
     part: RankPart, new: list[int], kept: dict[str, list[pl.DataFrame]], attributed: set[tuple[int, str]]
 ) -> None:
-    """Takes over the attribution of the instructions that no earlier rank ran.
+    """Keeps the attribution of the instructions that no earlier rank ran.
 
-    Their frames come with them, under free ids, where the program itself is an earlier rank's: that one's stacks may
-    be numbered otherwise.
+    If an earlier rank has the program, the frames are kept under free ids, because that rank may number its stacks
+    differently.
     """
     table = read_table(part.tables, "attribution")
     keys = list(table.select("program_id", "instruction").iter_rows())
-    fresh = pl.Series([(part.programs.get(p, p), i) not in attributed for p, i in keys], dtype=pl.Boolean)
+    is_new = pl.Series([(part.programs.get(p, p), i) not in attributed for p, i in keys], dtype=pl.Boolean)
     attributed.update((part.programs.get(p, p), i) for p, i in keys)
-    table = table.filter(fresh)
+    table = table.filter(is_new)
     if table.is_empty():
         return
-    known = table.filter(~pl.col("program_id").is_in(new))
-    if not known.is_empty():
+    of_earlier = table.filter(~pl.col("program_id").is_in(new))
+    if not of_earlier.is_empty():
         shift = max((number for frames in kept["frames"] for number in frames["frame_id"].to_list()), default=0) + 1
         frames = read_table(part.tables, "frames").filter(
-            pl.col("program_id").is_in(known["program_id"].unique().implode())
+            pl.col("program_id").is_in(of_earlier["program_id"].unique().implode())
         )
         kept["frames"].append(
             frames.with_columns(_new_ids(part), pl.col("frame_id") + shift, pl.col("parent_id") + shift)
@@ -235,7 +237,7 @@ def _new_ids(part: RankPart) -> pl.Expr:
 
 
 def _moved(name: str, part: RankPart) -> pl.LazyFrame:
-    """A table of a rank with the numbers of the merged capture."""
+    """A table of a rank with the ranks and program ids of the merged capture."""
     columns = [pl.col("rank") + part.first_rank]
     moves = any(old != new for old, new in part.programs.items())
     if moves and "program_id" in SCHEMAS[name]:
@@ -251,15 +253,15 @@ def _stream(name: str, parts: Sequence[RankPart], out: Path) -> None:
             merged.sink_parquet(path, row_group_size=ROW_GROUP_ROWS, maintain_order=True)
     except ProfilingError:
         for part in parts:
-            read_table(part.tables, name)  # one that is damaged says so
+            read_table(part.tables, name)  # a damaged table raises with its own name
         raise
 
 
-def _doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> list[str]:
-    """What a merged capture cannot tell."""
+def _find_doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> list[str]:
+    """Warnings about uncertain values of a merged capture."""
     devices = scan_table(out, "ops").select("rank", "device").unique().collect()
     others = devices.sort("rank", "device").slice(1)
-    apart = others.join(clocks, on=["rank", "device"], how="anti").height
+    unaligned = others.join(clocks, on=["rank", "device"], how="anti").height
     counts = (
         scan_table(out, "executions")
         .group_by("program_id", "rank", "device")
@@ -271,42 +273,40 @@ def _doubts(out: Path, clocks: pl.DataFrame, collectives: pl.DataFrame) -> list[
         .height
     )
     warnings = []
-    if apart:
+    if unaligned:
         warnings.append(
-            f"The clocks of {apart} of {devices.height} devices are not aligned: they share no collective with the "
-            "first."
+            f"The clocks of {unaligned} of {devices.height} devices are not aligned: they share no collective with "
+            "the first."
         )
     grouped = number_runs(collectives).filter(~pl.col("shared") & (pl.len().over(COLLECTIVE_KEY) > 1))
     if not grouped.is_empty():
         warnings.append(
             f"{grouped['instruction'].n_unique()} of {collectives['instruction'].n_unique()} collectives ran in "
-            "several groups side by side that the traces do not tell apart: who waited for whom in them is not known."
+            "several concurrent groups that the traces do not distinguish: their waits are unknown."
         )
     if counts:
         warnings.append(
-            f"{counts} programs ran more often on some devices than on others: their executions, and the waits of "
-            "their collectives, may be matched wrongly. Trace the same steps on all ranks."
+            f"{counts} programs ran more often on some devices than on others: their executions and the waits of "
+            "their collectives may be mismatched. Trace the same steps on all ranks."
         )
     return warnings
 
 
 def check_folders(folders: Sequence[Path]) -> None:
-    """Refuses what cannot be merged.
+    """Checks that folders can be merged.
 
     Raises:
-        InputError: fewer than two folders, one named twice, or one that is no capture or holds no tables.
+        InputError: fewer than two folders, a folder named twice, or one that is not a capture or has no tables.
     """
     if len(folders) < 2:
-        raise InputError(
-            f"merge: {len(folders)} capture folder, expected one for each rank.", "merge run/rank* --out run"
-        )
+        raise InputError(f"merge: {len(folders)} capture folder, expected one per rank.", "merge run/rank* --out run")
     for folder in folders:
         if not (folder / "manifest.json").is_file():
             raise InputError(f"{folder}: not a capture: it has no manifest.json.", "name one capture folder per rank")
         if not (folder / "tables").is_dir():
             raise InputError(
-                f"{folder}: this capture has no tables: nothing was traced, or its program failed before.",
+                f"{folder}: this capture has no tables: nothing was traced, or the program failed earlier.",
                 "capture again, or name the folders of the other ranks one by one",
             )
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise InputError("merge: a capture folder is named twice.", "each rank counts once")
+        raise InputError("merge: a capture folder is named twice.", "name each folder once")

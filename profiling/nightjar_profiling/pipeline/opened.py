@@ -1,7 +1,7 @@
-"""How does a Python program look into a capture?
+"""Python access to a capture.
 
-In: a capture folder, or a raw trace of any kind that `report` takes. Out: a `Capture`: its tables as lazy Polars
-frames, so that a query over a thousand ranks reads only what it asks for, and its manifest and profile.
+In: a capture folder, or a raw trace of any kind that `report` reads. Out: a `Capture`: its tables as lazy Polars
+frames, so that a query over a thousand ranks reads only the data it needs, and its manifest and profile.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Capture:
     """An opened capture; `capture.ops`, `capture.frames` and so on are its tables.
 
     Attributes:
-        path: of the folder or raw trace.
+        path: capture folder or raw trace.
         tables: lazy frames by name, with the columns of docs/reference/capture-folder.md.
-        manifest: what was captured and with what; None for a raw trace.
-        profile: `profile.json` as it is; None for a raw trace.
+        manifest: command and environment of the capture; None for a raw trace.
+        profile: contents of `profile.json`; None for a raw trace.
     """
 
     path: Path
@@ -37,21 +37,21 @@ class Capture:
 
     def __getattr__(self, name: str) -> pl.LazyFrame:
         if name not in SCHEMAS:
-            raise AttributeError(f"a capture has no {name!r}: its tables are {', '.join(SCHEMAS)}")
+            raise AttributeError(f"a capture has no table {name!r}: expected one of {', '.join(SCHEMAS)}")
         return self.tables[name]
 
     def to_arrow(self, name: str) -> Any:
         """A table as `pyarrow.Table` (needs `nightjar-profiling[arrow]`).
 
         Raises:
-            InputError: there is no such table.
+            InputError: no such table.
         """
         if name not in SCHEMAS:
-            raise InputError(f"{name!r}: no such table: expected one of {', '.join(SCHEMAS)}.")
+            raise InputError(f"{name!r}: no such table, expected one of {', '.join(SCHEMAS)}.")
         return self.tables[name].collect().to_arrow()
 
     def read(self) -> Tables:
-        """All tables in memory, as the analyses take them."""
+        """Reads all tables into memory, for the analyses."""
         return Tables(**{name: table.collect() for name, table in self.tables.items()})
 
 
@@ -59,7 +59,7 @@ def open_capture(path: str | Path) -> Capture:
     """Opens a capture folder, or reads a raw trace.
 
     Raises:
-        InputError: there is no such path, it is neither, or it is damaged.
+        InputError: the path does not exist, is neither, or is damaged.
     """
     from nightjar_profiling.readers.detect import find_kind, find_trace, is_raw
     from nightjar_profiling.report.analyse import SCHEMA

@@ -1,1 +1,1 @@
-"""Readers: from what a profiler wrote to the tables of a capture."""
+"""Readers of raw traces, which make the tables of a capture."""

@@ -1,7 +1,7 @@
-"""How is memory that one step of a reader lets go at hand for the next?
+"""Reuse of freed memory by the steps of a reader.
 
-glibc gives large freed pieces back to the system, and each new one costs a fault for every page, unless a larger one
-was freed before: a tenth of the time of millions of events, and more on a busy machine.
+glibc returns large freed blocks to the system, and a new block then costs a page fault per page, unless a larger block
+was freed before. These faults take a tenth of the time of reading millions of events, and more on a busy machine.
 
 Source: mallopt(3), M_MMAP_THRESHOLD
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-KEPT_BYTES = 31 << 20  # the largest piece, once freed, whose size glibc learns
+KEPT_BYTES = 31 << 20  # largest block whose size glibc adopts as its threshold once it is freed
 
 
 def keep_freed_memory() -> None:
-    """Lets this process keep pieces of up to that size when they are freed; with another C library, does nothing."""
+    """Makes glibc keep freed blocks of up to KEPT_BYTES in this process; has no effect with another C library."""
     np.empty(KEPT_BYTES, np.uint8)

@@ -1,8 +1,8 @@
-"""What does every reader hand out, whichever profiler wrote the file?
+"""Result of a reader, for every kind of raw trace.
 
-In: what one or more readers made of raw traces. Out: a `Raw`: the tables that the trace itself fills, and the compiled
-programs, from which the tables `programs`, `instructions` and `frames` and the attribution are made. A table that a
-trace says nothing about is absent.
+In: the results of one or more readers. Out: a `Raw`: the tables that the trace itself fills, and the compiled programs,
+from which the tables `programs`, `instructions` and `frames` and the attribution are made. Tables without data in the
+trace are absent.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from nightjar_profiling.hlo.hlo import Program
 
 Placing = Literal["numbered", "placed"]
 
-NAMELESS = "The GPUs have no names here, and the roofline no peak."  # where the table that tells them is damaged
+NO_DEVICE_NAMES = "The GPU names are unknown, so the roofline has no peak."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """What a raw trace holds.
+    """The data of a raw trace.
 
     Attributes:
-        tables: by name, with the columns of `tables.SCHEMAS`.
-        programs: by program id.
-        warnings: what is missing or doubtful.
+        tables: tables by name, with the columns of `tables.SCHEMAS`.
+        programs: programs by id.
+        warnings: missing or doubtful data.
         placed: by program, the instructions that the trace does not name with their kernels, and how the reader found
             them: `numbered`, `placed` (see `attribute`).
-        devices: what each device that ran ops is, as JAX would call it; empty where the trace does not tell.
+        devices: JAX's name of each device that ran ops; empty if the trace does not name the GPUs.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -41,9 +41,9 @@ class Raw:
 
 
 def merge_raw(parts: Iterable[Raw]) -> Raw:
-    """One `Raw` of several ranks; a program whose id is taken by one with another fingerprint gets a free id."""
+    """Merges the data of several ranks; a program gets a free id if its id belongs to one with another fingerprint."""
     parts = list(parts)
-    if len(parts) == 1:  # whose programs need not be decoded
+    if len(parts) == 1:  # so that its programs need not be decoded
         return parts[0]
     programs: dict[int, Program] = {}
     placed: list[tuple[int, Mapping[str, Placing]]] = []
@@ -52,8 +52,8 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
     for part in parts:
         moved: dict[int, int] = {}
         for number, program in part.programs.items():
-            taken = programs.get(number)
-            if taken is not None and taken.fingerprint != program.fingerprint:
+            other = programs.get(number)
+            if other is not None and other.fingerprint != program.fingerprint:
                 moved[number] = max(*programs, *part.programs, *moved.values()) + 1
                 program = replace(program, program_id=moved[number])
             programs.setdefault(program.program_id, program)
@@ -64,7 +64,7 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
             tables.setdefault(name, []).append(table)
         warnings += part.warnings
     return Raw(
-        tables={name: pl.concat(found) for name, found in tables.items()},
+        tables={name: pl.concat(frames) for name, frames in tables.items()},
         programs=programs,
         warnings=tuple(dict.fromkeys(warnings)),
         placed=merge_placings(placed),
@@ -73,21 +73,23 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
 
 
 def name_devices(kinds: Iterable[str | None], ops: pl.DataFrame) -> tuple[str, ...]:
-    """One name for each device that ran ops, where the GPUs of the machine are all of one kind; else none.
+    """The name of each device that ran ops; empty unless all GPUs of the machine are of one kind.
 
     Args:
-        kinds: of the machine's GPUs, of which a program may use a part, numbered in an order of its own.
+        kinds: names of the machine's GPUs. A program may use some of them and number them in another order.
         ops: as in `tables.SCHEMAS`.
     """
     names = set(kinds)
     name = names.pop() if len(names) == 1 else None
-    return () if name is None else (name,) * ops.select("rank", "device").n_unique()
+    if name is None:
+        return ()
+    return (name,) * ops.select("rank", "device").n_unique()
 
 
 def merge_placings(parts: Iterable[tuple[int, Mapping[str, Placing]]]) -> dict[int, dict[str, Placing]]:
-    """Those of all parts by program; of an instruction found in both ways the weaker."""
-    found: dict[int, dict[str, Placing]] = {}
+    """Merges placings by program; an instruction that was found in both ways counts as `placed`, the weaker."""
+    merged: dict[int, dict[str, Placing]] = {}
     for number, names in parts:
-        mine = found.setdefault(number, {})
-        mine |= {name: "placed" if mine.get(name) == "placed" else how for name, how in names.items()}
-    return found
+        placings = merged.setdefault(number, {})
+        placings |= {name: how for name, how in names.items() if placings.get(name) != "placed"}
+    return merged

@@ -94,7 +94,7 @@ def test_a_merged_capture_is_reported_again_from_its_tables(tmp_path: Path, caps
     assert any(line["file"].endswith("flax/nnx/nn/linear.py") for line in hot)
 
 
-def test_the_waiting_in_groups_side_by_side_is_told_apart_by_the_programs_groups(tmp_path: Path) -> None:
+def test_waits_in_concurrent_groups_are_distinguished_by_the_groups_of_the_program(tmp_path: Path) -> None:
     proto = hlo_proto(REDUCING)
     for one in proto.hlo_module.computations[1].instructions:
         if one.name == "all-reduce.1":
@@ -146,7 +146,7 @@ def test_a_rank_that_traced_nothing_is_named(tmp_path: Path) -> None:
         check_folders([tmp_path / "rank0", tmp_path / "rank1"])
 
 
-def test_ranks_whose_autotuning_differed_share_a_program_and_it_is_said(tmp_path: Path) -> None:
+def test_ranks_whose_autotuning_differed_share_a_program_with_a_warning(tmp_path: Path) -> None:
     folders = [capture_of(rank_trace(0), tmp_path / name) for name in ("rank0", "rank1", "rank2")]
     for folder, fingerprint in zip(folders, ("a", "b", "a"), strict=True):
         path = folder / "tables" / "programs.parquet"
@@ -162,7 +162,7 @@ LIBRARY = {
 }
 
 
-def test_a_product_that_autotuning_gave_to_a_library_on_one_rank_is_told_and_keeps_its_line(tmp_path: Path) -> None:
+def test_a_product_that_autotuning_gave_to_a_library_on_one_rank_keeps_its_line_with_a_warning(tmp_path: Path) -> None:
     other = TraceBuilder().hlo(7, hlo_proto(LIBRARY))
     for run_id, start in ((1, 0), (2, 2000)):
         other.thunk("custom-call.5", start, 300, run_id).thunk("all-reduce.1", start + 300, 700, run_id)
@@ -277,7 +277,7 @@ def test_the_head_of_a_merged_page_tells_of_all_ranks(tmp_path: Path) -> None:
     assert describe(merge_manifests(folders, []))[0] == "2 x A100"
 
 
-def test_a_rank_that_ran_less_is_told_of(tmp_path: Path) -> None:
+def test_a_rank_that_ran_less_is_in_a_warning(tmp_path: Path) -> None:
     short = TraceBuilder().hlo(7, hlo_proto(REDUCING)).thunk("dot.1", 0, 100)
     folders = [capture_of(rank_trace(0), tmp_path / "rank0"), capture_of(short, tmp_path / "rank1")]
     clocks, executions = merge_tables(folders, tmp_path / "all")
@@ -288,7 +288,7 @@ def test_a_rank_that_ran_less_is_told_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("rank0",), "1 capture folder, expected one for each rank"),
+        (("rank0",), "1 capture folder, expected one per rank"),
         (("rank0", "none"), "none: not a capture"),
         (("rank0", "./rank0"), "named twice"),
     ],

@@ -45,12 +45,12 @@ def test_a_table_goes_to_arrow(tmp_path: Path) -> None:
 
 def test_an_unknown_table_is_named(tmp_path: Path) -> None:
     capture = open_capture(training_trace().write(tmp_path))
-    with pytest.raises(AttributeError, match="no 'kernels': its tables are programs"):
+    with pytest.raises(AttributeError, match="no table 'kernels': expected one of programs"):
         _ = capture.kernels
     with pytest.raises(InputError, match="no such table"):
         capture.to_arrow("kernels")
 
 
-def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_capture_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none"):
         open_capture(tmp_path / "none")

@@ -49,5 +49,5 @@ def test_a_trace_without_them_has_no_compile_time(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     path = write(tmp_path, SPANS)
     path.write_text(f"{path.read_text()}\n{damage}")
-    with pytest.raises(InputError, match=r"t\.compile\.jsonl: not the compile times"):
+    with pytest.raises(InputError, match=r"t\.compile\.jsonl: not a valid file of compile times"):
         read_compile_events(path, 0)

@@ -144,7 +144,7 @@ def test_two_library_calls_side_by_side_are_only_placed(tmp_path: Path) -> None:
     assert ways(path) == {"add.1": "called", "gemm.1": "placed", "gemm.2": "placed"}
 
 
-def test_a_launch_of_other_nodes_is_aligned_anew_and_said(tmp_path: Path) -> None:
+def test_a_launch_with_different_nodes_is_aligned_again_with_a_warning(tmp_path: Path) -> None:
     trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
     graph(graph(trace, NODES, 1), ("add_1", "nvjet_other", "add_1", "nvjet_b", "mul_1", "memcpy32_post"), 2)
     raw = read_raw(trace.write(tmp_path))
@@ -162,7 +162,7 @@ def test_without_a_schedule_nodes_stay_open_and_their_time_is_kept(tmp_path: Pat
     assert "8 kernels of CUDA graphs (0.000 ms) fit no place in the schedule" in warning
 
 
-def test_graphs_traced_whole_are_said_to_be(tmp_path: Path) -> None:
+def test_graphs_traced_as_a_whole_are_in_a_warning(tmp_path: Path) -> None:
     trace = TraceBuilder().hlo(7, hlo_proto(STEP, scheduled=True))
     known: dict[str, int | str] = {"hlo_op": "command_buffer_1", "program_id": 7, "correlation_id": 1}
     trace.event(GPU, STREAM, "CudaGraphExec:5", 0, 100, **known)
@@ -172,7 +172,7 @@ def test_graphs_traced_whole_are_said_to_be(tmp_path: Path) -> None:
     assert "1 launches of CUDA graphs (0.000 ms) were traced whole" in warning
 
 
-def test_a_loops_body_is_told_from_what_is_around_it(tmp_path: Path) -> None:
+def test_a_loop_body_is_distinguished_from_the_code_around_it(tmp_path: Path) -> None:
     step = {
         **{name: STEP[name] for name in ("sum", "product")},
         "body": [

@@ -65,11 +65,11 @@ def test_the_file_is_known_by_its_name_though_it_is_an_archive_like_others(tmp_p
     [
         ({"schema": "nightjar.estimate/2"}, "expected 'nightjar.estimate/1'"),
         ({"instruction": ["custom-call.1", "absent.1"]}, "'absent.1', which the program lacks"),
-        ({"start_ns": [0]}, "'start_ns' is no list as long as"),
+        ({"start_ns": [0]}, "'start_ns' is not a list as long as"),
         ({"duration_ns": [1.5, 2]}, "holds 1.5, expected int"),
     ],
 )
-def test_what_is_no_estimate_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_estimate_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_raw(write(tmp_path / "rank0000.estimate.zip", **changes))
 
@@ -77,5 +77,5 @@ def test_what_is_no_estimate_is_refused_by_name(tmp_path: Path, changes: dict[st
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "rank0000.estimate.zip")
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(InputError, match="not an estimate"):
+    with pytest.raises(InputError, match="not a valid estimate"):
         read_raw(path)

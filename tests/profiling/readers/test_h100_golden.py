@@ -142,7 +142,7 @@ def test_the_hot_lines_are_the_same_with_and_without_graphs(h100: Open) -> None:
     assert found == [hottest, hottest]
 
 
-def test_what_is_direct_is_told_from_what_is_inferred(h100: Open) -> None:
+def test_direct_and_inferred_attributions_are_distinguished(h100: Open) -> None:
     # What has no stack are copies between host and device. In the large model library calls lie side by side.
     assert shares(h100("gpt_tiny")[2]) == {"called": 0.1341, "none": 0.0059, "numbered": 0.8578, "user": 0.0022}
     assert shares(h100("gpt_tiny-no-graphs")[2]) == {"called": 0.9913, "none": 0.0061, "user": 0.0025}
@@ -151,7 +151,7 @@ def test_what_is_direct_is_told_from_what_is_inferred(h100: Open) -> None:
     }
 
 
-def test_loops_and_what_is_around_them_are_told_apart(h100: Open) -> None:
+def test_loops_and_the_code_around_them_are_distinguished(h100: Open) -> None:
     ops = h100("gpt3_126m")[2].ops.filter(pl.col("graph_node").is_not_null())
     graphs = ops.with_columns(graph=pl.col("graph_node") // 2**32).join(
         h100("gpt3_126m")[2].instructions.select("program_id", "computation", instruction="name"),

@@ -1,11 +1,11 @@
-"""When did JAX trace, lower and compile, by its own account?
+"""Tracing, lowering and compile times as JAX reports them.
 
-In: the lines that our capture notes beside a trace (`rank0000.compile.jsonl`), one for each span that JAX reports to
-`jax.monitoring`: phase, function, thread, start and duration in ns. Out: the table `compile`. A span that lies within
-another of its thread is its child: a jitted function that is traced inside another, say.
+In: the lines that a capture writes next to a trace (`rank0000.compile.jsonl`), one per span that JAX reports to
+`jax.monitoring`: phase, function, thread, start and duration in ns. Out: the table `compile`. A span within another
+span of its thread is its child, as when a jitted function is traced inside another.
 
-The program id is null: JAX reports by the name of the function. So the spans tell what one waited for, but do not mark
-executions as warm-up.
+The program id is null, because JAX reports the name of the function only. The spans show what the program waited for;
+they do not mark executions as warm-up.
 
 Source: jax-ml/jax:jax/_src/dispatch.py (`LogElapsedTimeContextManager`)
 """
@@ -32,7 +32,7 @@ COLUMNS = {"name": pl.String, "program": pl.String, "thread": pl.Int64, "start_n
 
 
 def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
-    """The table `compile`; empty where there is no such file.
+    """Reads the table `compile`; empty if there is no such file.
 
     Raises:
         InputError: the file is damaged.
@@ -43,7 +43,7 @@ def read_compile_events(path: Path, rank: int) -> pl.DataFrame:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         spans = pl.DataFrame(rows, schema=COLUMNS, orient="row")
     except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: not the compile times of a capture: {error}.", "capture again") from None
+        raise InputError(f"{path}: not a valid file of compile times: {error}.", "capture again") from None
     spans = spans.with_columns(end=pl.col("start_ns") + pl.col("duration_ns")).sort(
         "thread", "start_ns", "end", descending=[False, False, True]
     )

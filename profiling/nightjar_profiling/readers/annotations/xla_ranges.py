@@ -1,7 +1,7 @@
-"""Which program and which thunk does each host range belong to, and which executions of programs do they make?
+"""Program and thunk of each host range, and the executions of programs.
 
-In: the titles of nested ranges and their parents. Out: for each range the nearest `Thunk` and the nearest `XlaModule`
-around it, itself included; from runs of modules the numbered table `executions`. Thunks may be nested (a conditional,
+In: the titles of nested ranges and their parents. Out: for each range the innermost `Thunk` and `XlaModule` range that
+contains it (itself included), and the table `executions` from the runs of modules. Thunks may be nested (a conditional,
 a command buffer): work belongs to the innermost.
 """
 
@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nightjar_profiling.capture_folder.tables import SCHEMAS
-from nightjar_profiling.readers.annotations.xla_titles import Titles, name_unknown, read_titles
+from nightjar_profiling.readers.annotations.xla_titles import Titles, hash_to_program_id, read_titles
 from nightjar_profiling.readers.projection import NONE, Ints
 
 PROGRAM = ("rank", "device", "program_id")
@@ -22,77 +22,77 @@ PROGRAM = ("rank", "device", "program_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XlaRanges:
-    """What XLA says of each range; numbers are row numbers, -1 for none.
+    """Thunk, module and title fields of each range; numbers are row numbers, -1 for none.
 
     Attributes:
-        thunk: nearest Thunk.
-        module: nearest XlaModule.
+        thunk: innermost Thunk range around each range.
+        module: innermost XlaModule range around each range.
         is_thunk: whether the range is a Thunk.
-        has_thunk: whether a Thunk lies below this range.
-        told: of each distinct title `instruction`, `module`, `program_id`, `compiled`, as `read_titles` gives them; the
-            id of a module that has none is below 0.
-        place: of each range, the row of its title in `told`; then one more, of a title that says nothing.
+        has_thunk: whether the range contains a Thunk.
+        fields: `instruction`, `module`, `program_id` and `compiled` of each distinct title, as `read_titles` returns
+            them; the id of a module without a program id is below 0.
+        rows: row of each range's title in `fields`; the last element, read for -1, is the row of the null title.
     """
 
     thunk: Ints
     module: Ints
     is_thunk: NDArray[np.bool_]
     has_thunk: NDArray[np.bool_]
-    told: pl.DataFrame
-    place: Ints
+    fields: pl.DataFrame
+    rows: Ints
 
-    def tell(self, name: str, rows: Ints) -> pl.Series:
-        """What the titles of these ranges say; null for -1."""
-        return self.told[name].gather(self.place[rows])
+    def gather(self, name: str, rows: Ints) -> pl.Series:
+        """A field of the titles of these ranges; null for -1."""
+        return self.fields[name].gather(self.rows[rows])
 
 
 def read_xla_ranges(titles: Titles, parent: Ints) -> XlaRanges:
-    """Reads titles.
+    """Reads the titles of ranges.
 
     Args:
-        titles: without their domain; null for a range of another domain.
-        parent: row number of the range around each, or -1.
+        titles: titles without their domain; null for a range of another domain.
+        parent: row of the parent of each range, or -1.
     """
-    read = read_titles(titles.distinct)
-    modules = read["module"].unique().drop_nulls()
-    unknown = {module: name_unknown(module) for module in modules}
-    number = pl.col("module").replace_strict(unknown, default=None, return_dtype=pl.Int64)
-    read = read.with_columns(pl.coalesce("program_id", number))
-    is_thunk, is_module = (read[name].is_not_null().to_numpy()[titles.place] for name in ("instruction", "module"))
+    fields = read_titles(titles.distinct)
+    modules = fields["module"].unique().drop_nulls()
+    ids = {module: hash_to_program_id(module) for module in modules}
+    made_id = pl.col("module").replace_strict(ids, default=None, return_dtype=pl.Int64)
+    fields = fields.with_columns(pl.coalesce("program_id", made_id))
+    is_thunk, is_module = (fields[name].is_not_null().to_numpy()[titles.rows] for name in ("instruction", "module"))
     thunk = find_nearest(parent, is_thunk)
     has_thunk = np.zeros(len(parent), bool)
-    inner = np.flatnonzero(is_thunk & (parent >= 0))
-    around = thunk[parent[inner]]
+    nested = np.flatnonzero(is_thunk & (parent >= 0))
+    around = thunk[parent[nested]]
     has_thunk[around[around >= 0]] = True
     return XlaRanges(
         thunk=thunk,
         module=find_nearest(parent, is_module),
         is_thunk=is_thunk,
         has_thunk=has_thunk,
-        told=read,
-        place=np.append(titles.place, len(read) - 1),
+        fields=fields,
+        rows=np.append(titles.rows, len(fields) - 1),
     )
 
 
-def find_nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
-    """The nearest wanted range around each, itself included, or -1; around a range that lies in itself, any.
+def find_nearest(parent: Ints, selected: NDArray[np.bool_]) -> Ints:
+    """Finds the nearest selected ancestor of each range, itself included, or -1; any, if a range is its own ancestor.
 
     >>> find_nearest(np.array([-1, 0, 1, 1]), np.array([True, False, False, True])).tolist()
     [0, 0, 0, 3]
     """
-    small = np.int32 if len(parent) < 1 << 31 else np.int64
-    ahead = np.where(wanted, np.arange(len(parent), dtype=small), parent.astype(small))
-    ahead = np.append(ahead, small(NONE))  # where -1 leads, and stays
-    for _ in range(len(parent).bit_length() + 1):  # each jump leads as far as all before it together
-        further = ahead.take(ahead, mode="wrap")
-        if np.array_equal(further, ahead):
+    dtype = np.int32 if len(parent) < 1 << 31 else np.int64
+    nearest = np.where(selected, np.arange(len(parent), dtype=dtype), parent.astype(dtype))
+    nearest = np.append(nearest, dtype(NONE))  # -1 points to itself
+    for _ in range(len(parent).bit_length() + 1):  # each round doubles the distance
+        doubled = nearest.take(nearest, mode="wrap")
+        if np.array_equal(doubled, nearest):
             break
-        ahead = further
-    return ahead[:-1].astype(np.int64)
+        nearest = doubled
+    return nearest[:-1].astype(np.int64)
 
 
 def number_executions(runs: pl.DataFrame) -> pl.DataFrame:
-    """Numbers the runs of programs on devices by their start.
+    """Numbers the runs of each program on each device by start time.
 
     Args:
         runs: `run` (any key), `rank`, `device`, `program_id`, `start_ns`, `duration_ns`, `complete`.
@@ -105,13 +105,13 @@ def number_executions(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def execution_table(numbered: pl.DataFrame) -> pl.DataFrame:
-    """The table `executions` of numbered runs."""
+    """Makes the table `executions` from numbered runs."""
     return numbered.select(pl.col(name).cast(kind) for name, kind in SCHEMAS["executions"].items())
 
 
-def program_table(told: pl.DataFrame, fingerprints: dict[int, str]) -> pl.DataFrame:
-    """The table `programs` of all modules that a trace names; a fingerprint is empty where there is no HLO."""
-    named = told.drop_nulls("module").select("program_id", name="module").sort("program_id", "name")
+def program_table(fields: pl.DataFrame, fingerprints: dict[int, str]) -> pl.DataFrame:
+    """Makes the table `programs` of the modules in a trace; the fingerprint is empty without HLO."""
+    named = fields.drop_nulls("module").select("program_id", name="module").sort("program_id", "name")
     named = named.unique("program_id", keep="first", maintain_order=True)
     fingerprint = pl.col("program_id").replace_strict(fingerprints, default="", return_dtype=pl.String)
     return named.with_columns(fingerprint=fingerprint).select(*SCHEMAS["programs"])
@@ -119,5 +119,5 @@ def program_table(told: pl.DataFrame, fingerprints: dict[int, str]) -> pl.DataFr
 
 def take(column: pl.Series, rows: Ints) -> pl.Series:
     """The values of these rows; null for -1."""
-    places = pl.Series(rows).replace(NONE, None) if len(rows) else pl.Series([], dtype=pl.Int64)
-    return column.gather(places)
+    indices = pl.Series(rows).replace(NONE, None) if len(rows) else pl.Series([], dtype=pl.Int64)
+    return column.gather(indices)

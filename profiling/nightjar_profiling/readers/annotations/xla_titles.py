@@ -1,9 +1,8 @@
-"""What do the titles say that XLA gives its NVTX ranges?
+"""Fields of the titles that XLA gives its NVTX ranges.
 
-In: titles without their domain, each distinct one once. Out: one row per title: the module and program id of
-`XlaModule:#...#`, the instruction of `Thunk:#...#`, the module and program id of a compile range; null where a title
-says no such thing. A field `name` or `prefix` is free text with commas, `=` and `#` in it, so that fields are looked
-for from the right.
+In: the distinct titles, without their domain. Out: one row per title: the module and program id of `XlaModule:#...#`,
+the instruction of `Thunk:#...#`, the module and program id of a compile range; null where a title has no such field.
+The fields `name` and `prefix` are free text and may contain commas, `=` and `#`, so fields are matched from the right.
 
 Source: openxla/xla:xla/tsl/profiler/lib/nvtx_utils.h, openxla/xla:xla/service/gpu/runtime/annotation.cc
 """
@@ -18,7 +17,7 @@ import polars as pl
 
 from nightjar_profiling.readers.projection import Ints
 
-DOMAIN = "TSL"  # of NVTX, in which XLA marks its ranges
+DOMAIN = "TSL"  # NVTX domain of XLA's ranges
 TAIL = r"(?:,\w+=[^,#]*)*#$"  # fields that later versions append, such as unique_hlo_op_id
 THUNK = rf"^Thunk:#(?:.*,)?hlo_op=([^,#]+){TAIL}"
 MODULE = rf"^XlaModule:#(?:.*,)?hlo_module=([^,#]+){TAIL}"
@@ -28,40 +27,40 @@ COMPILED = r"^Xla.*[#,]module=([^,#]+)[,#][^#]*#?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Titles:
-    """The titles of ranges; as programs run again and again, few are distinct, and only those are looked into.
+    """The titles of ranges. Programs run many times, so few titles are distinct, and only those are parsed.
 
     Attributes:
-        distinct: titles, the last of them null.
-        place: of each range, the place of its title in `distinct`.
+        distinct: the distinct titles; the last is null.
+        rows: row of each range's title in `distinct`.
     """
 
     distinct: pl.Series
-    place: Ints
+    rows: Ints
 
-    def of_ranges(self, found: pl.Series) -> pl.Series:
-        """What was found for each distinct title, by range."""
-        return found.gather(self.place)
+    def of_ranges(self, values: pl.Series) -> pl.Series:
+        """Expands one value per distinct title to one value per range."""
+        return values.gather(self.rows)
 
 
 def collect_titles(titles: pl.Series) -> Titles:
-    """The distinct ones among titles, which may be text or categories.
+    """Collects the distinct titles; the series may be text or categories.
 
-    >>> found = collect_titles(pl.Series(["b", None, "a", "b"]))
-    >>> found.of_ranges(found.distinct).to_list()
+    >>> titles = collect_titles(pl.Series(["b", None, "a", "b"]))
+    >>> titles.of_ranges(titles.distinct).to_list()
     ['b', None, 'a', 'b']
     """
     if not isinstance(titles.dtype, pl.Categorical):
         titles = titles.cast(pl.String).cast(pl.Categorical(pl.Categories.random()))
-    once = titles.drop_nulls().unique()
-    numbers = once.to_physical().to_numpy().astype(np.int64)
-    places = np.full(int(numbers.max(initial=0)) + 2, len(numbers))
-    places[numbers] = np.arange(len(numbers))
-    codes = titles.to_physical().cast(pl.Int64).fill_null(len(places) - 1).to_numpy()
-    return Titles(distinct=once.cast(pl.String).extend_constant(None, 1), place=places[codes])
+    distinct = titles.drop_nulls().unique()
+    distinct_codes = distinct.to_physical().to_numpy().astype(np.int64)
+    rows = np.full(int(distinct_codes.max(initial=0)) + 2, len(distinct_codes))
+    rows[distinct_codes] = np.arange(len(distinct_codes))
+    codes = titles.to_physical().cast(pl.Int64).fill_null(len(rows) - 1).to_numpy()
+    return Titles(distinct=distinct.cast(pl.String).extend_constant(None, 1), rows=rows[codes])
 
 
 def read_titles(titles: pl.Series) -> pl.DataFrame:
-    """What each title says.
+    """Reads the fields of each title.
 
     Returns:
         Columns: `instruction`, `module`, `program_id`, `compiled` (the module that a compile range works on).
@@ -79,9 +78,9 @@ def read_titles(titles: pl.Series) -> pl.DataFrame:
     )
 
 
-def name_unknown(module: str) -> int:
-    """The program id, below 0, of a module that runs without one, as those do which the autotuner times.
+def hash_to_program_id(module: str) -> int:
+    """A program id below 0 for a module that runs without one, such as those that the autotuner times.
 
-    It depends on nothing but the name, so that ranks agree.
+    It depends on the name only, so that all ranks use the same id.
     """
     return -1 - zlib.crc32(module.encode())

@@ -1,7 +1,7 @@
-"""Which ranges did the host mark, in which domain and on which thread?
+"""NVTX ranges of the host.
 
-In: the tables of an nsys export. Out: a frame of NVTX ranges by start, each with its name resolved (plain text or a
-registered string), its domain, its payload, and its end, which is that of the trace where the range was still open.
+In: the tables of an nsys export. Out: a frame of NVTX ranges by start: the name (plain text or a registered string),
+the domain, the payload, and the end, which is the end of the trace if the range was still open.
 
 Source: NVIDIA Nsight Systems User Guide, SQLite schema reference (NVTX_EVENTS, ENUM_NSYS_EVENT_TYPE)
 """
@@ -15,7 +15,7 @@ from nightjar_profiling.readers.nsys.nsys_payloads import read_payloads
 from nightjar_profiling.readers.nsys.nsys_tables import NsysTables
 
 STRINGS = "StringIds"
-RANGES = (59, 60, 70, 71)  # push/pop, start/end; the same two from nvtxt
+RANGES = (59, 60, 70, 71)  # push/pop, start/end; the same two as imported from nvtxt
 DOMAIN_CREATED = (75,)
 PROCESS = ~0xFFFFFF  # of a globalTid: vm << 48 | pid << 24 | tid
 PID = 0xFFFFFF
@@ -32,15 +32,15 @@ COLUMNS: dict[str, type[pl.DataType]] = {
 
 
 def read_strings(tables: NsysTables) -> pl.DataFrame:
-    """`StringIds`: `id`, `value`."""
+    """Reads `StringIds`: `id`, `value`."""
     return tables.read(STRINGS, {"id": pl.Int64, "value": pl.String})
 
 
 def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.DataFrame:
-    """The ranges by start, the longest first.
+    """Reads the ranges by start, the longest first.
 
     Args:
-        tables: of the export.
+        tables: tables of the export.
         strings: registered strings.
         latest_ns: end of a range that was still open when the trace ended, unless it began later.
 
@@ -48,14 +48,16 @@ def read_nvtx(tables: NsysTables, strings: pl.DataFrame, latest_ns: int) -> pl.D
         Columns: `start_ns`, `end_ns`, `global_tid`, `nested` (whether it began and ended on one thread), `domain` (null
         for the default one), `name`, `closed`, `payload` (JSON, mostly null).
     """
-    payloads = tables.keep_filled("NVTX_EVENTS", PAYLOADS, RANGES)
+    payloads = tables.select_filled("NVTX_EVENTS", PAYLOADS, RANGES)
     events = tables.read("NVTX_EVENTS", COLUMNS | payloads, RANGES)
     domains = tables.read("NVTX_EVENTS", COLUMNS, DOMAIN_CREATED)
     process = pl.col("globalTid").and_(pl.lit(PROCESS)).alias("process")
-    named = _with_name(domains, strings).select(process, "domainId", domain="name").unique(["process", "domainId"])
+    domain_names = (
+        _with_name(domains, strings).select(process, "domainId", domain="name").unique(["process", "domainId"])
+    )
     events = _with_name(events, strings).with_columns(process)
-    if not named.is_empty():
-        events = events.join(named, on=["process", "domainId"], how="left", maintain_order="left")
+    if not domain_names.is_empty():
+        events = events.join(domain_names, on=["process", "domainId"], how="left", maintain_order="left")
     else:
         events = events.with_columns(domain=pl.lit(None, pl.String))
     payload = read_payloads(tables, events, strings)

@@ -1,7 +1,7 @@
-"""What ran on the GPUs, and which calls of the host launched it?
+"""GPU ops and CUDA calls of an nsys export.
 
-In: the tables of an nsys export. Out: a frame of kernels, copies and fills, and one of CUDA calls. A CUDA graph traced
-as a whole is one op of kind `graph`.
+In: the tables of the export. Out: a frame of kernels, copies and fills, and a frame of the host's CUDA calls. A CUDA
+graph that was traced as a whole is one op of kind `graph`.
 
 Source: NVIDIA Nsight Systems User Guide, SQLite schema reference (CUPTI_ACTIVITY_KIND_*)
 """
@@ -27,14 +27,14 @@ COLUMNS = dict.fromkeys((*NUMBERS, "shortName", "demangledName"), pl.Int64)
 
 
 def read_ops(tables: NsysTables, strings: pl.DataFrame) -> pl.DataFrame:
-    """All runs on a device.
+    """Reads all ops that ran on a device.
 
     Returns:
         Columns: `start_ns`, `end_ns`, `device`, `stream`, `correlation_id`, `process`, `graph_node`, `bytes`, `kind`,
-        `kernel`; in the order of the tables.
+        `kernel`; in table order.
     """
-    found = [_named(kind, tables.read(table, COLUMNS), tables, strings) for kind, table in KINDS.items()]
-    return pl.concat(found).select(
+    kinds = [_with_kernel(kind, tables.read(table, COLUMNS), tables, strings) for kind, table in KINDS.items()]
+    return pl.concat(kinds).select(
         start_ns="start",
         end_ns="end",
         device=pl.col("deviceId").fill_null(0),
@@ -48,20 +48,22 @@ def read_ops(tables: NsysTables, strings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _named(kind: str, ops: pl.DataFrame, tables: NsysTables, strings: pl.DataFrame) -> pl.DataFrame:
+def _with_kernel(kind: str, ops: pl.DataFrame, tables: NsysTables, strings: pl.DataFrame) -> pl.DataFrame:
     if kind == "kernel":
         ops = ops.with_columns(id=pl.coalesce("shortName", "demangledName"))
         ops = ops.join(strings.rename({"value": "kernel"}), on="id", how="left", maintain_order="left").drop("id")
     elif kind == "memcpy":
-        told = tables.read("ENUM_CUDA_MEMCPY_OPER", {"id": pl.Int64, "label": pl.String})
-        labels = COPIES | dict(told.drop_nulls().iter_rows())
+        names = tables.read("ENUM_CUDA_MEMCPY_OPER", {"id": pl.Int64, "label": pl.String})
+        labels = COPIES | dict(names.drop_nulls().iter_rows())
         label = pl.col("copyKind").replace_strict(labels, default="of an unknown kind", return_dtype=pl.String)
         ops = ops.with_columns(kernel=pl.lit("memcpy ") + label)
+    elif kind == "memset":
+        ops = ops.with_columns(kernel=pl.lit("memset"))
     else:
-        ops = ops.with_columns(kernel=pl.lit("memset" if kind == "memset" else "CUDA graph"))
+        ops = ops.with_columns(kernel=pl.lit("CUDA graph"))
     return ops.with_columns(pl.col("kernel").fill_null("unnamed kernel"), kind=pl.lit(kind))
 
 
 def read_calls(tables: NsysTables) -> pl.DataFrame:
-    """The CUDA calls of the host: `start`, `end`, `globalTid`, `correlationId`, without those that lack one of them."""
+    """Reads the host's CUDA calls: `start`, `end`, `globalTid`, `correlationId`; rows with a null are left out."""
     return tables.read(CALLS, dict.fromkeys(("start", "end", "globalTid", "correlationId"), pl.Int64)).drop_nulls()

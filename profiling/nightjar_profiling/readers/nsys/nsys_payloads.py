@@ -1,12 +1,12 @@
-"""Which values did the host attach to its NVTX ranges?
+"""Payloads of NVTX ranges.
 
-In: the events of an nsys export, and the tables of the layouts that their payloads have. Out: a JSON text for each
-event that has a payload: a number, what nsys itself wrote as JSON, or an object with the fields of a layout. NCCL gives
-the message size and the communicator of each call so, XLA the program and the instruction.
+In: the events of an nsys export, and the tables of payload layouts. Out: a JSON text for each event that has a payload:
+a number, the JSON that nsys wrote, or an object with the fields of the layout. NCCL records the message size and the
+communicator of each call this way, XLA the program and the instruction.
 
-A payload in binary is in the column `binaryData`, which `nsys export` writes with `--include-blobs=true`: a header of
-32 bytes (domain, id of the layout, size of the payload, offset of its end), then the payload. What is cut off, or has a
-layout that is not known, is left out; a field of a type that is not known is null.
+Binary payloads are in the column `binaryData`, which `nsys export` writes with `--include-blobs=true`: a header of 32
+bytes (domain, layout id, payload size, offset of its end), then the payload. Payloads that are truncated or have an
+unknown layout are left out; a field of an unknown type is null.
 
 Source: NVIDIA/NVTX:c/include/nvtx3/nvToolsExtPayload.h (NVTX_PAYLOAD_ENTRY_TYPE_*); the header: GindaChen/nsys-ai
 (nccl_payload_breakdown, checked there on nsys 2026)
@@ -33,14 +33,14 @@ COLUMNS: dict[str, type[pl.DataType]] = {
     "binaryData": pl.Binary,
 }
 HEADER = struct.Struct("<IIQQQ")  # domain, 0, layout, size, end
-INTEGERS = dict(zip(range(1, 19), "bBhHiIqQqQbBhHiIqQ", strict=True))  # C's own as on 64-bit Linux, then with sizes
+INTEGERS = dict(zip(range(1, 19), "bBhHiIqQqQbBhHiIqQ", strict=True))  # C types on 64-bit Linux, then fixed-size ones
 CODES = INTEGERS | {19: "f", 20: "d", 22: "Q", 23: "Q", 24: "i", 25: "B", 26: "H", 27: "I", 32: "B"}
 CODES |= {42: "e", 43: "f", 44: "d", 80: "Q", 128: "Q"}
 STRINGS = {75: ("utf-8", 1), 76: ("utf-8", 1), 77: ("utf-16-le", 2), 78: ("utf-32-le", 4)}
 REGISTERED = 80
 IS_ARRAY, FIXED = 3 << 4, 1 << 4
-ELSEWHERE = 0b1110  # flags of an entry whose value does not lie in the payload itself
-DEEPEST, LARGEST = 8, 4096  # layouts within layouts, as one may hold itself; values of one payload
+ELSEWHERE = 0b1110  # flags of an entry whose value is not in the payload itself
+DEEPEST, LARGEST = 8, 4096  # depth of nested layouts, which may be recursive; values per payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class _Layouts:
     left: int = 0
 
     def decode(self, blob: bytes) -> object:
-        """The value of a whole payload; None where its layout is not known or it is cut off."""
+        """Decodes a payload; None if it is truncated or its layout is unknown."""
         if len(blob) >= 2 * HEADER.size and not len(blob) % 2 and blob.isalnum():
             try:
-                blob = bytes.fromhex(blob.decode("ascii"))  # as DuckDB and text columns give it
+                blob = bytes.fromhex(blob.decode("ascii"))  # hex text, from DuckDB and text columns
             except ValueError:
                 return None
         if len(blob) < HEADER.size:
@@ -79,23 +79,29 @@ class _Layouts:
         return self._read(key, payload, 0, 0)
 
     def _read(self, key: tuple[int, int], payload: bytes, at: int, depth: int) -> dict[str, object]:
-        found: dict[str, object] = {}
+        fields: dict[str, object] = {}
         end = at
         for number, entry in enumerate(self.entries[key]):
             size = self._size((key[0], entry.kind), entry)
-            place = -(-end // min(size, 8)) * min(size, 8) if size else end
+            start = end
             if entry.offset is not None or number == 0:
-                place = at + (entry.offset or 0)
-            count = min(entry.length, self.left) if entry.flags & IS_ARRAY == FIXED and entry.kind not in STRINGS else 1
-            each = [self._value(key[0], entry, payload, place + n * size, depth) for n in range(count)]
-            found[entry.name or str(number)] = each if count != 1 or entry.flags & IS_ARRAY else each[0]
-            end = place + count * size
-        return found
+                start = at + (entry.offset or 0)
+            elif size:
+                start = -(-end // min(size, 8)) * min(size, 8)
+            count = 1
+            if entry.flags & IS_ARRAY == FIXED and entry.kind not in STRINGS:
+                count = min(entry.length, self.left)
+            values = [self._value(key[0], entry, payload, start + n * size, depth) for n in range(count)]
+            fields[entry.name or str(number)] = values if count != 1 or entry.flags & IS_ARRAY else values[0]
+            end = start + count * size
+        return fields
 
     def _size(self, key: tuple[int, int], entry: _Entry) -> int:
         if entry.kind in CODES:
             return struct.calcsize(CODES[entry.kind])
-        return entry.length * STRINGS[entry.kind][1] if entry.kind in STRINGS else self.sizes.get(key, 0)
+        if entry.kind in STRINGS:
+            return entry.length * STRINGS[entry.kind][1]
+        return self.sizes.get(key, 0)
 
     def _value(self, domain: int, entry: _Entry, payload: bytes, at: int, depth: int) -> object:
         self.left -= 1
@@ -107,46 +113,49 @@ class _Layouts:
             text = payload[at : at + entry.length * width] if entry.length and not variable else payload[at:]
             return text[: len(text) // width * width].decode(name, errors="replace").split("\0")[0]
         if (domain, entry.kind) in self.entries:
-            inside = self.left > 0 and depth < DEEPEST
-            return self._read((domain, entry.kind), payload, at, depth + 1) if inside else None
+            if self.left <= 0 or depth >= DEEPEST:
+                return None
+            return self._read((domain, entry.kind), payload, at, depth + 1)
         code = CODES.get(entry.kind)
         if code is None or at + struct.calcsize(code) > len(payload):
             return None
         value: int | float = struct.unpack_from(f"<{code}", payload, at)[0]
-        return self.strings.get(int(value), value) if entry.kind == REGISTERED else value
+        if entry.kind == REGISTERED:
+            return self.strings.get(int(value), value)
+        return value
 
 
 def read_payloads(tables: NsysTables, events: pl.DataFrame, strings: pl.DataFrame) -> pl.Series:
-    """The payload of each event as JSON; null where it has none.
+    """Reads the payload of each event as JSON; null where there is none.
 
     Args:
-        tables: of the export.
-        events: with those of the columns COLUMNS that hold anything.
+        tables: tables of the export.
+        events: events with those of COLUMNS that are not all null.
         strings: registered strings.
     """
-    there = [name for name in COLUMNS if name in events.columns]
-    found = [pl.col(name).cast(pl.String) for name in (*WHOLE, *REAL) if name in there]
-    if "binaryData" in there:
+    present = [name for name in COLUMNS if name in events.columns]
+    sources = [pl.col(name).cast(pl.String) for name in (*WHOLE, *REAL) if name in present]
+    if "binaryData" in present:
         blobs = events["binaryData"].drop_nulls().unique()
         layouts = _read_layouts(tables, strings)
         decoded = [layouts.decode(blob) for blob in blobs]
-        texts = [None if one is None else json.dumps(one, allow_nan=True) for one in decoded]
-        known = dict(zip(blobs.to_list(), texts, strict=True))
-        found.insert(0, pl.col("binaryData").replace_strict(known, default=None, return_dtype=pl.String))
-    if "jsonTextId" in there:
-        known_texts = pl.col("jsonTextId").replace_strict(
+        texts = [None if value is None else json.dumps(value, allow_nan=True) for value in decoded]
+        by_blob = dict(zip(blobs.to_list(), texts, strict=True))
+        sources.insert(0, pl.col("binaryData").replace_strict(by_blob, default=None, return_dtype=pl.String))
+    if "jsonTextId" in present:
+        registered = pl.col("jsonTextId").replace_strict(
             strings["id"], strings["value"], default=None, return_dtype=pl.String
         )
-        found.insert(0, known_texts)
-    if "jsonText" in there:
-        found.insert(0, pl.col("jsonText"))
-    if not found:
+        sources.insert(0, registered)
+    if "jsonText" in present:
+        sources.insert(0, pl.col("jsonText"))
+    if not sources:
         return pl.Series("payload", [None], pl.String).new_from_index(0, events.height)
-    return events.select(payload=pl.coalesce(found))["payload"]
+    return events.select(payload=pl.coalesce(sources))["payload"]
 
 
 def _read_layouts(tables: NsysTables, strings: pl.DataFrame) -> _Layouts:
-    """All layouts; a process registers its own, but under the same id they are equal."""
+    """Reads all layouts; each process registers its own, but layouts with the same id are equal."""
     whole = pl.Int64
     sizes = tables.read("NVTX_PAYLOAD_SCHEMAS", {"domainId": whole, "schemaId": whole, "payloadSize": whole})
     columns: dict[str, type[pl.DataType]] = {"domainId": whole, "schemaId": whole, "idx": whole, "flags": whole}
@@ -154,7 +163,7 @@ def _read_layouts(tables: NsysTables, strings: pl.DataFrame) -> _Layouts:
     entries = tables.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", columns).unique(["domainId", "schemaId", "idx"])
     layouts = _Layouts(strings=dict(strings.drop_nulls().iter_rows()))
     for domain, layout, _, flags, kind, name, length, offset in entries.sort("domainId", "schemaId", "idx").iter_rows():
-        one = _Entry(flags or 0, kind or 0, name or "", max(length or 0, 0), offset)
-        layouts.entries.setdefault((domain, layout), []).append(one)
+        entry = _Entry(flags or 0, kind or 0, name or "", max(length or 0, 0), offset)
+        layouts.entries.setdefault((domain, layout), []).append(entry)
     layouts.sizes = {(domain, layout): max(size or 0, 0) for domain, layout, size in sizes.iter_rows()}
     return layouts

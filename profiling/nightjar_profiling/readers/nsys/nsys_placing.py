@@ -1,8 +1,8 @@
-"""Which instructions ran as nodes of CUDA graphs that were made before nsys began to collect?
+"""Instructions of CUDA graph nodes that were created before nsys began to collect.
 
-In: the table `ops` of an export, and the programs. XLA records a command buffer in the first runs of a program; where
-collection begins later, no event tells which thunk made a node, and the launch only names the command buffer. Out: the
-same ops with the instructions that `xplane_graphs` finds by names, numbers and places.
+In: the table `ops` of an export, and the programs. XLA records a command buffer in the first runs of a program. If
+collection begins later, no event says which thunk created a node, and the launch only names the command buffer. Out:
+the same ops with the instructions that `xplane_graphs` finds by kernel name, node id and schedule.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ COMMAND_BUFFER = r"^command_buffer(?:[._]\d+)?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedTable:
-    """The table `ops` with the instructions of its nodes, how they were found, and of how many none was."""
+    """The table `ops` with the instructions of its nodes."""
 
     ops: pl.DataFrame
-    placed: Mapping[int, Mapping[str, Placing]]
-    open: int
-    open_ns: int
+    placed: Mapping[int, Mapping[str, Placing]]  # by program, how each instruction was found
+    unmatched: int  # nodes without an instruction
+    unmatched_ns: int  # their device time
 
 
 def place_table(ops: pl.DataFrame, programs: Mapping[int, Program]) -> PlacedTable:
-    """Finds the instructions of nodes of which only the command buffer is known.
+    """Finds the instructions of nodes that name only their command buffer.
 
     Args:
         ops: the table; any number of ranks and devices.
-        programs: by id; those are decoded alone that ran such nodes.
+        programs: programs by id; only those that ran such nodes are decoded.
     """
-    unknown = pl.col("graph_node").is_not_null() & pl.col("instruction").str.contains(COMMAND_BUFFER)
-    concerned = ops.filter(unknown).select("rank", "device", "program_id").unique().drop_nulls("program_id")
-    wanted = {n: programs[n] for n in concerned["program_id"].unique().to_list() if n in programs}
-    if not wanted:
-        return PlacedTable(ops=ops, placed={}, open=0, open_ns=0)
+    unnamed = pl.col("graph_node").is_not_null() & pl.col("instruction").str.contains(COMMAND_BUFFER)
+    unnamed_nodes = ops.filter(unnamed).select("rank", "device", "program_id").unique().drop_nulls("program_id")
+    needed = {n: programs[n] for n in unnamed_nodes["program_id"].unique().to_list() if n in programs}
+    if not needed:
+        return PlacedTable(ops=ops, placed={}, unmatched=0, unmatched_ns=0)
     instructions = ops["instruction"].to_list()
     placed: list[tuple[int, Mapping[str, Placing]]] = []
-    open_rows: list[int] = []
-    numbered = ops.with_row_index("row").filter(pl.col("program_id").is_in(list(wanted)))
-    for part in numbered.partition_by("rank", "device", maintain_order=True):
-        found = place_nodes(_make_ops(part), wanted)
+    unmatched_rows: list[int] = []
+    with_rows = ops.with_row_index("row").filter(pl.col("program_id").is_in(list(needed)))
+    for part in with_rows.partition_by("rank", "device", maintain_order=True):
+        result = place_nodes(_make_ops(part), needed)
         rows = part["row"].to_numpy()
-        names = found.ops.instruction
-        for row, code in zip(rows.tolist(), names.codes.tolist(), strict=True):
-            instructions[row] = names.names[code] if code >= 0 else None
-        placed += found.placed.items()
-        open_rows += rows[found.open].tolist()
+        instruction = result.ops.instruction
+        for row, code in zip(rows.tolist(), instruction.codes.tolist(), strict=True):
+            instructions[row] = instruction.names[code] if code >= 0 else None
+        placed += result.placed.items()
+        unmatched_rows += rows[result.open].tolist()
     return PlacedTable(
         ops=ops.with_columns(instruction=pl.Series(instructions, dtype=pl.String)),
         placed=merge_placings(placed),
-        open=len(open_rows),
-        open_ns=int(ops["duration_ns"][open_rows].sum()),
+        unmatched=len(unmatched_rows),
+        unmatched_ns=int(ops["duration_ns"][unmatched_rows].sum()),
     )
 
 

@@ -1,7 +1,7 @@
-"""What does a report of Nsight Systems hold, as the profiler itself wrote it?
+"""Reader of Nsight Systems reports.
 
-In: a `.nsys-rep` file. Out: a `Raw`, by way of `nsys export`, as the format is not documented. The export lies in a
-temporary folder and goes as soon as it is read.
+In: a `.nsys-rep` file. Out: a `Raw`, by way of `nsys export`, because the format is not documented. The export is
+written to a temporary folder, which is deleted once it is read.
 """
 
 from __future__ import annotations
@@ -26,35 +26,38 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
 
     Raises:
         InputError: missing or empty.
-        ToolError: there is no nsys here, or it could not export the report.
+        ToolError: nsys is not installed, or could not export the report.
     """
     try:
         size = path.stat().st_size
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     if size == 0:
-        raise InputError(f"{path}: is empty (0 bytes).", "was nsys killed, or the disk full?")
+        raise InputError(
+            f"{path}: is empty (0 bytes).", "check free disk space and that nsys was not killed, then capture again"
+        )
     nsys = find_nsys(os.environ)
     if nsys is None:
-        hint = f"install Nsight Systems, or export where it is: `nsys export --type sqlite {path.name}`"
-        raise ToolError(f"{path}: a .nsys-rep is read by `nsys export`, and there is no nsys here.", hint)
+        hint = f"install Nsight Systems, or run `nsys export --type sqlite {path.name}` on a machine that has it"
+        raise ToolError(f"{path}: `nsys export` is needed to read a .nsys-rep file, but nsys is not installed.", hint)
     with tempfile.TemporaryDirectory(prefix="nightjar-nsys-") as folder:
         exported = Path(folder) / "report.sqlite"
         _export(nsys, path, exported)
         with closing(SqliteTables(exported)) as tables:
-            tables.path = path  # as messages name it, and the dumps beside it are found
+            tables.path = path  # for messages, and to find the dumps next to it
             return read_export(tables, rank)
 
 
 def _export(nsys: str, path: Path, exported: Path) -> None:
-    told = subprocess.run([nsys, "export", "--help"], capture_output=True, text=True, errors="replace", check=False)
-    blobs = ["--include-blobs=true"] if "--include-blobs" in told.stdout else []  # payloads; not before 2025
-    options = ["--type=sqlite", "--force-overwrite=true", *blobs, f"--output={exported}"]
+    usage = subprocess.run([nsys, "export", "--help"], capture_output=True, text=True, errors="replace", check=False)
+    options = ["--type=sqlite", "--force-overwrite=true", f"--output={exported}"]
+    if "--include-blobs" in usage.stdout:  # payloads; since 2025
+        options.append("--include-blobs=true")
     command = [nsys, "export", *options, str(path.absolute())]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode or not exported.is_file():
-        said = "\n".join((done.stderr or done.stdout).splitlines()[-LINES_SHOWN:])
+        output = "\n".join((done.stderr or done.stdout).splitlines()[-LINES_SHOWN:])
         raise ToolError(
-            f"{path}: `{' '.join(command)}` ended with {done.returncode} and left no export:\n{said}",
-            "an nsys older than the one that wrote the report cannot read it",
+            f"{path}: `{' '.join(command)}` exited with {done.returncode} and wrote no export:\n{output}",
+            "use an nsys at least as new as the one that wrote the report",
         )

@@ -1,8 +1,8 @@
-"""Which tables and columns has an nsys export, and what is in them?
+"""Tables of an nsys export.
 
-In: an SQLite file or a folder of Parquet files, as `nsys export --type sqlite|parquetdir` makes them. Out: frames with
-the columns that were asked for, null where the export lacks one. Versions are never compared: tables and columns come
-and go between them, and a table may have a suffix (`NVTX_EVENTS_V2`), of which the highest is taken.
+In: an SQLite file or a folder of Parquet files, as written by `nsys export --type sqlite|parquetdir`. Out: frames with
+the requested columns, null where the export lacks one. Versions are never compared, because tables and columns come and
+go between them. A table name may have a version suffix (`NVTX_EVENTS_V2`); the highest version is read.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from nightjar_profiling.errors import InputError
 
 VERSIONED = re.compile(r"(.*?)(?:_V(\d+))?", re.DOTALL)
 ROWS_AT_ONCE = 1 << 16
-# What SQLite raises of a damaged file; its own message may quote bytes of it that are no text.
+# What sqlite3 raises for a damaged file; its message may quote bytes that are not valid UTF-8.
 NO_DATABASE = (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError)
-# Of an SQLite file: https://www.sqlite.org/fileformat.html#the_database_header
+# SQLite file header: https://www.sqlite.org/fileformat.html#the_database_header
 SQLITE, HEADER_BYTES = b"SQLite format 3\0", 32
-WHERE_FROM = "export the .nsys-rep again, or copy the file again"
+EXPORT_HINT = "export the .nsys-rep again, or copy the file again"
 
 
 class NsysTables(ABC):
-    """An export that can be asked for tables."""
+    """The tables of an export."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stored: dict[str, str] = {}
         newest: dict[str, int] = {}
         for name in self._list_tables():
-            found = VERSIONED.fullmatch(name)
-            assert found is not None
-            base, version = found[1], int(found[2] or 1)
+            match = VERSIONED.fullmatch(name)
+            assert match is not None
+            base, version = match[1], int(match[2] or 1)
             if version >= newest.get(base, 0):
                 newest[base], self.stored[base] = version, name
 
@@ -47,12 +47,12 @@ class NsysTables(ABC):
         return table in self.stored
 
     def read(self, table: str, columns: Mapping[str, type[pl.DataType]], kinds: Iterable[int] = ()) -> pl.DataFrame:
-        """A table, empty where the export has none.
+        """Reads a table; empty if the export lacks it.
 
         Args:
-            table: without the suffix of its version.
+            table: name without the version suffix.
             columns: names and types.
-            kinds: if given, only rows with one of these in `eventType`.
+            kinds: if given, only rows whose `eventType` is one of these.
 
         Raises:
             InputError: the file is damaged.
@@ -60,15 +60,15 @@ class NsysTables(ABC):
         if table not in self.stored:
             return pl.DataFrame(schema=columns)
         stored = self._list_columns(self.stored[table])
-        there = {name: kind for name, kind in columns.items() if name in stored}
-        found = self._read(self.stored[table], there, [kind for kind in kinds if "eventType" in stored])
-        absent = [pl.lit(None, kind).alias(name) for name, kind in columns.items() if name not in there]
-        return found.with_columns(absent).select(columns.keys())
+        present = {name: kind for name, kind in columns.items() if name in stored}
+        frame = self._read(self.stored[table], present, [kind for kind in kinds if "eventType" in stored])
+        absent = [pl.lit(None, kind).alias(name) for name, kind in columns.items() if name not in present]
+        return frame.with_columns(absent).select(columns.keys())
 
-    def keep_filled(
+    def select_filled(
         self, table: str, columns: Mapping[str, type[pl.DataType]], kinds: Iterable[int] = ()
     ) -> dict[str, type[pl.DataType]]:
-        """Those of the columns that hold anything; to look is much faster than to read columns of nulls.
+        """Selects the columns that are not all null; checking is much faster than reading columns of nulls.
 
         Raises:
             InputError: the file is damaged.
@@ -76,20 +76,20 @@ class NsysTables(ABC):
         if table not in self.stored:
             return {}
         stored = self._list_columns(self.stored[table])
-        there = [name for name in columns if name in stored]
-        filled = self._find_filled(self.stored[table], there, [k for k in kinds if "eventType" in stored])
+        present = [name for name in columns if name in stored]
+        filled = self._find_filled(self.stored[table], present, [k for k in kinds if "eventType" in stored])
         return {name: columns[name] for name in filled}
 
     def list_absent(self, table: str, columns: Iterable[str]) -> list[str]:
-        """Those of the columns that a table of the export lacks; none where it has no such table."""
+        """The columns that a table lacks; none if the export has no such table."""
         if table not in self.stored:
             return []
         stored = self._list_columns(self.stored[table])
         return [name for name in columns if name not in stored]
 
-    def damaged(self, error: Exception) -> InputError:
-        """The error of a file that cannot be read."""
-        return InputError(f"{self.path}: cannot be read as an nsys export: {error}.", WHERE_FROM)
+    def explain_damage(self, error: Exception) -> InputError:
+        """The error for a file that cannot be read."""
+        return InputError(f"{self.path}: cannot be read as an nsys export: {error}.", EXPORT_HINT)
 
     @abstractmethod
     def _list_tables(self) -> list[str]: ...
@@ -103,26 +103,26 @@ class NsysTables(ABC):
     @abstractmethod
     def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame: ...
 
-    def close(self) -> None:  # noqa: B027 - a folder holds nothing open
-        """Lets go of the file."""
+    def close(self) -> None:  # noqa: B027 - a folder has nothing to close
+        """Closes the file."""
 
 
 class SqliteTables(NsysTables):
     """An SQLite export."""
 
     def __init__(self, path: Path) -> None:
-        """Opens it.
+        """Opens the database.
 
         Raises:
-            InputError: missing, empty, or no database.
+            InputError: missing, empty, or not a database.
         """
         try:
             size = path.stat().st_size
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
         if size == 0:
-            raise InputError(f"{path}: is empty (0 bytes), expected an SQLite export of nsys.", WHERE_FROM)
-        self._base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            raise InputError(f"{path}: is empty (0 bytes), expected an SQLite export of nsys.", EXPORT_HINT)
+        self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
         try:
             super().__init__(path)
         except InputError:
@@ -131,7 +131,7 @@ class SqliteTables(NsysTables):
 
     def close(self) -> None:
         """Closes the connection."""
-        self._base.close()
+        self._connection.close()
 
     def _list_tables(self) -> list[str]:
         return [str(row[0]) for row in self._select("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
@@ -141,27 +141,29 @@ class SqliteTables(NsysTables):
 
     def _select(self, statement: str) -> list[tuple[object, ...]]:
         try:
-            with closing(self._base.execute(statement)) as cursor:
+            with closing(self._connection.execute(statement)) as cursor:
                 return cursor.fetchall()
         except NO_DATABASE as error:
-            raise self.damaged(error) from None
+            raise self.explain_damage(error) from None
 
-    def damaged(self, error: Exception) -> InputError:
-        """The error of a file that cannot be read; of a shorter one than its header says, how much is there."""
+    def explain_damage(self, error: Exception) -> InputError:
+        """The error for a file that cannot be read; if it is shorter than its header says, how much is missing."""
         with self.path.open("rb") as file:
             header = file.read(HEADER_BYTES)
         page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
-        size, whole = self.path.stat().st_size, (65536 if page == 1 else page) * pages
+        if page == 1:  # how the header writes 65536
+            page = 65536
+        size, whole = self.path.stat().st_size, page * pages
         if not header.startswith(SQLITE) or size >= whole:
-            return super().damaged(error)
-        return InputError(f"{self.path}: truncated: {size} of {whole} bytes are there.", WHERE_FROM)
+            return super().explain_damage(error)
+        return InputError(f"{self.path}: truncated: {size} of {whole} bytes.", EXPORT_HINT)
 
     def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
         if not columns:
             return []
-        asked = ", ".join(f"max({_quote(name)} IS NOT NULL)" for name in columns)
-        found = self._select(f"SELECT {asked} FROM {_quote(stored)}{_where(kinds)}")[0]
-        return [name for name, filled in zip(columns, found, strict=True) if filled]
+        filled_columns = ", ".join(f"max({_quote(name)} IS NOT NULL)" for name in columns)
+        flags = self._select(f"SELECT {filled_columns} FROM {_quote(stored)}{_where(kinds)}")[0]
+        return [name for name, filled in zip(columns, flags, strict=True) if filled]
 
     def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame:
         if not columns:
@@ -170,19 +172,19 @@ class SqliteTables(NsysTables):
         statement = f"SELECT {', '.join(map(_quote, columns))} FROM {_quote(stored)}{_where(kinds)}"
         parts = []
         try:
-            with closing(self._base.execute(statement)) as cursor:
+            with closing(self._connection.execute(statement)) as cursor:
                 while rows := cursor.fetchmany(ROWS_AT_ONCE):
                     values = zip(*rows, strict=True)
                     parts.append(
                         pl.DataFrame([_column(n, k, v) for (n, k), v in zip(columns.items(), values, strict=True)])
                     )
         except NO_DATABASE as error:
-            raise self.damaged(error) from None
+            raise self.explain_damage(error) from None
         return pl.concat(parts) if parts else pl.DataFrame(schema=columns)
 
 
 def _column(name: str, kind: type[pl.DataType], values: tuple[object, ...]) -> pl.Series:
-    """A column of SQLite, in which any row may hold a value of any kind; one of integers is mostly made at once."""
+    """A column of SQLite, where any row may hold a value of any type; integer columns take a fast path."""
     if kind == pl.Int64:
         try:
             return pl.Series(name, np.array(values, dtype=np.int64))
@@ -220,31 +222,33 @@ class ParquetTables(NsysTables):
 
     def _damaged_part(self, stored: str, error: Exception) -> InputError:
         file = self._file(stored)
-        return InputError(f"{file}: not Parquet ({file.stat().st_size} bytes): {error}.", WHERE_FROM)
+        return InputError(f"{file}: not a valid Parquet file ({file.stat().st_size} bytes): {error}.", EXPORT_HINT)
 
     def _find_filled(self, stored: str, columns: list[str], kinds: list[int]) -> list[str]:
         if not columns:
             return []
         try:
-            found = pl.scan_parquet(self._file(stored))
+            frame = pl.scan_parquet(self._file(stored))
             if kinds:
-                found = found.filter(pl.col("eventType").is_in(kinds))
-            filled = found.select(pl.col(columns).is_not_null().any()).collect()
+                frame = frame.filter(pl.col("eventType").is_in(kinds))
+            filled = frame.select(pl.col(columns).is_not_null().any()).collect()
         except UNREADABLE as error:
             raise self._damaged_part(stored, error) from None
         return [name for name in columns if filled[name].item()]
 
     def _read(self, stored: str, columns: Mapping[str, type[pl.DataType]], kinds: list[int]) -> pl.DataFrame:
         try:
-            found = pl.scan_parquet(self._file(stored))
+            frame = pl.scan_parquet(self._file(stored))
             if kinds:
-                found = found.filter(pl.col("eventType").is_in(kinds))
-            cast = [_as(name, kind) for name, kind in columns.items()]
-            return found.select(cast).collect()
+                frame = frame.filter(pl.col("eventType").is_in(kinds))
+            cast = [_cast(name, kind) for name, kind in columns.items()]
+            return frame.select(cast).collect()
         except UNREADABLE as error:
             raise self._damaged_part(stored, error) from None
 
 
-def _as(name: str, kind: type[pl.DataType]) -> pl.Expr:
-    """A column in the wanted type; an id of 64 bits may be stored without a sign."""
-    return pl.col(name).cast(kind, strict=False) if kind != pl.Int64 else pl.col(name).cast(kind, wrap_numerical=True)
+def _cast(name: str, kind: type[pl.DataType]) -> pl.Expr:
+    """A column cast to a type; a 64-bit id may be stored unsigned."""
+    if kind == pl.Int64:
+        return pl.col(name).cast(kind, wrap_numerical=True)
+    return pl.col(name).cast(kind, strict=False)

@@ -1,10 +1,10 @@
-"""What does an archive of nsys-jax, or of nsys-jax-combine, hold?
+"""Reader of archives of nsys-jax and nsys-jax-combine.
 
-In: the zip file, or the folder that it was extracted to. Out: a `Raw`: executions, ops (one per run of a thunk, as the
-archive keeps no kernels), compile ranges, host ranges and the programs of `dump/`. After nsys-jax-combine a file that
-differs between the processes is a folder with one file for each; a file that does not differ serves all.
+In: the zip file, or the folder that it was extracted to. Out: a `Raw`: executions, ops (one per run of a thunk, because
+the archive has no kernels), compile ranges, host ranges and the programs of `dump/`. In an archive of nsys-jax-combine,
+a file that differs between processes is a folder with one file per process; other files are shared.
 
-The processes give their number in the names of their launching threads, and that is the rank.
+The rank is the process number in the names of the launching threads.
 
 Source: NVIDIA/JAX-Toolbox:docs/nsys-jax.md, .github/container/nsys_jax/nsys_jax/scripts/nsys_jax.py
 """
@@ -27,18 +27,18 @@ from nightjar_profiling.readers.freed_memory import keep_freed_memory
 from nightjar_profiling.readers.nsys_jax.nsys_jax_launchers import find_devices
 from nightjar_profiling.readers.nsys_jax.nsys_jax_projection import UNUSED, Projected, read_projected
 from nightjar_profiling.readers.nsys_jax.nsys_jax_ranges import HostRanges, read_host_ranges
-from nightjar_profiling.readers.raw import NAMELESS, Raw, name_devices
+from nightjar_profiling.readers.raw import NO_DEVICE_NAMES, Raw, name_devices
 
 TRACE = "nvtx_gpu_proj_trace/trace.parquet"
 THREADS = "thread-metadata.parquet"
 DEVICES = "device-metadata.parquet"
-KIND = ("'TARGET_INFO_GPU'", "'name'")  # parts of the title of its column with the names of GPUs
+KIND = ("'TARGET_INFO_GPU'", "'name'")  # parts of the name of the column with GPU names
 HOST = ("report_nvtx_pushpop_trace.parquet", "report_nvtx_pushpop_trace.csv.xz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Process:
-    """What the archive says of one process; program ids are its own."""
+    """The data of one process; program ids are the process's."""
 
     rank: int
     projected: Projected
@@ -52,10 +52,10 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
 
     Args:
         path: a zip file, or a folder with its contents.
-        rank: of a process whose threads do not tell; further ones count on from it.
+        rank: rank of the first process if the thread names have none; further processes count on from it.
 
     Raises:
-        InputError: damaged, not an archive of nsys-jax, a zip bomb, or a name that climbs out of it.
+        InputError: damaged, not an archive of nsys-jax, a zip bomb, or a file name points outside of it.
     """
     keep_freed_memory()
     with Archive(path) as archive:
@@ -67,20 +67,22 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
         dumps: dict[str, Dumped] = {}
         processes: list[_Process] = []
         try:
-            for number, process in enumerate(names):
-                one = _read_process(archive, process, rank + number, dumps, warnings)
-                taken = {other.rank for other in processes}
-                processes.append(one if one.rank not in taken else replace(one, rank=max(taken) + 1))
+            for number, name in enumerate(names):
+                process = _read_process(archive, name, rank + number, dumps, warnings)
+                ranks = {other.rank for other in processes}
+                if process.rank in ranks:
+                    process = replace(process, rank=max(ranks) + 1)
+                processes.append(process)
             return _join(processes, warnings)
-        except UNREADABLE as error:  # a column of another type, a number that no column can hold
-            raise InputError(f"{path}: a table in it is not as nsys-jax writes it: {error}.", DAMAGED) from None
+        except UNREADABLE as error:  # a column has another type, or a number is too large
+            raise InputError(f"{path}: a table does not match the format of nsys-jax: {error}.", DAMAGED) from None
 
 
 def _versions(archive: Archive, name: str) -> dict[str | None, str]:
-    """The files of that name by process; a file that is not a folder serves all, under None."""
+    """The files with a name, by process; a file that all processes share has the key None."""
     if name in archive.names:
         return {None: name}
-    return {found.rpartition("/")[2]: found for found in archive.below(name)}
+    return {path.rpartition("/")[2]: path for path in archive.below(name)}
 
 
 def _find(archive: Archive, name: str, process: str | None) -> str | None:
@@ -94,39 +96,41 @@ def _read_process(
     trace = _find(archive, TRACE, process)
     assert trace is not None
     metadata = _find(archive, THREADS, process)
-    if metadata is None:
-        warnings.append(f"{archive.path.name}: no {THREADS}: every op is shown on device 0 of rank {rank}.")
     threads = None if metadata is None else read_parquet(archive, metadata)
-    host_name = next((name for name in (_find(archive, one, process) for one in HOST) if name is not None), None)
-    if host_name is None:
+    if threads is None:
+        warnings.append(f"{archive.path.name}: no {THREADS}: all ops are shown on device 0 of rank {rank}.")
+    host_name = next((name for name in (_find(archive, path, process) for path in HOST) if name is not None), None)
+    host = None
+    if host_name is not None:
+        host = read_host_ranges(archive.read(host_name), f"{archive.path}: {host_name}")
+    else:
         warnings.append(f"{archive.path.name}: no {HOST[0]}: compilation is not shown.")
     projected = read_projected(read_parquet(archive, trace, UNUSED), f"{archive.path}: {trace}", warnings)
     devices = find_devices(threads, projected.ranges, rank)
     projected = projected.on_devices(devices, warnings)
-    host = None if host_name is None else read_host_ranges(archive.read(host_name), f"{archive.path}: {host_name}")
     return _Process(
         rank=devices.rank,
         projected=projected,
         host=host,
-        dumped=_choose(archive.path, projected.xla.told, _read_dump(archive, process, dumps), warnings),
+        dumped=_choose(archive.path, projected.xla.fields, _read_dump(archive, process, dumps), warnings),
         devices=name_devices(_read_kinds(archive, process, warnings), projected.ops),
     )
 
 
 def _read_kinds(archive: Archive, process: str | None, warnings: list[str]) -> list[str | None]:
-    """The names of the machine's GPUs; none where the archive does not tell."""
+    """The names of the machine's GPUs; empty if the archive lacks them."""
     name = _find(archive, DEVICES, process)
     try:
-        told = pl.DataFrame() if name is None else read_parquet(archive, name)
-    except InputError as error:  # all else can be shown without
-        warnings.append(f"{error.message} {NAMELESS}")
+        table = read_parquet(archive, name) if name is not None else pl.DataFrame()
+    except InputError as error:  # only the names are lost
+        warnings.append(f"{error.message} {NO_DEVICE_NAMES}")
         return []
-    titles = [title for title in told.columns if all(part in title for part in KIND)]
-    return told[titles[0]].cast(pl.String).to_list() if titles else []
+    titles = [title for title in table.columns if all(part in title for part in KIND)]
+    return table[titles[0]].cast(pl.String).to_list() if titles else []
 
 
 def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> pl.DataFrame:
-    """A Parquet file of an archive, without columns that nobody uses.
+    """Reads a Parquet file of an archive, without the unused columns.
 
     Raises:
         InputError: damaged.
@@ -135,14 +139,13 @@ def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> p
     try:
         return pl.read_parquet(data, columns=[name for name in pl.read_parquet_schema(data) if name not in unused])
     except UNREADABLE as error:
-        raise InputError(
-            f"{archive.path}: {name} in it ({len(data)} bytes) is not Parquet: {error}.", DAMAGED
-        ) from None
+        what = f"{archive.path}: {name} ({len(data)} bytes) is not a valid Parquet file: {error}."
+        raise InputError(what, DAMAGED) from None
 
 
 def _read_dump(archive: Archive, process: str | None, dumps: dict[str, Dumped]) -> dict[int, list[Dumped]]:
-    """The programs that a process may have dumped, by id; a file that several share is read once."""
-    found: dict[int, list[Dumped]] = {}
+    """The programs that a process may have dumped, by id; a shared file is read once."""
+    by_id: dict[int, list[Dumped]] = {}
     for name in archive.below("dump"):
         parts = name.split("/")
         number = dumped_id(parts[1])
@@ -150,25 +153,25 @@ def _read_dump(archive: Archive, process: str | None, dumps: dict[str, Dumped]) 
             continue
         if name not in dumps:
             dumps[name] = read_dumped(archive.read(name), f"{archive.path}: {name}")
-        found.setdefault(number, []).append(dumps[name])
-    return found
+        by_id.setdefault(number, []).append(dumps[name])
+    return by_id
 
 
 def _choose(
-    path: Path, told: pl.DataFrame, dumped: Mapping[int, list[Dumped]], warnings: list[str]
+    path: Path, fields: pl.DataFrame, dumped: Mapping[int, list[Dumped]], warnings: list[str]
 ) -> dict[int, Dumped]:
-    """The HLO of each program that ran, by id and name: a file that only one process has may be another's program."""
+    """Chooses the HLO of each program that ran by id and name, because another process may have used the same id."""
     chosen, missing = {}, []
-    ran = told.drop_nulls("module").select("program_id", "module").unique().sort("program_id", "module")
+    ran = fields.drop_nulls("module").select("program_id", "module").unique().sort("program_id", "module")
     for number, name in ran.filter(pl.col("program_id") >= 0).iter_rows():
-        found = dumped.get(number, [])
-        same = [one for one in found if one.name == name]
-        if not found:
+        candidates = dumped.get(number, [])
+        same_name = [candidate for candidate in candidates if candidate.name == name]
+        if not candidates:
             missing.append(name)
             continue
-        chosen[number] = (same or found)[0]
-        if not same:
-            warnings.append(f"{path.name}: program {number} ran as {name!r}, but its HLO is of {found[0].name!r}.")
+        chosen[number] = (same_name or candidates)[0]
+        if not same_name:
+            warnings.append(f"{path.name}: program {number} ran as {name!r}, but its HLO is {candidates[0].name!r}.")
     if missing:
         names = ", ".join(sorted(set(missing))[:5])
         warnings.append(f"{path.name}: no HLO in dump/ for {len(missing)} programs that ran ({names}).")
@@ -176,36 +179,37 @@ def _choose(
 
 
 def _join(processes: list[_Process], warnings: list[str]) -> Raw:
-    """One `Raw`; the same program of two processes has one id, whatever ids they gave it."""
+    """Joins processes; a program that several processes ran gets one id."""
     programs: dict[int, Dumped] = {}
-    known: dict[object, int] = {}
+    ids: dict[object, int] = {}
     tables: dict[str, list[pl.DataFrame]] = {}
     fingerprints: dict[int, str] = {}
     for process in processes:
         moved = {}
         seen: Counter[object] = Counter()  # a process may compile the same program twice
         for number, dumped in process.dumped.items():
-            same = (dumped.name, dumped.fingerprint) if dumped.fingerprint else dumped.data
-            key = (same, seen[same])
-            seen[same] += 1
-            if key not in known:
-                known[key] = number if number not in programs else max(*programs, *process.dumped) + 1
-                programs[known[key]] = dumped
-                fingerprints[known[key]] = dumped.fingerprint
-            if known[key] != number:
-                moved[number] = known[key]
+            identity = (dumped.name, dumped.fingerprint) if dumped.fingerprint else dumped.data
+            key = (identity, seen[identity])
+            seen[identity] += 1
+            if key not in ids:
+                ids[key] = max(*programs, *process.dumped) + 1 if number in programs else number
+                programs[ids[key]] = dumped
+                fingerprints[ids[key]] = dumped.fingerprint
+            if ids[key] != number:
+                moved[number] = ids[key]
         runs = process.projected
-        parts = {"executions": execution_table(runs.executions), "ops": runs.ops}
-        parts["programs"] = program_table(runs.xla.told, {n: d.fingerprint for n, d in process.dumped.items()})
+        process_tables = {"executions": execution_table(runs.executions), "ops": runs.ops}
+        prints = {number: dumped.fingerprint for number, dumped in process.dumped.items()}
+        process_tables["programs"] = program_table(runs.xla.fields, prints)
         if process.host is not None:
-            parts |= {"compile": process.host.compile, "ranges": process.host.project(runs.ranges)}
-        for name, table in parts.items():
+            process_tables |= {"compile": process.host.compile, "ranges": process.host.project(runs.ranges)}
+        for name, table in process_tables.items():
             if "rank" in table.columns:
                 table = table.with_columns(rank=pl.lit(process.rank, pl.Int64))
             if moved and "program_id" in table.columns:
                 table = table.with_columns(pl.col("program_id").replace(moved))
             tables.setdefault(name, []).append(table)
-    joined = {name: pl.concat(found) for name, found in tables.items()}
+    joined = {name: pl.concat(parts) for name, parts in tables.items()}
     joined["programs"] = joined["programs"].unique("program_id", maintain_order=True)
     return Raw(
         tables=joined,

@@ -1,11 +1,11 @@
-"""Which programs and thunks ran on the device, by the projection that nsys made when the archive was written?
+"""Executions and ops of the projection that nsys made when the archive was written.
 
 In: `nvtx_gpu_proj_trace/trace.parquet` of one process, in any of its three layouts. Out: executions and ops of that
 process, an op for each innermost thunk.
 
-| layout | nsys | what it tells |
+| layout | nsys | columns |
 |---|---|---|
-| A | to 2024.4 | `Name` with its domain, times on host and device, number of ops; a nameless row of other ops |
+| A | to 2024.4 | `Name` with its domain, host and device times, number of ops; an unnamed row of other ops |
 | B | 2024.5 to 2025 | `Text` without a domain, device times |
 | C | 2026.1 and later | B and `Domain` |
 """
@@ -25,7 +25,7 @@ from nightjar_profiling.readers.annotations.xla_titles import DOMAIN, collect_ti
 from nightjar_profiling.readers.nsys_jax.nsys_jax_launchers import Devices
 from nightjar_profiling.readers.projection import Ints, look_up
 
-FEWEST_BEFORE = 2  # runs of a program to compare its last one with
+FEWEST_BEFORE = 2  # earlier runs that are needed to judge the last run of a program
 LAYOUT_A = {"Name", "Projected Start", "Projected Duration", "PID", "TID", "RangeId", "ParentId"}
 LAYOUT_B = {"Text", "Start", "End", "PID", "TID", "Range ID", "Parent ID"}
 UNUSED = {"Orig Duration", "Style", "Lvl", "NumChild", "RangeStack", "Rank"}
@@ -33,13 +33,13 @@ UNUSED = {"Orig Duration", "Style", "Lvl", "NumChild", "RangeStack", "Rank"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projected:
-    """Projected ranges of a process, and what is made of them.
+    """Projected ranges of a process, and its executions and ops.
 
     Attributes:
         ranges: `range_id`, `PID`, `TID`, `start_ns`, `duration_ns`, `launch_ns`, `n_ops`, the last two null in
             layouts B and C; by device start.
-        parent: row number of the range around each.
-        xla: what the titles say.
+        parent: row of the parent of each range.
+        xla: XLA's fields of the titles.
         executions: numbered runs of programs; empty before `on_devices`.
         ops: the table.
     """
@@ -51,7 +51,7 @@ class Projected:
     ops: pl.DataFrame
 
     def on_devices(self, devices: Devices, warnings: list[str]) -> Projected:
-        """With executions and ops."""
+        """Adds executions and ops."""
         executions = _make_executions(self, devices, warnings)
         return replace(self, executions=executions, ops=_make_ops(self, executions, devices, warnings))
 
@@ -60,11 +60,11 @@ def read_projected(trace: pl.DataFrame, where: str, warnings: list[str]) -> Proj
     """Reads the projection of a process.
 
     Raises:
-        InputError: of none of the three layouts.
+        InputError: the layout is none of the three.
     """
     ranges = _normalise(trace, where)
     if ranges.is_empty():
-        warnings.append(f"{where}: no range with work on the device.")
+        warnings.append(f"{where}: no ranges with device work.")
     parent = find_named_parents(ranges["range_id"], ranges["parent_id"], where)
     xla = read_xla_ranges(collect_titles(ranges["title"]), parent)
     empty = pl.DataFrame()
@@ -75,7 +75,7 @@ def _normalise(trace: pl.DataFrame, where: str) -> pl.DataFrame:
     columns = set(trace.columns)
     whole, none = pl.Int64, pl.lit(None, pl.Int64)
     if columns >= LAYOUT_A:
-        found = trace.filter(pl.col("RangeId").is_not_null()).select(
+        table = trace.filter(pl.col("RangeId").is_not_null()).select(
             title=pl.when(pl.col("Name").str.starts_with(f"{DOMAIN}:")).then(pl.col("Name").str.slice(len(DOMAIN) + 1)),
             range_id=pl.col("RangeId").cast(whole),
             parent_id=pl.col("ParentId").cast(whole),
@@ -87,7 +87,7 @@ def _normalise(trace: pl.DataFrame, where: str) -> pl.DataFrame:
             TID=pl.col("TID").cast(whole),
         )
     elif columns >= LAYOUT_B:
-        found = trace.filter(pl.col("Range ID").is_not_null()).select(
+        table = trace.filter(pl.col("Range ID").is_not_null()).select(
             title=pl.when(pl.col("Domain") == DOMAIN).then("Text") if "Domain" in columns else pl.col("Text"),
             range_id=pl.col("Range ID").cast(whole),
             parent_id=pl.col("Parent ID").cast(whole),
@@ -99,9 +99,9 @@ def _normalise(trace: pl.DataFrame, where: str) -> pl.DataFrame:
             TID=pl.col("TID").cast(whole),
         )
     else:
-        hint = "is it of a newer nsys-jax? Please report it"
-        raise InputError(f"{where}: columns are {sorted(columns)}, of no known layout.", hint)
-    return found.drop_nulls(["start_ns", "duration_ns", "PID", "TID"]).sort("start_ns", maintain_order=True)
+        hint = "a newer nsys-jax may have written it; please report it"
+        raise InputError(f"{where}: unknown layout, columns {sorted(columns)}.", hint)
+    return table.drop_nulls(["start_ns", "duration_ns", "PID", "TID"]).sort("start_ns", maintain_order=True)
 
 
 def _make_executions(projected: Projected, devices: Devices, warnings: list[str]) -> pl.DataFrame:
@@ -115,28 +115,28 @@ def _make_executions(projected: Projected, devices: Devices, warnings: list[str]
         .select("PID", "TID", "start_ns", "duration_ns", "n_ops")
         .with_columns(run=rows, n_thunks=pl.Series(counts[modules]), rank=pl.lit(devices.rank, pl.Int64))
     )
-    runs = runs.with_columns(program_id=xla.tell("program_id", modules), name=xla.tell("module", modules))
+    runs = runs.with_columns(program_id=xla.gather("program_id", modules), name=xla.gather("module", modules))
     runs = runs.join(devices.of_thread, on=["PID", "TID"], how="left", maintain_order="left")
     runs = number_executions(runs.with_columns(pl.col("device").fill_null(devices.first)))
     numbered = runs.with_columns(_looks_complete())
     for row in numbered.filter(~pl.col("complete")).iter_rows(named=True):
-        warnings.append(f"The last run of {row['name']} looks cut off: it launched less than all runs before it.")
+        warnings.append(f"The last run of {row['name']} looks incomplete: it launched less than any run before it.")
     return numbered
 
 
 def _looks_complete() -> pl.Expr:
-    """False for a last run with less work than any before it; a program that the autotuner times is not judged."""
+    """False for a last run with less work than any run before it; programs that the autotuner times are not judged."""
     work = pl.coalesce("n_ops", "n_thunks")
     program = ["device", "program_id"]
     before = (pl.len() - 1).over(program)
     least = work.sort_by("execution").slice(0, pl.len() - 1).min().over(program)
     last = pl.col("execution") == before
-    cut = last & (before >= FEWEST_BEFORE) & (work < least) & (pl.col("program_id") >= 0)
-    return pl.when(cut).then(pl.lit(False)).alias("complete")
+    incomplete = last & (before >= FEWEST_BEFORE) & (work < least) & (pl.col("program_id") >= 0)
+    return pl.when(incomplete).then(pl.lit(False)).alias("complete")
 
 
 def innermost_thunks(xla: XlaRanges) -> Ints:
-    """Row numbers of the thunks that contain no other."""
+    """Rows of the thunks that contain no other thunk."""
     return np.flatnonzero(xla.is_thunk & ~xla.has_thunk)
 
 
@@ -144,11 +144,11 @@ def _make_ops(projected: Projected, executions: pl.DataFrame, devices: Devices, 
     xla, ranges = projected.xla, projected.ranges
     rows = innermost_thunks(xla)
     module = xla.module[rows]
-    astray = int((module < 0).sum())
-    if astray:
-        warnings.append(f"{astray} thunks lie in no program: the trace began while it ran.")
-    instruction = xla.tell("instruction", rows)
-    known = pl.Series(module >= 0)
+    stray = int((module < 0).sum())
+    if stray:
+        warnings.append(f"{stray} thunks belong to no program: the trace began during its run.")
+    instruction = xla.gather("instruction", rows)
+    in_program = pl.Series(module >= 0)
     execution = take(executions["execution"], look_up(executions["run"].to_numpy(), module))
     ops = (
         ranges[rows]
@@ -156,8 +156,8 @@ def _make_ops(projected: Projected, executions: pl.DataFrame, devices: Devices, 
         .with_columns(
             execution=execution,
             kernel=instruction,
-            instruction=pl.when(known).then(instruction),
-            program_id=xla.tell("program_id", module),
+            instruction=pl.when(in_program).then(instruction),
+            program_id=xla.gather("program_id", module),
             kind=pl.lit("thunk"),
         )
     )

@@ -1,7 +1,7 @@
-"""What did the host do, by the NVTX ranges that an archive of nsys-jax keeps?
+"""Host ranges of an nsys-jax archive.
 
 In: `report_nvtx_pushpop_trace.parquet` or `.csv.xz` of one process. Out: the tables `compile` and `ranges`, the latter
-with the times on the device where the projection has the same range ids (layout A).
+with device times if the projection uses the same range ids (layout A).
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ XLA = "^(?:Xla|Thunk:)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRanges:
-    """The tables; `ranges` without times on the device."""
+    """The tables `compile` and `ranges`, the latter without device times."""
 
     compile: pl.DataFrame
     ranges: pl.DataFrame
 
     def project(self, projected: pl.DataFrame) -> pl.DataFrame:
-        """The table `ranges`, with the times on the device.
+        """Makes the table `ranges` with device times.
 
         Args:
             projected: `range_id`, `start_ns`, `duration_ns`, `launch_ns`, `n_ops` of the projection.
         """
         times = {"device_start_ns": "start_ns", "device_duration_ns": "duration_ns", "n_ops": "n_ops"}
-        if projected["launch_ns"].null_count() == projected.height:  # its ids are its own
+        if projected["launch_ns"].null_count() == projected.height:  # other range ids
             projected = projected.clear()
         rows = look_up(projected["range_id"].to_numpy(), self.ranges["range_id"].to_numpy())
         joined = self.ranges.with_columns(
-            payload=pl.lit(None, pl.String), **{name: take(projected[of], rows) for name, of in times.items()}
+            payload=pl.lit(None, pl.String), **{name: take(projected[source], rows) for name, source in times.items()}
         )
         return joined.select(pl.col(name).cast(kind) for name, kind in SCHEMAS["ranges"].items())
 
 
 def read_host_ranges(data: bytes, where: str) -> HostRanges:
-    """Reads the host's ranges; rank is 0.
+    """Reads the host ranges, with rank 0.
 
     Raises:
-        InputError: damaged, or it lacks a column.
+        InputError: the table is damaged or lacks a column.
     """
     table = _read(data, where)
     names = collect_titles(table["Name"])
@@ -88,6 +88,5 @@ def _read(data: bytes, where: str) -> pl.DataFrame:
         table = table.rename({table.columns[-1]: "RangeId"})
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
-        raise InputError(f"{where}: lacks the columns {missing}; it has {table.columns}.")
-    table = table.drop_nulls([name for name in NEEDED if name not in ("Name", "ParentId")])  # of a line cut off
-    return table
+        raise InputError(f"{where}: no columns {missing}; found {table.columns}.")
+    return table.drop_nulls([name for name in NEEDED if name not in ("Name", "ParentId")])  # nulls: a truncated line

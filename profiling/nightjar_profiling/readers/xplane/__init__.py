@@ -1,1 +1,1 @@
-"""Readers of XSpace traces, which JAX's own profiler writes."""
+"""Readers of XSpace traces, the format of JAX's profiler."""

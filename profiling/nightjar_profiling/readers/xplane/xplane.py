@@ -1,13 +1,13 @@
-"""Which kernels and thunks ran, when, for how long, and which compiled programs did they belong to?
+"""Reader of XSpace traces.
 
 In: an XSpace protobuf, as `jax.profiler` writes it (`*.xplane.pb`). Out: a `Raw`: the tables `ops`, `executions`,
-`ranges`, `steps` and `compile` (from our capture's notes, else from XLA's annotations), and the programs whose HLO the
-trace embeds, or that XLA dumped beside it: for `host.xplane.pb` into `host.dump`
+`ranges`, `steps` and `compile` (from the capture's compile times, otherwise from XLA's annotations), and the programs
+whose HLO the trace embeds or XLA dumped next to it: for `host.xplane.pb` into `host.dump`
 (`XLA_FLAGS="--xla_dump_to=host.dump --xla_dump_hlo_as_proto"`).
 
-On a GPU an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; the launches on the host plane are not
-counted. On a TPU it is an event of a line of XLA ops; asynchronous ones are ranges. Where no device has any, it is a
-thunk of `/host:CPU`. An op that contains others (while, call, conditional) is left out, so that no time counts twice.
+On a GPU, an op is an event of a `Stream #n` line of a `/device:GPU:n` plane; launches on the host plane do not count.
+On a TPU, it is an event of a line of XLA ops; asynchronous ops are ranges. If no device has ops, it is a thunk of
+`/host:CPU`. An op that contains others (while, call, conditional) is left out, so that no time counts twice.
 
 Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto, tsl/profiler/utils/xplane_schema.cc
 """
@@ -83,11 +83,11 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What the ops of a device make; the ops themselves are let go, so that the next device's take their memory.
+    """Tables of a device's ops; the ops themselves are freed, so that the next device can reuse their memory.
 
     Attributes:
-        ran: device time by instruction, without that of nodes whose instruction was not found.
-        open_ns: the durations of these.
+        ran: device time by instruction, without nodes of unknown instruction.
+        open_ns: durations of these nodes.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -133,22 +133,22 @@ def _read_programs(space: Space, path: Path) -> Iterator[Program]:
             continue
         for event in plane.meta.event_metadata.values():
             name = text_of(event.name)
-            found = PROGRAM_EVENT.fullmatch(name)
+            match = PROGRAM_EVENT.fullmatch(name)
             proto = next(
                 (s.bytes_value for s in event.stats if plane.stat_names.get(s.metadata_id) == "Hlo Proto"), b""
             )
-            if found is not None and proto:
-                yield read_program(proto, as_int64(int(found[1])), f"{path}: HLO of {name}")
+            if match is not None and proto:
+                yield read_program(proto, as_int64(int(match[1])), f"{path}: HLO of {name}")
 
 
 def _read_dumped(path: Path, embedded: Mapping[int, Program]) -> dict[int, Program]:
-    """The programs that the trace does not embed, from what XLA dumped beside it."""
-    found = read_dump_folder(path.parent / f"{path.name.removesuffix('.xplane.pb')}.dump")
-    return {n: read_program(one.data, n, one.where) for n, one in found.items() if n not in embedded}
+    """Reads the programs that the trace does not embed from XLA's dump next to it."""
+    dumped = read_dump_folder(path.parent / f"{path.name.removesuffix('.xplane.pb')}.dump")
+    return {n: read_program(dump.data, n, dump.where) for n, dump in dumped.items() if n not in embedded}
 
 
 def _open_nodes(path: Path, parts: Sequence[_Part]) -> Iterator[str]:
-    """What of the time in CUDA graphs belongs to no known instruction."""
+    """Warns about time in CUDA graphs that belongs to no known instruction."""
     if count := sum(len(part.open_ns) for part in parts):
         ms = sum(int(part.open_ns.sum()) for part in parts) / 1e6
         yield (
@@ -158,7 +158,7 @@ def _open_nodes(path: Path, parts: Sequence[_Part]) -> Iterator[str]:
 
 
 def _doubts(path: Path, ran: pl.DataFrame, programs: Mapping[int, Program]) -> list[str]:
-    """What of the device time that ran cannot be found in the programs' HLO, or has none."""
+    """Warnings about device time of programs without HLO, and of instructions that are not in it."""
     doubts = []
     unknown = ran.filter(pl.col("program_id").is_not_null() & ~pl.col("program_id").is_in(list(programs)))
     if not unknown.is_empty():
@@ -166,10 +166,10 @@ def _doubts(path: Path, ran: pl.DataFrame, programs: Mapping[int, Program]) -> l
             f"{path.name}: no HLO for {unknown['program_id'].n_unique()} of the programs that ran "
             f"({int(unknown['duration_ns'].sum()) / 1e6:.3f} ms): their ops cannot be attributed to Python."
         )
-    known = ran.drop_nulls().group_by("program_id", "instruction").agg(pl.col("duration_ns").sum())
+    by_instruction = ran.drop_nulls().group_by("program_id", "instruction").agg(pl.col("duration_ns").sum())
     lost = [
         (number, name, ns)
-        for number, name, ns in known.sort("duration_ns", descending=True).iter_rows()
+        for number, name, ns in by_instruction.sort("duration_ns", descending=True).iter_rows()
         if number in programs and name not in programs[number].instructions
     ]
     if lost:  # the HLO is of another build

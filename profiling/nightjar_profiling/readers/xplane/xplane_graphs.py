@@ -1,15 +1,15 @@
-"""Which instruction does each node of a CUDA graph run?
+"""Instructions of CUDA graph nodes.
 
 In: the ops of a device, and the programs. XLA records the thunks of a program into command buffers and launches them as
-CUDA graphs; the trace then names the command buffer for all its nodes, which is in no HLO, and of each node the graph,
-the node's id and the kernel. Out: the same ops with the instructions that their nodes run, and which instructions were
-found by place alone.
+CUDA graphs. The trace names the command buffer for all nodes, which is not in the HLO, and the graph, node id and
+kernel of each node. Out: the same ops with the instructions of their nodes, and which instructions were found by
+schedule only.
 
-A graph is aligned once and the answer serves all its launches. What one run of a program launched, graphs and single
-kernels, is put in order for each computation (that which launches most kernels of a graph's names is the graph's), and
-`node_alignment` matches it with the schedule. A node whose kernel carries the name of its instruction, and is the only
-one of that name, is known by name. A node is `numbered` where the numbers of all nodes of its graph say the same as the
-alignment: then order, names and numbers agree. All others are `placed`.
+A graph is aligned once, and the result holds for all its launches. The graphs and single kernels that one run of a
+program launched are sorted by computation (a graph belongs to the computation that launches most of its kernel names),
+and `node_alignment` matches them with the schedule. A node is known by name if its kernel has the name of its
+instruction and no other kernel has that name. A node is `numbered` if the node ids of its graph agree with the
+alignment, so that order, names and ids agree. All others are `placed`.
 
 Source: openxla/xla:xla/backends/gpu/runtime/command_buffer_thunk.cc, xla/backends/profiler/gpu/cupti_collector.cc
 """
@@ -33,8 +33,8 @@ from nightjar_profiling.readers.xplane.xplane_values import Texts
 
 Found = tuple[str, Placing | None]
 """The instruction of a node and how it was found; None: by name."""
-ORDINAL = 0xFFFFFFFF  # of the id of a node, the part that counts in its graph
-MOST_VARIANTS = 8  # launches of a graph that are looked at, where they differ in their nodes
+ORDINAL = 0xFFFFFFFF  # part of a node id that counts nodes in the graph
+MOST_VARIANTS = 8  # variants of a graph that are read if its launches differ in their nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class Placed:
     """Ops with the instructions of their nodes.
 
     Attributes:
-        open: of each op, whether it is a node whose instruction was not found.
-        placed: by program, the instructions that were not known by name, and how they were found.
+        open: whether each op is a node without a known instruction.
+        placed: by program, the instructions not known by name, and how they were found.
     """
 
     ops: Ops
@@ -54,11 +54,11 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unit:
-    """What a computation launches at once: a graph, or a single kernel of a known instruction (then `name`).
+    """One launch of a computation: a graph, or a single kernel of a known instruction.
 
     Attributes:
-        keys: of a graph's nodes in the order in which they were recorded: node and kernel, as one number.
-        numbers: of each of them in the graph.
+        keys: keys of the nodes (node and kernel as one number), in recorded order.
+        numbers: number of each node in the graph.
     """
 
     kernels: list[Kernel | str]
@@ -68,11 +68,11 @@ class _Unit:
 
 
 def place_nodes(ops: Ops, programs: Mapping[int, Program]) -> Placed:
-    """Finds the instructions of the nodes of CUDA graphs.
+    """Finds the instructions of CUDA graph nodes.
 
     Args:
-        ops: of one device.
-        programs: by id; an op of another keeps what the trace says.
+        ops: ops of one device.
+        programs: programs by id; ops of other programs stay unchanged.
     """
     nodes = np.flatnonzero(ops.graph_node.known & ops.program.known)
     whole = (ops.kind.codes == GRAPH) & ops.program.known
@@ -93,18 +93,18 @@ def place_nodes(ops: Ops, programs: Mapping[int, Program]) -> Placed:
             continue
         still_open[nodes[ops.program.values[nodes] == number]] = True
         work = _Work(ops, programs[number])
-        found = work.solve()
+        matches = work.solve()
         still_open[work.rows[work.known[work.rows]]] = False
         warnings += work.warnings
-        fresh = {name: len(names) + at for at, name in enumerate(sorted({name for name, _ in found.values()}))}
-        names += fresh
+        code_of = {name: code for code, name in enumerate(sorted({name for name, _ in matches.values()}), len(names))}
+        names += code_of
         for graph, rows in work.graphs.items():
-            keys, at = np.unique(work.key[rows], return_inverse=True)
-            of_key = [fresh[found[graph, key][0]] if (graph, key) in found else -1 for key in keys.tolist()]
-            new = np.array(of_key, np.int64)[at]
+            keys, key_rows = np.unique(work.key[rows], return_inverse=True)
+            of_key = [code_of[matches[graph, key][0]] if (graph, key) in matches else -1 for key in keys.tolist()]
+            new = np.array(of_key, np.int64)[key_rows]
             codes[rows] = np.where(new >= 0, new, codes[rows])
             still_open[rows[new >= 0]] = False
-        placings += [(number, {name: how}) for name, how in found.values() if how is not None]
+        placings += [(number, {name: how}) for name, how in matches.values() if how is not None]
     return Placed(
         ops=replace(ops, instruction=Texts(codes=codes, names=names)),
         placed=merge_placings(placings),
@@ -126,11 +126,11 @@ class _Work:
         _, node = np.unique(ops.graph_node.values, return_inverse=True)
         self.key = node * (len(ops.kernel.names) + 1) + ops.kernel.codes
         graph = ops.graph.values * (len(ops.instruction.names) + 1) + codes
-        numbers, place = np.unique(graph[inside], return_inverse=True)
-        self.graphs = {number: inside[place == number] for number in range(len(numbers))}
+        numbers, graph_index = np.unique(graph[inside], return_inverse=True)
+        self.graphs = {number: inside[graph_index == number] for number in range(len(numbers))}
 
     def solve(self) -> dict[tuple[int, int], Found]:
-        """By graph and key of a node what was found."""
+        """The instruction of each node, by graph and node key."""
         units = {graph: list(self._read_graph(rows)) for graph, rows in self.graphs.items()}
         ran = (kernel for parts in units.values() for unit in parts for kernel in unit.kernels)
         launched = Counter(kernel.name for kernel in ran if isinstance(kernel, Kernel))
@@ -144,83 +144,83 @@ class _Work:
                 sequences[computation].append(
                     (graph, _Unit(kernels=[name], keys=[graph], numbers=[0], computation=computation))
                 )
-        found: dict[tuple[int, int], Found] = {}
+        matches: dict[tuple[int, int], Found] = {}
         for parts in sequences.values():
             others = [(graph, unit) for graph, _ in parts for unit in units.get(graph, ())[1:]]
             for changed, other in [(-1, None), *others]:
                 sequence = [(graph, other if other and graph == changed else unit) for graph, unit in parts]
-                found = self._align(sequence, launched) | found
-        return found
+                matches = self._align(sequence, launched) | matches
+        return matches
 
     def _align(self, sequence: list[tuple[int, _Unit]], launched: Mapping[str, int]) -> dict[tuple[int, int], Found]:
         launchers = self.plan.launchers[sequence[0][1].computation]
         names = iter(align([kernel for _, unit in sequence for kernel in unit.kernels], launchers))
-        place = {launcher.name: number for number, launcher in enumerate(launchers)}
-        found: dict[tuple[int, int], Found] = {}
+        position = {launcher.name: number for number, launcher in enumerate(launchers)}
+        matches: dict[tuple[int, int], Found] = {}
         for graph, unit in sequence:
-            mine = [next(names) for _ in unit.kernels]
-            counted = _check_numbers(unit.numbers, [None if name is None else place[name] for name in mine])
-            for key, kernel, name, number in zip(unit.keys, unit.kernels, mine, counted, strict=True):
+            unit_names = [next(names) for _ in unit.kernels]
+            agreeing = _check_numbers(unit.numbers, [None if name is None else position[name] for name in unit_names])
+            for key, kernel, name, number in zip(unit.keys, unit.kernels, unit_names, agreeing, strict=True):
                 if name is not None and isinstance(kernel, Kernel):
                     named = kernel.name == name_kernel(name) and launched[kernel.name] == 1
-                    found[graph, key] = (name, None if named else "numbered" if number else "placed")
-        return found
+                    matches[graph, key] = (name, None if named else "numbered" if number else "placed")
+        return matches
 
     def _read_graph(self, rows: Positions) -> Iterator[_Unit]:
-        """The nodes of a graph in the order in which they were recorded; more than one unit where launches differ."""
+        """Yields the nodes of a graph in recorded order; more than one unit if its launches differ."""
         ops, seen = self.ops, set[int]()
-        _, place = number_values(ops.correlation.values[rows])
-        largest = int(np.bincount(place).argmax())
-        left = np.ones(len(rows), np.bool_)
+        _, launch = number_values(ops.correlation.values[rows])
+        largest = int(np.bincount(launch).argmax())
+        unread = np.ones(len(rows), np.bool_)
         for _ in range(MOST_VARIANTS):
-            if not left.any():
+            if not unread.any():
                 return
-            chosen = place == (largest if left.all() else place[np.flatnonzero(left)[0]])
-            mine = rows[chosen]
-            node = ops.graph_node.values[mine]
-            gapless = len(np.unique(node)) == len(node) == np.ptp(node) + 1
-            mine = mine[np.argsort(node) if gapless else np.lexsort((node, ops.start_ns[mine]))]
-            keys = list(dict.fromkeys(self.key[mine].tolist()))
-            first = dict(zip(self.key[mine][::-1].tolist(), mine[::-1].tolist(), strict=True))
+            chosen = launch == (largest if unread.all() else launch[np.flatnonzero(unread)[0]])
+            nodes = rows[chosen]
+            ids = ops.graph_node.values[nodes]
+            gapless = len(np.unique(ids)) == len(ids) == np.ptp(ids) + 1
+            nodes = nodes[np.argsort(ids) if gapless else np.lexsort((ids, ops.start_ns[nodes]))]
+            keys = list(dict.fromkeys(self.key[nodes].tolist()))
+            first = dict(zip(self.key[nodes][::-1].tolist(), nodes[::-1].tolist(), strict=True))
             kernels: list[Kernel | str] = [
                 self.plan.find_kernel(ops.kernel.names[ops.kernel.codes[row]], KINDS[ops.kind.codes[row]])
                 for row in map(first.__getitem__, keys)
             ]
-            computation = self._find_computation(int(mine[0]), kernels)
+            computation = self._find_computation(int(nodes[0]), kernels)
             if seen:
-                name = ops.instruction.names[ops.instruction.codes[mine[0]]]
+                name = ops.instruction.names[ops.instruction.codes[nodes[0]]]
                 self.warnings.append(f"CUDA graph {name!r} of {self.program.name!r} ran with different nodes.")
             seen.update(keys)
-            left &= ~np.isin(self.key[rows], keys)
+            unread &= ~np.isin(self.key[rows], keys)
             if computation is not None:
                 numbers = [int(ops.graph_node.values[first[key]]) & ORDINAL for key in keys]
                 yield _Unit(kernels=kernels, keys=keys, numbers=numbers, computation=computation)
 
     def _find_computation(self, row: int, kernels: list[Kernel | str]) -> str | None:
-        """The computation whose instructions launch most of the kernels; None where several do."""
+        """The computation whose instructions launch most of the kernels; None if several do."""
         name = self.ops.instruction.names[self.ops.instruction.codes[row]]
         if name in self.program.instructions:  # an older XLA: the graph is a computation of its own
-            called = [one for one in self.program.instructions[name].called if one in self.plan.launchers]
+            called = [name for name in self.program.instructions[name].called if name in self.plan.launchers]
             return called[0] if len(called) == 1 else None
         families = [kernel.family for kernel in kernels if isinstance(kernel, Kernel)]
         ran = Counter(family for family in families if family is not None)
         votes: Counter[str] = Counter()
         for computation, launchers in self.plan.launchers.items():
-            launching = Counter(family for one in launchers for family in one.families)
+            launching = Counter(family for launcher in launchers for family in launcher.families)
             votes[computation] = sum(min(count, launching[family]) for family, count in ran.items())
         best = max(votes.values(), default=0)
-        found = [computation for computation, count in votes.items() if count == best]
-        if len(found) > 1:  # of library kernels alone, or of such as several computations launch
-            scores = {one: sum(name is not None for name in align(kernels, self.plan.launchers[one])) for one in found}
+        candidates = [computation for computation, count in votes.items() if count == best]
+        if len(candidates) > 1:  # library kernels only, or kernels of several computations
+            scores = {c: sum(name is not None for name in align(kernels, self.plan.launchers[c])) for c in candidates}
             best = max(scores.values())
-            found = [one for one in found if scores[one] == best and best]
-        return found[0] if len(found) == 1 else None
+            candidates = [computation for computation in candidates if scores[computation] == best and best]
+        return candidates[0] if len(candidates) == 1 else None
 
     def _order(self) -> Iterator[tuple[int, str | None]]:
-        """Graphs and single kernels in the order of one run of the program, that which holds most of them.
+        """Orders graphs and single kernels as in one run of the program, the run that has most of them.
 
         Yields:
-            The number of a graph and None; of a single kernel, a number beyond, and the name of its instruction.
+            The number of a graph and None; for a single kernel, a larger number and the name of its instruction.
         """
         ops, unit_of = self.ops, np.full(len(self.ops.start_ns), -1)
         for graph, rows in self.graphs.items():
@@ -240,36 +240,36 @@ class _Work:
 
 
 def _firsts(values: Positions) -> list[int]:
-    """The different values, in the order in which they first come."""
-    found, first = np.unique(values, return_index=True)
-    ordered: list[int] = found[np.argsort(first)].tolist()
+    """The distinct values, in order of first occurrence."""
+    distinct, first = np.unique(values, return_index=True)
+    ordered: list[int] = distinct[np.argsort(first)].tolist()
     return ordered
 
 
 def _check_numbers(numbers: list[int], places: list[int | None]) -> list[bool]:
-    """Whether the number of each node in its graph says the same as the alignment.
+    """Whether the number of each node in its graph agrees with the alignment.
 
-    XLA makes the nodes thunk by thunk in the order of the schedule, and CUDA counts them: a library's call is one node,
-    a child graph, and the nodes inside it are counted after all others. So thunk by thunk the numbers must go on where
-    those of the last one ended, or leave out one for a child graph. Where they do not, no number of the graph counts.
-    Nor do those of several nodes of one thunk, or of a child graph, beside another such: the two might share them.
+    XLA creates the nodes thunk by thunk in the order of the schedule, and CUDA numbers them. A library call is one
+    node, a child graph, whose inner nodes are numbered after all others. So the numbers of a thunk must continue those
+    of the previous thunk, or skip one for a child graph; otherwise no number of the graph counts. Nor do the numbers of
+    a thunk with several nodes, or of a child graph, count next to another such thunk: the two might share them.
     """
     nodes: dict[int, list[int]] = {}
-    for number, place in zip(numbers, places, strict=True):
-        if place is None:
+    for number, position in zip(numbers, places, strict=True):
+        if position is None:
             return [False] * len(numbers)
-        nodes.setdefault(place, []).append(number)
+        nodes.setdefault(position, []).append(number)
     following, inside = 0, [1 << 32]
-    alone = {min(nodes, default=0) - 1, max(nodes, default=0) + 1}  # thunks of one node each, and the ends of the graph
-    for place in range(min(nodes, default=0), max(nodes, default=-1) + 1):
-        mine = sorted(nodes.get(place, ()))
-        if not mine:
+    single = {min(nodes, default=0) - 1, max(nodes, default=0) + 1}  # thunks of one node, and both ends of the graph
+    for position in range(min(nodes, default=0), max(nodes, default=-1) + 1):
+        own_numbers = sorted(nodes.get(position, ()))
+        if not own_numbers:
             return [False] * len(numbers)
-        if mine == list(range(following, following + len(mine))):
-            following += len(mine)
-            alone |= {place} if len(mine) == 1 else set()
+        if own_numbers == list(range(following, following + len(own_numbers))):
+            following += len(own_numbers)
+            single |= {position} if len(own_numbers) == 1 else set()
         else:
             following += 1
-            inside += mine
-    sure = {place for place in nodes if place in alone or {place - 1, place + 1} <= alone}
-    return [place in sure and min(inside) >= following for place in places]
+            inside += own_numbers
+    sure = {position for position in nodes if position in single or {position - 1, position + 1} <= single}
+    return [position in sure and min(inside) >= following for position in places]

@@ -1,7 +1,7 @@
-"""What do the host's threads tell: launches of kernels, annotations, steps?
+"""Launches, annotations and steps of the host planes.
 
 In: the host planes of a trace, decoded once. Out: the launches by correlation id, and the tables `ranges` and `steps`.
-The thunks of XLA:CPU are read by `xplane_thunks`.
+`xplane_thunks` reads the thunks of XLA:CPU.
 
 Source: openxla/xla:third_party/tsl/tsl/profiler/utils/xplane_schema.cc
 """
@@ -37,23 +37,23 @@ STATS = (
     *("correlation_id", "memcpy_details", "Memset_details", "step_num"),
 )
 COPIED_BYTES = re.compile(r"\b(?:size|num_bytes):(\d+)")
-# Events of the profiler and the runtime about themselves: where Python was, where a task was queued, where one ended.
+# Internal events of the profiler and the runtime: Python frames, queued tasks, ends of tasks.
 RUN = re.compile(r"(?:\[\d+\] )?GpuExecutable::ExecuteThunks$")
 NO_ANNOTATION = re.compile(r"\$|end: |ThreadpoolListener::|ThunkExecutor::")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """A plane with the events of some of its lines, decoded."""
+    """A plane with decoded events of some of its lines."""
 
     plane: Plane
     lines: tuple[Line, ...]
     events: Events
-    line: Positions  # of each event, as a position in lines
+    line: Positions  # index in `lines` of each event
 
     @cached_property
     def start_ns(self) -> Positions:
-        """When each event began."""
+        """The start of each event."""
         zero_ns = np.array([line.timestamp_ns for line in self.lines] or [0], np.int64)
         start_ns: Positions = self.events.offset_ps // 1000
         start_ns += zero_ns[0] if len(zero_ns) == 1 else zero_ns[self.line]
@@ -82,13 +82,13 @@ class Decoded:
 
     @cached_property
     def line_names(self) -> Texts:
-        """The name of the line of each."""
+        """The line name of each event."""
         return Texts(codes=self.line, names=[line.name for line in self.lines])
 
     def has(self, stat: str) -> NDArray[np.bool_]:
-        """Which events carry a stat."""
-        found = self.events.stats.get(stat)
-        return np.zeros(len(self.line), np.bool_) if found is None else found.kind > 0
+        """Which events have a stat."""
+        column = self.events.stats.get(stat)
+        return np.zeros(len(self.line), np.bool_) if column is None else column.kind > 0
 
     def integers(self, stat: str) -> Integers:
         """A stat as integers."""
@@ -108,16 +108,16 @@ def decode(plane: Plane, stats: Iterable[str], lines: Iterable[Line] | None = No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """The calls that launched something, by correlation id, ascending."""
+    """The launching calls, by ascending correlation id."""
 
     correlation: Positions
     start_ns: Positions
     bytes: Integers
     is_copy: NDArray[np.bool_]
-    run: Integers  # number of the run of a program that called
+    run: Integers  # number of the program run of the call
 
     def find(self, correlation: Integers) -> tuple[Positions, NDArray[np.bool_]]:
-        """Of each op the row of its launch, and whether there is one."""
+        """The row of each op's launch, and whether there is one."""
         if not len(self.correlation):
             none = unknown(len(correlation.values))
             return none.values, none.known
@@ -126,7 +126,7 @@ class Launches:
 
 
 def read_launches(hosts: Iterable[Decoded]) -> Launches:
-    """The launches of all host planes; of several calls with one id the first."""
+    """Reads the launches of all host planes; of several calls with one id, the first."""
     parts: list[tuple[Positions, Positions, Positions, NDArray[np.bool_], NDArray[np.bool_], Positions]] = []
     first = 0
     for host in hosts:
@@ -145,39 +145,39 @@ def read_launches(hosts: Iterable[Decoded]) -> Launches:
         return Launches(
             correlation=none, start_ns=none, bytes=unknown(0), is_copy=none.astype(np.bool_), run=unknown(0)
         )
-    ids, begin, size, known, copies, run = (np.concatenate(column) for column in zip(*parts, strict=True))
+    ids, begin, size, has_size, copies, run = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((begin, ids))
     order = order[np.append(True, np.diff(ids[order]) != 0)]
-    of_each = Integers(values=size[order], known=known[order])
+    sizes_of_launches = Integers(values=size[order], known=has_size[order])
     return Launches(
         correlation=ids[order],
         start_ns=begin[order],
-        bytes=of_each,
+        bytes=sizes_of_launches,
         is_copy=copies[order],
         run=Integers(values=run[order], known=run[order] >= 0),
     )
 
 
 def _find_runs(host: Decoded, rows: Positions) -> tuple[Positions, int]:
-    """Of each call the run of a program around it, on its thread (-1: none), and how many runs the plane holds.
+    """The program run around each call on its thread (-1: none), and an upper bound of the run numbers.
 
-    A GPU's events do not say in which run of their program they ran; its host runs the thunks of each within one event.
+    GPU events do not name the run of their program, but the host executes the thunks of each run within one event.
     """
     around = np.flatnonzero(host.names.match(RUN))
-    found = np.full(len(rows), -1)
+    run_of_call = np.full(len(rows), -1)
     for line in np.unique(host.line[around]).tolist():
         runs = around[host.line[around] == line]
         runs = runs[np.argsort(host.start_ns[runs], kind="stable")]
-        mine = np.flatnonzero(host.line[rows] == line)
-        called = host.start_ns[rows[mine]]
+        calls = np.flatnonzero(host.line[rows] == line)
+        called = host.start_ns[rows[calls]]
         at = np.searchsorted(host.start_ns[runs], called, side="right") - 1
         inside = (at >= 0) & (called <= (host.start_ns + host.duration_ns)[runs[at]])
-        found[mine] = np.where(inside, runs[at], -1)
-    return found, len(host.line)
+        run_of_call[calls] = np.where(inside, runs[at], -1)
+    return run_of_call, len(host.line)
 
 
 def tabulate_ranges(hosts: Iterable[Decoded], rank: int) -> dict[str, pl.DataFrame]:
-    """The tables `ranges` and `steps`; a parent is the innermost range around on the same thread."""
+    """Makes the tables `ranges` and `steps`; a parent is the innermost enclosing range of the same thread."""
     ranges, steps, first = [fill_table("ranges", 0)], [fill_table("steps", 0)], 0
     for host in hosts:
         step = host.integers("step_num")

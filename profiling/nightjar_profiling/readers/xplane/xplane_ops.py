@@ -1,7 +1,7 @@
-"""Which rows of the tables `ops` and `executions` do the decoded events of a trace make?
+"""The tables `ops` and `executions` of the decoded events of a trace.
 
 In: columns of ops as NumPy arrays (`Ops`), from a device's streams or from CPU thunks. Out: Polars frames. An execution
-is what shares a run id of a program on a device; executions are counted in the order in which they began.
+is the ops with the same run id of a program on a device; executions are numbered by start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KERNEL, THUNK, MEMCPY, MEMSET, GRAPH = range(5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ops:
-    """Ops of one rank, column by column; `run` ties together what one launch of a program ran."""
+    """Ops of one rank, column by column; ops of one program launch have the same `run`."""
 
     device: Positions
     program: Integers
@@ -36,7 +36,7 @@ class Ops:
     kind: Texts
     start_ns: Positions
     duration_ns: Positions
-    uncertain: Integers  # ns by which the end may be off; known of thunks
+    uncertain: Integers  # ns by which the end may be off; known for thunks
     correlation: Integers
     graph: Integers
     graph_node: Integers
@@ -44,15 +44,15 @@ class Ops:
     launch_ns: Integers
 
     def take(self, rows: Positions | NDArray[np.bool_]) -> Ops:
-        """Some of them."""
+        """Selects rows."""
         parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        taken: dict[str, Any] = {
+        selected: dict[str, Any] = {
             k: part[rows] if isinstance(part, np.ndarray) else part.take(rows) for k, part in parts.items()
         }
-        return Ops(**taken)
+        return Ops(**selected)
 
     def sort(self) -> Ops:
-        """By device and start."""
+        """Sorts by device and start."""
         device, start = self.device, self.start_ns
         if ((device[1:] > device[:-1]) | ((device[1:] == device[:-1]) & (start[1:] >= start[:-1]))).all():
             return self
@@ -61,7 +61,7 @@ class Ops:
 
 
 def tabulate(ops: Ops, rank: int) -> dict[str, pl.DataFrame]:
-    """The tables `ops` and `executions`."""
+    """Makes the tables `ops` and `executions`."""
     ops = ops.sort()
     execution, executions = number_executions(ops, rank)
     count = len(ops.start_ns)
@@ -91,18 +91,18 @@ def tabulate(ops: Ops, rank: int) -> dict[str, pl.DataFrame]:
 
 
 def number_executions(ops: Ops, rank: int) -> tuple[Integers, pl.DataFrame]:
-    """Of each op (sorted) the number of its execution, and the table `executions`."""
+    """The execution number of each op (sorted), and the table `executions`."""
     count = len(ops.start_ns)
     keys = {"device": ops.device, "program_id": ops.program.values, "run": ops.run.values}
-    known = ops.program.known & ops.run.known
+    has_run = ops.program.known & ops.run.known
     change = np.ones(count, np.bool_)
-    change[1:] = known[1:] != known[:-1]
+    change[1:] = has_run[1:] != has_run[:-1]
     for key in keys.values():
         change[1:] |= key[1:] != key[:-1]
     heads = np.flatnonzero(change)
     ends = np.maximum.reduceat(ops.start_ns + ops.duration_ns, heads) if count else np.zeros(0, np.int64)
     pieces = pl.DataFrame({name: key[heads] for name, key in keys.items()}).with_columns(
-        start=ops.start_ns[heads], end=ends, known=known[heads]
+        start=ops.start_ns[heads], end=ends, known=has_run[heads]
     )
     runs = (
         pieces.filter("known")
@@ -122,15 +122,15 @@ def number_executions(ops: Ops, rank: int) -> tuple[Integers, pl.DataFrame]:
         start_ns=runs["start_ns"],
         duration_ns=runs["end"] - runs["start_ns"],
     )
-    return Integers(values=values.astype(np.int64, copy=False), known=known), table
+    return Integers(values=values.astype(np.int64, copy=False), known=has_run), table
 
 
 def number_thunks(ops: Ops) -> Integers:
-    """Of each op (sorted) the run of a thunk that launched it; a number of one device is none of another.
+    """The thunk run that launched each op (sorted); numbers are unique across devices.
 
-    Of a CPU, each op is one. Of a GPU, the nodes of one launch of a graph belong to one where they have one
-    instruction; so do kernels of one stream and one run of a program that come one after the other. Where the run is
-    not known, nobody can tell.
+    On a CPU, each op is a thunk run. On a GPU, the nodes of one graph launch with the same instruction are one thunk
+    run; so are consecutive kernels with the same instruction, stream and program run. If the program run is unknown, so
+    is the thunk run.
     """
     count = len(ops.start_ns)
     if not count or (ops.kind.codes == THUNK).all():
@@ -158,15 +158,15 @@ def number_thunks(ops: Ops) -> Integers:
 
 
 def _number_stretches(*columns: Positions) -> Positions:
-    """Of each row the first of the rows without a change before it."""
+    """The first row of the stretch of equal values that each row belongs to."""
     change = np.ones(len(columns[0]), np.bool_)
-    np.logical_or.reduce([one[1:] != one[:-1] for one in columns], out=change[1:])
+    np.logical_or.reduce([column[1:] != column[:-1] for column in columns], out=change[1:])
     heads = np.flatnonzero(change)
     return np.repeat(heads, np.diff(np.append(heads, len(change))))
 
 
 def sum_by_instruction(ops: Ops, counted: NDArray[np.bool_]) -> pl.DataFrame:
-    """Device time of some ops of programs, by `program_id` and `instruction` (null: none); no text is looked at."""
+    """Sums device time of program ops by `program_id` and `instruction` (null: none), without text comparisons."""
     counted = counted & ops.program.known
     rows = slice(None) if counted.all() else counted
     ids, index = number_values(ops.program.values[rows])
@@ -174,31 +174,31 @@ def sum_by_instruction(ops: Ops, counted: NDArray[np.bool_]) -> pl.DataFrame:
     keys = ops.instruction.codes[rows] % len(names)
     if len(ids) > 1:
         keys += index * len(names)
-    sums = np.bincount(keys, ops.duration_ns[rows])  # of floats: exact up to 2**53 ns
-    found = np.flatnonzero(np.bincount(keys))
+    sums = np.bincount(keys, ops.duration_ns[rows])  # sums floats: exact up to 2**53 ns
+    present = np.flatnonzero(np.bincount(keys))
     return pl.DataFrame(
         {
-            "program_id": ids[found // len(names)],
-            "instruction": pl.Series([names[code] for code in (found % len(names)).tolist()], dtype=pl.String),
-            "duration_ns": sums[found].astype(np.int64),
+            "program_id": ids[present // len(names)],
+            "instruction": pl.Series([names[code] for code in (present % len(names)).tolist()], dtype=pl.String),
+            "duration_ns": sums[present].astype(np.int64),
         }
     )
 
 
 def number_values(values: Positions) -> tuple[Positions, Positions]:
-    """The different values, ascending, and of each row which it has; as `np.unique`, but fast where values repeat."""
+    """The distinct values, ascending, and the index of each row's value; `np.unique`, but fast for repeated values."""
     heads = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else values
     ids, index = np.unique(values[heads], return_inverse=True)
     return ids, np.repeat(index, np.diff(np.append(heads, len(values))))
 
 
 def find_containers(ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.bool_]:
-    """Which ops contain others, whose time would count twice.
+    """Which ops contain other ops, so that time would count twice.
 
-    With HLO, an op is a container when an instruction of a computation that it calls ran as an op of its own. Without,
-    when it encloses another op of the same program on the same stream.
+    With HLO, an op is a container if an instruction of a computation that it calls ran as an op of its own. Without
+    HLO, an op is a container if it encloses another op of the same program on the same stream.
     """
-    found = np.zeros(len(ops.start_ns), np.bool_)
+    is_container = np.zeros(len(ops.start_ns), np.bool_)
     ids, index = number_values(ops.program.values)
     for number, program_id in enumerate(ids.tolist()):
         rows = (
@@ -206,7 +206,7 @@ def find_containers(ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.boo
         )
         codes = ops.instruction.codes[rows]
         if program_id not in programs:
-            found[rows[encloses(ops, rows)]] = True
+            is_container[rows[encloses(ops, rows)]] = True
             continue
         program, ran = programs[program_id], np.zeros(len(ops.instruction.names) + 1, np.bool_)
         ran[codes] = True
@@ -215,16 +215,18 @@ def find_containers(ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.boo
         for name, code in names.items():
             called = name in program.instructions and program.instructions[name].called
             containing[code] = bool(called) and not names.keys().isdisjoint(program.below(name))
-        found[rows[containing[codes]]] = True
-    return found
+        is_container[rows[containing[codes]]] = True
+    return is_container
 
 
 def encloses(ops: Ops, rows: Positions) -> NDArray[np.bool_]:
-    """Which of some rows contain the next one of their stream that begins no earlier and ends no later."""
+    """Which rows enclose the next row of their stream."""
     start, duration, stream = ops.start_ns[rows], ops.duration_ns[rows], ops.stream.codes[rows]
     order = np.lexsort((-duration, start, stream))
-    here, after = order[:-1], order[1:]
-    found = np.zeros(len(rows), np.bool_)
+    before, after = order[:-1], order[1:]
+    contains_next = np.zeros(len(rows), np.bool_)
     ends = start + duration
-    found[here] = (stream[here] == stream[after]) & (start[after] < ends[here]) & (ends[after] <= ends[here])
-    return found
+    contains_next[before] = (
+        (stream[before] == stream[after]) & (start[after] < ends[before]) & (ends[after] <= ends[before])
+    )
+    return contains_next

@@ -1,8 +1,8 @@
-"""When did the work that a range of the host launched run on the device?
+"""Device times of host ranges.
 
-In: the table `ranges` of a trace, its host planes and the table `ops`. Out: `ranges` with the span of the ops that the
-calls within each range launched, and their number: a launch of a CUDA graph counts once. Where the trace holds no calls
-(no GPU), nothing is known, and the table stays as it is.
+In: the table `ranges` of a trace, its host planes and the table `ops`. Out: `ranges` with the span and the number of
+the ops that each range launched; a launch of a CUDA graph counts once. Without calls in the trace (no GPU), the table
+stays unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def project_ranges(ranges: pl.DataFrame, hosts: Sequence[Decoded], ops: pl.DataF
     start, duration, thread, correlation = (np.concatenate(column) for column in zip(*map(_calls, hosts), strict=True))
     begins = ranges["start_ns"].to_numpy()
     op_start = launched["start_ns"].to_numpy()
-    found = project(
+    projection = project(
         Ranges(start=begins, end=begins + ranges["duration_ns"].to_numpy(), thread=ranges["thread"].to_numpy()),
         Calls(
             start=start,
@@ -40,11 +40,11 @@ def project_ranges(ranges: pl.DataFrame, hosts: Sequence[Decoded], ops: pl.DataF
             correlation=launched["correlation_id"].fill_null(NONE).to_numpy(),
         ),
     )
-    ran = pl.Series(found.n_calls > 0)
+    ran = pl.Series(projection.n_calls > 0)
     return ranges.with_columns(
-        device_start_ns=pl.when(ran).then(pl.Series(found.start)),
-        device_duration_ns=pl.when(ran).then(pl.Series(found.end) - pl.Series(found.start)),
-        n_ops=pl.when(ran).then(pl.Series(found.n_calls)),
+        device_start_ns=pl.when(ran).then(pl.Series(projection.start)),
+        device_duration_ns=pl.when(ran).then(pl.Series(projection.end) - pl.Series(projection.start)),
+        n_ops=pl.when(ran).then(pl.Series(projection.n_calls)),
     )
 
 

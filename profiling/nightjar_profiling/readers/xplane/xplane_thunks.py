@@ -1,17 +1,17 @@
-"""The thunks of XLA:CPU: when each began, and when it was done.
+"""Start and end times of the thunks of XLA:CPU.
 
-In: the host plane of a trace, decoded. Out: its ops. A thunk is an event that carries `hlo_op`, on whichever thread. It
-may work on in the thread pool after that event; XLA then writes `end: <op>`, whose `_c` is the thunk's `_p`.
+In: the decoded host plane of a trace. Out: its ops. A thunk is an event with `hlo_op`, on any thread. It may continue
+in the thread pool after that event; XLA then writes `end: <op>`, whose `_c` is the thunk's `_p`.
 
-XLA writes `end:` late. What waits for a thunk is handled first, on the thread that completed it: the executor goes on
-there with the thunks that became ready, and only then does `end:` follow. So where the interval around an `end:` event
-(a task of the pool, or another event) holds thunks that began before it, the thunk was done when the first of them
-began. In truth it was done a little before: not before its own event had ended, when the call returned, nor before the
-task had begun. `uncertain_ns` says how far these are apart. Where nothing is recorded around the `end:` event, as in a
-trace without the pool's tasks, nothing tells of work after the thunk's own event, and the thunk ends there.
+XLA writes `end:` late. The thread that completes a thunk first handles what waits for the thunk: the executor runs the
+thunks that became ready there, and `end:` follows after them. So if the interval around an `end:` event (a task of the
+pool, or another event) contains thunks that began before it, the thunk was done when the first of them began. In fact
+it was done a little earlier, but not before its own event ended (when the call returned) and not before the task began.
+`uncertain_ns` is the distance between these times. If nothing is recorded around the `end:` event, as in a trace
+without the pool's tasks, there is no sign of work after the thunk's own event, and the thunk ends there.
 
 Source: openxla/xla:xla/backends/cpu/runtime/thunk_executor.cc (`TracedExecute`),
-openxla/xla:xla/tsl/concurrency/async_value.h (`AndThen`: what was added last runs first),
+openxla/xla:xla/tsl/concurrency/async_value.h (`AndThen`: the last callback added runs first),
 openxla/xla:third_party/tsl/tsl/profiler/backends/cpu/threadpool_listener.cc
 """
 
@@ -34,7 +34,7 @@ TASK_START, TASK_STOP = re.compile(r"ThreadpoolListener::StartRegion"), re.compi
 
 
 def read_thunks(host: Decoded) -> Ops:
-    """The thunks of XLA:CPU; those that contain others are among them."""
+    """Reads the thunks of XLA:CPU, those that contain others included."""
     rows = np.flatnonzero(host.has("hlo_op"))
     end, uncertain = _find_ends(host, rows)
     start, program, count = host.start_ns[rows], host.integers("program_id").take(rows), len(rows)
@@ -60,7 +60,7 @@ def read_thunks(host: Decoded) -> Ops:
 
 
 def _find_ends(host: Decoded, rows: Positions) -> tuple[Positions, Positions]:
-    """When each thunk was done, and how wide the interval is in which that lies (0: recorded)."""
+    """The end of each thunk, and the width of the interval in which it lies (0: recorded)."""
     start, line = host.start_ns[rows], host.line[rows]
     own_end = start + host.duration_ns[rows]
     uncertain = np.zeros(len(rows), np.int64)
@@ -69,7 +69,7 @@ def _find_ends(host: Decoded, rows: Positions) -> tuple[Positions, Positions]:
         return own_end, uncertain
     consumed, produced = host.integers("_c").values[closing], host.integers("_p").take(rows)
     order = np.argsort(consumed, kind="stable")
-    at = np.searchsorted(consumed[order], produced.values, side="right") - 1  # of equal ones the last
+    at = np.searchsorted(consumed[order], produced.values, side="right") - 1  # the last of equal ones
     met = np.flatnonzero(produced.known & (at >= 0) & (consumed[order][at] == produced.values))
     closed = closing[order][at[met]]
     written = host.start_ns[closed]
@@ -87,17 +87,17 @@ def _find_ends(host: Decoded, rows: Positions) -> tuple[Positions, Positions]:
 def _find_first_inline(
     host: Decoded, rows: Positions, met: Positions, closed: Positions
 ) -> tuple[Positions, Positions, NDArray[np.bool_]]:
-    """When the first thunk began that ran before the `end:` event was written, within what directly contains the event.
+    """Finds the first thunk that ran before the `end:` event was written, within the interval around the event.
 
     Args:
-        host: of the thunks.
-        rows: the events of all thunks.
-        met: which of these have an `end:` event.
-        closed: that event of each.
+        host: plane of the thunks.
+        rows: events of all thunks.
+        met: indices in `rows` of the thunks with an `end:` event.
+        closed: `end:` event of each of them.
 
     Returns:
-        When it began (after all else where there is none), when the task began that contains the event (before all
-        else where none does), and whether anything recorded contains the event.
+        The start of that thunk (after all events if there is none), the start of the task that contains the event
+        (before all events if there is none), and whether any recorded interval contains the event.
     """
     runs = np.concatenate([rows, np.flatnonzero(host.names.match(EXECUTOR))])
     task_line, task_start, task_end = _find_tasks(host)
@@ -107,22 +107,22 @@ def _find_first_inline(
     order = np.lexsort((-end, start, line))
     parent = np.empty(len(order), np.int64)
     parent[order] = np.append(order, -1)[find_parents(line[order], start[order], end[order])]
-    inside = np.where(parent >= 0, parent, len(order) + line)  # at the top of a thread, by thread
-    mine = inside[len(order) - len(closed) :]
+    inside = np.where(parent >= 0, parent, len(order) + line)  # outermost on a thread: numbered by thread
+    around = inside[len(order) - len(closed) :]
     times = np.sort(start[: len(runs)])
     keys = inside[: len(runs)] * (len(runs) + 1) + np.searchsorted(times, start[: len(runs)])
     by_key = np.argsort(keys)
-    wanted = mine * (len(runs) + 1) + np.searchsorted(times, host.start_ns[rows[met]], side="right")
-    first = np.append(by_key, 0)[np.searchsorted(keys[by_key], wanted)]
-    itself = mine == met  # an `end:` event inside that of its thunk: done on return
-    exists = (inside[: len(runs)][first] == mine) & (start[first] > host.start_ns[rows[met]]) & ~itself
-    in_task = (mine >= len(runs)) & (mine < len(order))
-    task_ns = np.where(in_task, start[np.where(in_task, mine, 0)], host.start_ns.min())
-    return np.where(exists, start[first], host.start_ns.max() + 1), task_ns, mine < len(order)
+    first_keys = around * (len(runs) + 1) + np.searchsorted(times, host.start_ns[rows[met]], side="right")
+    first = np.append(by_key, 0)[np.searchsorted(keys[by_key], first_keys)]
+    is_own = around == met  # an `end:` event inside the event of its thunk: done on return
+    exists = (inside[: len(runs)][first] == around) & (start[first] > host.start_ns[rows[met]]) & ~is_own
+    in_task = (around >= len(runs)) & (around < len(order))
+    task_ns = np.where(in_task, start[np.where(in_task, around, 0)], host.start_ns.min())
+    return np.where(exists, start[first], host.start_ns.max() + 1), task_ns, around < len(order)
 
 
 def _find_tasks(host: Decoded) -> tuple[Positions, Positions, Positions]:
-    """Thread, start and end of every task of a thread pool; one that is cut off lasts until the last event."""
+    """Thread, start and end of every task of a thread pool; a task without an end lasts until the last event."""
     begins = host.names.match(TASK_START)
     rows = np.flatnonzero(begins | host.names.match(TASK_STOP))
     rows = rows[np.lexsort((host.start_ns[rows], host.line[rows]))]

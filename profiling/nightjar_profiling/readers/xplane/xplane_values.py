@@ -1,7 +1,7 @@
-"""What are the values of a stat, whichever way the profiler wrote them?
+"""Values of stats, in each of the profiler's encodings.
 
-In: a `Stat` column as decoded. Out: integers (a number may be written as text, or as a reference to text), or `Texts`:
-codes and a list of names, from which a table's text column is made without touching each event.
+In: a decoded `Stat` column. Out: integers (a number may be written as text, or as a reference to text), or `Texts`:
+codes and a list of names, which become a text column of a table without a loop over events.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from nightjar_profiling.bytes.wire import Positions
 from nightjar_profiling.readers.xplane.xplane_events import BINARY, DOUBLE, REFERENCE, TEXT, Events, double_of
 from nightjar_profiling.readers.xplane.xplane_planes import Plane, text_of
 
-LARGEST_TABLE = 1 << 20  # ids up to here are looked up in a table, larger ones by bisection
+LARGEST_TABLE = 1 << 20  # largest id for a lookup table; larger ids are found by bisection
 INTEGER = re.compile(r"-?\d{1,20}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """Texts of rows: `names[codes[row]]`; -1 where there is none."""
+    """Texts of rows: `names[codes[row]]`; code -1 means none."""
 
     codes: Positions
     names: list[str]
 
     def take(self, rows: Positions | NDArray[np.bool_]) -> Texts:
-        """Those of some rows."""
+        """Selects rows."""
         return Texts(codes=self.codes[rows], names=self.names)
 
     def column(self) -> pl.Series | str | None:
-        """As a column of a table; one text where all rows have the same."""
+        """Converts to a table column; a single text if all rows have the same."""
         if len(self.codes) and (self.codes == self.codes[0]).all():
             return self.names[self.codes[0]] if self.codes[0] >= 0 else None
         codes = np.where(self.codes < 0, len(self.names), self.codes) if (self.codes < 0).any() else self.codes
         return pl.Series([*self.names, None], dtype=pl.String).gather(codes.astype(np.uint32))
 
     def match(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-        """Whose text a pattern matches from its beginning."""
+        """Which texts a pattern matches from the start."""
         matching = np.array([*(pattern.match(text) is not None for text in self.names), False])
         return matching[self.codes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integers:
-    """Integers of rows, and which rows have one."""
+    """Integers of rows, and which rows have a value."""
 
     values: Positions
     known: NDArray[np.bool_]
 
     def take(self, rows: Positions | NDArray[np.bool_]) -> Integers:
-        """Those of some rows."""
+        """Selects rows."""
         return Integers(values=self.values[rows], known=self.known[rows])
 
     def column(self) -> pl.Series | None:
-        """As a column of a table; None where no row has one."""
+        """Converts to a table column; None if no row has a value."""
         if not self.known.any():
             return None
         column = pl.Series(self.values)
@@ -66,17 +66,17 @@ class Integers:
 
 
 def constant(value: int, count: int) -> Positions:
-    """A column of one value, which takes no memory."""
+    """A column of one value, without memory per row."""
     return np.broadcast_to(np.int64(value), count)
 
 
 def unknown(count: int) -> Integers:
-    """Integers that no row has."""
+    """Integers without a value in any row."""
     return Integers(values=constant(0, count), known=np.broadcast_to(np.False_, count))
 
 
 def as_int64(value: int) -> int:
-    """A number of up to 64 bits as a table holds it: ids of programs may use the top bit.
+    """Converts an unsigned 64-bit number to the signed value in a table; program ids may use the top bit.
 
     >>> as_int64(2**64 - 1)
     -1
@@ -85,17 +85,17 @@ def as_int64(value: int) -> int:
 
 
 def look_up(ids: Positions, names: Mapping[int, str], default: str | None = None) -> Texts:
-    """The names of ids; an id that has none is `default`, or no text."""
+    """Looks up the names of ids; an id without a name gets `default`, or no text."""
     keys = np.array(sorted(names), np.int64)
     listed = [names[number] for number in keys.tolist()]
     if len(keys) and keys[0] >= 0 and keys[-1] < LARGEST_TABLE:
-        table = np.full(int(keys[-1]) + 3, -1)  # with a place before the first and one behind the last
+        table = np.full(int(keys[-1]) + 3, -1)  # with an element before the first and after the last
         table[keys + 1] = np.arange(len(keys))
         codes = table.take(ids + 1, mode="clip")
     else:
-        at = np.searchsorted(keys, ids)
-        codes = np.where(np.append(keys, 0)[at] == ids, at, -1) if len(keys) else np.full(len(ids), -1)
-        codes[at == len(keys)] = -1
+        positions = np.searchsorted(keys, ids)
+        codes = np.where(np.append(keys, 0)[positions] == ids, positions, -1) if len(keys) else np.full(len(ids), -1)
+        codes[positions == len(keys)] = -1
     if default is not None:
         codes = np.where(codes < 0, len(listed), codes)
         listed.append(default)
@@ -103,22 +103,22 @@ def look_up(ids: Positions, names: Mapping[int, str], default: str | None = None
 
 
 def texts_of(plane: Plane, events: Events, name: str) -> Texts:
-    """A stat as text; one that is absent, or a number, is none."""
+    """A stat as text; absent stats and numbers have no text."""
     if name not in events.stats:
         return Texts(codes=constant(-1, len(events.metadata_id)), names=[])
     stat = events.stats[name]
-    found = look_up(stat.value, plane.stat_names)
+    referenced = look_up(stat.value, plane.stat_names)
     if (stat.kind == REFERENCE).all():
-        return found
-    codes = np.where(stat.kind == REFERENCE, found.codes, -1)
+        return referenced
+    codes = np.where(stat.kind == REFERENCE, referenced.codes, -1)
     inline = (stat.kind == TEXT) | (stat.kind == BINARY)
     if inline.any():
-        codes[inline] = stat.value[inline] + len(found.names)
-    return Texts(codes=codes, names=[*found.names, *map(text_of, events.texts)])
+        codes[inline] = stat.value[inline] + len(referenced.names)
+    return Texts(codes=codes, names=[*referenced.names, *map(text_of, events.texts)])
 
 
 def integers_of(plane: Plane, events: Events, name: str) -> Integers:
-    """A stat as integers; one that is absent, or no number, is not known."""
+    """A stat as integers; absent stats and text without a number have no value."""
     if name not in events.stats:
         return unknown(len(events.metadata_id))
     stat = events.stats[name]
@@ -129,21 +129,21 @@ def integers_of(plane: Plane, events: Events, name: str) -> Integers:
     if ((stat.kind == REFERENCE) | (stat.kind == TEXT) | (stat.kind == BINARY)).any():
         texts = texts_of(plane, events, name)
         parsed = [_parse(text) for text in texts.names]
-        table = np.array([0 if one is None else one for one in parsed] + [0], np.int64)
-        good = np.array([one is not None for one in parsed] + [False])
+        table = np.array([0 if value is None else value for value in parsed] + [0], np.int64)
+        is_number = np.array([value is not None for value in parsed] + [False])
         written = (stat.kind == REFERENCE) | (stat.kind >= TEXT)
         values = np.where(written, table[texts.codes], values)
-        known = known & (~written | good[texts.codes])
+        known = known & (~written | is_number[texts.codes])
     return Integers(values=values, known=known)
 
 
 def numbers_in(texts: Texts, pattern: re.Pattern[str]) -> Integers:
-    """The number that a pattern's group finds in each text."""
+    """The number in each text, by a pattern with a group."""
     if not texts.names:
         return unknown(len(texts.codes))
-    found = [pattern.search(text) for text in texts.names]
-    table = np.array([0 if one is None else as_int64(int(one[1])) for one in found] + [0], np.int64)
-    known = np.array([one is not None for one in found] + [False])
+    matches = [pattern.search(text) for text in texts.names]
+    table = np.array([0 if match is None else as_int64(int(match[1])) for match in matches] + [0], np.int64)
+    known = np.array([match is not None for match in matches] + [False])
     return Integers(values=table[texts.codes], known=known[texts.codes])
 
 

@@ -46,7 +46,7 @@ def test_a_kernel_is_that_of_the_thunk_and_the_program_run_that_launched_it(tmp_
         3,
     )
     assert raw.warnings == (
-        "a.sqlite: no HLO for 1 programs that ran (jit_step): expected in a folder <name>.dump beside it",
+        "a.sqlite: no HLO for 1 programs that ran (jit_step): expected in <name>.dump next to the export",
     )
 
 
@@ -95,14 +95,14 @@ def test_a_report_that_ends_inside_a_program_run_says_so_and_keeps_its_ops(tmp_p
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
     assert raw.tables["executions"]["complete"].to_list() == [True, True, False]
     assert raw.tables["ops"].row(-1)[2:5] == (7, 2, "dot.1")
-    assert "a.sqlite: the trace ends in the middle of a run of jit_step" in raw.warnings
+    assert "a.sqlite: the trace ends during a run of jit_step" in raw.warnings
 
 
 def test_a_report_that_begins_inside_a_program_run_says_so(tmp_path: Path) -> None:
     built = SqliteBuilder().range("Thunk:#hlo_op=dot.1#", 0, 50).launch("gemm", 10, 100, 130)
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
     assert raw.tables["ops"].select("program_id", "instruction", "duration_ns").rows() == [(None, None, 30)]
-    assert "1 ops of thunks lie in no program" in raw.warnings[0]
+    assert "1 thunk ops belong to no program" in raw.warnings[0]
 
 
 @pytest.mark.parametrize("table", ["CUDA_GRAPH_EVENTS", "CUDA_GRAPH_NODE_EVENTS"])  # of nsys 2022.4; of 2024
@@ -136,17 +136,17 @@ def test_without_node_events_a_graph_is_that_of_its_launch(tmp_path: Path) -> No
     built.range("Thunk:#hlo_op=command_buffer#", 10, 900).launch("gemm", 100, 200, 230, node=11)
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
     assert raw.tables["ops"].select("instruction", "graph_node").rows() == [("command_buffer", 11)]
-    assert any("no events of the making of CUDA graph nodes" in text for text in raw.warnings)
+    assert any("no creation events of CUDA graph nodes" in text for text in raw.warnings)
 
 
-def test_a_graph_traced_whole_is_one_op_and_is_said_to_be(tmp_path: Path) -> None:
+def test_a_graph_traced_as_a_whole_is_one_op_and_in_a_warning(tmp_path: Path) -> None:
     built = training_export()
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
     built.call(62, 64, 99).add(table, start=300, end=400, deviceId=0, streamId=7, correlationId=99, globalPid=PROCESS)
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
     graph = raw.tables["ops"].filter(pl.col("kind") == "graph")
     assert graph.select("instruction", "duration_ns").rows() == [("add.1", 100)]
-    assert any("traced whole" in text for text in raw.warnings)
+    assert any("traced as a whole" in text for text in raw.warnings)
 
 
 def test_copies_and_fills_are_ops_with_their_bytes(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_compile_ranges_of_an_export_are_read(tmp_path: Path) -> None:
     ]
 
 
-def test_an_empty_file_and_one_that_is_no_database_are_named(tmp_path: Path) -> None:
+def test_an_empty_file_and_one_that_is_not_a_database_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with pytest.raises(InputError, match=r"a\.sqlite: cannot be read: No such file"):
         read_sqlite(path)
@@ -214,11 +214,11 @@ def test_an_empty_file_and_one_that_is_no_database_are_named(tmp_path: Path) -> 
         read_sqlite(path)
 
 
-def test_a_truncated_database_is_said_to_be_and_how_much_of_it_is_there(tmp_path: Path) -> None:
+def test_a_truncated_database_is_refused_with_its_size(tmp_path: Path) -> None:
     path = training_export().write(tmp_path / "a.sqlite")
     whole = path.stat().st_size
     path.write_bytes(path.read_bytes()[: whole - 4096])
-    with pytest.raises(InputError, match=rf"a\.sqlite: truncated: {whole - 4096} of {whole} bytes are there\. Hint"):
+    with pytest.raises(InputError, match=rf"a\.sqlite: truncated: {whole - 4096} of {whole} bytes\. Hint"):
         read_sqlite(path)
 
 
@@ -244,7 +244,7 @@ def test_a_truncated_or_overwritten_database_is_an_error_or_a_part_of_the_truth(
 def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
     folder = training_export().write_parquet(tmp_path / "a_pqtdir")
     (folder / "NVTX_EVENTS.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match=r"NVTX_EVENTS\.parquet: not Parquet \(0 bytes\)"):
+    with pytest.raises(InputError, match=r"NVTX_EVENTS\.parquet: not a valid Parquet file \(0 bytes\)"):
         read_parquet_folder(folder)
 
 
@@ -270,7 +270,7 @@ def test_a_parquet_file_with_a_wrong_byte_is_an_error_or_a_part_of_the_truth(
     assert sound
 
 
-def test_an_error_of_sqlite_that_quotes_bytes_which_are_no_text_is_told(tmp_path: Path) -> None:
+def test_an_sqlite_error_that_quotes_undecodable_bytes_is_an_input_error(tmp_path: Path) -> None:
     path = training_export().write(tmp_path / "a.sqlite")
     data = path.read_bytes()
     path.write_bytes(data.replace(b"CREATE TABLE StringIds", b"CREATE TABLE \x89tri gIds"))

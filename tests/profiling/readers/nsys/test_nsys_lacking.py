@@ -17,13 +17,13 @@ from tests.profiling.readers.nsys.test_nsys_export import EXPECTED, RUN
 @pytest.mark.parametrize(
     ("dropped", "message"),
     [
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "no work on a GPU"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "no GPU work"),
         ("NVTX_EVENTS", "no NVTX ranges"),
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "no CUPTI_ACTIVITY_KIND_RUNTIME"),
-        ("StringIds", "no StringIds: kernels have no names"),
+        ("StringIds", "no StringIds: kernels, and ranges with registered names, have no name"),
     ],
 )
-def test_what_an_export_lacks_is_said_and_the_rest_is_shown(tmp_path: Path, dropped: str, message: str) -> None:
+def test_missing_tables_are_in_warnings_and_the_rest_is_shown(tmp_path: Path, dropped: str, message: str) -> None:
     built = training_export()
     del built.tables[dropped]
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
@@ -34,8 +34,8 @@ def test_what_an_export_lacks_is_said_and_the_rest_is_shown(tmp_path: Path, drop
 @pytest.mark.parametrize(
     ("column", "message", "ops"),
     [
-        ("end", "KERNEL has no column end: what it holds is not shown", 0),
-        ("correlationId", "KERNEL has no column correlationId: it is not known what launched its ops", 6),
+        ("end", "KERNEL has no column end: its ops are not shown", 0),
+        ("correlationId", "KERNEL has no column correlationId: its ops cannot be assigned to their launches", 6),
     ],
 )
 def test_a_column_that_has_moved_is_named(tmp_path: Path, column: str, message: str, ops: int) -> None:
@@ -53,13 +53,13 @@ def test_a_kernel_without_an_end_is_left_out_and_counted(tmp_path: Path, end: st
     with closing(sqlite3.connect(path)) as base, base:
         base.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = ? WHERE rowid = 2", (end,))
     raw = read_sqlite(path)
-    assert "a.sqlite: 1 ops have no start or no end that is a number: they are not shown" in raw.warnings
+    assert "a.sqlite: 1 ops have no valid start or end: they are not shown" in raw.warnings
     assert raw.tables["ops"].select(RUN).rows() == [EXPECTED[0], *EXPECTED[2:]]
 
 
-def test_tables_of_someone_else_are_no_export(tmp_path: Path) -> None:
+def test_a_database_without_nsys_tables_is_refused(tmp_path: Path) -> None:
     path = SqliteBuilder().add("songs", title="a").add("artists", name="b").write(tmp_path / "a.sqlite")
-    with pytest.raises(InputError, match=r"a\.sqlite: holds no table of nsys, but artists, songs\..*nsys export"):
+    with pytest.raises(InputError, match=r"a\.sqlite: holds no nsys table; its tables: artists, songs\..*nsys export"):
         read_sqlite(path)
 
 
@@ -78,7 +78,7 @@ def test_where_the_table_of_gpus_is_damaged_all_else_is_shown(tmp_path: Path) ->
     raw = read_parquet_folder(folder)
     assert (whole.devices, raw.devices) == (("NVIDIA H200",), ())
     assert raw.tables["ops"].equals(whole.tables["ops"])
-    assert any("TARGET_INFO_GPU.parquet: not Parquet (8 bytes)" in text for text in raw.warnings)
+    assert any("TARGET_INFO_GPU.parquet: not a valid Parquet file (8 bytes)" in text for text in raw.warnings)
 
 
 @pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
@@ -88,11 +88,11 @@ def test_a_newer_schema_is_read_and_named_whichever_table_tells_it(tmp_path: Pat
         built.add(table, name=f"EXPORT_SCHEMA_{name}", value=value)
     built.add(table, name="EXPORT_PRODUCT_VERSION", value="2027.1")
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
-    assert raw.warnings[0].startswith(f"a.sqlite: {table} names schema 4.1.0 (nsys 2027.1), newer than the 3")
+    assert raw.warnings[0].startswith(f"a.sqlite: {table}: export schema 4.1.0 (nsys 2027.1) is newer than 3")
     assert raw.tables["ops"].height == 6
 
 
 @pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
-def test_the_known_schema_is_no_news(tmp_path: Path, table: str) -> None:
+def test_a_supported_schema_gives_no_warning(tmp_path: Path, table: str) -> None:
     built = training_export().add(table, name="EXPORT_SCHEMA_VERSION", value="3.25.0")
     assert not any("schema" in text for text in read_sqlite(built.write(tmp_path / "a.sqlite")).warnings)

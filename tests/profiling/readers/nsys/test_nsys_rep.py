@@ -85,17 +85,17 @@ def test_a_report_of_several_processes_finds_the_dump_of_each(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("fake_nsys")
-def test_what_nsys_says_when_it_fails_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_output_of_nsys_is_in_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NSYS_FAILS", "1")
-    with pytest.raises(ToolError, match=r"(?s)run\.nsys-rep: .*ended with 1.*this report is newer") as caught:
+    with pytest.raises(ToolError, match=r"(?s)run\.nsys-rep: .*exited with 1.*this report is newer") as caught:
         read_raw(make_report(tmp_path))
     assert caught.value.exit_code == 3
 
 
-def test_without_nsys_the_export_to_make_elsewhere_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nsys_the_hint_gives_the_export_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = make_report(tmp_path)
     monkeypatch.setattr(nsys_rep, "find_nsys", lambda environ: None)
-    with pytest.raises(ToolError, match="there is no nsys here") as caught:
+    with pytest.raises(ToolError, match="nsys is not installed") as caught:
         read_raw(report)
     assert "nsys export --type sqlite run.nsys-rep" in str(caught.value)
 

@@ -83,7 +83,7 @@ def test_a_program_without_an_id_gets_one_below_zero_by_its_name(tmp_path: Path)
     ]
 
 
-def test_a_thunk_before_the_first_program_keeps_its_time_and_is_said_to_be_astray(tmp_path: Path) -> None:
+def test_a_thunk_before_the_first_program_keeps_its_time_and_is_in_a_warning(tmp_path: Path) -> None:
     astray = Projected(number=9, title="Thunk:#hlo_op=dot.9#", start=100, duration=30)
     raw = read_raw(write_archive(tmp_path / "a.zip", archive_files([astray, *STEP])))
     assert raw.tables["ops"].row(0, named=True) | {"launch_ns": 0} == {
@@ -91,7 +91,7 @@ def test_a_thunk_before_the_first_program_keeps_its_time_and_is_said_to_be_astra
         **{"rank": 0, "device": 0, "kernel": "dot.9", "start_ns": 100, "duration_ns": 30, "kind": "thunk", "thunk": 9},
         "launch_ns": 0,
     }
-    assert "1 thunks lie in no program" in raw.warnings[0]
+    assert "1 thunks belong to no program" in raw.warnings[0]
 
 
 def test_a_last_run_that_did_less_than_all_before_it_is_not_complete(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_last_run_that_did_less_than_all_before_it_is_not_complete(tmp_path: P
     ranges[-2] = module(30, 300, 20)
     raw = read_raw(write_archive(tmp_path / "a.zip", archive_files(ranges, layout="B")))
     assert raw.tables["executions"]["complete"].to_list() == [None, None, None, False]
-    assert "jit_step looks cut off" in raw.warnings[0]
+    assert "jit_step looks incomplete" in raw.warnings[0]
 
 
 def test_the_processes_of_a_combined_archive_are_ranks_that_share_a_program(tmp_path: Path) -> None:
@@ -175,15 +175,15 @@ def test_the_instruction_is_looked_for_from_the_right_of_a_title(title: str, ins
     assert read_titles(pl.Series([title]))["instruction"][0] == instruction
 
 
-def test_hlo_of_another_program_and_missing_hlo_are_said(tmp_path: Path) -> None:
+def test_hlo_of_another_program_and_missing_hlo_are_in_warnings(tmp_path: Path) -> None:
     ranges = [*STEP, module(4, 5000, 10, "jit_init", 8), thunk(5, 4, "x", 5000, 10)]
     files = archive_files(ranges, programs=[(7, hlo_proto(PROGRAM, name="jit_else"))])
     warnings = read_raw(write_archive(tmp_path / "a.zip", files)).warnings
-    assert "program 7 ran as 'jit_step', but its HLO is of 'jit_else'" in warnings[0]
+    assert "program 7 ran as 'jit_step', but its HLO is 'jit_else'" in warnings[0]
     assert "no HLO in dump/ for 1 programs that ran (jit_init)" in warnings[1]
 
 
-def test_an_archive_without_threads_or_host_ranges_says_what_is_missing(tmp_path: Path) -> None:
+def test_an_archive_without_threads_or_host_ranges_names_what_is_missing(tmp_path: Path) -> None:
     files = archive_files()
     kept = {"nvtx_gpu_proj_trace/trace.parquet": files["nvtx_gpu_proj_trace/trace.parquet"]}
     raw = read_raw(write_archive(tmp_path / "a.zip", kept))
@@ -198,7 +198,7 @@ BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
     ("files", "message"),
     [
         ({"readme.txt": b"x"}, r"a\.zip: holds no nvtx_gpu_proj_trace"),
-        (BAD_TRACE, r"trace\.parquet in it \(12 bytes\) is not Parquet"),
+        (BAD_TRACE, r"trace\.parquet \(12 bytes\) is not a valid Parquet file"),
         ({**archive_files(), "../../evil": b"x"}, r"a\.zip: contains a path outside of the archive: '\.\./\.\./evil'"),
         ({**archive_files(), "/etc/evil": b"x"}, "outside of the archive"),
         ({**archive_files(), "report_nvtx_pushpop_trace.csv.xz": b""}, r"csv\.xz: truncated"),
@@ -208,12 +208,12 @@ BAD_TRACE = {"nvtx_gpu_proj_trace/trace.parquet": b"PAR1nonsense"}
             {**archive_files(), "dump/module_0007.f.gpu_after_optimizations.hlo.pb": b""},
             r"contains no HLO module \(0 bytes",
         ),
-        (archive_files([module(4, 0, 10), thunk(4, 4, "dot.1", 0, 5)]), "range ids occur more than once"),
-        (archive_files([thunk(n, n % 3 + 1, "dot.1", n, 5) for n in (1, 2, 3)]), "a range is its own parent, or that"),
-        (archive_files([thunk(1, 1, "dot.1", 0, 5)]), "a range is its own parent"),
+        (archive_files([module(4, 0, 10), thunk(4, 4, "dot.1", 0, 5)]), "range ids are not unique"),
+        (archive_files([thunk(n, n % 3 + 1, "dot.1", n, 5) for n in (1, 2, 3)]), "a range is its own ancestor"),
+        (archive_files([thunk(1, 1, "dot.1", 0, 5)]), "a range is its own ancestor"),
     ],
 )
-def test_what_is_wrong_with_an_archive_is_named(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+def test_a_damaged_archive_is_refused_with_the_reason(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_raw(write_archive(tmp_path / "a.zip", files))
 
@@ -222,12 +222,12 @@ def test_columns_of_no_known_layout_are_listed(tmp_path: Path) -> None:
     from tests.profiling.nsys_builders import parquet
 
     files = {"nvtx_gpu_proj_trace/trace.parquet": parquet(pl.DataFrame({"Newer": [1]}))}
-    with pytest.raises(InputError, match=r"columns are \['Newer'\], of no known layout"):
+    with pytest.raises(InputError, match=r"unknown layout, columns \['Newer'\]"):
         read_raw(write_archive(tmp_path / "a.zip", files))
 
 
 @pytest.mark.parametrize(("data", "message"), [(b"", "not a zip file .0 bytes."), (b"PK\3\4", "not a zip file")])
-def test_a_file_that_is_no_archive_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_file_that_is_not_an_archive_is_refused_by_name(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "a.zip"
     path.write_bytes(data)
     with pytest.raises(InputError, match=rf"a\.zip: {message}"):
@@ -281,7 +281,7 @@ def test_the_gpus_of_an_archive_are_named_and_so_is_the_peak_of_its_roofline(tmp
     damaged = read_raw(write_archive(tmp_path / "damaged.zip", {**files, "device-metadata.parquet": b"PAR1 cut"}))
     assert damaged.devices == ()
     assert damaged.tables["ops"].equals(whole.tables["ops"])
-    assert any("device-metadata.parquet in it (8 bytes) is not Parquet" in text for text in damaged.warnings)
+    assert any("device-metadata.parquet (8 bytes) is not a valid Parquet file" in text for text in damaged.warnings)
     folder = tmp_path / "capture"
     (folder / "raw").mkdir(parents=True)
     ingest(folder, adopt(path, folder, []), copy_sources=False)

@@ -47,7 +47,7 @@ def test_a_container_is_left_out_where_what_it_contains_was_recorded(tmp_path: P
     assert ops_of(read_raw(trace.write(tmp_path)), "instruction") == [("dot.1",), ("call.2",)]
 
 
-def test_without_hlo_a_thunk_that_encloses_others_is_left_out_and_the_lack_is_said(tmp_path: Path) -> None:
+def test_without_hlo_a_thunk_that_encloses_others_is_left_out_with_a_warning(tmp_path: Path) -> None:
     trace = TraceBuilder().thunk("while.1", 0, 100).thunk("dot.1", 10, 50).thunk("dot.2", 60, 40).thunk("add.1", 100, 5)
     found = read_raw(trace.write(tmp_path))
     assert ops_of(found, "instruction") == [("dot.1",), ("dot.2",), ("add.1",)]
@@ -79,7 +79,7 @@ def test_kernels_are_counted_and_their_launches_are_not(tmp_path: Path) -> None:
     assert rows == [("gemm", 3, 7, 40, "kernel", 1_000_450), ("nccl", 3, None, 4, "kernel", None)]
 
 
-def test_copies_are_told_by_their_details_or_by_the_call_that_launched_them(tmp_path: Path) -> None:
+def test_copies_are_recognised_by_their_details_or_their_launching_call(tmp_path: Path) -> None:
     trace, stream = TraceBuilder(), ("/device:GPU:0", "Stream #15(MemcpyD2H)")
     details = "kind_src:device kind_dst:pinned size:1024 dest:0 async:1"
     trace.event(*stream, "MemcpyD2H", 0, 5, correlation_id=1, memcpy_details=details)
@@ -148,7 +148,7 @@ def test_hlo_that_the_trace_lacks_comes_from_a_dump_beside_it(tmp_path: Path) ->
     assert raw.programs[7].instructions["dot.1"].frame_id == 3
 
 
-def test_hlo_of_another_build_is_told(tmp_path: Path) -> None:
+def test_hlo_of_another_build_is_in_a_warning(tmp_path: Path) -> None:
     (warning,) = read_raw(training_trace().thunk("dot.99", 100, 2_000).write(tmp_path)).warnings
     assert "1 instructions that ran (0.002 ms) are not in the HLO of their program, such as 'dot.99'" in warning
 
