@@ -17,7 +17,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Array = NDArray[np.float64]
 
@@ -67,7 +66,7 @@ def rate_noise(deterministic: bool) -> Noise:
 def rate_pairs(levels: Array) -> Array:
     """Prior probability of a failure rate on good rungs and one on bad rungs; shape (levels, levels)."""
     edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
-    errors = np.diff(special.betainc(0.5, 1.5, edges))
+    errors = np.diff(2 / math.pi * (np.arcsin(np.sqrt(edges)) + np.sqrt(edges * (1 - edges))))  # Beta(1/2, 3/2)
     none = np.zeros_like(levels)
     none[0] = 1.0
     good = np.stack([none, errors, none, errors])

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from nightjar_ci.judges.convergence.envelope import Array
 from nightjar_ci.judges.history.rank_test import find_shift
@@ -62,7 +61,7 @@ def find_changes(values: Array, z: float = Z) -> list[Change]:
     for before, index, after in zip(edges, edges[1:], edges[2:], strict=False):
         left, right = values[max(before, index - NEIGHBOURS) : index], values[index : min(after, index + NEIGHBOURS)]
         shift, low, high = find_shift(right, left)
-        changes.append(Change(index=index, p=float(2 * special.ndtr(-found[index])), shift=shift, low=low, high=high))
+        changes.append(Change(index=index, p=math.erfc(found[index] / math.sqrt(2)), shift=shift, low=low, high=high))
     return changes
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from nightjar_ci.formats.policy import HistoryPolicy, PerformancePolicy
 from nightjar_ci.formats.verdict import Status
-from nightjar_ci.judges.convergence.envelope import Array, t_quantile, t_tail
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.student_t import t_quantile, t_tail
 
 TRIM = 0.1  # share cut from each end: one pair of 12 may be wild; 0.2 costs a fifth of the power at 12 pairs
 COVERAGE_MISS = 0.05  # of the interval that is shown, all looks together

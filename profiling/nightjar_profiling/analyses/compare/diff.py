@@ -23,6 +23,7 @@ from math import sqrt
 import polars as pl
 
 from nightjar_profiling.analyses.compare.diff_match import Line, SourceOf, instruction_keys, match_lines, match_programs
+from nightjar_profiling.analyses.compare.student_t import t_quantile
 from nightjar_profiling.analyses.lines import find_user_lines
 from nightjar_profiling.analyses.warmup import find_steady
 from nightjar_profiling.attribution.apportion import WEIGHTS, Fusion
@@ -255,8 +256,6 @@ def _sum(parts: Iterable[tuple[float, float, int]]) -> _Mean:
 
 
 def _rank(before: Mapping[str, _Mean], after: Mapping[str, _Mean]) -> tuple[Change, ...]:
-    from scipy.special import stdtrit
-
     found = []
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
@@ -267,7 +266,7 @@ def _rank(before: Mapping[str, _Mean], after: Mapping[str, _Mean]) -> tuple[Chan
             terms = sum(one.variance**2 / (one.freedom or 1.0) for one in known)
             freedom = variance**2 / terms if terms > 0 else min(one.freedom or 1.0 for one in known)
             delta = (new.ns if new else 0.0) - (old.ns if old else 0.0)
-            margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sqrt(variance)
+            margin = t_quantile((1 - CONFIDENCE) / 2, freedom) * sqrt(variance)
             low, high = delta - margin, delta + margin
         found.append(
             Change(
