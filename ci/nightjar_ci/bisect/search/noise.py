@@ -63,10 +63,15 @@ def rate_noise(deterministic: bool) -> Noise:
     return Noise(levels, np.ones(1), pairs[None], np.zeros(1), np.array([LEAST_RATE]), outcomes)
 
 
+def error_rate_cdf(rates: Array) -> Array:
+    """The cumulative distribution of Beta(1/2, 3/2), whose density is 2/pi sqrt((1 - x) / x)."""
+    return np.asarray(2 / math.pi * (np.arcsin(np.sqrt(rates)) + np.sqrt(rates * (1 - rates))))
+
+
 def rate_pairs(levels: Array) -> Array:
     """Prior probability of a failure rate on good rungs and one on bad rungs; shape (levels, levels)."""
     edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
-    errors = np.diff(2 / math.pi * (np.arcsin(np.sqrt(edges)) + np.sqrt(edges * (1 - edges))))  # Beta(1/2, 3/2)
+    errors = np.diff(error_rate_cdf(edges))
     none = np.zeros_like(levels)
     none[0] = 1.0
     good = np.stack([none, errors, none, errors])
