@@ -16,7 +16,8 @@ def command(
     """Query the store in SQL.
 
     The views history (every value with its names), outcomes (every job), verdicts and night answer most questions; a
-    name alone is all of its rows. The connection cannot write. Exit code 2: the SQL is wrong.
+    name alone is all of its rows. The connection cannot write. Exit code 2: the SQL is wrong. Needs
+    Polars: pip install 'nightjar-ci[query]'.
 
     Example: nightjar-ci query "SELECT night, value FROM history WHERE measure = 'step_time' ORDER BY night"
     """

@@ -23,7 +23,8 @@ def command(
         list[Path] | None, typer.Option("--import", help="Remember this night folder first; may be repeated.")
     ] = None,
     export_to: Annotated[
-        Path | None, typer.Option("--export", help="Write all tables into this folder, as Parquet.")
+        Path | None,
+        typer.Option("--export", help="Write all tables into this folder, as Parquet. Needs nightjar-ci[query]."),
     ] = None,
 ) -> None:
     """Show stored nights, the measures of a cell, or one history.

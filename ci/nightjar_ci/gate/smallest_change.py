@@ -17,9 +17,9 @@ from nightjar_ci.formats.policy import HistoryPolicy, Policies
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.history import Memory
-from nightjar_ci.judges.convergence.envelope import t_quantile
 from nightjar_ci.judges.history.history import judge_history
 from nightjar_ci.judges.performance.sequential import COVERAGE_MISS
+from nightjar_ci.judges.student_t import t_quantile
 
 GRID = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)  # changes of one night
 POWER = 0.9  # of pairs

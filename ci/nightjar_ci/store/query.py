@@ -34,9 +34,10 @@ def query(settings: Settings, sql: str) -> pl.DataFrame:
     """The answer to one SELECT, or all rows of a table or view that is named alone.
 
     Raises:
-        InputError: it is no single SELECT, or the database does not understand it.
+        InputError: it is no single SELECT, or the database does not understand it, or Polars is not installed.
         StoreError: the store cannot be read.
     """
+    _check_polars()
     import polars as pl
 
     open_store(settings).close()  # makes or migrates it where needed
@@ -52,9 +53,10 @@ def export(settings: Settings, folder: Path) -> Iterator[Path]:
     """Writes nights, outcomes, history and verdicts as Parquet: `FOLDER/<table>/part-00000.parquet`, ...
 
     Raises:
-        InputError: a table's folder is there already.
+        InputError: a table's folder is there already, or Polars is not installed.
         StoreError: the store cannot be read.
     """
+    _check_polars()
     import polars as pl
 
     open_store(settings).close()
@@ -71,6 +73,14 @@ def export(settings: Settings, folder: Path) -> Iterator[Path]:
                 texts = [tuple(one if not isinstance(one, dict | list) else str(one) for one in row) for row in rows]
                 pl.DataFrame(texts, schema=schema, orient="row").write_parquet(path)
                 yield path
+
+
+def _check_polars() -> None:
+    """Raises an `InputError` that names the extra where Polars is not installed."""
+    try:
+        import polars  # noqa: F401
+    except ModuleNotFoundError:
+        raise InputError("queries and exports need Polars.", "pip install 'nightjar-ci[query]'") from None
 
 
 def _as_select(sql: str) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import betainc
 
+from nightjar_ci.bisect.search.noise import error_rate_cdf
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 from nightjar_ci.errors import InputError
@@ -266,3 +268,8 @@ def test_nonsense_is_refused_with_what_was_expected() -> None:
         SearchSettings(confidence=1.5)
     with pytest.raises(InputError, match="63 weights"):
         Search(64, SearchSettings(), prior=[1.0])
+
+
+def test_the_prior_of_error_rates_is_the_beta_distribution_of_scipy() -> None:
+    rates = np.array([0.0, 1e-12, 1e-3, 0.3, 0.5, 0.97, 1.0])
+    np.testing.assert_allclose(error_rate_cdf(rates), betainc(0.5, 1.5, rates), rtol=1e-12)

@@ -60,8 +60,8 @@ def test_p_values_are_adjusted_as_scipy_does(p: list[float], method: Literal["bh
     assert [one.p_adjusted for one in found] == pytest.approx(false_discovery_control(p, method=method))
 
 
-def test_the_gate_imports_no_module_of_statistics() -> None:
-    program = "import sys, nightjar_ci.gate.gate; sys.exit('scipy.stats' in sys.modules)"
+def test_the_gate_imports_no_scipy() -> None:
+    program = "import sys, nightjar_ci.gate.gate; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

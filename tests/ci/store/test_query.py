@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -104,3 +107,17 @@ def test_the_command_prints_json_and_writes_parquet(
     assert "2026-11-21T0300-1a2b" in call("night")[1]
     assert call("night", "--out", "x.xlsx")[0] == 2
     assert hashlib.sha256((tmp_path / "store.sqlite").read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("arguments", [["query", "night"], ["store", "--export", "folder"]])
+def test_without_polars_the_error_names_the_extra(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "polars.py").write_text("raise ModuleNotFoundError('polars', name='polars')\n")
+    variables = {**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")}
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "nightjar_ci", *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, env={**variables, "PYTHONPATH": path}
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == "Hint: pip install 'nightjar-ci[query]'"
+    assert not (tmp_path / "folder").exists()

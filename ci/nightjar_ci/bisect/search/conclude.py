@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import binom
 
 from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import ENDS_SEEN, MENTIONED, Results
@@ -97,9 +96,10 @@ def median_interval(values: Array, doubt: float = 0.05) -> tuple[float, float]:
     ((0.0, 5.0), (-inf, inf))
     """
     n = len(values)
-    rank = int(binom.ppf(doubt / 2, n, 0.5))  # so many values on one side are not too few
-    while rank > 0 and binom.cdf(rank - 1, n, 0.5) > doubt / 2:
-        rank -= 1
+    rank, tail = 0, 1 / 2**n  # the most values that chance leaves on one side with at most half of the doubt
+    while tail <= doubt / 2:
+        rank += 1
+        tail += math.comb(n, rank) / 2**n
     if rank == 0:
         return -math.inf, math.inf
     ordered = np.sort(values)

@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Array = NDArray[np.float64]
 
@@ -72,10 +71,15 @@ def rate_noise(deterministic: bool) -> Noise:
     )
 
 
+def error_rate_cdf(rates: Array) -> Array:
+    """The cumulative distribution of Beta(1/2, 3/2), whose density is 2/pi sqrt((1 - x) / x)."""
+    return np.asarray(2 / math.pi * (np.arcsin(np.sqrt(rates)) + np.sqrt(rates * (1 - rates))))
+
+
 def rate_pairs(levels: Array) -> Array:
     """Prior probability of a failure rate on good rungs and one on bad rungs; shape (levels, levels)."""
     edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
-    errors = np.diff(special.betainc(0.5, 1.5, edges))
+    errors = np.diff(error_rate_cdf(edges))
     none = np.zeros_like(levels)
     none[0] = 1.0
     good = np.stack([none, errors, none, errors])

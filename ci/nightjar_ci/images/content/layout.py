@@ -8,19 +8,17 @@ Source: OCI image-spec, image-layout.md and image-index.md.
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-import zstandard
-
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.content.contents import LayerContents, merge_contents, scan_layer
 from nightjar_ci.images.content.difference import ImageContent, LayerContent
 from nightjar_ci.images.content.engine_archive import read_members
+from nightjar_ci.images.zstandard import zstd
 
 REF_NAME = "org.opencontainers.image.ref.name"
 TAR_TYPES = (".tar", ".tar+gzip", ".tar.gzip", ".tar+zstd")
@@ -121,8 +119,7 @@ def unpack(path: Path) -> IO[bytes]:
     if magic.startswith(GZIP_MAGIC):
         return cast(IO[bytes], gzip.open(path))
     if magic == ZSTD_MAGIC:
-        reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
-        return io.BufferedReader(cast(io.RawIOBase, reader))
+        return cast(IO[bytes], zstd.open(path))
     return path.open("rb")
 
 
@@ -132,5 +129,5 @@ def _scan(path: Path, media_type: str) -> LayerContents | None:
     try:
         with unpack(path) as stream:
             return scan_layer(read_members(stream))
-    except (OSError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
+    except (OSError, EOFError, tarfile.TarError, zstd.ZstdError) as error:
         raise InputError(f"{path}: cannot read a layer from it: {error}.", DAMAGED_HINT) from None

@@ -59,7 +59,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
     cells = sorted(f"ecosystem/{path.stem}" for path in (checkout / FOLDER / "ecosystem").glob("*.in"))
     aot = (PACKAGES[1], f"{FOLDER}/aot.in")
     return (
-        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "arrow")),
+        Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "query", "arrow")),
         lock_of("tools", "dev"),
         lock_of("docs", "dev"),
         Lock(name="models", sources=PACKAGES, constraints="dev"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-import zstandard
+from nightjar_ci.images.zstandard import zstd
 
 Compression = Literal["gzip", "zstd"]
 DEFAULT: Compression = "zstd"
@@ -43,7 +43,7 @@ def find_compressor(compression: Compression) -> Callable[[bytes], bytes]:
     """The function that compresses a chunk; it is thread-safe."""
     if compression == "gzip":
         return lambda chunk: zlib.compress(chunk, GZIP_LEVEL, _GZIP)
-    return lambda chunk: zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(chunk)
+    return lambda chunk: zstd.compress(chunk, ZSTD_LEVEL)
 
 
 class BlobWriter:
@@ -52,7 +52,7 @@ class BlobWriter:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, BlobWriter(Path(folder)) as writer:
     ...     writer.feed(b"layer")
-    ...     zstandard.decompress(writer.finish().path.read_bytes())
+    ...     zstd.decompress(writer.finish().path.read_bytes())
     b'layer'
     """
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special  # not scipy.stats, which takes a second longer to import
+
+from nightjar_ci.judges.student_t import t_quantile, t_tail
 
 Array = NDArray[np.float64]
 
@@ -44,12 +44,6 @@ class Change:
     low: float
     high: float
     p: float
-
-
-@cache
-def t_quantile(upper_tail: float, degrees: int) -> float:
-    """The value that Student's t with `degrees` degrees of freedom exceeds with probability `upper_tail`."""
-    return -float(special.stdtrit(degrees, upper_tail))
 
 
 def block_means(curves: Array, blocks: int) -> tuple[tuple[int, ...], Array]:
@@ -113,11 +107,6 @@ def find_change(new: Array, baseline: Array, pairs: Array, *, tail: float) -> Ch
     p = 2 * min(_p(shift, error, m + n - 2), _p(paired, paired_error, len(pairs) - 1))
     estimate = paired if paired_half <= half else shift
     return Change(estimate=min(max(estimate, low), high), low=low, high=high, p=min(1.0, p))
-
-
-def t_tail(value: float, degrees: int) -> float:
-    """The probability that Student's t with `degrees` degrees of freedom exceeds `value`."""
-    return float(special.stdtr(degrees, -value))
 
 
 def _p(shift: float, error: float, degrees: int) -> float:

@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from nightjar_ci.judges.convergence.envelope import Array, t_quantile
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.student_t import t_quantile
 
 LEAST_REPLICAS = 5
 LEAST = 1e-6  # eight units in the last place of float32, the type of losses

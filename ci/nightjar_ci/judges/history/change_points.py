@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
-from scipy import special
 
 from nightjar_ci.judges.convergence.envelope import Array
 from nightjar_ci.judges.history.noise import robust_sd
@@ -29,6 +29,7 @@ NEIGHBOURS = 60  # nights on either side that say how large a change is
 Z = 4.4  # chosen with `LINE` on seeded series of all noise models: false alarms against delay (docs/statistics.md)
 LARGE = 3.0  # standard deviations of the noise; no kind of noise but a strong AR(1) makes lasting changes as large
 LINE = 1.13  # how much more variance a straight line must leave than the step, or it is drift
+NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def find_changes(values: Array, z: float = Z) -> list[Change]:
     for before, index, after in zip(edges, edges[1:], edges[2:], strict=False):
         left, right = values[max(before, index - NEIGHBOURS) : index], values[index : min(after, index + NEIGHBOURS)]
         shift, low, high = find_shift(right, left)
-        p = min(2 * float(special.ndtr(-found[index])), _large_change_p(left, right, shift))
+        p = min(math.erfc(found[index] / math.sqrt(2)), _large_change_p(left, right, shift))
         changes.append(Change(index=index, p=p, shift=shift, low=low, high=high))
     return changes
 
@@ -82,7 +83,7 @@ def _large_change_p(left: Array, right: Array, shift: float) -> float:
     ranks = average_ranks(np.concatenate([left, right])[None])[0]
     before, after = ranks[: len(left)], ranks[len(left) :]
     alike = float(_likeness(np.concatenate([before - before.mean(), after - after.mean()])[None])[0])
-    return 2 * float(special.ndtr(special.ndtri(min(p, 0.5)) * math.sqrt((1 - alike) / (1 + alike))))
+    return 2 * NORMAL.cdf(NORMAL.inv_cdf(min(p, 0.5)) * math.sqrt((1 - alike) / (1 + alike)))
 
 
 def _splits(values: Array, z: float) -> Iterator[tuple[int, int, int, float]]:

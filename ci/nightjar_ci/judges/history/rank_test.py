@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
-from scipy import special
 
 from nightjar_ci.judges.convergence.envelope import Array
 
@@ -67,8 +67,8 @@ def find_shift(after: Array, before: Array, *, miss: float = 0.05) -> tuple[floa
     differences = np.sort((after[:, None] - before[None, :]).ravel())
     few, many = len(after), len(before)
     spread = math.sqrt(few * many * (few + many + 1) / 12)
-    cut = math.floor(few * many / 2 + float(special.ndtri(miss / 2)) * spread - 0.5)
+    cut = math.floor(few * many / 2 + NormalDist().inv_cdf(miss / 2) * spread - 0.5)
     estimate = float(np.median(differences))
-    if cut < 0 or 2.0 / float(special.binom(few + many, few)) > miss:
+    if cut < 0 or 2 / math.comb(few + many, few) > miss:
         return estimate, -math.inf, math.inf
     return estimate, float(differences[cut]), float(differences[len(differences) - 1 - cut])

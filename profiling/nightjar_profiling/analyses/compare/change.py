@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 
+from nightjar_profiling.analyses.compare.student_t import t_quantile, t_tail
+
 CONFIDENCE = 0.95
 
 
@@ -121,8 +123,6 @@ def rank_changes(
 
 def _compare(key: str, old: Mean | None, new: Mean | None) -> tuple[Change, float]:
     """A change, and the probability of so large a difference by chance."""
-    from scipy.special import stdtr, stdtrit
-
     before_ns, after_ns = None if old is None else old.ns, None if new is None else new.ns
     change = Change(name=key, before_ns=before_ns, after_ns=after_ns, low_ns=None, high_ns=None)
     sides = [mean for mean in (old, new) if mean is not None]
@@ -134,7 +134,7 @@ def _compare(key: str, old: Mean | None, new: Mean | None) -> tuple[Change, floa
     variance = sum(mean.relative_variance for mean in sides)
     terms = sum(mean.relative_variance**2 / (mean.freedom or 1.0) for mean in sides)
     freedom = variance**2 / terms if terms > 0 else min(mean.freedom or 1.0 for mean in sides)
-    margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sqrt(variance)
+    margin = t_quantile((1 - CONFIDENCE) / 2, freedom) * sqrt(variance)
     if before_ns and after_ns:
         ratio = log(after_ns / before_ns)
         low, high = before_ns * (exp(ratio - margin) - 1), before_ns * (exp(ratio + margin) - 1)
@@ -143,4 +143,4 @@ def _compare(key: str, old: Mean | None, new: Mean | None) -> tuple[Change, floa
     else:
         ratio, low, high = 1.0, -(before_ns or 0.0), -(before_ns or 0.0) * exp(-margin)
     distance = abs(ratio) / sqrt(variance) if variance else (inf if ratio else 0.0)
-    return replace(change, low_ns=low, high_ns=high), 2 * (1 - float(stdtr(freedom, distance)))
+    return replace(change, low_ns=low, high_ns=high), 2 * t_tail(distance, freedom)

@@ -21,7 +21,8 @@ Versions = tuple[str, ...]
 
 PYPROJECT = '[project]\nname = "{}"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = ["{}"]\n'
 FILES = {
-    "ci/pyproject.toml": PYPROJECT.format("nightjar-ci", "other") + "[project.optional-dependencies]\npostgres = []\n",
+    "ci/pyproject.toml": PYPROJECT.format("nightjar-ci", "other")
+    + "[project.optional-dependencies]\npostgres = []\nquery = []\n",
     "models/pyproject.toml": PYPROJECT.format("nightjar-models", "jax"),
     "profiling/pyproject.toml": PYPROJECT.format("nightjar-profiling", "other")
     + "[project.optional-dependencies]\narrow = []\n",

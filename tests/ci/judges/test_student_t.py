@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import stdtr, stdtrit
+
+from nightjar_ci.judges.student_t import t_quantile, t_tail
+from tests.places import ROOT
+
+DEGREES = st.one_of(st.integers(1, 200), st.floats(0.5, 1000))
+
+
+@pytest.mark.parametrize("value", [1e-9, 1e-3, 0.5, 2.0, 1e3])
+def test_the_tail_is_the_closed_form_for_one_and_two_degrees(value: float) -> None:
+    assert t_tail(value, 1) == pytest.approx(math.atan2(1, value) / math.pi, rel=1e-12)
+    root = math.sqrt(2 + value * value)
+    assert t_tail(value, 2) == pytest.approx(1 / (root * (root + value)), rel=1e-12)
+
+
+@given(st.floats(0.1, 1e6), DEGREES)
+def test_the_tail_is_that_of_scipy_however_small(value: float, degrees: float) -> None:
+    expected = float(stdtr(degrees, -value))
+    assert t_tail(value, degrees) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    assert t_tail(-value, degrees) == pytest.approx(1 - expected, rel=1e-12)
+
+
+@given(st.floats(1e-12, 0.499), DEGREES)
+def test_the_quantile_is_that_of_scipy(tail: float, degrees: float) -> None:
+    assert t_quantile(tail, degrees) == pytest.approx(-float(stdtrit(degrees, tail)), rel=1e-9)
+    assert t_quantile(1 - tail, degrees) == pytest.approx(-t_quantile(tail, degrees), rel=1e-3)
+
+
+@pytest.mark.parametrize("degrees", [1, 2.5, 1000])
+def test_the_ends_of_the_line_have_their_limits(degrees: float) -> None:
+    assert [t_tail(value, degrees) for value in (-math.inf, 0.0, 1e-200, 1e200, math.inf)] == [1.0, 0.5, 0.5, 0.0, 0.0]
+    assert math.isnan(t_tail(math.nan, degrees))
+    assert (t_quantile(0.5, degrees), t_quantile(0.0, degrees), t_quantile(1.0, degrees)) == (0.0, math.inf, -math.inf)
+
+
+def test_the_two_packages_have_the_same_text() -> None:
+    copy = ROOT / "profiling/nightjar_profiling/analyses/compare/student_t.py"
+    assert copy.read_text() == (ROOT / "ci/nightjar_ci/judges/student_t.py").read_text()
