@@ -52,7 +52,8 @@ def command(
     """
     from nightjar_ci.baselines.baseline import FactsBaseline, convergence_path, facts_path, render
     from nightjar_ci.formats.documents import write_text
-    from nightjar_ci.formats.night_folder import read_night, read_results
+    from nightjar_ci.formats.night_folder import read_night
+    from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.gate.accept import accept, accept_end, remake_baselines
     from nightjar_ci.gate.advice import render_baseline
@@ -71,7 +72,7 @@ def command(
     accepted = accept(
         store, baselines, read_policies(policies), series, reason=reason, night=night, by=by, latest=latest
     )
-    results = store.results_of(cell, accepted.entry.night) if from_night is None else read_results(from_night)
+    results = store.results_of(cell, accepted.entry.night) if from_night is None else read_night_results(from_night)
     made, refused = remake_baselines(series, accepted.judges, results, baselines)
     files = {accepted.path: accepted.text}
     for one in made:

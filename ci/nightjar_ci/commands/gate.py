@@ -25,6 +25,7 @@ def command(
 
     Example: nightjar-ci gate .nightjar/nights/2026-11-21T0300-1a2b
     """
+    from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.gate.advice import render_confirm
     from nightjar_ci.gate.gate import find_exit_code, gate_night
@@ -33,7 +34,8 @@ def command(
 
     command, settings = render_confirm(night, policies, baselines), read_settings()
     numbers, store = read_policies(policies), open_store(settings)
-    verdicts = gate_night(night, numbers, baselines, store, command, settings.nights_dir)
+    results = read_night_results(night)
+    verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
     if as_json:
         typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
     else:
@@ -42,4 +44,4 @@ def command(
         from nightjar_ci.report.terminal import print_verdicts
 
         print_verdicts(verdicts, Console())
-    raise typer.Exit(find_exit_code(night, verdicts))
+    raise typer.Exit(find_exit_code(results, verdicts))

@@ -18,6 +18,7 @@ from nightjar_ci.environments.prepare import Environments, parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import new_night_id, read_night, read_result
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies, read_policies
 from nightjar_ci.gate.advice import render_confirm
@@ -132,12 +133,13 @@ def _confirm(
 
 def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, command: str) -> tuple[Path, int]:
     """Gates and reports a night."""
-    verdicts = gate_night(folder, policies, baselines, store, command, read_settings().nights_dir)
-    contents, console = gather(folder, verdicts, policies, baselines, store), Console(stderr=True)
+    results = read_night_results(folder)
+    verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
+    contents, console = gather(results, verdicts, policies, baselines, store), Console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)
     path = write_reports(folder, contents)
-    return path, find_exit_code(folder, verdicts)
+    return path, find_exit_code(results, verdicts)
 
 
 def _check_reference(reference: str) -> None:

@@ -25,6 +25,7 @@ def command(
 
     Example: nightjar-ci report .nightjar/nights/2026-11-21T0300-1a2b
     """
+    from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.verdict import read_verdicts
     from nightjar_ci.gate.advice import render_confirm
@@ -36,13 +37,14 @@ def command(
 
     settings = read_settings()
     numbers, store = read_policies(policies), open_store(settings)
+    results = read_night_results(night)
     judged = night / "verdicts.json"
     if judged.exists():
         verdicts = read_verdicts(judged)
     else:
         command = render_confirm(night, policies, baselines)
-        verdicts = gate_night(night, numbers, baselines, store, command, settings.nights_dir)
-    page = write_reports(night, gather(night, verdicts, numbers, baselines, store))
+        verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
+    page = write_reports(night, gather(results, verdicts, numbers, baselines, store))
     if summary is not None:
         with summary.open("a", encoding="utf-8") as file:
             file.write((night / "summary.md").read_text(encoding="utf-8"))

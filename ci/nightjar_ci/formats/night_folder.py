@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -90,36 +89,24 @@ def write_night(folder: Path, night: Night) -> None:
     write_json(folder / "night.json", night)
 
 
-def read_results(folder: Path) -> Iterator[tuple[Outcome, RunRecord | None]]:
-    """The outcome of every job of a night, with its result.
+def check_result(outcome: Outcome, folder: Path) -> Outcome:
+    """What became of a job that ended well: it completed only if it left a result that can be read and is its own."""
+    return read_checked(outcome, folder)[0]
+
+
+def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | None]:
+    """The outcome of a job, `invalid` where its result cannot be read any more, and its result.
 
     The result is None where the job is a profile, or left no result that can be read; a job that failed may have left
     one (a training that diverged says at which step).
-
-    Raises:
-        InputError: `night.json` cannot be read.
     """
-    for outcome in read_outcomes(folder):
-        yield outcome, read_result(job_folder(folder, outcome.job))
-
-
-def read_outcomes(folder: Path) -> tuple[Outcome, ...]:
-    """The outcome of every job of a night, `invalid` where its result cannot be read any more.
-
-    Raises:
-        InputError: `night.json` cannot be read.
-    """
-    return tuple(check_result(outcome, job_folder(folder, outcome.job)) for outcome in read_night(folder).jobs)
-
-
-def check_result(outcome: Outcome, folder: Path) -> Outcome:
-    """What became of a job that ended well: it completed only if it left a result that can be read and is its own."""
     if not outcome.completed:
-        return outcome
+        return outcome, read_result(folder)
+    record = None
     try:
         if outcome.kind == "profile":
             read_profile(folder / "capture")
-            return outcome
+            return outcome, None
         record = read_run(folder / "result.json", left_in=folder)
         if outcome.replicate is not None and record.seed != outcome.replicate:
             raise InputError(
@@ -129,11 +116,11 @@ def check_result(outcome: Outcome, folder: Path) -> Outcome:
     except InputError as error:
         hint = error.hint or "docs/reference/run-result.md says what a job leaves in {out}"
         message = f"{outcome.job}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
-        return outcome.model_copy(update={"state": "invalid", "message": message})
+        return outcome.model_copy(update={"state": "invalid", "message": message}), record
     if record.status == "diverged":
         message = f"{outcome.job}: exit code 0, but its training diverged. Hint: the loss is in its result.json"
-        return outcome.model_copy(update={"state": "failed", "message": message})
-    return outcome
+        return outcome.model_copy(update={"state": "failed", "message": message}), record
+    return outcome, record
 
 
 def read_result(folder: Path) -> RunRecord | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from nightjar_ci.baselines.baseline import LEAST_SEEDS
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.night_folder import read_results
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import RunRecord
@@ -99,7 +99,7 @@ def read_cells(folder: Path, pattern: str | None = None) -> list[CellRuns]:
     Raises:
         InputError: `night.json` cannot be read.
     """
-    return gather_cells(read_results(folder), pattern)
+    return gather_cells(read_night_results(folder), pattern)
 
 
 def gather_cells(results: Iterable[tuple[Outcome, RunRecord | None]], pattern: str | None = None) -> list[CellRuns]:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
 from nightjar_ci.formats.ledger import Ledger, write_ledger
-from nightjar_ci.formats.night_folder import Night, read_night, read_outcomes, read_result, read_results
+from nightjar_ci.formats.night_folder import Night, read_result
+from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Facts, RunRecord
@@ -39,11 +40,10 @@ from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
 from nightjar_ci.store import StoredRun
-from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.folder import import_results
 from nightjar_ci.store.recent import Recent
 from nightjar_ci.untrusted.files import read_untrusted
 
-Cells = Mapping[str, Sequence[RunRecord]]
 _MOST_NAMED = 10
 _RUN_FOLDER = re.compile(r"(\d+)-([ab])")
 
@@ -72,7 +72,7 @@ class GateStore(FactsHistory, Remembering, Protocol):
 
 
 def gate_night(
-    folder: Path,
+    results: NightResults,
     policies: Policies,
     baselines: Path,
     store: GateStore | None = None,
@@ -84,7 +84,7 @@ def gate_night(
     Earlier nights beside the folder, or in that of this machine's nights, that the store lacks are imported first.
 
     Args:
-        folder: the night folder.
+        results: what the night left.
         policies: the numbers to judge by.
         baselines: folder of committed baselines.
         store: earlier nights.
@@ -92,17 +92,20 @@ def gate_night(
         nights: the folder of this machine's nights.
 
     Raises:
-        InputError: `night.json` or a baseline cannot be read.
+        InputError: an earlier night or a baseline cannot be read.
         StoreError: the store cannot be written.
     """
+    folder, night = results.folder, results.night
     memory, recent, notes = Memory(), Recent(), list[str]()
     if store is not None:
         notes = import_earlier(store, folder, nights)
-        night = import_night(store, folder)  # it may come from another machine
+        import_results(store, results)  # they may come from another machine
         memory, recent = remember(store, night.id, baselines, command), store.recent_before(night.id)
-    verdicts = judge_night(folder, policies, baselines, store, memory)
-    due = find_due(folder, recent, policies, baselines, memory.series)
-    absent = list(judge_presence(due, verdicts.verdicts, verdicts.night)) if read_night(folder).finished_at else []
+    verdicts = judge_night(results, policies, baselines, store, memory)
+    due = find_due(results, recent, policies, baselines, memory.series)
+    absent = []
+    if night.finished_at is not None:
+        absent = list(judge_presence(due, verdicts.verdicts, verdicts.night))
     if absent:
         accept = f"nightjar-ci accept SERIES --ended --night {verdicts.night} --reason WHY"
         notes.append(f"What is due and absent stays *cannot tell* until it is back or somebody accepts it: `{accept}`.")
@@ -121,7 +124,7 @@ def gate_night(
 
 
 def judge_night(
-    folder: Path,
+    results: NightResults,
     policies: Policies,
     baselines: Path,
     store: FactsHistory | None = None,
@@ -130,17 +133,16 @@ def judge_night(
     """Judges everything that a night left.
 
     Args:
-        folder: the night folder.
+        results: what the night left.
         policies: the numbers to judge by.
         baselines: folder of committed baselines.
         store: earlier nights, asked for facts where no baseline is committed.
         memory: histories, and what was decided about them.
 
     Raises:
-        InputError: `night.json` or a baseline cannot be read.
+        InputError: a baseline cannot be read.
     """
-    night = read_night(folder)
-    cells = group_by_cell(folder)
+    folder, night, cells = results.folder, results.night, results.by_cell()
     notes: list[str] = []
     verdicts = [
         *_judge_curves(cells, policies, baselines, notes),
@@ -161,7 +163,7 @@ def judge_night(
     if night.left_out:
         shown = ", ".join(night.left_out[:_MOST_NAMED])
         notes.append(f"The night was asked to leave out {count(len(night.left_out), 'cell')} of its matrix: {shown}.")
-    for outcome in read_outcomes(folder):
+    for outcome in night.jobs:
         if not outcome.completed:
             notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")
     for place, outcome in read_pair_outcomes(folder).items():
@@ -171,22 +173,13 @@ def judge_night(
     return NightVerdicts(night=night.id, verdicts=sort_worst_first(verdicts), notes=tuple(notes))
 
 
-def find_exit_code(folder: Path, verdicts: NightVerdicts) -> int:
+def find_exit_code(results: NightResults, verdicts: NightVerdicts) -> int:
     """The exit code of a judged night: its jobs, the runs of its paired comparisons, and its verdicts."""
-    ended = [*read_outcomes(folder), *read_pair_outcomes(folder).values()]
-    night = read_night(folder)
+    night = results.night
+    ended = [*night.jobs, *read_pair_outcomes(results.folder).values()]
     unfinished = ["not_started"] if night.finished_at is None else []
     states = [*unfinished, *(outcome.state for outcome in ended)]
     return decide_exit_code(verdicts.verdicts, states, not_run=len(night.not_run) or int(not night.jobs))
-
-
-def group_by_cell(folder: Path) -> Cells:
-    """The results of a night by cell; `job` is the job's id, whatever the workload called itself."""
-    cells: dict[str, list[RunRecord]] = defaultdict(list)
-    for outcome, record in read_results(folder):
-        if record is not None and outcome.kind == "train":
-            cells[outcome.cell].append(record.model_copy(update={"job": outcome.job}))
-    return cells
 
 
 def read_pairs(folder: Path, place: str = "ab") -> dict[str, tuple[str, list[Pair]]]:

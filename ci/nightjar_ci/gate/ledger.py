@@ -18,7 +18,7 @@ from typing import Literal
 from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
 from nightjar_ci.formats.ledger import Due
-from nightjar_ci.formats.night_folder import Night, read_night, read_results
+from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.series import Series
 from nightjar_ci.judges.facts.compile_cost import NAME as COMPILER
@@ -53,14 +53,15 @@ class Tonight:
     facts_keys: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-def read_tonight(folder: Path, night: Night) -> Tonight:
-    """Reads what the jobs of a night folder left."""
+def read_tonight(results: NightResults) -> Tonight:
+    """What the jobs of a night left."""
+    folder, night = results.folder, results.night
     jobs: dict[str, set[str]] = defaultdict(set)
     failed: set[str] = set()
     measures: dict[tuple[str, str], list[tuple[str, Measure]]] = defaultdict(list)
     programs: dict[str, set[str]] = defaultdict(set)
     keys: dict[str, set[str]] = defaultdict(set)
-    for outcome, record in read_results(folder):
+    for outcome, record in results:
         if outcome.completed:
             jobs[outcome.cell].add(outcome.job)
         else:
@@ -81,20 +82,22 @@ def read_tonight(folder: Path, night: Night) -> Tonight:
     )
 
 
-def find_due(folder: Path, recent: Recent, policies: Policies, baselines: Path, series: Sequence[Series]) -> list[Due]:
+def find_due(
+    results: NightResults, recent: Recent, policies: Policies, baselines: Path, series: Sequence[Series]
+) -> list[Due]:
     """The series that are due, by name.
 
     Args:
-        folder: the night folder.
+        results: what the night left.
         recent: what the recent nights had.
         policies: those that name a cell and a measure without a wildcard make it due wherever that cell ran.
         baselines: folder of committed baselines.
         series: tonight's measures with their history.
 
     Raises:
-        InputError: `night.json`, a baseline or an accepted change cannot be read.
+        InputError: a baseline or an accepted change cannot be read.
     """
-    tonight, accepted = read_tonight(folder, read_night(folder)), read_accepted(baselines)
+    tonight, accepted = read_tonight(results), read_accepted(baselines)
     entries = {(one.series, one.kind, one.unit): one for one in _due_by_nights(recent, accepted)}
     for source, name, kind in (*_named_by_policies(policies, tonight), *_named_by_baselines(tonight, baselines)):
         if _ended_from(accepted.get(name, ())):

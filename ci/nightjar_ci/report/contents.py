@@ -17,14 +17,15 @@ from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.ledger import Due, read_ledger
-from nightjar_ci.formats.night_folder import Night, job_folder, read_night, read_outcomes
+from nightjar_ci.formats.night_folder import Night, job_folder
+from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.profile import Profile, read_flamegraph, read_profile
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import NightVerdicts, describe_exit
-from nightjar_ci.gate.gate import Cells, find_exit_code, group_by_cell, read_pairs
+from nightjar_ci.gate.gate import find_exit_code, read_pairs
 from nightjar_ci.gate.history import KnowsSeries, with_earlier_names
 from nightjar_ci.judges.performance.performance import log_ratio
 from nightjar_ci.report.attention import Card, Row, gather_cards, gather_rows
@@ -113,15 +114,14 @@ class Contents:
 
 
 def gather(
-    folder: Path, verdicts: NightVerdicts, policies: Policies, baselines: Path, store: History | None = None
+    results: NightResults, verdicts: NightVerdicts, policies: Policies, baselines: Path, store: History | None = None
 ) -> Contents:
     """Gathers what the report of a night shows.
 
     Raises:
-        InputError: `night.json`, `ledger.json` or a baseline cannot be read.
+        InputError: `ledger.json` or a baseline cannot be read.
     """
-    night = read_night(folder).model_copy(update={"jobs": read_outcomes(folder)})
-    cells = group_by_cell(folder)
+    folder, night, cells = results.folder, results.night, results.by_cell()
     pairs = _pair_figures(folder, verdicts)
     accepted, series = read_accepted(baselines), dict[str, Series]()
     if store is not None:
@@ -132,7 +132,7 @@ def gather(
         for cell, runs in cells.items()
     }
     by_series = {f"{cell}/{name}": [(title, one)] for cell, found in tonight.items() for name, title, one in found}
-    exit_code = find_exit_code(folder, verdicts)
+    exit_code = find_exit_code(results, verdicts)
     checked = tuple(part for runs in cells.values() for run in runs if (part := _checked(run)).numbers)
     return Contents(
         night=night,

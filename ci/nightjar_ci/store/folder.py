@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.night_folder import Night, job_folder, read_night, read_results
+from nightjar_ci.formats.night_folder import Night, job_folder, read_night
+from nightjar_ci.formats.night_results import NightResults, read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.profile import Profile, find_machine, read_profile
 from nightjar_ci.formats.run_record import RunRecord
@@ -42,9 +43,19 @@ def import_night(store: NightStore, folder: Path) -> Night:
         InputError: `night.json` cannot be read.
         StoreError: the store cannot be written.
     """
-    night = read_night(folder)
-    store.add_whole_night(night, [read_stored(folder, outcome, record) for outcome, record in read_results(folder)])
-    return night
+    results = read_night_results(folder)
+    import_results(store, results)
+    return results.night
+
+
+def import_results(store: NightStore, results: NightResults) -> None:
+    """Remembers what a night left, all of it or nothing; what the store knows already stays as it is.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    runs = [read_stored(results.folder, outcome, record) for outcome, record in results]
+    store.add_whole_night(results.night, runs)
 
 
 def find_night_folders(folder: Path) -> dict[str, Path]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.gate.gate import gate_night
 from nightjar_ci.report.contents import gather
@@ -65,9 +66,9 @@ def measure_one(kind: str, url: str, fill: Callable[[str, int], int], nights: in
         tonight = make_tonight(folder / "tonight", nights)
         store = open_store(settings)
         began = time.perf_counter()
-        verdicts = gate_night(tonight, POLICIES, folder / "none", store)
+        verdicts = gate_night(read_night_results(tonight), POLICIES, folder / "none", store)
         gated = time.perf_counter()
-        page = write_reports(tonight, gather(tonight, verdicts, POLICIES, folder / "none", store))
+        page = write_reports(tonight, gather(read_night_results(tonight), verdicts, POLICIES, folder / "none", store))
         reported = time.perf_counter()
         query(settings, "SELECT night, value FROM history WHERE cell = 'cell007' AND measure = 'step_time'")
         asked = time.perf_counter()

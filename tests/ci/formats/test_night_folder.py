@@ -14,9 +14,9 @@ from nightjar_ci.formats.night_folder import (
     new_night_id,
     now,
     read_night,
-    read_results,
     write_night,
 )
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import make_outcome
 from tests.ci.jobs import RESULT, make_job
 
@@ -47,7 +47,7 @@ def test_results_come_with_their_outcomes_and_a_broken_one_is_none(tmp_path: Pat
     for name, text in (("good", RESULT), ("broken", RESULT[:100])):
         job_folder(tmp_path, name).mkdir(parents=True)
         (job_folder(tmp_path, name) / "result.json").write_text(text)
-    found = {outcome.job: record for outcome, record in read_results(tmp_path)}
+    found = {outcome.job: record for outcome, record in read_night_results(tmp_path)}
     assert found["good"] is not None
     assert found["good"].workload == "gpt"
     assert found["broken"] is found["absent"] is None

@@ -19,6 +19,7 @@ from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import read_policies
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict
 from nightjar_ci.gate.gate import gate_night
@@ -67,7 +68,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def gate(folder: Path) -> NightVerdicts:
     store = open_store(read_settings())
-    verdicts = gate_night(folder, read_policies(Path("ci/policies.toml")), Path("ci/baselines"), store)
+    verdicts = gate_night(
+        read_night_results(folder), read_policies(Path("ci/policies.toml")), Path("ci/baselines"), store
+    )
     store.close()
     return verdicts
 

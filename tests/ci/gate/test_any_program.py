@@ -11,6 +11,7 @@ import pytest
 from nightjar_ci.baselines.baseline import write_baselines
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.night_folder import job_folder, read_night, read_result
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import read_policies
 from nightjar_ci.formats.verdict import NightVerdicts
 from nightjar_ci.gate.baseline_runs import read_cells
@@ -68,9 +69,11 @@ def run_and_gate(tmp_path: Path, matrix: Matrix, night: str) -> tuple[int, Night
     store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")}))
     write_text(tmp_path / "policies.toml", POLICIES)
     run_night(matrix, folder, jobs=jobs, store=store)
-    verdicts = gate_night(folder, read_policies(tmp_path / "policies.toml"), tmp_path / "baselines", store)
+    verdicts = gate_night(
+        read_night_results(folder), read_policies(tmp_path / "policies.toml"), tmp_path / "baselines", store
+    )
     store.close()
-    return find_exit_code(folder, verdicts), verdicts
+    return find_exit_code(read_night_results(folder), verdicts), verdicts
 
 
 @pytest.mark.parametrize("kind", ["maxtext", "levanter"])

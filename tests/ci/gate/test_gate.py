@@ -11,6 +11,7 @@ import pytest
 from nightjar_ci.baselines.baseline import make_facts, write_convergence, write_facts
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night, write_night
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
@@ -86,15 +87,15 @@ def night(tmp_path: Path, records: Sequence[RunRecord]) -> Path:
 
 
 def statuses(folder: Path, baselines: Path) -> dict[tuple[str, str], str]:
-    verdicts = judge_night(folder, POLICIES, baselines).verdicts
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines).verdicts
     return {(v.judge, v.series.partition("/")[2]): v.status for v in verdicts}
 
 
 def test_a_good_night_is_ok_and_ends_with_0(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(seed) for seed in range(3)])
-    verdicts = judge_night(folder, POLICIES, baselines)
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
     assert statuses(folder, baselines) == {("convergence", "loss"): "ok", ("facts", "train_step"): "ok"}
-    assert find_exit_code(folder, verdicts) == 0
+    assert find_exit_code(read_night_results(folder), verdicts) == 0
     assert "The performance judge is off: no reference environment was named (`--reference`)." in verdicts.notes
 
 
@@ -124,7 +125,7 @@ def test_a_sleep_in_the_step_is_named_by_the_performance_judge_and_by_nothing_el
         ("facts", "train_step"): "ok",
         ("performance", "step_time"): "regressed",
     }
-    assert find_exit_code(folder, judge_night(folder, POLICIES, baselines)) == 1
+    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 1
 
 
 def test_a_fusion_turned_off_is_named_by_the_facts_judge_and_by_nothing_else(tmp_path: Path, baselines: Path) -> None:
@@ -135,9 +136,9 @@ def test_a_fusion_turned_off_is_named_by_the_facts_judge_and_by_nothing_else(tmp
 
 def test_without_baselines_it_cannot_tell_and_ends_with_4(tmp_path: Path) -> None:
     folder = night(tmp_path, [record(0)])
-    verdicts = judge_night(folder, POLICIES, tmp_path / "none")
+    verdicts = judge_night(read_night_results(folder), POLICIES, tmp_path / "none")
     assert {verdict.status for verdict in verdicts.verdicts} == {"cannot_tell"}
-    assert find_exit_code(folder, verdicts) == 4
+    assert find_exit_code(read_night_results(folder), verdicts) == 4
 
 
 def test_a_difference_from_the_baseline_says_whether_the_night_before_had_it(tmp_path: Path, baselines: Path) -> None:
@@ -146,7 +147,9 @@ def test_a_difference_from_the_baseline_says_whether_the_night_before_had_it(tmp
     before = record(0).facts
     for latest, line in ((before, "new tonight: "), ((other,), "as in the latest earlier night")):
         (verdict,) = [
-            one for one in judge_night(folder, POLICIES, baselines, Memory(latest)).verdicts if one.judge == "facts"
+            one
+            for one in judge_night(read_night_results(folder), POLICIES, baselines, Memory(latest)).verdicts
+            if one.judge == "facts"
         ]
         assert verdict.status == "regressed"
         assert verdict.details[-1].startswith(line)
@@ -155,7 +158,11 @@ def test_a_difference_from_the_baseline_says_whether_the_night_before_had_it(tmp
 def test_facts_without_a_baseline_are_compared_with_the_latest_earlier_night(tmp_path: Path) -> None:
     folder = night(tmp_path, [record(0)])
     store = Memory(record(0, facts=[program_facts(flops=1.0)]).facts)
-    (facts,) = [v for v in judge_night(folder, POLICIES, tmp_path / "none", store).verdicts if v.judge == "facts"]
+    (facts,) = [
+        v
+        for v in judge_night(read_night_results(folder), POLICIES, tmp_path / "none", store).verdicts
+        if v.judge == "facts"
+    ]
     assert facts.status == "regressed"
     assert "the latest earlier night" in facts.explanation
 
@@ -163,9 +170,9 @@ def test_facts_without_a_baseline_are_compared_with_the_latest_earlier_night(tmp
 def test_a_job_that_failed_ends_the_night_with_3_and_the_others_are_judged(tmp_path: Path, baselines: Path) -> None:
     runs: Runs = [(outcome(f"{CELL}-s0"), record(0)), (failed(f"{CELL}-s1", "killed"), None)]
     folder = make_night(tmp_path / "night", runs)
-    verdicts = judge_night(folder, POLICIES, baselines)
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
     assert [verdict.status for verdict in verdicts.verdicts] == ["ok", "ok"]
-    assert find_exit_code(folder, verdicts) == 3
+    assert find_exit_code(read_night_results(folder), verdicts) == 3
     assert any("-s1 killed" in note for note in verdicts.notes)
 
 
@@ -174,14 +181,14 @@ def test_a_diverged_training_ends_with_3_and_the_convergence_judge_names_the_ste
 ) -> None:
     diverged = record(1, values=[*losses(1)[:30], math.nan], status="diverged")
     folder = make_night(tmp_path / "night", [(outcome(f"{CELL}-s0"), record(0)), (failed(f"{CELL}-s1"), diverged)])
-    verdicts = judge_night(folder, POLICIES, baselines)
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
     assert verdicts.verdicts[0].explanation == "The loss of seed 1 is NaN from step 30 on."
-    assert find_exit_code(folder, verdicts) == 3
+    assert find_exit_code(read_night_results(folder), verdicts) == 3
 
 
 def test_a_diverged_training_ends_with_3_even_if_its_program_ended_with_0(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(0, values=losses(0)[:30], status="diverged")])
-    assert find_exit_code(folder, judge_night(folder, POLICIES, baselines)) == 3
+    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 3
 
 
 def test_a_reference_that_cannot_run_ends_with_3(tmp_path: Path, baselines: Path) -> None:
@@ -189,14 +196,14 @@ def test_a_reference_that_cannot_run_ends_with_3(tmp_path: Path, baselines: Path
     leave_pair(folder, CELL, 1, (0.05, 0.05))
     path = folder / "ab" / CELL / "01-b" / "outcome.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "not_started"}))
-    verdicts = judge_night(folder, POLICIES, baselines)
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
     assert [v.status for v in verdicts.verdicts if v.judge == "performance"] == ["cannot_tell"]
-    assert find_exit_code(folder, verdicts) == 3
+    assert find_exit_code(read_night_results(folder), verdicts) == 3
 
 
 def test_a_curve_without_a_policy_is_noted_not_judged(tmp_path: Path, baselines: Path) -> None:
     none = Policies.model_validate({"schema": "nightjar.policies/1"})
-    verdicts = judge_night(night(tmp_path, [record(0)]), none, baselines)
+    verdicts = judge_night(read_night_results(night(tmp_path, [record(0)])), none, baselines)
     assert verdicts.verdicts == ()
     assert any("loss is not judged" in note for note in verdicts.notes)
 
@@ -205,13 +212,15 @@ def test_a_cell_is_not_compared_with_itself(tmp_path: Path, baselines: Path) -> 
     equal = {"schema": "nightjar.policies/1", "convergence": [{"same_as": CELL, "rtol": 1e-5}]}
     other = f"{CELL}-dp8"
     records = [record(0), record(0, job=f"{other}-s0")]
-    verdicts = judge_night(night(tmp_path, records), Policies.model_validate(equal), baselines).verdicts
+    verdicts = judge_night(
+        read_night_results(night(tmp_path, records)), Policies.model_validate(equal), baselines
+    ).verdicts
     assert [(one.series, one.status) for one in verdicts] == [(f"{other}/loss", "ok")]
 
 
 def test_verdicts_are_written_and_remembered(tmp_path: Path, baselines: Path) -> None:
     folder, store = night(tmp_path, [record(0)]), Memory()
-    gate_night(folder, POLICIES, baselines, store)
+    gate_night(read_night_results(folder), POLICIES, baselines, store)
     written = json.loads((folder / "verdicts.json").read_text())
     assert written["schema"] == "nightjar.verdicts/1"
     assert len(written["verdicts"]) == len(store.verdicts) == 2
@@ -220,7 +229,7 @@ def test_verdicts_are_written_and_remembered(tmp_path: Path, baselines: Path) ->
 
 def test_a_folder_that_is_no_night_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"night\.json: no such file"):
-        judge_night(tmp_path, POLICIES, tmp_path)
+        judge_night(read_night_results(tmp_path), POLICIES, tmp_path)
 
 
 @pytest.mark.parametrize("text", [None, "", '{"schema": "nightjar.run/1", "job'])
@@ -230,17 +239,17 @@ def test_a_result_that_was_lost_or_cut_since_the_run_is_never_a_yes(
     folder = night(tmp_path, [record(seed) for seed in range(3)])
     for path in folder.glob("jobs/*/result.json"):
         path.unlink() if text is None else path.write_text(text)
-    verdicts = judge_night(folder, POLICIES, baselines)
-    assert find_exit_code(folder, verdicts) == 3
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
+    assert find_exit_code(read_night_results(folder), verdicts) == 3
     assert any("invalid" in note for note in verdicts.notes)
 
 
 def test_an_unfinished_night_is_never_a_yes(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(seed) for seed in range(3)])
-    assert find_exit_code(folder, judge_night(folder, POLICIES, baselines)) == 0
+    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 0
     write_night(folder, read_night(folder).model_copy(update={"finished_at": None}))
-    verdicts = judge_night(folder, POLICIES, baselines)
-    assert find_exit_code(folder, verdicts) == 3
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
+    assert find_exit_code(read_night_results(folder), verdicts) == 3
     assert any("not finished" in note for note in verdicts.notes)
 
 
@@ -259,22 +268,26 @@ def test_a_finished_night_whose_jobs_have_not_run_cannot_tell(
     whole = read_night(folder)
     ids = tuple(outcome.job for outcome in whole.jobs)
     write_night(folder, whole.model_copy(update={"planned": ids[:planned], "jobs": whole.jobs[:ended]}))
-    verdicts = judge_night(folder, POLICIES, baselines)
-    assert find_exit_code(folder, verdicts) == 4
+    verdicts = judge_night(read_night_results(folder), POLICIES, baselines)
+    assert find_exit_code(read_night_results(folder), verdicts) == 4
     assert note in verdicts.notes
-    contents = gather(folder, verdicts, POLICIES, baselines)
+    contents = gather(read_night_results(folder), verdicts, POLICIES, baselines)
     assert contents.exit_text.startswith("no regression found, but ")
 
 
 def test_a_regression_is_said_though_other_jobs_have_not_run(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(seed).model_copy(update={"facts": ()}) for seed in range(3)])
     write_night(folder, read_night(folder).model_copy(update={"planned": ("another",)}))
-    assert find_exit_code(folder, judge_night(folder, POLICIES, baselines)) == 1
+    assert find_exit_code(read_night_results(folder), judge_night(read_night_results(folder), POLICIES, baselines)) == 1
 
 
 def test_facts_that_are_no_longer_written_have_vanished(tmp_path: Path, baselines: Path) -> None:
     folder = night(tmp_path, [record(seed).model_copy(update={"facts": ()}) for seed in range(3)])
-    (facts,) = [verdict for verdict in judge_night(folder, POLICIES, baselines).verdicts if verdict.judge == "facts"]
+    (facts,) = [
+        verdict
+        for verdict in judge_night(read_night_results(folder), POLICIES, baselines).verdicts
+        if verdict.judge == "facts"
+    ]
     assert facts.status == "regressed"
 
 
@@ -283,4 +296,4 @@ def test_a_night_cannot_name_a_job_outside_of_its_folder(tmp_path: Path) -> None
     path = folder / "night.json"
     path.write_text(path.read_text().replace(f"{CELL}-s0", "../../elsewhere"))
     with pytest.raises(InputError, match=r"jobs 1\.job"):
-        judge_night(folder, POLICIES, tmp_path)
+        judge_night(read_night_results(folder), POLICIES, tmp_path)

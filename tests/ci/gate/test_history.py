@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nightjar_ci.formats.night_folder import read_night, write_night
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night
@@ -52,9 +53,9 @@ def play(
         if number < len(machines) - gated:
             import_night(store, night)
             continue
-        verdicts = gate_night(night, POLICIES, folder / "none", store)
+        verdicts = gate_night(read_night_results(night), POLICIES, folder / "none", store)
         (verdict,) = [one for one in verdicts.verdicts if one.judge == "history"]
-        told.append((find_exit_code(night, verdicts), verdict))
+        told.append((find_exit_code(read_night_results(night), verdicts), verdict))
     return told
 
 

@@ -10,6 +10,7 @@ import pytest
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import read_result
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome, make_outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
@@ -137,7 +138,9 @@ def test_the_gate_decides_by_the_pairs_that_a_suspicion_asked_for(tmp_path: Path
 
     (comparison,) = plan()
     run_pairs(comparison, folder, run=run, read=read_result)
-    verdicts = judge_night(folder, POLICIES, tmp_path / "none", memory=Memory(series=[history()])).verdicts
+    verdicts = judge_night(
+        read_night_results(folder), POLICIES, tmp_path / "none", memory=Memory(series=[history()])
+    ).verdicts
     (verdict,) = [one for one in verdicts if one.judge == "history"]
     assert verdict.status == status
     assert verdict.runs[0] == f"confirm/{CELL}/01-a"
@@ -155,5 +158,7 @@ def test_an_environment_that_cannot_be_made_again_leaves_the_doubt(tmp_path: Pat
 
     (pair,) = run_pairs(comparison, folder, run=fail, read=read_result)
     assert pair.candidate is None
-    verdicts = judge_night(folder, POLICIES, tmp_path / "none", memory=Memory(series=[history()])).verdicts
+    verdicts = judge_night(
+        read_night_results(folder), POLICIES, tmp_path / "none", memory=Memory(series=[history()])
+    ).verdicts
     assert [one.status for one in verdicts if one.judge == "history"] == ["cannot_tell"]

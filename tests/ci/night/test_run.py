@@ -23,9 +23,9 @@ from nightjar_ci.formats.night_folder import (
     job_folder,
     new_night_id,
     read_night,
-    read_results,
     write_night,
 )
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.night.run import find_unfinished, run_night
@@ -104,7 +104,7 @@ def test_every_kind_of_bad_luck_has_its_state_and_message_and_the_other_jobs_go_
         assert "Hint: " in messages[name]
     assert read_night(folder) == night
     assert night.finished_at is not None
-    assert [outcome.job for outcome, result in read_results(folder) if result is not None] == ["good"]
+    assert [outcome.job for outcome, result in read_night_results(folder) if result is not None] == ["good"]
     kept = json.loads((job_folder(folder, "crash") / "outcome.json").read_text())
     assert Outcome.model_validate(kept) == night.outcome_of("crash")
     assert (store.nights()[0].completed, store.nights()[0].runs) == (1, 10)
@@ -176,7 +176,7 @@ def test_a_training_that_diverged_failed_and_its_result_is_kept(tmp_path: Path, 
     matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"demo": command}))
     night = run_night(matrix, tmp_path / "night", store=store)
     assert night.jobs[0].state == "failed"
-    ((_, result),) = read_results(tmp_path / "night")
+    ((_, result),) = read_night_results(tmp_path / "night")
     assert result is not None
     assert result.status == "diverged"
     assert store.history("demo", "loss") == []

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Sample
 from nightjar_ci.formats.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
@@ -88,8 +89,8 @@ def test_escaped_text_is_shown_by_markdown_as_it_is(text: str) -> None:
 
 def test_the_summary_names_failures_and_the_worst_verdicts_first(tmp_path: Path) -> None:
     folder = night(tmp_path, "timed out | after <b>600 s</b>\nmore")
-    verdicts = judge_night(folder, POLICIES, tmp_path / "none")
-    summary = render_markdown(gather(folder, verdicts, POLICIES, tmp_path / "none"))
+    verdicts = judge_night(read_night_results(folder), POLICIES, tmp_path / "none")
+    summary = render_markdown(gather(read_night_results(folder), verdicts, POLICIES, tmp_path / "none"))
     assert summary.startswith("## Nightjar, nightly-cpu: a job did not complete")
     assert r"timed out \| after &lt;b&gt;600 s&lt;/b&gt; |" in summary
     assert "🟡 cannot tell" in summary
@@ -125,7 +126,12 @@ def checking_night(tmp_path: Path) -> Contents:
         changed = {"environment": environment, "curves": (), "samples": (rate,)}
         jobs.append((outcome(f"lib{number}-smoke-cpu"), made.model_copy(update=changed)))
     folder, policies = make_night(tmp_path, jobs), Policies.model_validate({"schema": "nightjar.policies/1"})
-    return gather(folder, judge_night(folder, policies, tmp_path / "none"), policies, tmp_path / "none")
+    return gather(
+        read_night_results(folder),
+        judge_night(read_night_results(folder), policies, tmp_path / "none"),
+        policies,
+        tmp_path / "none",
+    )
 
 
 def test_numbers_that_a_job_checked_are_shown_with_the_versions_it_tried(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from nightjar_ci.baselines.accepted import Entry
 from nightjar_ci.baselines.baseline import write_convergence
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import ConvergencePolicy, Policies
 from nightjar_ci.formats.run_record import RunRecord, Sample
@@ -76,8 +77,8 @@ def contents(tmp_path: Path, runs: list[tuple[Outcome, RunRecord | None]], night
     folder = tmp_path / "night"
     if not (folder / "night.json").exists():
         make_night(folder, runs)
-    verdicts = judge_night(folder, POLICIES, tmp_path / "baselines")
-    return gather(folder, verdicts, POLICIES, tmp_path / "baselines", Memory(nights))
+    verdicts = judge_night(read_night_results(folder), POLICIES, tmp_path / "baselines")
+    return gather(read_night_results(folder), verdicts, POLICIES, tmp_path / "baselines", Memory(nights))
 
 
 def good_runs() -> list[tuple[Outcome, RunRecord | None]]:

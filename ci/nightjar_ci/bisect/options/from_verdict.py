@@ -18,7 +18,8 @@ from pathlib import Path
 
 from nightjar_ci.bisect.options.choose_ladder import Asked
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.night_folder import job_folder, read_night, read_outcomes, read_result
+from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
@@ -72,11 +73,9 @@ def _find(path: Path, series: str) -> Verdict:
 
 def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
     """A completed job of the verdict's cell, and its result."""
-    for outcome in read_outcomes(folder):
-        if outcome.cell == verdict.cell and outcome.kind == "train" and outcome.completed:
-            record = read_result(job_folder(folder, outcome.job))
-            if record is not None:
-                return outcome, record
+    for outcome, record in read_night_results(folder):
+        if outcome.cell == verdict.cell and outcome.kind == "train" and outcome.completed and record is not None:
+            return outcome, record
     raise InputError(f"{folder}: no job of {verdict.cell} completed, so there is no test.")
 
 

@@ -1,0 +1,59 @@
+"""The results of a night, read once and handed along: to the store, the gate, the report and the exit code.
+
+In: a night folder. Out: its night with checked outcomes, and the result of each job that left one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar_ci.formats.night_folder import Night, job_folder, read_checked, read_night
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import RunRecord
+
+Cells = Mapping[str, Sequence[RunRecord]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightResults:
+    """What a night left.
+
+    Attributes:
+        folder: the night folder.
+        night: with the outcome of every job that ended, `invalid` where its result cannot be read any more.
+        records: the result by job id, of jobs that left one that can be read.
+    """
+
+    folder: Path
+    night: Night
+    records: Mapping[str, RunRecord]
+
+    def __iter__(self) -> Iterator[tuple[Outcome, RunRecord | None]]:
+        """Every outcome with its result."""
+        return ((outcome, self.records.get(outcome.job)) for outcome in self.night.jobs)
+
+    def by_cell(self) -> Cells:
+        """The training results by cell; `job` is the job's id, whatever the workload called itself."""
+        cells: dict[str, list[RunRecord]] = defaultdict(list)
+        for outcome, record in self:
+            if record is not None and outcome.kind == "train":
+                cells[outcome.cell].append(record.model_copy(update={"job": outcome.job}))
+        return cells
+
+
+def read_night_results(folder: Path) -> NightResults:
+    """Reads `night.json` and the result of each job.
+
+    Raises:
+        InputError: `night.json` cannot be read.
+    """
+    night = read_night(folder)
+    checked = [read_checked(outcome, job_folder(folder, outcome.job)) for outcome in night.jobs]
+    return NightResults(
+        folder=folder,
+        night=night.model_copy(update={"jobs": tuple(outcome for outcome, _ in checked)}),
+        records={outcome.job: record for outcome, record in checked if record is not None},
+    )

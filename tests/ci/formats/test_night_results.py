@@ -1,0 +1,54 @@
+"""What a night left is read once: each `result.json` is parsed a single time for gate, exit code and report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_ci.formats import night_folder
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.run_record import read_run
+from nightjar_ci.gate.gate import find_exit_code, gate_night
+from nightjar_ci.report.contents import gather
+from nightjar_ci.report.write import write_reports
+from nightjar_ci.settings import read_settings
+from nightjar_ci.store import open_store
+from tests.ci.nights import CELL, failed, make_night, outcome, record
+
+POLICIES = Policies.model_validate({"schema": "nightjar.policies/1"})
+
+
+def test_gate_exit_code_and_report_parse_each_result_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [record(seed) for seed in range(3)]
+    folder = make_night(tmp_path / "n", [(outcome(one.job), one) for one in records])
+    parsed: Counter[Path] = Counter()
+
+    def count(path: Path, **options: Any) -> Any:
+        parsed[path] += 1
+        return read_run(path, **options)
+
+    monkeypatch.setattr(night_folder, "read_run", count)
+    results = read_night_results(folder)
+    store = open_store(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")}))
+    verdicts = gate_night(results, POLICIES, tmp_path / "none", store)
+    write_reports(folder, gather(results, verdicts, POLICIES, tmp_path / "none", store))
+    store.close()
+    find_exit_code(results, verdicts)
+    assert len(parsed) == 3
+    assert set(parsed.values()) == {1}
+
+
+def test_a_result_that_is_gone_makes_its_outcome_invalid_and_the_others_stay(tmp_path: Path) -> None:
+    records = [record(seed) for seed in range(2)]
+    folder = make_night(tmp_path, [*((outcome(one.job), one) for one in records), (failed(f"{CELL}-s9"), None)])
+    (folder / "jobs" / records[0].job / "result.json").unlink()
+    results = read_night_results(folder)
+    states = {ended.job: (ended.state, left is not None) for ended, left in results}
+    assert states[records[0].job] == ("invalid", False)
+    assert states[records[1].job] == ("completed", True)
+    assert states[f"{CELL}-s9"] == ("failed", False)
+    assert [left.job for left in results.by_cell()[CELL]] == [records[1].job]
