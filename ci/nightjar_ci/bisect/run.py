@@ -1,7 +1,7 @@
-"""How does a bisection go from its question to its answer? One ladder after the other, each probe kept.
+"""A whole bisection, from its question to its answer: one ladder after the other, each probe kept.
 
-In: a `Plan`. Out: an `Answer`, also written to `answer.json` and `report.html` in the bisection's folder. Where the
-culprit is a merge, the branch that it merged is bisected next, with what is left of the budget.
+In: a `Plan`. Out: an `Answer`, from which the caller writes `answer.json` and `report.html`. If the culprit is a merge,
+the branch that it merged is bisected next, with what is left of the budget.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What has a bisection done so far? Its folder: `bisection.json` (the question and the ladder) and `probes.jsonl`.
+"""The folder of a bisection: `bisection.json` (the question and the ladders) and `probes.jsonl`.
 
-A question has one folder, named by what it asks, so that the same command goes on where it was interrupted. Every probe
-is one line, written and flushed before the search sees it; a line that a kill tore is left out.
+Each question has one folder, whose name contains a hash of the question, so that the same command goes on where it was
+interrupted. Every probe is one line, written and flushed before the search sees it. A last line that a kill tore is
+left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What happens in a night, in order? Run every job, compare with the reference environment, run again
-what looks slower than it was, gate, report.
+"""The steps of a night, in order: run, compare, confirm, gate, report.
 
-In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code.
+In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code. `run_nightly` runs the jobs
+and, if a reference environment is given, compares them with it. Unless told not to, it then runs again what looks
+slower than it was. At the end it gates the night and writes the report. `confirm_night` does the last three steps for
+an existing night.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Which rungs lie between good and bad? A module per kind of ladder: packages, images, commits, a list."""
+"""Ladders from the good end to the bad end, one module per kind: packages, images, commits, a list."""

@@ -1,8 +1,8 @@
-"""Which commits lie between two commits of a repository? Those of the first parent, as they were merged.
+"""The ladder of commits between two commits of a repository, along first parents.
 
-In: a repository and its two ends. Out: a ladder; where the culprit is a merge, the ladder of the branch that it merged,
-from where the branch began to its tip. A tip that passes although its merge fails says that the two sides do not go
-together.
+In: a repository and its two ends. Out: a ladder. If the culprit is a merge, a second ladder holds the commits of the
+merged branch, from where it began to its tip. If that tip passes although the merge fails, the two sides of the merge
+do not work together.
 """
 
 from __future__ import annotations

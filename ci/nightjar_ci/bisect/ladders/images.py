@@ -1,7 +1,7 @@
-"""Which nightly images lie between two dates? Those of a registry's tags, or of a nightly index.
+"""The ladder of nightly images between two dates, from the tags of a registry or from a nightly index.
 
 In: a repository whose tags end in a date (`jax-2026-11-20`), or a `nightjar.images/1` document. Out: a ladder of images
-by digest; nights whose image is the same are one rung.
+by digest. Consecutive nights with the same image are one rung.
 """
 
 from __future__ import annotations

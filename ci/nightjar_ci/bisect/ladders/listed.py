@@ -1,7 +1,7 @@
-"""Which rungs does a list name? One per line, the old end first; `#` starts a comment.
+"""The ladder that a text file lists: one rung per line, the old end first; `#` starts a comment.
 
-In: a file written by a person or a program. Out: a ladder, whose rungs a user's command makes ready, or whose names the
-test itself takes (`{rung}`).
+In: a file written by a person or a program. Out: a ladder. A command of the user prepares each rung, or the test takes
+the rung's name as an argument (`{rung}`).
 """
 
 from __future__ import annotations

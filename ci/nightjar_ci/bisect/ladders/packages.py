@@ -1,8 +1,9 @@
-"""Which environments lie between two sets of package versions? Every state of the merged timeline that uv can install.
+"""The ladder of environments between two sets of package versions: each state of the timeline that uv can install.
 
-In: versions at either end, and what else is to be in every environment. Out: a ladder of full locks. Whatever the
-packages on the ladder do not force stays as it is at the old end, so that a rung differs from its neighbour by one
-release and what that needs. A state that uv's resolver refuses is left out with uv's reason; nothing is guessed.
+In: the versions at both ends, and what else every environment contains. Out: a ladder of full locks. A package that is
+not on the ladder keeps its version from the old end unless a package on the ladder forces another one. So a rung
+differs from its neighbour by one release and what that release needs. A state that uv's resolver refuses is left out,
+and uv's reason is noted; nothing is guessed.
 """
 
 from __future__ import annotations

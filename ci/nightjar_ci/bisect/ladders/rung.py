@@ -1,7 +1,7 @@
-"""What is a ladder? Rungs in order from the old end to the new one, each with all that is needed to make it again.
+"""The data model of a ladder: rungs from the old end to the new one, each with all that is needed to make it again.
 
-Rungs are plain data and are kept in `bisection.json`, so that an interrupted bisection asks no index, registry or
-repository again, and climbs the same ladder tomorrow.
+Rungs are plain data and are kept in `bisection.json`. An interrupted bisection therefore asks no index, registry or
+repository again when it resumes, and it has the same ladder the next day.
 """
 
 from __future__ import annotations

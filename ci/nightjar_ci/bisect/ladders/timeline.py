@@ -1,9 +1,9 @@
-"""Through which states did several packages go from one set of versions to another? One merged timeline. Pure.
+"""The merged timeline of several packages: the states from one set of versions to another. Pure.
 
-In: the versions at either end, and the releases of each package. Out: the states in order, each with the one package
-that moved. Steps are ordered by release date, and a package's own steps by version: where the dates of any package are
-unknown, by version order, spread evenly. A package that only an address names, or that goes back to an older version,
-moves in one step at the end, for no release says when.
+In: the versions at both ends, and the releases of each package. Out: the states in order, each with the one package
+that moved. Steps are ordered by release date, and the steps of one package by version. If any package lacks dates,
+each package's steps are spread evenly in version order instead. A package that is named only by an address, or that
+goes back to an older version, moves in one step at the end, because no release date says when it moved.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which ladder does a command line name? Options of `nightjar-ci bisect` become a `Rope`; no index is asked yet.
+"""The choice of a ladder: options of `nightjar-ci bisect` become a `Rope`.
 
-In: the options, as `Asked`. Out: a ladder that can be made, what it is called, and whether a regression or a fix is
-looked for; or an `InputError` that says which options do not go together.
+In: the options, as `Asked`. Out: a ladder that can be made, a description of it, and whether a regression or a fix is
+looked for; or an `InputError` that says which options do not go together. No package index or registry is asked yet.
 """
 
 from __future__ import annotations

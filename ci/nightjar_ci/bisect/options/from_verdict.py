@@ -1,11 +1,15 @@
-"""Which bisection does a red verdict ask for? Its series names the test, the nights name both ends.
+"""The options of the bisection that a red verdict asks for.
 
-In: `verdicts.json` of a night and a series that regressed. Out: options as a person would give them. The good end is
-the latest earlier night in the same folder of nights whose verdict on the series was not *regressed* or *cannot tell*
-(of a history: up to the good night that the verdict names;
-for compile facts without a baseline, which the gate compares with the latest earlier night: else that one);
-the ladder is the nightly images between the two where they ran in images, else the packages whose versions differ
-between the two results, else the commits of the working folder.
+In: `verdicts.json` of a night and a series that regressed. Out: options as a person would give them. The series names
+the test, and two nights name the ends. The bad end is the red night. The good end is the latest earlier night in the
+same folder of nights whose verdict on the series was good (`ok` or `improved`), with two special cases:
+
+- If the verdict names a good night, as one on a history does, that night counts as good and no later one is taken.
+- The gate compares compile facts that have no baseline with the latest earlier night. So if no earlier night is good,
+  the latest one whose verdict on the facts was *cannot tell* is taken.
+
+If the job ran in an image, the ladder is the nightly images between the two nights. Otherwise it is the packages whose
+versions differ between the two results, or, if none differ, the commits of the working folder.
 """
 
 from __future__ import annotations

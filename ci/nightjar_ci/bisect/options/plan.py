@@ -1,7 +1,7 @@
-"""What does a command line ask? Options of `nightjar-ci bisect` become a `Plan`; nothing is run and no index is asked.
+"""The plan of a bisection, made from the options of `nightjar-ci bisect`.
 
-In: the options, as `Asked`. Out: a `Plan`, or an `InputError` that says which options do not go together. The order of
-the ends says what is looked for: where the good end is the older one a regression, else a fix.
+In: the options, as `Asked`. Out: a `Plan`, or an `InputError` that says which options do not go together. If the good
+end is the older one, the plan looks for a regression, otherwise for a fix. No test is run and no index is asked.
 """
 
 from __future__ import annotations

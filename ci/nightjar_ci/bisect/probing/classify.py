@@ -1,7 +1,8 @@
-"""Is a rung good or bad, what does it measure, or can its test not tell? Reads what a test left; runs nothing.
+"""The oracles that read one test of a rung: by exit code, or by a metric.
 
-In: the outcome of the test's process and the folder with its logs and result. Out: a `Reading`. A test that could not
-run says nothing about its rung: what counts as that is listed in docs/bisect.md and decided in `why_not_run`.
+In: the outcome of the test's process, and the folder with its logs and result. Out: a `Reading`: good, bad, a value, or
+*cannot tell*. The test itself is not run here. A test that could not run says nothing about its rung: docs/bisect.md
+lists what counts as that, and `why_not_run` decides it.
 """
 
 from __future__ import annotations

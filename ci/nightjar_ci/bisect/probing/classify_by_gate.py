@@ -1,8 +1,9 @@
-"""Is a rung good or bad in the eyes of the gate? Its judges and policies, applied between a rung and the good end.
+"""The oracle that applies the gate's judges and policies between a rung and the good end.
 
-In: the result of a rung's test, one of the good end, policies, baselines. Out: a `Reading`; a verdict that cannot tell
-is one here too. Where a cell has a committed baseline its curves are judged as on any night. Without, or where a policy
-names a sibling cell, which a bisection does not run, the good end takes that place with the policy's own numbers.
+In: the result of a rung's test and one of the good end, or pairs of both; policies; a baseline. Out: a `Reading`. If
+the worst verdict is *cannot tell*, so is the reading. Compile facts are compared with those of the good end. A curve
+with a committed baseline is judged as on any night. A curve without one is compared with the good end, by the policy's
+own numbers. So is a curve whose policy names a sibling cell, because a bisection does not run that cell.
 """
 
 from __future__ import annotations

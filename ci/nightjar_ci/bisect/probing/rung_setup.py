@@ -1,7 +1,7 @@
-"""How is a rung made ready for its test? An environment of packages, an image, a checked-out commit, a user's command.
+"""The preparation of a rung: an environment of packages, an image, a checked-out commit, or a user's command.
 
-In: a rung of a ladder. Out: a `PreparedEnvironment` for an executor. What was made is kept and used again; a rung is
-made by one worker at a time.
+In: a rung of a ladder. Out: a `PreparedEnvironment` for an executor. What was made is kept and used again. Only one
+worker at a time makes a given rung.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How is one bisection run? Probes that the search asks for, on an executor, each recorded before the search sees it.
+"""The worker of one ladder: it runs the probes that the search asks for on an executor.
 
-In: a ladder, a search that may have taken in earlier probes, an oracle, and what makes rungs ready. Out: a conclusion.
-With more than one worker, probes run side by side: the search is told which are running and asked for others.
+In: a ladder, a search that may already hold earlier probes, an oracle, and the workshop that makes rungs ready. Out: a
+conclusion. Each probe is recorded before the search sees it. With more than one worker, probes run side by side: the
+search is told which rungs are running and is asked for others.
 """
 
 from __future__ import annotations

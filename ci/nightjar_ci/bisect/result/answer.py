@@ -1,6 +1,6 @@
-"""What did a bisection find? The conclusion in words, with what it rests on: `answer.json`, `nightjar.answer/1`.
+"""The answer of a bisection: the conclusion in words and what it rests on (`answer.json`, `nightjar.answer/1`).
 
-In: the ladder, the probes, the search's conclusion. Out: an `Answer`: plain data, which `report` renders.
+In: the ladder, the probes and the search's conclusion. Out: an `Answer`, plain data that `report` renders.
 """
 
 from __future__ import annotations

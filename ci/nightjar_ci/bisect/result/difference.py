@@ -1,7 +1,7 @@
-"""What changed between the last rung before the culprit and the culprit? Packages with their changelogs, or commits.
+"""The difference between the last rung before the culprit and the culprit: packages with changelog links, or commits.
 
-In: two rungs, and the folders they were made in. Out: lines for people. Links come from what the packages say about
-themselves (`Project-URL` of their metadata).
+In: two rungs, and the later one's environment or the repository. Out: a list of `Change`. Links come from the metadata
+of the installed packages (`Project-URL`, `Home-page`).
 """
 
 from __future__ import annotations

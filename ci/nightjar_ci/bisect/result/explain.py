@@ -1,8 +1,8 @@
-"""What do both sides of a culprit do differently? A capture of either, their difference, and what the compiler emitted.
+"""The comparison of both sides of a culprit: a capture of each, their difference, and what the compiler emitted.
 
-In: the environments of both sides and the test. Out: text. Captures are made and compared by the `nightjar-profiling`
-command, where it is installed; the optimized HLO is what XLA dumps beside. Nothing here fails a bisection: what could
-not be had is said.
+In: the environments of both sides and the test. Out: text. The `nightjar-profiling` command, if it is installed, makes
+and compares the captures. The optimized HLO comes from XLA's dump of the same run. Nothing here fails a bisection: the
+text says what could not be obtained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""How far is a bisection? A line per probe on stderr, and below it what runs now where stderr is a terminal."""
+"""The progress display of a bisection on stderr.
+
+It prints one line per probe. On a terminal, a status line below shows what runs now; elsewhere those lines are printed
+too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How does an answer look, on a terminal and as one self-contained page?
+"""The rendering of an answer, for a terminal and as one self-contained page.
 
-In: an `Answer`. Out: text, or HTML with plotly.js inside; nothing is fetched, and everything is escaped.
+In: an `Answer`. Out: text, or HTML with plotly.js inside. The page fetches nothing, and everything in it is escaped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which command runs the test on one rung again, by hand? One line for a shell, that needs nothing of the bisection.
+"""The shell command that runs the test on one rung again by hand, without nightjar-ci.
 
-In: a rung and the question. Out: text to copy and paste. Packages are named one by one, so that the line works on
-another machine as well; `uv` makes the environment.
+In: a rung and the question. Out: one line to copy and paste. Packages are named one by one, so that the line works on
+another machine too; `uv` makes the environment.
 """
 
 from __future__ import annotations

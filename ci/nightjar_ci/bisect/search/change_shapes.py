@@ -1,11 +1,11 @@
-"""Is it one change, two, or a gradual drift? The evidence of each shape of a ladder, given results of some rungs.
+"""The evidence for each shape of a ladder: one change, two changes, or a gradual drift.
 
 In: the grid of log-likelihoods of the tested rungs. Out: the probability of each shape and, for two changes, the
-posterior over pairs of gaps. A pair (a, b) says that tested rungs before a are good, those from b on are bad, and those
-between are at a third level, which is anywhere on the grid but not near either of the other two.
+posterior over pairs of gaps. In a pair (a, b), tested rungs before a are good and those from b on are bad. Those
+between are at a third level, anywhere on the grid except near either of the other two.
 
-A drift goes straight from the good level to the bad one between two places far apart. Its levels are weighted by what
-the end rungs say about them.
+A drift goes straight from the good level to the bad one between two places at least half a ladder apart. Its levels are
+weighted by what the end rungs say about them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Is the search over, and what is the answer? In: the results so far. Out: a conclusion, or None."""
+"""The stopping rule of the search, and the answer it gives.
+
+In: the results so far. Out: a conclusion, or None while the search goes on. The ends are judged first, then the change
+between them, then the budget.
+"""
 
 from __future__ import annotations
 

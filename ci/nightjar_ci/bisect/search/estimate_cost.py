@@ -1,7 +1,8 @@
-"""How long will a bisection take? The search played against itself, before anything is run.
+"""The expected cost of a bisection: the search simulated before anything is run.
 
-In: a ladder's length and what is ready, the settings, guessed or measured times. Out: builds, tests and seconds, as the
-mean of culprits all over the ladder, for a test that does not err; noise costs more tests, nobody knows yet how many.
+In: the length of a ladder and which rungs are ready, the settings, and guessed or measured times. Out: builds, tests
+and seconds, as the mean over culprits spread along the ladder. The simulated test does not err (a metric varies by
+1 %). Real noise costs more tests; how many is not known in advance.
 """
 
 from __future__ import annotations

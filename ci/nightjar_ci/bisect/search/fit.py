@@ -1,4 +1,4 @@
-"""What do the results of a ladder say so far? The noise grid laid over them, and the posterior over gaps.
+"""The fit of one change to the results so far: the noise grid laid over them, and the posterior over gaps.
 
 In: values of the tested rungs and the prior over culprits. Out: a `Fit`, from which the search plans and concludes.
 """

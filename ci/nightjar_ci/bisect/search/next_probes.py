@@ -1,6 +1,8 @@
-"""Which rungs are tested next? First the ends, then what tells most per cost, then the neighbours of the answer again.
+"""The choice of the rungs to test next.
 
-In: the results so far, the cost of each rung, and how many tests can start. Out: rungs.
+In: the results so far, the cost of each rung, and how many tests can start. Out: rungs, best first. The ends come
+first. Then come the rungs whose tests are expected to tell most per cost. When an answer is sure, its neighbours are
+tested again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How likely is a result on a good rung, and on a bad one, when neither level is known? A grid over what is unknown.
+"""The noise model: how likely a result is on a good rung and on a bad one, on a grid over the unknown levels.
 
-In: results. Out: their log-likelihood on a grid of `scales` x `levels`, and a prior for the good and for the bad side.
-A level is a failure rate (exit codes: one scale) or a location of the metric (scales: standard deviation of a run).
-Bad is always the higher level: metrics are turned round where higher is better, and are logs where all are positive.
+In: results. Out: their log-likelihood on a grid of `scales` x `levels`, and a prior over good and bad levels. A level
+is a failure rate (exit codes: one scale) or a location of the metric (scales: standard deviation of a run). Bad is
+always the higher level: metrics of which higher is better are negated. If all values are positive, their logarithms are
+used.
 
 Source: the density of a metric is a contaminated normal (Huber, Robust Statistics, 1981, 1.1), here with the tail of
 Student's t with two degrees of freedom, so that no single value, however wild, decides. The logarithm of the ratio of a

@@ -1,12 +1,12 @@
-"""Where is the change, given results of some rungs? The posterior of one change between two unknown levels.
+"""The posterior of one change between two unknown levels, given results of some rungs.
 
 In: a grid of log-likelihoods for each tested rung, and a prior over culprits. Out: the probability of each gap between
-tested rungs, and what the next result on either side of the change would look like.
+tested rungs, and the distribution of the level on either side of the change.
 
 Culprits between the same two tested rungs have the same likelihood, so the posterior is a mass for each *gap* times the
-prior within it. Gap j lies between tested rungs j - 1 and j: if the culprit is in it, tested rungs before j are good.
-Gap 0 says that all tested rungs are bad, the last one that all are good. Levels and scale are integrated over their
-grid, the bad level at least `least_change` above the good one.
+prior within it. Gap j lies between tested rungs j - 1 and j: if the culprit is in it, tested rungs before j are good
+and the others bad. Gap 0 means that all tested rungs are bad, the last gap that all are good. Levels and scale are
+integrated over their grid, with the bad level at least `least_change` above the good one.
 """
 
 from __future__ import annotations

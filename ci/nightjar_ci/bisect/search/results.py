@@ -1,6 +1,7 @@
-"""What is known so far? The results of a ladder, which rungs are given up, and what the results say.
+"""The results of a ladder so far, and what they say.
 
-In: observations. Out: counts, the fit of one change, and how probable each shape of the ladder is.
+In: observations. Out: counts, which rungs are given up, the fit of one change, and how probable each shape of the
+ladder is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to test next, and is the culprit found? One bisection: observations in, probes and an answer out.
+"""The search of one bisection: observations in, probes and an answer out.
 
 Pure: the same observations in the same order give the same search, so an interrupted bisection resumes by replaying
 them. docs/statistics.md explains the model and what was measured.

@@ -1,4 +1,4 @@
-"""What does a bisection see, and what does it answer? Plain data: settings, one observation, the conclusion.
+"""The plain data of the search: its settings, one observation, the conclusion.
 
 Rungs are counted from 0, the known good end, to N - 1, the known bad one. The culprit is the first bad rung.
 """
