@@ -47,6 +47,6 @@ def command(
     try:
         path, _ = write_site(out, settings, sources)
     except OSError as error:
-        hint = "is the disk full, or the folder another's? --out names another"
+        hint = "check free space and that you own the folder, or name another with --out"
         raise NightjarError(f"{out}: the page cannot be written: {error}.", hint) from None
     typer.echo(path)

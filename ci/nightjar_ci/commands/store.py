@@ -55,7 +55,9 @@ def command(
     names = [known for one, known in series if one == cell]
     if not names:
         cells = sorted({one for one, _ in series})
-        raise InputError(f"the store knows no cell {cell!r}: expected one of {', '.join(cells) or 'none yet'}.")
+        if not cells:
+            raise InputError(f"no cell {cell!r}: the store is empty.", "`nightjar-ci run MATRIX` stores a night")
+        raise InputError(f"no cell {cell!r} in the store: expected one of {', '.join(cells)}.")
     if name is None:
         _print([{"cell": cell, "name": known} for known in names], as_json)
         return

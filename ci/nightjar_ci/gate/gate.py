@@ -153,7 +153,8 @@ def judge_night(
     ]
     verdicts = adjust_for_night(verdicts, policies.night)
     if watched := sum(verdict.watch for verdict in verdicts):
-        notes.append(f"{watched} series to watch: suspicious, and no more so than chance makes some of so many.")
+        usual = "unusual tonight, but within what chance produces across this many series."
+        notes.append(f"{watched} series on watch: {usual}")
     if night.finished_at is None:
         notes.append("The night is not finished: `nightjar-ci run --resume` continues it.")
     elif not night.jobs and not night.planned:

@@ -36,7 +36,7 @@ def hold_night(folder: Path) -> Iterator[None]:
         raise InputError(f"{folder}: no such folder.") from None
     except OSError as error:
         raise NightjarError(
-            f"{folder} cannot be written: {error}.", "is the disk full, or the folder another's?"
+            f"{folder} cannot be written: {error}.", "check free space and that you own the folder"
         ) from None
     try:
         _lock(descriptor, folder)

@@ -181,7 +181,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _unwritable(folder: Path, error: OSError) -> NightjarError:
-    return NightjarError(f"{folder} cannot be written: {error}.", "is the disk full, or the folder another's?")
+    return NightjarError(f"{folder} cannot be written: {error}.", "check free space and that you own the folder")
 
 
 def _resumed(folder: Path, matrix: Matrix, *, finished_too: bool) -> Night:

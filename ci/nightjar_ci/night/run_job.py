@@ -136,7 +136,7 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
 def not_run(job: Job, error: Exception, started_at: str) -> Outcome:
     """The outcome of a job that met an error of a kind that nothing here expects."""
     problem = f"{type(error).__name__}: {error}."
-    return not_started(job, problem, "this is a fault of nightjar-ci; the night goes on without this job", started_at)
+    return not_started(job, problem, "this is a bug in nightjar-ci; the night continues without this job", started_at)
 
 
 def _unwritable(job: Job, folder: Path, error: OSError, started_at: str) -> Outcome:

@@ -159,7 +159,7 @@ def test_a_slow_night_of_the_machine_ends_as_ok(project: Project, monkeypatch: p
     code, folder, verdict = project.night()
     assert (code, verdict.status) == (0, "ok")
     assert len(pairs_of(folder)) >= 8
-    assert "Looked worse in its history, and is not" in verdict.explanation
+    assert "History suggested a regression; paired re-runs do not confirm it" in verdict.explanation
 
 
 def test_a_night_that_only_ran_keeps_the_doubt_and_names_the_command_that_settles_it(project: Project) -> None:

@@ -35,7 +35,7 @@ def test_a_regression_that_chance_explains_is_none_and_says_so() -> None:
     first, *_ = adjust_for_night([verdict(1e-3), *[verdict(0.5, "ok")] * 499], POLICY)
     assert first.status == "cannot_tell"
     assert first.p_adjusted == pytest.approx(0.5)
-    assert "Among 500 tests of the night chance does this" in first.explanation
+    assert "Not significant after correcting for 500 tests" in first.explanation
 
 
 def test_a_doubt_or_an_alarm_of_history_that_chance_explains_is_dropped() -> None:

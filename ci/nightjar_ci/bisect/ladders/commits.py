@@ -76,7 +76,9 @@ def find_commit(repository: Path, revision: str) -> str:
     try:
         return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
     except NightjarError:
-        raise InputError(f"{revision!r} is no commit of {repository}.", "git fetch, or mind the spelling") from None
+        raise InputError(
+            f"{revision!r} is not a commit of {repository}.", "check the spelling, or run `git fetch`"
+        ) from None
 
 
 def read_commit(repository: Path, sha: str) -> Rung:

@@ -214,7 +214,7 @@ def _describe_pairs(
     text = {
         "regressed": f"Slower: {found}.",
         "improved": f"Faster: {found}.",
-        "ok": f"Looked worse in its history, and is not: {found}.",
+        "ok": f"History suggested a regression; paired re-runs do not confirm it: {found}.",
         "cannot_tell": f"Perhaps worse, too noisy for the budget: {found}.",
     }[decision.status]
     return Finding(

@@ -171,7 +171,7 @@ def test_pairs_that_show_the_change_make_it_a_regression() -> None:
 def test_pairs_that_show_nothing_end_a_doubt() -> None:
     verdict = judge(series(stepped(80, 79, 0.05)), rerun=rerun(-0.001, 4))
     assert verdict.status == "ok"
-    assert verdict.explanation.startswith("Looked worse in its history, and is not")
+    assert verdict.explanation.startswith("History suggested a regression; paired re-runs do not confirm it")
 
 
 def test_too_few_pairs_leave_the_doubt() -> None:
