@@ -1,10 +1,12 @@
-"""How is an environment made from a lock with tonight's JAX? `uv:docker/locks/ecosystem/diffrax.txt[,jax==0.10.1]`.
+"""Environments made from a lock with tonight's JAX: `uv:docker/locks/ecosystem/diffrax.txt[,jax==0.10.1]`.
 
-In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file beside it, and requirements that win over
-it. Out: a virtual environment with exactly what the lock says, and this checkout's `nightjar-models`. JAX is tonight's:
-where the current environment has another version than the lock, the rest is resolved around it. The packages that the
-`.in` file names then keep their locked version, for an older one that happens to fit would prove nothing, but for those
-that are asked for by name: what cannot be resolved ends as an error that names who wants what.
+In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file beside it, and requirements that override
+it. Out: a virtual environment with exactly the locked packages and this checkout's `nightjar-models`.
+
+JAX is tonight's. If the current environment has another version than the lock, the other packages are resolved again
+around it. The packages that the `.in` file names keep their locked version, unless a requirement asks for another: a
+pass with an older version that happens to fit would prove nothing. A conflict is an error that says which package wants
+what.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How is a program's own output read? `nightjar.adapter/1`, or the `adapter` of a matrix job.
+"""Adapters for the output of other programs: `nightjar.adapter/1`, or the `adapter` of a matrix job.
 
-In: TOML (docs/reference/adapters.md). Out: an `Adapter`: which format, which files, and which of their fields are
-curves and samples.
+In: TOML (docs/reference/adapters.md). Out: an `Adapter`: the format, the files, and which of their fields are curves
+and samples.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How is a file read or written so that a mistake in it is named and a kill leaves no half of it?
+"""Validated reading and atomic writing of TOML and JSON files.
 
 In: a path, a pydantic model and the schema's `name/version`. Out: the validated model, or an `InputError` that names
-the file, the place in it, the value and the nearest right key. TOML and JSON alike; JSON is written atomically.
+the file, the place in it, the value and the nearest valid key. TOML and JSON are read alike. JSON is written
+atomically, so a killed process leaves no partial file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is one job of a night, and which command line does it become where it runs?
+"""One job of a night, and the command line that it runs.
 
-In: a job of an expanded matrix and the output folder as the job will see it. Out: its argument list and the environment
-variables that are added to those that it inherits (`inheritance`).
+In: a job of an expanded matrix, and the output folder as the job sees it. Out: its argument list, and the environment
+variables that are added to the inherited ones (`inheritance`).
 """
 
 from __future__ import annotations

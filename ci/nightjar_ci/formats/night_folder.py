@@ -1,4 +1,8 @@
-"""What is in a night folder? Its layout, `night.json` and the results of its jobs (docs/reference/night-folder.md)."""
+"""The night folder: its layout, `night.json` and the results of its jobs (docs/reference/night-folder.md).
+
+In: the path of a night folder. Out: the `Night`, and the outcome and result of each job. A job that ended well but left
+no readable result of its own is `invalid`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a job? The form of `outcome.json` and of the entries of `night.json`.
+"""The outcome of a job: the form of `outcome.json` and of the entries of `night.json`.
 
 Source: docs/reference/night-folder.md.
 """

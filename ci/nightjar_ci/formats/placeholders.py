@@ -1,7 +1,7 @@
-"""Which text does a template such as `--mesh {mesh}` stand for?
+"""Templates with placeholders, such as `--mesh {mesh}`.
 
-In: a template and the values of its placeholders. Out: the text. `{{` and `}}` are braces. A placeholder that is to be
-filled later (`{out}`, known only where a job runs) can be kept, and then every brace stays escaped.
+In: a template and the values of its placeholders. Out: the text. `{{` and `}}` stand for braces. A placeholder that is
+filled later (`{out}`, known only where a job runs) can be kept; then every brace stays escaped.
 """
 
 from __future__ import annotations

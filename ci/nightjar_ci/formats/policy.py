@@ -1,6 +1,6 @@
-"""By which numbers does each judge decide? Reads `nightjar.policies/1` (docs/reference/policies.md).
+"""Policies, the numbers by which each judge decides: `nightjar.policies/1` (docs/reference/policies.md).
 
-In: `ci/policies.toml`. Out: for a cell and a measure, the first table of a judge's list whose globs match both.
+In: `ci/policies.toml`. Out: for a cell and a measure, the first table in a judge's list whose globs match both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What did a profile job find?
+"""The results of a profile job: `nightjar.profile/1` and the flame graph beside it.
 
-Reads `nightjar.profile/1` and the flame graph beside it (docs/reference/capture-folder.md).
+In: the capture folder of a job (docs/reference/capture-folder.md). Out: a `Profile`, and the Plotly figure of its flame
+graph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What does a job need of the machines that it runs on? The `resources` of a matrix, the same for every executor.
+"""The machine resources that a job needs: `resources` of a matrix, the same for every executor.
 
-In: a table of the matrix. Out: numbers that each executor renders in its own words (docs/executors.md).
+In: a table of the matrix. Out: numbers that each executor translates into its own options (docs/executors.md).
 """
 
 from __future__ import annotations

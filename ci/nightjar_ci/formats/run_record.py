@@ -1,4 +1,4 @@
-"""Which measures did a run leave? Reads `nightjar.run/1` (docs/reference/run-result.md).
+"""The measures of one run: `nightjar.run/1` (docs/reference/run-result.md).
 
 In: a `result.json` written by any workload. Out: a validated, frozen `RunRecord`.
 """

@@ -1,4 +1,7 @@
-"""What is a series? One measure of one cell, night after night, as the store hands it to the judges and the report."""
+"""The history of one measure of one cell, night after night.
+
+The store makes a `Series`; the judges and the report read it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What was decided about one series of a night, by which numbers and evidence, and with which exit code does that end?
+"""Verdicts on the series of a night, and the exit code of the night.
 
-In: what a judge found. Out: a frozen `Verdict`, the `nightjar.verdicts/1` document, and the exit code of a night.
+In: what a judge decided. Out: a frozen `Verdict` with the numbers and the evidence behind it, the `nightjar.verdicts/1`
+document, and the exit code of a night.
 """
 
 from __future__ import annotations

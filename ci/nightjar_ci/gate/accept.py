@@ -1,7 +1,7 @@
-"""What does accepting a change come to? Finds the night, the level and the person, and makes new baselines of results.
+"""Acceptance of a change: the night, the level, the person, and new baselines.
 
-In: a series that the store knows, and a reason. Out: the file to commit, with one entry more; and the baselines that it
-is judged against, of the results that are at hand. Nothing is written here.
+In: a series that the store has, and a reason. Out: the file to commit, with one more entry, and the baselines of the
+series, made anew from the results that are available. This module writes nothing.
 """
 
 from __future__ import annotations

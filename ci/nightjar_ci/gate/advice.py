@@ -1,7 +1,7 @@
-"""What does a person paste to go on? Commands with every path filled in.
+"""Commands to run next, ready to paste, with every path filled in.
 
-In: a night folder or a cell, and where policies and baselines are. Out: a command line. The matrix of a cell is looked
-for beside the policies.
+In: a night folder or a cell, and the paths of policies and baselines. Out: a command line. The matrix of a cell is
+looked up beside the policies.
 """
 
 from __future__ import annotations

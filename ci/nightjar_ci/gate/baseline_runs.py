@@ -1,6 +1,6 @@
-"""Which runs make the baselines of a matrix, and what did they leave?
+"""The runs that make the baselines of a matrix, and their results.
 
-In: a matrix, policies, seeds. Out: the jobs to run; and, from the night folder that they left, the results by cell.
+In: a matrix, policies and seeds. Out: the jobs to run. From the night folder that they leave: the results by cell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What did compiling each cell of a night take, and what does it usually take on such a machine?
+"""The compile cost of each cell of a night, compared with its usual value.
 
-In: results, committed baselines, histories. Out: a verdict for each cell that a policy wants judged and that has
-numbers of the same processor to compare with: those of its committed baseline, else the median of its latest nights.
+In: results, committed baselines, histories. Out: a verdict for each cell that has a policy for it and numbers from the
+same processor to compare with. The committed baseline comes first; without one, the median of the latest nights counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Is a night good? Hands each series to its judge and gathers the verdicts.
+"""The gate: it hands each series of a night to its judge and gathers the verdicts.
 
-In: a night folder, policies, a folder of baselines, the store. Out: `NightVerdicts`, worst first, with a line for
-whatever was not judged. Judges err, so the verdicts of a night are weighed together. Nothing is run here: the pairs of
-a paired comparison are read from `ab/`.
+In: a night folder, policies, a folder of baselines, the store. Out: `NightVerdicts`, worst first, with a note for
+everything that was not judged. Each judge has false alarms, so the verdicts of a night are corrected together. The gate
+runs no jobs: it reads the pairs of a paired comparison from `ab/`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What do the histories of a night's measures say, each on its own, and what is left to run?
+"""Verdicts on the history of each measure of a night, and the re-runs still to do.
 
-In: what is remembered of earlier nights, policies, the pairs that were run. Out: a verdict for each history that is
-long enough, and a line for what was not run again. A doubt without pairs says how to settle it, or why nobody can.
+In: what the store has of earlier nights, policies, and the pairs that were run. Out: a verdict for each history that is
+long enough, and a note for what was not run again. A suspicious verdict without pairs says how to settle it, or why it
+cannot be settled.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which suspicious series of a night can be settled by paired re-runs, and against which environment?
+"""The plan of paired re-runs for the suspicious series of a night.
 
 In: the series of a night, policies, its jobs, the environments of earlier nights. Out: the suspicions, each with the
-environment to compare with or the reason why there is none; and a comparison for each cell that can be run again. An
-environment is made again from the package versions that a result of the earlier night recorded (`uv:...`), or from its
-image; nothing is run here.
+environment to compare with or the reason why there is none, and a comparison for each cell that can be run again. An
+earlier environment is made again from the package versions that a result of that night recorded (`uv:...`), or from its
+image. This module runs nothing.
 """
 
 from __future__ import annotations

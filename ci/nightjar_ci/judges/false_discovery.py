@@ -1,8 +1,8 @@
-"""How many verdicts of a night are false? Judges all of them together, so that many series raise no more false alarms
-than few.
+"""Control of false discoveries over all verdicts of a night.
 
-In: the verdicts of all judges. Out: the same, each p adjusted for the night's number of series; what does not hold then
-is no regression any more. A verdict without a p (a fact, a NaN, a departure from the same seed) is exact: it stays.
+In: the verdicts of all judges. Out: the same verdicts, each p adjusted for the number of series in the night, so that
+many series raise no more false alarms than few. A regression that does not hold after the adjustment is no longer one.
+A verdict without a p (a fact, a NaN, a departure from the same seed) is exact and stays.
 
 Source: Benjamini and Hochberg, Controlling the false discovery rate (1995); Benjamini and Yekutieli (2001) for any
 dependence. Its own few lines, because SciPy's module of statistics takes longer to import than a night to judge.

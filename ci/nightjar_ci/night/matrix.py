@@ -1,4 +1,4 @@
-"""Which jobs does a matrix stand for? Reads `nightjar.matrix/1` and expands it (docs/reference/matrix.md).
+"""The matrix of jobs: `nightjar.matrix/1` and its expansion (docs/reference/matrix.md).
 
 In: a TOML file. Out: jobs with readable, stable, unique ids. Expansion is pure.
 """

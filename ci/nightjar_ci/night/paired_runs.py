@@ -1,8 +1,8 @@
-"""Run two environments side by side until the difference is clear: which run comes next, and when is it enough?
+"""Paired runs of two environments, until their difference is clear.
 
-In: a comparison, a function that runs a job into a folder. Out: the pairs, left in `<night>/ab/<cell>/<pair>-<a|b>`, or
-below `confirm/` where a suspicious history asked: a is tonight's environment, b the reference. The order is A B B A A B
-B A: each pair is two neighbours in time, and a drift of the machine cancels between pairs.
+In: a comparison, and a function that runs a job into a folder. Out: the pairs, in `<night>/ab/<cell>/<pair>-<a|b>`, or
+below `confirm/` if a suspicious history asked for them. a is tonight's environment, b the reference. The order is A B B
+A A B B A: the two runs of a pair are neighbours in time, and a drift of the machine cancels between pairs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far is a night? A progress bar on stderr, or plain lines where stderr is no terminal.
+"""The progress of a night on stderr: a progress bar, or plain lines if stderr is not a terminal.
 
 In: the start of each job, its last line of output, and its outcome. Out: text on stderr, the first within a second.
 """

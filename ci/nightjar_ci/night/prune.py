@@ -1,7 +1,8 @@
-"""What in the state folder has been of no use for so many days that its room is worth more?
+"""Removal of old nights, bisections and environments from the state folder.
 
-In: `$NIGHTJAR_STATE_DIR`. Out: the nights, bisections and uv environments that may go, with the room that each gives
-back. What the store remembers of a night stays: its measures are compared with for as long as a policy looks back.
+In: `$NIGHTJAR_STATE_DIR` and a number of days. Out: the nights, bisections and uv environments that nothing has used
+for that long, with the disk space that each frees. What the store has of a night stays: later nights are compared with
+its measures for as long as a policy looks back.
 """
 
 from __future__ import annotations

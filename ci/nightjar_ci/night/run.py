@@ -1,7 +1,7 @@
-"""How does a night run? Its jobs by the crew, the outcome of each kept as soon as it is there.
+"""The run of a night: it runs the jobs and keeps each outcome as soon as the job ends.
 
-In: a matrix (or some of its jobs) and a folder. Out: a night folder, and a `Night` that says what became of each job.
-Whatever befalls one job, the others go on, and what is already stored stays.
+In: a matrix (or some of its jobs) and a folder. Out: a night folder, and a `Night` with the outcome of each job. If one
+job fails, the others go on, and what is already stored stays.
 """
 
 from __future__ import annotations

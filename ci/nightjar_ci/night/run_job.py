@@ -1,7 +1,7 @@
-"""How does one job run? Its folder and environment made ready, its executor called, its result read.
+"""The run of one job: prepare its folder and environment, call its executor, read its result.
 
-In: a job and a folder. Out: an outcome, also written to `outcome.json`; whatever goes wrong with the job is in it.
-`prepare` and `finish` are the two halves around an executor, for those who give it many jobs at once.
+In: a job and a folder. Out: an outcome, also written to `outcome.json`. Every failure of the job is recorded in it.
+`prepare` and `finish` are the steps before and after the executor, for callers that give an executor many jobs at once.
 """
 
 from __future__ import annotations

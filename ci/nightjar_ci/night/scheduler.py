@@ -1,7 +1,7 @@
-"""Which of a night's jobs run at the same time? As many as there are workers; a cluster's own queue gets all of its.
+"""The scheduler of a night's jobs: one job per worker, and all jobs of a cluster in its queue at once.
 
-In: jobs in their order. Out: their outcomes in the order of their ends, one by one to the calling thread, which alone
-writes the night and the store. Whoever stops listening (Ctrl-C, an error) ends everything that runs.
+In: jobs in their order. Out: their outcomes in the order in which they end, one by one to the calling thread, which
+alone writes the night and the store. If the caller stops iterating (Ctrl-C, an error), all running jobs are ended.
 """
 
 from __future__ import annotations

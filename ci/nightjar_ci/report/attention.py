@@ -1,6 +1,7 @@
-"""What needs a look? The verdicts that are not ok, worst first, each with the figures and captures that explain it.
+"""Cards for the verdicts that are not ok, worst first, and rows for the table of all verdicts.
 
-In: verdicts, the series of the night, figures of the cells. Out: plain data for the page.
+In: verdicts, the series of the night, the figures of the cells. Out: plain data for the page; each card has the figures
+and captures that explain its verdict.
 """
 
 from __future__ import annotations

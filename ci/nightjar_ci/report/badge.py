@@ -1,4 +1,6 @@
-"""What does the badge say? In: an exit code and verdicts. Out: JSON for a shields.io endpoint badge.
+"""The badge of a night, for the endpoint badges of shields.io.
+
+In: an exit code, verdicts and the number of failed jobs. Out: JSON.
 
 Source: https://shields.io/badges/endpoint-badge
 """

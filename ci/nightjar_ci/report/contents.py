@@ -1,7 +1,7 @@
-"""What does the report of a night show? Gathers it as plain data that a template only has to lay out.
+"""The contents of a night's report, as plain data that a template lays out.
 
-In: a night folder, its verdicts, policies, baselines and the store. Out: `Contents`. Everything that a job wrote is
-untrusted text: it is passed on as it is, and the renderers escape it.
+In: a night folder, its verdicts, policies, baselines and the store. Out: `Contents`. All text that a job wrote is
+untrusted: it is passed on unchanged, and the renderers escape it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which figures show a night? Pure functions from plain data to Plotly figures (`data` and `layout`, as JSON).
+"""Plotly figures of a night: curves, samples and pairs.
 
-Colours of text, grid and background are left out: the page sets them, so that one figure serves light and dark.
+In: plain data. Out: `data` and `layout`, as JSON. All functions are pure. The figures set no colours for text, grid and
+background: the page sets them, so that one figure serves light and dark.
 """
 
 from __future__ import annotations

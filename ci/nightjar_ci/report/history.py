@@ -1,6 +1,7 @@
-"""How does the history of a series look? A figure with its levels, breaks and accepted changes; and a sparkline.
+"""Figures and sparklines of the history of a series.
 
-In: a `Series` and what was accepted. Out: a Plotly figure, and the points of a small line drawing. Pure.
+In: a `Series` and the accepted changes. Out: a Plotly figure with its levels, breaks and accepted changes, and the
+points of a sparkline. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How does a night look as one self-contained page?
+"""The report of a night as one self-contained HTML page.
 
-In: `Contents`. Out: HTML that holds plotly.js and all figures, compressed; nothing is fetched, and a figure is drawn
-when it is scrolled to. Text is escaped by Jinja2, figures are base64: a job's output cannot become markup.
+In: `Contents`. Out: HTML that holds plotly.js and all figures, compressed. The page fetches nothing, and draws a figure
+when the reader scrolls to it. Jinja2 escapes text and figures are base64, so a job's output cannot become markup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How does a night look in GitHub's job summary? In: `Contents`. Out: markdown, with everything from jobs escaped."""
+"""The report of a night as markdown, for GitHub's job summary.
+
+In: `Contents`. Out: markdown, with all text from jobs escaped.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How do verdicts look in a terminal?
+"""The verdicts of a night as a table in the terminal.
 
-In: verdicts. Out: a rich table, worst first, and a line for what was not judged.
+In: verdicts. Out: a rich table, worst first, and a line for each thing that was not judged.
 """
 
 from __future__ import annotations

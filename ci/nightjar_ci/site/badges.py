@@ -1,6 +1,7 @@
-"""What do the badges of the nights look like? SVG that needs no service, and JSON for a shields.io endpoint.
+"""Badges of the nights: SVG that needs no service, and JSON for a shields.io endpoint.
 
-In: a label and an answer. Out: text of the two files. Widths are estimated: a badge holds a dozen short words.
+In: a label and an answer. Out: the text of the two files. Text widths are estimated, which is enough for the dozen
+short words that badges use.
 
 Source: https://shields.io/badges/endpoint-badge
 """

@@ -1,7 +1,7 @@
-"""Which night belongs into which square of the calendar? Days of UTC, newest last.
+"""The calendar of nights: one square for each day in UTC, newest last.
 
-In: the rows of a status. Out: the days, and for each row a square or nothing for each day. A day with several nights
-shows the latest, and says how many there were.
+In: the rows of a status. Out: the days, and for each row a square or None for each day. A day with several nights shows
+the latest and the number of nights.
 """
 
 from __future__ import annotations

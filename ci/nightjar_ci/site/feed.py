@@ -1,7 +1,7 @@
-"""What does a reader of news get? A line for each series that became regressed or recovered, as RSS and as JSON.
+"""News feeds of the status page, as RSS and JSON: an item for each series that regressed or recovered.
 
-In: events, newest first, and the address of the page. Out: the text of `feed.xml` and `feed.json`. What a job wrote is
-escaped, and letters that XML does not allow are left out.
+In: events, newest first, and the address of the page. Out: the text of `feed.xml` and `feed.json`. Text from jobs is
+escaped, and characters that XML does not allow are removed.
 
 Source: https://www.rssboard.org/rss-specification, https://www.jsonfeed.org/version/1.1/
 """

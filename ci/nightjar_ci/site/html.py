@@ -1,6 +1,7 @@
-"""How does the status look as one page? What is red stands first, with since when, what changed and what to do.
+"""The status page as one HTML document, regressions first.
 
-In: a `Page`. Out: HTML without anything from outside. Text is escaped by Jinja2: a job's output cannot become markup.
+In: a `Page`. Out: HTML that loads nothing from elsewhere. Each regression has the night it began, what changed and what
+to do. Jinja2 escapes text, so a job's output cannot become markup.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is red now, since when, and what changed from night to night? Pure functions over stored nights.
+"""The status of all nights: what is red now, since when, and what changed from night to night.
 
-In: nights, oldest first. Out: a `Status`: rows of nights that are comparable (a matrix in an image on devices), what is
-open in the latest night of each, and the changes from one night to the next.
+In: stored nights, oldest first. Out: a `Status`: rows of comparable nights (a matrix in an image on devices), the open
+verdicts in the latest night of each row, and the changes from one night to the next. All functions are pure.
 """
 
 from __future__ import annotations

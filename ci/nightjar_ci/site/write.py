@@ -1,7 +1,7 @@
-"""What lies in the folder of the status page, and where do its parts come from?
+"""The folder of the status page, with the reports and badges that it links to.
 
 In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`, `feed.json`,
-`badges/` and, for the latest nights, their reports. The folder needs no server: every link is relative.
+`badges/` and the reports of the latest nights. The folder needs no server: every link is relative.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How is a database reached so that two processes can use it at once? SQLite in WAL mode, or PostgreSQL.
+"""Database engines that two processes can use at once: SQLite in WAL mode, or PostgreSQL.
 
-In: a database URL. Out: an engine whose tables are of the version of this program.
+In: a database URL. Out: an engine whose tables have this program's version.
 """
 
 from __future__ import annotations

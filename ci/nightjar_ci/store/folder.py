@@ -1,6 +1,6 @@
-"""What of a night folder goes into the store? Its night, and for each job its outcome, result and profile.
+"""Import of a night folder into the store: its night, and each job's outcome, result and profile.
 
-In: a night folder, written by this machine or another. Out: `StoredRun`s, or the night in the store, whole.
+In: a night folder, written by this machine or another. Out: `StoredRun`s, or the whole night in the store.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What did all series of a night measure in the nights before? Two queries, then NumPy.
+"""Histories of all series of a night, read with two queries and NumPy.
 
-In: a connection and the number of a night. Out: `Series`. The window is of nights in which the series was measured, so
-that a job that runs once a week has as long a history as one that runs every night.
+In: a connection and the number of a night. Out: `Series`. The window counts the nights in which a series was measured,
+so a job that runs once a week has as long a history as one that runs every night.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which number does a night, a series or an environment have? It gets one when it is first seen, and keeps it.
+"""Numeric keys of nights, series and environments in the store.
 
-In: a connection and what people call them. Out: their numbers; two processes that add the same one get the same.
+In: a connection, and a night, series or environment by name. Out: its number. It gets one when it is first stored, and
+keeps it. Two processes that add the same name get the same number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which one number stands for a measure of a run in its history? Pure.
+"""The one number that stands for each measure of a run in its history.
 
-A sample's number is its median after warm-up; a curve's is its last value; a profile's are device times a step. Where
-one of the values behind it is not finite, there is no number: a median would hide it, or be any of the others.
+In: the result or the profile of a run. Out: `Measure`s. A sample's number is its median after warm-up; a curve's is its
+last value; a profile's are device times per step. If a value behind a number is not finite, the measure has no number:
+a median could hide that value. Pure.
 """
 
 from __future__ import annotations

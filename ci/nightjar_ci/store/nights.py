@@ -1,7 +1,7 @@
-"""What became of the latest nights? Their jobs and verdicts, as a status page wants them: few queries, no results.
+"""The latest nights with their jobs and verdicts, for the status page.
 
-In: the settings. Out: a `StoredNight` for each of the latest nights, oldest first. Bodies of verdicts are read only
-where something is not ok, and one run of a night says where it ran.
+In: the settings. Out: a `StoredNight` for each of the latest nights, oldest first. A few queries are enough, and none
+reads results. The body of a verdict is read only if it is not ok, and one run of a night tells where the night ran.
 """
 
 from __future__ import annotations

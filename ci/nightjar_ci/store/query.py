@@ -1,8 +1,8 @@
-"""What does the store answer to a question in SQL? Asked by a connection that cannot write.
+"""Read-only SQL queries of the store.
 
 In: the settings and one SELECT, or the name of a table or view. Out: a Polars frame, or Parquet files of whole tables.
-SQLite: the file is opened for reading, and an authorizer admits nothing but SELECT. PostgreSQL: a read-only
-transaction, and the extended protocol, which takes one statement alone.
+The connection cannot write. SQLite: the file is opened read-only, and an authorizer allows nothing but SELECT.
+PostgreSQL: a read-only transaction, and the extended protocol, which accepts only a single statement.
 """
 
 from __future__ import annotations

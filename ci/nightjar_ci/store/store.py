@@ -1,7 +1,7 @@
-"""How are nights remembered and asked for? A small API over SQLite (the default) or PostgreSQL.
+"""The store of all nights: a small API over SQLite (the default) or PostgreSQL.
 
-In: nights, outcomes, results, profiles and verdicts. Runs are only ever added: adding one again changes nothing, and a
-job that was run again is a further attempt, of which the latest counts. Out: histories, series and earlier facts.
+In: nights, outcomes, results, profiles and verdicts. Out: histories, series and earlier facts. Runs are only ever
+added. Adding a run again changes nothing. A job that was run again is a further attempt, and the latest attempt counts.
 """
 
 from __future__ import annotations

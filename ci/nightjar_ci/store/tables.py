@@ -1,8 +1,8 @@
-"""Which tables does the store have? The newest state; `migrations/` says how an older one gets there.
+"""The tables of the store in their newest version; `migrations/` brings older stores there.
 
-What is wide (results, outcomes) is apart from what is asked for often: `measure` is one narrow row per number, in the
-order series, night, so that a history is one contiguous read. A night's `number` is the time of its start in
-microseconds since 1970, made unique: numbers sort as nights do.
+Wide data (results, outcomes) is kept apart from data that is read often. `measure` has one narrow row per number,
+ordered by series and night, so that a history is one contiguous read. A night's `number` is its start time in
+microseconds since 1970, made unique, so that numbers sort as nights do.
 """
 
 from __future__ import annotations

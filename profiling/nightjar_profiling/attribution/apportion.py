@@ -1,8 +1,8 @@
-"""How many whole nanoseconds of the device time belong to which Python stack, when an op's time may be shared?
+"""Device time in whole nanoseconds by Python stack, where stacks may share the time of an op.
 
 In: the tables of a capture. Out: one row per device, instruction and stack. Weights are fractions and times are
-integers: the shares of an instruction are cut at the rounded running sum of its weights, the last one at its end, so
-that they always add up to its time. An op of no known instruction is a row without a stack.
+integers. The shares of an instruction are cut at the rounded running sum of its weights, the last one at the end of its
+time, so that they always add up to it. An op whose instruction is unknown becomes a row without a stack.
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
-"""Which Python stacks does an instruction's time belong to?
+"""Attribution of the time of instructions to Python stacks.
 
-Pure: in a program and the instructions that ran, out their `Attribution`s. The rules, in this order:
+In: a program and the names of the instructions that ran. Out: their `Attribution`s. Pure. The rules, in this order:
 
-1. `own`: the instruction carries a stack frame in its metadata.
-2. `called`: it calls computations (a fusion, a call, an async start), and those inside carry frames.
-3. `layout`, `carried`: the compiler made it for an operation that carries a stack, and the program says for which
-   (`made_for`): a convolution or a product in another layout, with what moves its operands; a copy of what a
+1. `own`: the instruction has a stack frame in its metadata.
+2. `called`: it calls computations (a fusion, a call, an async start), and the instructions inside have frames.
+3. `layout`, `carried`: the compiler made it for an operation that has a stack, and the program says for which
+   (`made_for`): a convolution or a product in another layout, with what moves its operands; a copy of a value that a
    loop carries.
-4. `operand`, `user`: it has none (a copy or a broadcast that XLA put in); the frame is that of the nearest instruction,
-   by data flow, that has one by rule 1 or 2. Of operands and users at one distance the operand wins. The walk goes
-   through tuples and bitcasts and across the border of a computation: a parameter leads to the operands of what calls
-   its computation, a root to its users. A collective that XLA combined out of many is shared by its operands, by their
-   bytes. This is an inference, and is counted apart.
-5. `numbered`, `placed`: in place of `own`, `called`, `layout` and `carried` where the trace itself does not name the
-   instruction with its kernels (nodes of CUDA graphs), and the reader found it: by the number of the node in its graph,
-   which then agrees with the names and the order of all kernels of the graph; or by the place of the kernel among
-   others alone, which is an inference.
+4. `operand`, `user`: it has no frame (a copy or a broadcast that XLA inserted) and takes that of the nearest
+   instruction, by data flow, that has one by rule 1 or 2. If an operand and a user are equally near, the operand wins.
+   The walk goes through tuples and bitcasts and across the border of a computation: from a parameter to the operands
+   of the instruction that calls its computation, from a root to the users of that instruction. The operands of a
+   collective that XLA combined out of many share it, by their bytes. This is an inference, and is counted apart.
+5. `numbered`, `placed`: in place of `own`, `called`, `layout` and `carried` if the trace does not name the
+   instruction with its kernels (nodes of CUDA graphs) and the reader found it. `numbered`: by the number of the node
+   in its graph, which then agrees with the names and the order of all kernels of the graph. `placed`: only by the
+   place of the kernel among others, which is an inference.
 6. `passed`: it only copies a parameter of the program into its result; the frame is that of the call (`find_call`).
-7. `none`: there is no such instruction. Nothing is ever guessed from names.
+7. `none`: no rule above finds a frame. Nothing is ever guessed from names.
 
-What is fused has two answers, and both are kept: `root_weight` gives the whole time to the fusion's own frame, or
-where it has none to that of the instruction nearest to its root, which is what the kernel hands out; `weight` splits
-it over the instructions inside that carry frames, by `fusion_cost`. A while, a conditional or a custom call is never
-split: it keeps its line. The cost is linear in the size of the program: every frame flows outward once, from all
-instructions that have one at the same time.
+A fusion has two answers, and both are kept. `root_weight` gives the whole time to the fusion's own frame; if it has
+none, to that of the instruction nearest to its root, which produces the kernel's output. `weight` splits the time over
+the instructions inside that have frames, by `fusion_cost`. A while, a conditional or a custom call is never split: it
+keeps its line. The cost is linear in the size of the program: every frame flows outward once, from all instructions
+that have one at the same time.
 """
 
 from __future__ import annotations

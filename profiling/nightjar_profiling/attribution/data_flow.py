@@ -1,4 +1,7 @@
-"""Where does a value of a program come from, and where does it go to? Across the borders of its computations, too."""
+"""The data flow of a program, across the borders of its computations.
+
+In: a program. Out: a `Flow`: for each instruction, where its value comes from and where it goes.
+"""
 
 from __future__ import annotations
 

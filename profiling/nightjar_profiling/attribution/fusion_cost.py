@@ -1,17 +1,18 @@
-"""How is the time of a fusion split over the instructions that were fused?
+"""The cost of the instructions in a fusion, by which its time is split.
 
-In: a program and instructions that call computations. Out: the cost of what is in them by Python frame, to be used as
-a weight. A fusion is one kernel; no clock runs inside. The estimate is a roofline's: an instruction costs
+In: a program, and instructions that call computations. Out: the cost of the instructions inside by Python frame, to be
+used as a weight. A fusion is one kernel, and no clock runs inside it. The estimate is a roofline's: an instruction
+costs
 
     bytes it moves between memory and the kernel + (flops + 8 * transcendentals) / 10,
 
-where the bytes of a parameter belong to those that use it, in equal parts, and those of the result to the root (of a
-root that is a tuple, to each of its operands). What stays inside the kernel moves no bytes. An integer or copying
-operation counts a flop for each element, so that nothing that works is free; parameters, constants, tuples and
-bitcasts are.
+where the bytes of a parameter belong to the instructions that use it, in equal parts, and those of the result to the
+root (if the root is a tuple, to each of its operands). Values that stay inside the kernel move no bytes. An integer or
+copying operation counts one flop per element, so that no work is free; parameters, constants, tuples and bitcasts are
+free.
 
 `FLOPS_PER_BYTE` is the balance of a data centre GPU outside its matrix units: 19.5 TFLOP/s of float32 by 1.56 TB/s on
-an A100-40GB is 12.5, 67 by 3.35 on an H100 is 20, and a CPU core has less than 10; the weights of instructions in one
+an A100-40GB is 12.5, 67 by 3.35 on an H100 is 20, and a CPU core has less than 10. The weights of instructions in one
 kernel hardly depend on it, because most kernels are bound by their memory traffic. A matrix product in a fusion
 outweighs the rest by its flops.
 """

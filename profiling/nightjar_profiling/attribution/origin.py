@@ -1,19 +1,19 @@
-"""For which operation did the compiler make an instruction that carries no stack, where the program itself says so?
+"""The operation for which the compiler made an instruction without a stack.
 
-Two answers, from structure and metadata alone:
+In: a program, its data flow, the name of an instruction. Out: the frame, and which of the two answers it is. Both come
+from structure and metadata alone:
 
-- `layout`: XLA writes a convolution or a product anew, with its dimensions in another order, and leaves the operation's
-  metadata on the transpositions that put the result back. So a convolution without a stack whose result is read through
-  transpositions that carry the metadata of a convolution is that convolution. The transpositions may be fused into what
-  reads it; they must all carry one stack. What moves an operand into that order, without a stack and for no other
-  reader, is the convolution's too.
-- `carried`: what a loop carries is copied before it, in it and from one round to the next, so that a round does not
-  overwrite what it reads. Such a copy, which keeps the layout of what it copies, is the loop's.
+- `layout`: XLA rewrites a convolution or a product with its dimensions in another order, and leaves the operation's
+  metadata on the transpositions that restore the order of the result. So a convolution without a stack whose result is
+  read through transpositions with the metadata of a convolution is that convolution. The transpositions may be fused
+  into their reader; they must all have one stack. An instruction without a stack that moves an operand into that
+  order, and has no other reader, belongs to the convolution too.
+- `carried`: the values that a loop carries are copied before it, in it and from one round to the next, so that a
+  round does not overwrite what it reads. Such a copy, if it keeps the layout of its operand, belongs to the loop.
 
-What a program takes and returns untouched is copied, unless the caller donates it: `passed`. No operation asked for
-that copy, but the call did. JAX names a program after the function that it traced; the call is the frame around that.
-
-In: a program, its data flow, the name of an instruction. Out: the frame, and which of the two.
+A value that a program takes and returns unchanged is copied, unless the caller donates it: `passed`. No operation asked
+for that copy, but the call did. JAX names a program after the function that it traced; the call is the frame around
+that function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which Python stacks are there, each once, and how much device time has each?
+"""The tree of all Python stacks of a capture, with their device time.
 
-In: the tables of a capture. Out: a `StackTree`: every distinct call path is one node with the number of its caller's
+In: the tables of a capture. Out: a `StackTree`. Every distinct call path is one node with the number of its caller's
 node, however many programs and frame ids share it. A node's own time is that of the instructions whose stack ends
 there.
 """

@@ -1,9 +1,9 @@
-"""How does a program name its own parts for every profiler at once?
+"""Annotations with which a program names its parts, for every profiler at once.
 
-In: a name, and for a step of the training loop its number. Out: a context manager and decorator that opens an NVTX
-range where the `nvtx` package is installed, and a `jax.profiler` annotation where the program has imported JAX; this
-module never imports it. With a step number it is a `StepTraceAnnotation`, which `capture --steps` and `capture_steps`
-heed.
+In: a name, and for a step of the training loop its number. Out: a context manager and decorator. It opens an NVTX range
+if the `nvtx` package is installed, and a `jax.profiler` annotation if the program has imported JAX; this module never
+imports it. With a step number, the annotation is a `StepTraceAnnotation`, which `capture --steps` and `capture_steps`
+listen to.
 
 Source: https://docs.jax.dev/en/latest/_autosummary/jax.profiler.StepTraceAnnotation.html, https://nvtx.readthedocs.io
 """

@@ -1,7 +1,8 @@
-"""Which profiler records the program, and with which command line?
+"""The choice of the profiler that records a program, and the command line for it.
 
-Pure: in what the user asked for and what the machine has, out a choice with its reason; in a program, out the command
-that runs it under Nsight Systems. With steps, nsys waits for `cuProfilerStart`, which the hook in the program calls.
+In: what the user asked for and what the machine has. Out: a profiler, with the reason for the choice; and for Nsight
+Systems, the command that runs a program under it. With steps, nsys waits for `cuProfilerStart`, which the hook in the
+program calls. Only `has_gpu` reads the machine; the rest is pure.
 
 Source: https://docs.nvidia.com/nsight-systems/UserGuide (CLI options of `nsys profile`)
 """

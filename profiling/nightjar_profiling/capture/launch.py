@@ -1,7 +1,8 @@
-"""How is a program run unchanged with the JAX profiler inside?
+"""The launch of an unchanged program with the JAX profiler inside.
 
-`render_environment` is the pure part: which variables the program gets. `run` passes stdin, stdout, stderr, signals and
-the exit code through. What the hook noted in each process comes back as `Notes`.
+In: a command and the user's environment. Out: the program's exit code, and the hook's notes from each process as
+`Notes`. `render_environment` is the pure part: it makes the program's environment variables. `run` passes stdin,
+stdout, stderr, signals and the exit code through.
 """
 
 from __future__ import annotations

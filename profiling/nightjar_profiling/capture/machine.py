@@ -1,8 +1,8 @@
-"""On which machine, and under which settings, was a program captured?
+"""The machine on which a program was captured, and the settings it ran under.
 
 In: the root of the file system, and the environment. Out: names and versions as text, and the variables that change
-what the devices do. Only variables of known families are taken, and none whose name speaks of a secret: a capture is
-handed around.
+what the devices do. Only variables of known families are taken, and none whose name suggests a secret, because captures
+are shared.
 """
 
 from __future__ import annotations

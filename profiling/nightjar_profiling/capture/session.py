@@ -1,4 +1,4 @@
-"""What did a traced program leave, and what does its end mean?
+"""The end of a traced program: its traces, its notes and its manifest.
 
 In: the exit code of the program and the notes of its processes. Out: the manifest of the capture, or the error that
 says why there is nothing to attribute.

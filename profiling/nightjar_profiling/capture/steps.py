@@ -1,11 +1,11 @@
-"""How does a training loop capture some of its own steps, without the command `nightjar-profiling capture`?
+"""Capture of some steps of a training loop from inside it, without `nightjar-profiling capture`.
 
 In: a folder and the first and last step. Out: a context manager around the loop. It listens to the loop's steps
-(`nightjar_profiling.annotate` or `jax.profiler.StepTraceAnnotation`), traces those asked for, and when the loop is over
-makes the capture folder. In a job of several processes each has a folder of its own below the one asked for.
+(`nightjar_profiling.annotate` or `jax.profiler.StepTraceAnnotation`), traces those asked for, and makes the capture
+folder when the loop is over. In a job of several processes, each process has its own folder below the one asked for.
 
-Under nsys the report is there only when the program has ended. Then this says to nsys when the steps begin and end, has
-XLA dump its programs, and leaves a folder of which `nightjar-profiling report` makes the capture.
+Under nsys, the report exists only after the program has ended. Then this module tells nsys when the steps begin and
+end, has XLA dump its programs, and leaves a folder from which `nightjar-profiling report` makes the capture.
 """
 
 from __future__ import annotations

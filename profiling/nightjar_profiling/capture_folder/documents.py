@@ -1,6 +1,7 @@
-"""How is a JSON file of a capture read and written so that a mistake is named and a kill leaves no half of it?
+"""Checked reading and atomic writing of the JSON files of a capture.
 
-In: a path and the schema's `name/version`. Out: the object, or an `InputError` that names the file and the value.
+In: a path and the schema's `name/version`. Out: the object, or an `InputError` that names the file and the value. Files
+are written atomically, so a killed process leaves no partial file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What was captured, and with what? `manifest.json` of a capture folder (docs/reference/capture-folder.md)."""
+"""The manifest of a capture folder, `manifest.json`: what was captured, and with what.
+
+In: a capture folder (docs/reference/capture-folder.md). Out: its `Manifest`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which process of a multi-process job is this one, and where does its capture go?
+"""The rank of a process in a multi-process job, and the folder of its capture.
 
-In: the environment. Out: the rank that the launcher gave, or None where this is the only process. Each rank's capture
-is a folder of its own below the one that was asked for, so that ranks that share a file system never meet.
+In: the environment. Out: the rank that the launcher gave, or None if this is the only process. Each rank's capture is a
+folder of its own below the one that was asked for, so that ranks on a shared file system do not collide.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What did the Python lines say that the metadata names?
+"""Copies of the Python files that the metadata of a capture names.
 
-`collect` copies the files into a capture's `sources/`, each under its absolute path without the leading `/`; `reader`
-quotes a line from there. Names come from a trace, which may be somebody else's: only regular `.py` files are copied,
-and nothing is read or written outside.
+`collect` copies the files into a capture's `sources/`, each under its absolute path without the leading `/`. `reader`
+returns the text of a line from there. The file names come from a trace, which another person may have made: only
+regular `.py` files are copied, and nothing is read or written outside.
 """
 
 from __future__ import annotations

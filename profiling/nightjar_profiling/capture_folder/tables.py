@@ -1,4 +1,4 @@
-"""In which form is a capture analysed? One Polars frame per table of docs/reference/capture-folder.md.
+"""The tables of a capture: one Polars frame per table of docs/reference/capture-folder.md.
 
 In: rows of a reader, or the Parquet files of a capture folder. Out: frames with the columns and types of SCHEMAS.
 """

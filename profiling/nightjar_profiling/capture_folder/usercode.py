@@ -1,8 +1,8 @@
-"""Is a Python file the user's own code?
+"""The test whether a Python file is the user's own code.
 
-In: a file name as a stack frame gives it. Out: yes or no. By default the user's own code is what is neither of the
-standard library nor installed (site-packages, dist-packages), and no generated console script. What was typed or
-executed without a file (a notebook's cell, `<string>`, `<stdin>`) is the user's. Patterns add to it.
+In: a file name from a stack frame. Out: yes or no. By default, the user's own code is every file that is not in the
+standard library, not installed (site-packages, dist-packages) and not a generated console script. Code that was typed
+or executed without a file (a notebook's cell, `<string>`, `<stdin>`) is the user's. Patterns add to it.
 """
 
 from __future__ import annotations

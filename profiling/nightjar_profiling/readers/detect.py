@@ -1,7 +1,7 @@
-"""Which reader reads a file?
+"""Detection of the kind of a raw trace, and the choice of its reader.
 
-In: the path of a raw trace. Out: its `Kind`, found by name and first bytes, and what the kind's reader makes of it.
-A reader is imported only when a file of its kind is met.
+In: the path of a raw trace. Out: its `Kind`, found by name and first bytes, and the result of the reader for that kind.
+A reader is imported only when a file of its kind is read.
 """
 
 from __future__ import annotations

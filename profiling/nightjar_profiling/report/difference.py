@@ -1,7 +1,7 @@
-"""How is what changed between two captures shown on one page? A `Diff` in, one self-contained HTML text out.
+"""The page that shows what changed between two captures.
 
-The page is plain: no script, no network. A bar to the right is time lost, one to the left time won; a pale one is not
-certain.
+In: a `Diff`. Out: one self-contained HTML text, without scripts or network access. A bar to the right is time lost, a
+bar to the left is time saved, and a pale bar is not certain.
 """
 
 from __future__ import annotations

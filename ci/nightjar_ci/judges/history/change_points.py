@@ -1,9 +1,11 @@
-"""On which nights did a series change for good, and by how much? From history alone, without running anything.
+"""Change points of a series: the nights on which it changed for good, and by how much.
 
-In: the values of one segment (one environment), oldest first. Out: the change points with p, size and interval.
-Within overlapping stretches of 24 to 192 nights, each split is tested by ranks, so that an outlier or a second mode of
-the machine weighs no more than any other night; the shortest stretch that shows a change beyond doubt places it. A
-straight line that fits better than a step is drift, not a change; nights that resemble their neighbours count less.
+In: the values of one segment (one environment), oldest first. Out: the change points with p, size and interval. They
+come from the history alone; nothing is run.
+
+Each split within overlapping stretches of 24 to 192 nights is tested by ranks, so an outlier or a second mode of the
+machine weighs no more than any other night. The shortest stretch with a significant change places it. If a straight
+line fits better than a step, it is drift and not a change. Nights that resemble their neighbours count less.
 
 Source: Pettitt, A non-parametric approach to the change-point problem (1979), for the rank scan; Kovacs et al., Seeded
 binary segmentation (2023), for the stretches; Baranowski, Chen and Fryzlewicz, Narrowest-over-threshold detection

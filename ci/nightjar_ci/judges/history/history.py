@@ -1,9 +1,10 @@
-"""Did a measure become worse, as its history tells, and do paired re-runs confirm it?
+"""The judge of histories: whether a measure became worse, confirmed by paired re-runs.
 
-In: the series of a measure up to tonight; pairs of re-runs where they were made. Out: one verdict. The last nights
-stand out: a doubt that asks for pairs, and the pairs decide. Without pairs history alone tells a jump far beyond its
-noise after three nights, and a smaller change that has lasted for eight. What was found stands until its level returns
-(see `open_regression`). docs/statistics.md derives the error rates of each.
+In: the series of a measure up to tonight, and pairs of re-runs if they were made. Out: one verdict.
+
+If the last nights stand out, the verdict asks for pairs, and the pairs decide. Without pairs, the history alone shows a
+jump far beyond its noise after three nights, and a smaller change once it has lasted eight. A regression stands until
+its level returns (see `open_regression`). docs/statistics.md derives the error rates of each.
 """
 
 from __future__ import annotations

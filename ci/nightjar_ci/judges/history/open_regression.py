@@ -1,8 +1,8 @@
-"""Does the regression of an earlier night still stand? Compares the nights since with those before it.
+"""The check of an open regression: the nights since it began, compared with those before it.
 
 In: tonight's segment, and the verdict of the latest night that was judged. Out: how much of the regression is left. It
-stands until its level has surely returned: while it stands, no luck of single nights makes it ok. docs/statistics.md
-derives the error rate.
+stands until its level has surely returned; a few lucky nights do not close it. docs/statistics.md derives the error
+rate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Do a few values lie higher than many others? The rank-sum test, exact, and the shift that belongs to it.
+"""The exact rank-sum test of a few values against many, and the shift between them.
 
-In: a few recent values and a reference. Out: the probability of ranks that high if both were exchangeable, whatever the
-distribution they come from; the shift between them with its interval.
+In: a few recent values and a reference. Out: the probability of ranks that high if both were exchangeable, whatever
+their distribution, and the shift between them with its interval.
 
 Source: Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other
 (1947), for the counts; Hodges and Lehmann, Estimates of location based on rank tests (1963), for the shift; Moses

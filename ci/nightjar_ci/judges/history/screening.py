@@ -1,9 +1,9 @@
-"""Is tonight worth a second look? Compares the last nights of a series with those before, by ranks.
+"""Screening of the last nights of a series, by ranks, against the nights before.
 
-In: the values of the current segment, turned so that higher is worse. Out: a p-value that is valid whatever the noise
-looks like (outliers, several modes of a machine), as long as the nights of an unchanged series are exchangeable.
-Nights that lie beyond the whole reference are rarer the farther they lie. docs/statistics.md derives it. A suspicion is
-cheap and decides nothing: paired re-runs do.
+In: the values of the current segment, with the sign chosen so that higher is worse. Out: a p-value. It is valid
+whatever the noise looks like (outliers, several modes of a machine), as long as the nights of an unchanged series are
+exchangeable. For nights beyond the whole reference, p falls with the distance. docs/statistics.md derives it. A
+suspicion is cheap and decides nothing; paired re-runs decide.
 
 Source: the rank-sum test (see `rank_test`) and the tail of the reference (see `noise`).
 """

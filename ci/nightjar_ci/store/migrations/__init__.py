@@ -1,1 +1,1 @@
-"""How does an older store become a newer one? One file per step in `versions/`."""
+"""Migrations of an older store to the newest tables: one file per step in `versions/`."""

@@ -1,4 +1,4 @@
-"""What does Alembic run a migration with? The connection of `engine.migrate`, inside its transaction."""
+"""Alembic's environment for migrations: the connection of `engine.migrate`, inside its transaction."""
 
 from __future__ import annotations
 

@@ -1,13 +1,16 @@
-"""What became slower, by how much, and is it more than chance?
+"""The comparison of two sides of captures: what became slower, by how much, and whether it is certain.
 
-In: one capture or several on each of two sides. Out: changes of the whole, of programs, lines and instructions, ranked
-by what they cost. Everything is compared by its device time in one execution of its program, mean over devices, warm-up
-left out (`warmup`), so that captures of different lengths can be compared; a program that runs k times as often as the
-main program (the one with the most device time) counts k times, and one that ran only once is no part of a step. So all
-numbers are nanoseconds per execution of the main program, the step.
+In: one or more captures on each of two sides. Out: changes of the whole, of programs, lines and instructions, ranked by
+their cost.
 
-What is certain is decided in `change`: with several captures on both sides by the variance between captures. Where a
-side has one, only what has other instructions on the other side can be: differences between processes are not known.
+Everything is compared by its device time in one execution of its program: the mean over devices, without warm-up
+(`warmup`). So captures of different lengths can be compared. The main program is the one with the most device time. A
+program that runs k times as often as the main program counts k times, and one that ran only once is not part of a step.
+So all numbers are nanoseconds per execution of the main program, which is the step.
+
+`change` decides what is certain. With several captures on both sides it uses the variance between captures. If a side
+has only one capture, the differences between processes are unknown, and a change can be certain only if the other side
+has other instructions.
 """
 
 from __future__ import annotations

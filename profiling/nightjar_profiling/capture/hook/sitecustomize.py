@@ -1,9 +1,9 @@
-"""How does the profiler get into a program without a change to its source?
+"""The start-up file that puts the profiler into a program without a change to its source.
 
-This folder goes first on PYTHONPATH, so Python runs this file at start-up. It leaves a finder that waits for the
-program's own `import jax.profiler`, then makes way for the `sitecustomize` that was there before. A program that never
-imports JAX meets nothing but this finder; JAX is never imported early, since programs set XLA_FLAGS before they do.
-Standard library only: it runs in the Python of the program, whichever that is.
+This folder goes first on PYTHONPATH, so Python runs this file at start-up. The file installs a finder that waits for
+the program's own `import jax.profiler`, then runs the `sitecustomize` that it hides. In a program that never imports
+JAX, nothing but this finder is added. JAX is never imported early, because programs set XLA_FLAGS before they import
+it. Standard library only: the file runs in the program's Python, whichever that is.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""When does tracing start and stop inside the traced program?
+"""The tracer inside the traced program: it starts and stops the trace.
 
-With steps A:B: when a step annotation (`jax.profiler.StepTraceAnnotation`) of that range is entered, until the one that
-ends it is left and the device is idle. Without: from the moment that the program's first use of JAX made the backends,
-until the program ends. Each process leaves `<pid>.xplane.pb` and `<pid>.json`, which says what happened, in the folder
-that $NIGHTJAR_CAPTURE_RAW names. Nothing that fails here reaches the program. Standard library only.
+With steps A:B, the trace starts when a step annotation (`jax.profiler.StepTraceAnnotation`) of that range is entered,
+and stops when the annotation that ends the range is left and the device is idle. Without steps, it runs from the moment
+that the program's first use of JAX made the backends until the program ends. Each process leaves `<pid>.xplane.pb`, and
+`<pid>.json` with what happened, in the folder that $NIGHTJAR_CAPTURE_RAW names. A failure here never reaches the
+program. Standard library only.
 
-Under Nsight Systems there is no trace of JAX's: the first step calls `cuProfilerStart` and the last `cuProfilerStop`,
-for which nsys waits, and XLA dumps its programs to `<pid>.dump`, since nsys knows only their names.
+Under Nsight Systems, JAX's profiler makes no trace. The first step calls `cuProfilerStart` and the last calls
+`cuProfilerStop`, for which nsys waits. XLA dumps its programs to `<pid>.dump`, because nsys knows only their names.
 
 Source: jax-ml/jax:jax/_src/profiler.py, jax/_src/xla_bridge.py
 """

@@ -1,10 +1,13 @@
-"""What ran on an accelerator?
+"""The ops of an accelerator, from its device plane.
 
-In: a device plane of a trace. Out: its `Ops`. A GPU has a line for each stream; a copy is told by its details, or by
-the call that launched it. A TPU has a line of XLA ops, in which containers enclose what they contain, and a line of
-modules, which tells the program and the run of what lies below it. What a TPU does asynchronously (copies, collectives)
-has a line of its own beside these: it overlaps the core's ops, is no time of the core, and makes ranges, not ops. What
-the core spends on it, to start it and to wait for it, are ops.
+In: a device plane of a trace. Out: its `Ops`.
+
+A GPU has one line per stream. A copy is recognised by its details, or by the call that launched it.
+
+A TPU has a line of XLA ops, in which containers enclose what they contain, and a line of modules, which gives the
+program and the run of the ops below it. Asynchronous work of a TPU (copies, collectives) has its own line beside these:
+it overlaps the core's ops, takes no time of the core, and makes ranges, not ops. The core's time to start such work and
+to wait for it counts as ops.
 
 Source: openxla/xla:xla/backends/profiler/gpu/cupti_collector.cc, tsl/profiler/utils/xplane_schema.cc
 """

@@ -1,11 +1,12 @@
-"""What do the events of a plane say, when there are millions of them?
+"""The decoder for the events of a plane, fast enough for millions of them.
 
-In: where each serialized XEvent lies in the file, and which stats are wanted. Out: `Events`, one array for each field.
+In: the position of each serialized XEvent in the file, and which stats are wanted. Out: `Events`, one array for each
+field.
 
-A trace has few layouts: events with equal field numbers, equal stats and numbers of equal size. So an event is decoded
-field by field only once for each layout; for all others of that layout the same bytes are picked out as columns. Which
-events may share a layout is found from their length and the top bits of their bytes, and then checked byte by byte, so
-that the result is that of a decoder that reads one event after the other.
+A trace has few layouts: events with equal field numbers, equal stats and numbers of equal size. So the decoder reads
+only one event of each layout field by field. For all other events of that layout it takes the same bytes as columns. It
+finds which events may share a layout from their length and the top bits of their bytes, and then checks that byte by
+byte. So the result is the same as that of a decoder that reads one event after the other.
 
 Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto
 """

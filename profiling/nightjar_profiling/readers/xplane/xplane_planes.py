@@ -1,8 +1,8 @@
-"""Which planes, lines and events does a profiler trace have?
+"""The planes and lines of a profiler trace, and the positions of their events.
 
-In: an XSpace file. Out: `Space`: its planes with their lines and names; the events of a plane are only located here,
-and decoded by `Plane.decode` with the stats that the caller wants. The file is mapped, not copied: fresh memory for it
-would cost more time than all that is done with it.
+In: an XSpace file. Out: a `Space`: its planes with their lines and names. The events of a plane are only located here;
+`Plane.decode` decodes them with the stats that the caller wants. The file is mapped, not copied: allocating fresh
+memory for it would take more time than all the work done with it.
 
 Source: openxla/xla:third_party/tsl/tsl/profiler/protobuf/xplane.proto
 """
