@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.cli import COMMANDS
-from nightjar_ci.commands.run import parse_seeds
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.night.matrix import parse_seeds
 from tests.ci.jobs import GOOD, python, write_matrix
 
 
@@ -93,7 +93,7 @@ def test_a_wrong_matrix_ends_with_two_and_a_hint(tmp_path: Path, state: Path) ->
     ("options", "message"),
     [
         (["--jobs", "z*"], "no job has an id like 'z*'"),
-        (["--seeds", "x"], "--seeds: 'x' is no list of seeds"),
+        (["--seeds", "x"], "--seeds: 'x' is not a list of seeds"),
         (["--executor", "slrum"], "unknown executor"),
         (["--environment", "conda:x"], "unknown environment 'conda:x'"),
         (["--resume"], "no unfinished night of the matrix 'small'"),
@@ -151,5 +151,5 @@ def test_every_format_has_a_schema(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "0:", ":3", "1-2", "-1", "0:1:2"])
 def test_seeds_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="no list of seeds"):
+    with pytest.raises(InputError, match="not a list of seeds"):
         parse_seeds(text)

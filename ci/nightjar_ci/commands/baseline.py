@@ -13,7 +13,7 @@ from nightjar_ci.commands.gate import Policies
 def command(
     matrix: Annotated[Path | None, typer.Argument(help="Matrix file.", show_default=False)] = None,
     jobs: Annotated[str | None, typer.Option(help="Glob of job ids; all training jobs where absent.")] = None,
-    seeds: Annotated[str, typer.Option(help="First seed and the one after the last.")] = "0:10",
+    seeds: Annotated[str, typer.Option(help="Seeds to train: 0:10 (without 10), or 0,1,2.")] = "0:10",
     from_night: Annotated[
         Path | None, typer.Option("--from", help="Make them of a night that has run, instead of a matrix.")
     ] = None,

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
 from nightjar_ci.settings import Settings, read_settings
 
@@ -45,7 +44,7 @@ def command(
 
     Example: nightjar-ci run ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*' --seeds 0
     """
-    from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
+    from nightjar_ci.night.matrix import expand, move_job, parse_seeds, read_matrix, select_jobs
 
     read = read_matrix(matrix)
     chosen = select_jobs(expand(read), pattern=jobs, seeds=None if seeds is None else parse_seeds(seeds))
@@ -74,24 +73,6 @@ def command(
     print(night.model_dump_json(by_alias=True, indent=1) if as_json else out)
     if not all(outcome.completed for outcome in night.jobs):
         raise typer.Exit(INCOMPLETE)
-
-
-def parse_seeds(text: str) -> list[int]:
-    """The seeds of `0,2` or `0:3`.
-
-    Raises:
-        InputError: it is neither.
-
-    >>> parse_seeds("0:3,7")
-    [0, 1, 2, 7]
-    """
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, colon, end = part.strip().partition(":")
-        if not first.isdecimal() or (colon and not end.isdecimal()):
-            raise InputError(f"--seeds: {text!r} is no list of seeds, expected such as 0,1,2 or 0:3.")
-        seeds += range(int(first), int(end)) if colon else [int(first)]
-    return seeds
 
 
 def _render_dry_run(jobs: Sequence[Job], settings: Settings, as_json: bool) -> str:

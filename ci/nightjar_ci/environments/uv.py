@@ -72,7 +72,7 @@ def parse_requirements(text: str) -> tuple[Requirement, ...]:
     try:
         return tuple(map(parse_requirement, split_requirements(text)))
     except InvalidRequirement as error:
-        raise ValueError(f"{text!r} is no list of requirements: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{text!r} is not a list of requirements: {str(error).splitlines()[0]}") from None
 
 
 def override(pins: dict[str, str], requirements: Sequence[Requirement]) -> list[str]:

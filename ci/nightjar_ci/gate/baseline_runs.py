@@ -19,7 +19,7 @@ from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import RunRecord
-from nightjar_ci.night.matrix import Matrix, expand, with_seeds
+from nightjar_ci.night.matrix import Matrix, expand, parse_seeds, with_seeds
 
 _REPLICA = "-reordered"  # ends the id of a job that runs with `replica_args`
 
@@ -40,18 +40,6 @@ class CellRuns:
     records: tuple[RunRecord, ...]
     replicas: tuple[RunRecord, ...]
     failed: tuple[str, ...]
-
-
-def parse_seeds(text: str) -> range:
-    """Seeds as `first:end`, without the end.
-
-    >>> parse_seeds("0:10")
-    range(0, 10)
-    """
-    found = re.fullmatch(r"(\d+):(\d+)", text)
-    if found is None or int(found[1]) >= int(found[2]):
-        raise InputError(f"--seeds {text}: expected two increasing numbers such as 0:10.")
-    return range(int(found[1]), int(found[2]))
 
 
 def plan_runs(

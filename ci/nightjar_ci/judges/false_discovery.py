@@ -63,7 +63,8 @@ def _weigh(verdict: Verdict, p_adjusted: float, tests: int, policy: NightPolicy)
     becomes = _without_discovery(verdict)
     if p_adjusted <= policy.q or becomes == verdict.status:
         return weighed
-    why = f"Not significant after correcting for {count(tests, 'test')} (adjusted p {p_adjusted:.2g}, threshold {policy.q:g})."
+    p_values = f"adjusted p {p_adjusted:.2g}, threshold {policy.q:g}"
+    why = f"Not significant after correcting for {count(tests, 'test')} ({p_values})."
     watch = becomes == "ok" and verdict.status != "improved"
     explanation = f"{verdict.explanation} {why}"
     return weighed.model_copy(update={"status": becomes, "explanation": explanation, "watch": watch})

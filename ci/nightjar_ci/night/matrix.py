@@ -160,6 +160,26 @@ def select_jobs(jobs: Sequence[Job], *, pattern: str | None = None, seeds: Colle
     return chosen
 
 
+def parse_seeds(text: str) -> list[int]:
+    """The seeds of `0,2` or `0:3`, in this order.
+
+    Raises:
+        InputError: it is neither, or names no seed.
+
+    >>> parse_seeds("0:3,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, colon, end = part.strip().partition(":")
+        if not first.isdecimal() or (colon and not end.isdecimal()):
+            raise InputError(f"--seeds: {text!r} is not a list of seeds: expected for example 0,1,2 or 0:3.")
+        seeds += range(int(first), int(end)) if colon else [int(first)]
+    if not seeds:
+        raise InputError(f"--seeds: {text!r} names no seed: expected for example 0,1,2 or 0:3.")
+    return seeds
+
+
 def with_seeds(matrix: Matrix, seeds: Sequence[int]) -> Matrix:
     """The matrix with other seeds wherever an entry names seeds."""
     entries = tuple(

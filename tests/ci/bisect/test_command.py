@@ -155,7 +155,7 @@ def test_a_dry_run_prints_the_ladder_and_the_expected_work_and_runs_nothing(tmp_
         (["--package", "jax", "--package", "flax", "--good", "1", "--bad", "2", "--", "true"], "whose version is '1'?"),
         (["--good", "jax==1", "--bad", "flax==2", "--", "true"], "--good names jax, --bad flax"),
         (["--package", "jax", "--good", "one", "--bad", "2", "--", "true"], "'one' is no version"),
-        (["--images", "x/y", "--good", "2026-11-01", "--bad", "today", "--", "true"], "'today' is no date"),
+        (["--images", "x/y", "--good", "2026-11-01", "--bad", "today", "--", "true"], "'today' is not a valid date"),
         (["--images", "x/y", "--executor", "local", "--good", "a", "--bad", "b", "--", "true"], "does not run this"),
         (["--rungs", "r", "--metric", "a", "--metric-regex", "(b)", "--", "true"], "in one way"),
         (["--rungs", "r", "--paired", "--", "true"], "--paired divides one metric"),

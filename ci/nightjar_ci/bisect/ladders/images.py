@@ -33,7 +33,7 @@ def make_image_ladder(source: str, old: str, new: str, on_line: Callable[[str], 
     """
     for end in (old, new):
         if _date(end) is None:
-            raise InputError(f"{end!r} is no date, expected YYYY-MM-DD.", "nightly images are named by their date")
+            raise InputError(f"{end!r} is not a valid date: expected YYYY-MM-DD.", "images are named by date")
     first, last = sorted(str(_date(end)) for end in (old, new))
     on_line(f"asking {source} for images from {first} to {last}")
     nights = list(read_index_file(source).images) if source.endswith(".json") else _of_registry(source, first, last)
