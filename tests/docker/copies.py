@@ -16,5 +16,4 @@ def copy_sources(root: Path) -> None:
     shutil.copytree(CHECKOUT / "docker", root / "docker")
     doctor = MODELS / "doctor"
     shutil.copytree(CHECKOUT / doctor, root / doctor, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "driver.py"):
-        shutil.copy(CHECKOUT / MODELS / name, root / MODELS / name)
+    shutil.copy(CHECKOUT / MODELS / "__init__.py", root / MODELS / "__init__.py")

@@ -54,7 +54,7 @@ def test_an_edit_of_one_character_changes_the_layer_of_its_package_though_size_a
         lock.write_text(lock.read_text().replace(f"nvidia-cudnn-cu12=={old}", f"nvidia-cudnn-cu12=={new}"))
         os.utime(lock, ns=(time, time))
         now = build(checkout, image, index, steps)
-        if any("the engine holds another one of the same size and time" in step for step in steps):
+        if any("the engine cached an older copy of the same size and time" in step for step in steps):
             break
     else:
         pytest.fail("the engine never held the older lock")

@@ -102,4 +102,4 @@ def test_a_full_disk_ends_the_build_with_what_frees_it(
     with serve_index(tmp_path / "index", bridge) as index, pytest.raises(ToolError) as caught:
         build(index, digest)
     assert caught.value.exit_code == 3
-    assert "`docker builder prune` frees the build cache" in str(caught.value)
+    assert "free the build cache with `docker builder prune`" in str(caught.value)

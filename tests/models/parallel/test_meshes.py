@@ -75,7 +75,12 @@ UNFIT = {
     ("diffusion_tiny", "pp2", SCAN): "diffusion_tiny has nothing to split over pipeline",
     ("vae_tiny", "sp2"): "vae_tiny has nothing to split over sequence",
     ("vae_tiny", "pp2"): "--mesh: pp2: vae_tiny has nothing to split over pipeline; expected axes of dp, fsdp, tp, ep",
-    ("gpt_tiny", "pp2", SCAN, "compute.products=fp8"): "fp8: expected a mesh without a pipeline, found pp2. Hint: the",
+    (
+        "gpt_tiny",
+        "pp2",
+        SCAN,
+        "compute.products=fp8",
+    ): "fp8: expected a mesh without a pipeline, found pp2. Hint: FP8 scales",
     ("gpt_tiny", "dp2", "compute.products=te_mxfp8"): "te_mxfp8: expected one device, found a mesh of 2. Hint: compute",
     (
         "gpt_tiny",

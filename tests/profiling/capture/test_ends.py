@@ -116,6 +116,7 @@ def test_without_a_terminal_a_signal_leaves_the_capture_and_its_code(
         text=True,
         env=os.environ | variables,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup has it ignored
     ) as process:
         assert process.stdout is not None
         while process.stdout.readline() != "ready\n":
