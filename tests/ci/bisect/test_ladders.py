@@ -325,7 +325,7 @@ def test_ends_that_do_not_lie_on_one_line_are_refused_with_where_they_parted(rep
         make_commit_ladder(repository, "side", "merged~1")
     assert run_git(repository, "rev-parse", "first")[:12] in str(caught.value)
     for revision in ("--output=x", "nonsense", "first:value"):
-        with pytest.raises(InputError, match="is no commit"):
+        with pytest.raises(InputError, match="is not a commit"):
             make_commit_ladder(repository, revision, "main")
 
 

@@ -37,7 +37,7 @@ CELL_LOCKS = sorted((ROOT / "docker" / "locks" / "ecosystem").glob("*.in"))
 def test_a_lock_file_is_told_from_requirements() -> None:
     assert parse_environment("uv:locks/a.txt,jax==1.0") == ("uv", "locks/a.txt,jax==1.0")
     assert parse_lock("jax==1.0,flax") is None
-    with pytest.raises(ValueError, match="no list of requirements"):
+    with pytest.raises(ValueError, match="not a list of requirements"):
         parse_environment("uv:locks/a.txt,jax=1")
 
 

@@ -87,7 +87,7 @@ def test_a_version_that_does_not_exist_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["", "uv", "uv:", "image:", "currant", "uv:jax=1", "conda:x"])
 def test_an_unknown_environment_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"expected current|no list of requirements"):
+    with pytest.raises(ValueError, match=r"expected current|not a list of requirements"):
         parse_environment(name)
     with pytest.raises(EnvironmentFailedError):
         prepare(name)

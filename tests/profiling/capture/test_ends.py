@@ -101,6 +101,14 @@ def test_an_impatient_ctrl_c_does_not_break_the_trace_that_is_being_written(
 WAITING = f"{STEPS}\nprint('ready', flush=True)\nimport time; time.sleep(60)"
 
 
+# Starts a command that hears every signal: nohup, or a shell's background, has some ignored.
+HEARING = """import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("stdin", [subprocess.DEVNULL, None])
 def test_without_a_terminal_a_signal_leaves_the_capture_and_its_code(
@@ -109,14 +117,13 @@ def test_without_a_terminal_a_signal_leaves_the_capture_and_its_code(
     command = [sys.executable, "-m", "nightjar_profiling", "capture", "--out", str(tmp_path / "c"), "--"]
     command = ["/bin/sh", "-c", 'exec "$@"' + (" <&-" if stdin is None else ""), "sh", *command]
     with subprocess.Popen(
-        [*command, sys.executable, "-c", WAITING],
+        [sys.executable, "-S", "-c", HEARING, *command, sys.executable, "-c", WAITING],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | variables,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup has it ignored
     ) as process:
         assert process.stdout is not None
         while process.stdout.readline() != "ready\n":
