@@ -1,8 +1,10 @@
 """Read-only SQL queries of the store.
 
 In: the settings and one SELECT, or the name of a table or view. Out: a Polars frame, or Parquet files of whole tables.
-The connection cannot write. SQLite: the file is opened read-only, and an authorizer allows nothing but SELECT.
-PostgreSQL: a read-only transaction, and the extended protocol, which accepts only a single statement.
+The connection cannot write. SQLite: the file is opened read-only, and an authorizer allows nothing but SELECT; a store
+of this version is never migrated, so that one on a read-only disk answers too. PostgreSQL: the statement becomes a
+cursor's, which can only be a SELECT (not COPY, which writes files and starts programs), in a read-only transaction; a
+superuser's connection acts as pg_read_all_data, which may not call the functions that reach the server's files.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from sqlalchemy.engine import URL, make_url
@@ -20,6 +23,7 @@ from sqlalchemy.engine import URL, make_url
 from nightjar_ci.errors import InputError, StoreError
 from nightjar_ci.settings import Settings
 from nightjar_ci.store.store import open_store
+from nightjar_ci.store.tables import VERSION
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 NAMED = ("night", "history", "outcomes", "verdicts", "series", "environment", "run", "measure")
 EXPORTED = ("night", "outcomes", "history", "verdicts")
 _ROWS_A_FILE = 500_000
+# names of the columns, and the rows in pieces
+Answer: TypeAlias = tuple[Sequence[str], Iterator[list[tuple[Any, ...]]]]
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
@@ -34,19 +40,19 @@ def query(settings: Settings, sql: str) -> pl.DataFrame:
     """The answer to one SELECT, or all rows of a table or view that is named alone.
 
     Raises:
-        InputError: it is no single SELECT, or the database does not understand it, or Polars is not installed.
+        InputError: it is not a single SELECT, the database does not understand it, or Polars is not installed.
         StoreError: the store cannot be read.
     """
     _check_polars()
     import polars as pl
 
-    open_store(settings).close()  # makes or migrates it where needed
-    with _asked(settings, _as_select(sql)) as (names, pieces):
+    _make_or_migrate(settings)
+    with _open_answer(settings, _as_select(sql)) as (names, pieces):
         rows = [row for piece in pieces for row in piece]
         try:
             return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None, strict=False)
         except (pl.exceptions.PolarsError, TypeError) as error:
-            raise InputError(f"the answer is no table: {error}.", "give every column a name of its own") from None
+            raise InputError(f"the answer is not a table: {error}.", "give every column a name of its own") from None
 
 
 def export(settings: Settings, folder: Path) -> Iterator[Path]:
@@ -59,13 +65,13 @@ def export(settings: Settings, folder: Path) -> Iterator[Path]:
     _check_polars()
     import polars as pl
 
-    open_store(settings).close()
+    _make_or_migrate(settings)
     for name in EXPORTED:
         if (folder / name).exists():
             raise InputError(f"{folder / name} is there already.", "name another folder")
     for name in EXPORTED:
         (folder / name).mkdir(parents=True)
-        with _asked(settings, _as_select(name)) as (names, pieces):
+        with _open_answer(settings, _as_select(name)) as (names, pieces):
             kinds = {"value": pl.Float64(), "replicate": pl.Int64(), "attempt": pl.Int64(), "number": pl.Int64()}
             schema = {column: kinds.get(column, pl.String()) for column in names}
             for number, rows in enumerate(pieces):
@@ -93,26 +99,68 @@ def _as_select(sql: str) -> str:
 
 
 @contextmanager
-def _asked(settings: Settings, sql: str) -> Iterator[tuple[Sequence[str], Iterator[list[tuple[Any, ...]]]]]:
-    """The names of the columns, and the rows in pieces."""
+def _open_answer(settings: Settings, sql: str) -> Iterator[Answer]:
+    """The answer of the store's database to one SELECT."""
     url = make_url(settings.database_url)
-    ask = _ask_sqlite if url.get_backend_name() == "sqlite" else _ask_postgresql
-    with ask(url, sql) as cursor:
-        if cursor.description is None:
-            raise InputError(f"{sql[:80]!r} has no answer: expected a SELECT.")
-        names = [column[0] for column in cursor.description]
-        yield names, iter(lambda: cursor.fetchmany(_ROWS_A_FILE), [])
+    if url.get_backend_name() == "sqlite":
+        with _ask_sqlite(url, sql) as answer:
+            yield answer
+    else:
+        with _ask_postgresql(url, sql) as answer:
+            yield answer
+
+
+def _make_or_migrate(settings: Settings) -> None:
+    """Makes the store, or migrates it, unless it has this program's version already: then nothing is written."""
+    url = make_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and _read_sqlite_version(Path(url.database or "")) == VERSION:
+        return
+    open_store(settings).close()
+
+
+def _read_sqlite_version(file: Path) -> str | None:
+    """The version of a store in a file; None where there is none, or it cannot be read."""
+    if not file.is_file():
+        return None
+    try:
+        with closing(_open_sqlite(file)) as connection:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error:
+        return None
+    return None if row is None else str(row[0])
+
+
+def _open_sqlite(file: Path) -> sqlite3.Connection:
+    """A connection that cannot write.
+
+    SQLite in WAL mode makes a file beside the database even to read it. In a folder that refuses this, the database is
+    opened as one that nobody changes, unless a log beside it says that somebody was writing.
+    Source: sqlite.org/wal.html, "Read-Only Databases".
+    """
+    address = f"file:{quote(str(file))}"
+    connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=30)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        log = file.with_name(f"{file.name}-wal")
+        if log.is_file() and log.stat().st_size:
+            raise
+        return sqlite3.connect(f"{address}?mode=ro&immutable=1", uri=True, timeout=30)
+    return connection
 
 
 @contextmanager
-def _ask_sqlite(url: URL, sql: str) -> Iterator[Any]:
+def _ask_sqlite(url: URL, sql: str) -> Iterator[Answer]:
     def allow(action: int, *_: str | None) -> int:
         return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
-    with closing(sqlite3.connect(f"file:{quote(url.database or '')}?mode=ro", uri=True, timeout=30)) as connection:
+    with closing(_open_sqlite(Path(url.database or ""))) as connection:
         connection.set_authorizer(allow)
         try:
-            yield connection.execute(sql)
+            cursor = connection.execute(sql)
+            names = [column[0] for column in cursor.description or ()]
+            yield names, iter(lambda: cursor.fetchmany(_ROWS_A_FILE), [])
         except sqlite3.Error as error:
             refused = "not authorized" in str(error) or "one statement" in str(error)
             hint = "the store is only read: one SELECT, or WITH ... SELECT" if refused else None
@@ -120,7 +168,7 @@ def _ask_sqlite(url: URL, sql: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _ask_postgresql(url: URL, sql: str) -> Iterator[Any]:
+def _ask_postgresql(url: URL, sql: str) -> Iterator[Answer]:
     try:
         import psycopg
     except ModuleNotFoundError:
@@ -130,9 +178,17 @@ def _ask_postgresql(url: URL, sql: str) -> Iterator[Any]:
     try:
         with psycopg.connect(plain, options="-c default_transaction_read_only=on") as connection:
             connection.execute("SELECT 1")  # from here on the transaction cannot be made to write
-            with connection.cursor() as cursor:
-                yield cursor.execute(sql, prepare=True)
+            if connection.info.parameter_status("is_superuser") == "on":
+                connection.execute("SET LOCAL ROLE pg_read_all_data")
+            # A prepared statement is a single one, and a cursor's is a SELECT or VALUES.
+            connection.execute(f"DECLARE answer NO SCROLL CURSOR FOR {sql}".encode(), prepare=True)
+            fetch = f"FETCH FORWARD {_ROWS_A_FILE} FROM answer"
+            cursor = connection.execute(fetch)
+            names = [column.name for column in cursor.description or ()]
+            pieces = iter(lambda: connection.execute(fetch).fetchall(), [])
+            yield names, chain([cursor.fetchall()], pieces)
     except psycopg.OperationalError as error:
         raise StoreError(f"{url.render_as_string(hide_password=True)}: {str(error).strip()}.") from None
     except psycopg.Error as error:
-        raise InputError(f"the store refuses {sql[:80]!r}: {str(error).strip()}.") from None
+        hint = "the store is only read: one SELECT, or WITH ... SELECT"
+        raise InputError(f"the store refuses {sql[:80]!r}: {str(error).strip()}.", hint) from None

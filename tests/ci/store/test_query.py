@@ -71,6 +71,56 @@ def test_postgresql_answers_and_cannot_be_written(postgres: str, tmp_path: Path)
     check_questions(read_settings({"NIGHTJAR_DATABASE_URL": postgres}), tmp_path)
 
 
+REACHES = [
+    "COPY (SELECT 1) TO PROGRAM 'touch {file}'",
+    "COPY (SELECT 1) TO '{file}'",
+    "SELECT 1; COPY (SELECT 1) TO PROGRAM 'touch {file}'",
+    "SELECT lo_export(lo_import('/etc/hostname'), '{file}')",
+    "SELECT pg_read_file('/etc/hostname')",
+    "SELECT set_config('role', 'none', true), pg_read_file('/etc/hostname')",
+    "SELECT set_config('transaction_read_only', 'off', true), lo_from_bytea(0, 'x')",
+    "SELECT * FROM verdict FOR UPDATE",
+    "DO 'BEGIN DELETE FROM verdict; END'",
+    "VACUUM verdict",
+    "SET ROLE tester",
+]
+
+
+def test_postgresql_reaches_no_program_and_no_file(postgres: str, tmp_path: Path) -> None:
+    settings = read_settings({"NIGHTJAR_DATABASE_URL": postgres})
+    open_store(settings).close()
+    tmp_path.chmod(0o777)
+    for statement in REACHES:
+        with pytest.raises(InputError, match="store refuses"):
+            query(settings, statement.format(file=tmp_path / "written"))
+    assert not (tmp_path / "written").exists()
+
+
+def test_an_answer_of_postgresql_comes_in_pieces(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nightjar_ci.store.query._ROWS_A_FILE", 3)
+    settings = read_settings({"NIGHTJAR_DATABASE_URL": postgres})
+    assert query(settings, "SELECT n FROM generate_series(1, 10) AS n")["n"].to_list() == list(range(1, 11))
+    assert query(settings, "SELECT 1 AS n WHERE false").columns == ["n"]
+
+
+def test_a_store_on_a_disk_that_nobody_can_write_answers(tmp_path: Path) -> None:
+    fill(read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")}), tmp_path).close()
+    ask = [sys.executable, "-m", "nightjar_ci", "query", "SELECT id FROM night", "--json"]
+    mounted = f'mount --bind -o ro {tmp_path / "state"} {tmp_path / "state"} && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, "sh", *ask],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NIGHTJAR_STATE_DIR": str(tmp_path / "state")},
+    )
+    if done.returncode and ("unshare" in done.stderr or "mount" in done.stderr):
+        pytest.skip(f"no read-only mounts here: {done.stderr.strip()}")
+    assert (done.returncode, json.loads(done.stdout or "null")) == (0, [{"id": NIGHT}]), done.stderr
+
+
 def test_no_other_file_is_opened_by_a_question(tmp_path: Path) -> None:
     settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path)})
     fill(settings, tmp_path).close()
