@@ -1,11 +1,13 @@
 """The command line of `nightjar-ci`: the table of subcommands, of which only the requested one is imported.
 
-All errors end here. A `NightjarError` becomes `error: ...` and `Hint: ...` on stderr and its exit code; any unexpected
-exception exits with code 3. `--debug` prints the traceback.
+All errors end here. A `NightjarError` becomes `error: ...` and `Hint: ...` on stderr and its exit code. A fault of the
+machine (a full disk, a folder that cannot be written) exits with code 3 and says what to do; so does any other
+exception, which is called a bug. `--debug` prints the traceback. What is printed cannot act on a terminal.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -19,6 +21,7 @@ import typer
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.help import GroupedCommand, grouped
+from nightjar_ci.untrusted.terminal import OutputClosedError, harmless_output
 
 # group of `--help` to its commands; a summary is the first line of the docstring of a `command` or the help of an `app`
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -58,7 +61,23 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 )
 MACHINE_FAILED = 3
 INTERRUPTED = 130
+OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as shells have it: whoever read our output has enough of it
 TERMINATED = 143
+# what to do about a fault of the machine that no command expected
+HINTS: Mapping[int, str] = MappingProxyType(
+    {
+        errno.ENOSPC: "the disk is full: make room, then run the command again",
+        errno.EDQUOT: "your quota is used up: make room, then run the command again",
+        errno.EACCES: "check that you may read and write it",
+        errno.EPERM: "check that you may read and write it",
+        errno.EROFS: "the file system is read-only: name a folder on another one",
+        errno.ENAMETOOLONG: "name a folder with a shorter path",
+        errno.ENOENT: "check the path, and that the current folder still exists",
+        errno.EMFILE: "raise the limit of open files: ulimit -n 4096",
+        errno.ENFILE: "this machine has too many open files: end other programs",
+        errno.EIO: "the disk failed: see the kernel's log",
+    }
+)
 
 
 def make_app(requested: str | None) -> typer.Typer:
@@ -95,23 +114,41 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = "--debug" in own
     words = [word for word in own if word != "--debug"] + words[own_count:]
     signal.signal(signal.SIGTERM, _end_on_signal)  # so that jobs are ended before we are
-    try:
-        make_app(_find_requested(words))(words, prog_name="nightjar-ci", standalone_mode=True)
-    except NightjarError as error:
-        if debug:
-            raise
+    with harmless_output(os.environ):
+        try:
+            try:
+                make_app(_find_requested(words))(words, prog_name="nightjar-ci", standalone_mode=True)
+            finally:
+                sys.stdout.flush()
+        except OutputClosedError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+            sys.exit(OUTPUT_CLOSED)
+        except KeyboardInterrupt:
+            _print_error("interrupted.", None)
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            if debug:
+                raise
+            sys.exit(_explain(error))
+    sys.exit(0)
+
+
+def _explain(error: Exception) -> int:
+    """Prints an error; returns its exit code."""
+    if isinstance(error, NightjarError):
         _print_error(error.message, error.hint)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        _print_error("interrupted.", None)
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        if debug:
-            raise
+        return error.exit_code
+    if isinstance(error, OSError):
+        names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+        _print_error(": ".join(filter(None, (names, error.strerror or str(error)))) + ".", HINTS.get(error.errno or 0))
+    elif isinstance(error, MemoryError):
+        _print_error("this machine has not enough memory.", "run fewer jobs at a time, or on a machine with more")
+    elif isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        _print_error(f"{error.object[:300]!r} is not UTF-8.", "rename the file or folder")
+    else:
         hint = "this is a bug in nightjar-ci; rerun with --debug and report the traceback"
         _print_error(f"{type(error).__name__}: {error}", hint)
-        sys.exit(MACHINE_FAILED)
-    sys.exit(0)
+    return MACHINE_FAILED
 
 
 def _find_requested(words: Sequence[str]) -> str | None:

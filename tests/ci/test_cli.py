@@ -132,6 +132,30 @@ def test_an_unforeseen_error_ends_with_three(monkeypatch: pytest.MonkeyPatch, st
     assert done.stderr.startswith("error: ")
 
 
+def run_shell(script: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script that calls `nightjar-ci` as `"$@"`."""
+    command = ["bash", "-c", script, "bash", sys.executable, "-m", "nightjar_ci"]
+    environ = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environ)
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ('"$@" schema run > /dev/full', "No space left on device.\nHint: the disk is full"),
+        ('mkdir gone && cd gone && rmdir ../gone && "$@" run m.toml', "m.toml: no such file"),
+        ('"$@" store', "File name too long"),
+        ('mkdir "$(printf "a\\xff")" && cd a* && "$@" matrix m.toml', "no such file"),
+    ],
+)
+def test_a_fault_of_the_machine_is_not_called_a_bug(tmp_path: Path, script: str, says: str) -> None:
+    done = run_shell(script, tmp_path, NIGHTJAR_STATE_DIR=str(tmp_path / ("s" * 300)))
+    assert done.returncode in (2, 3)
+    assert says in done.stderr
+    assert "bug" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_matrix_is_printed_as_lines_or_json(tmp_path: Path) -> None:
     path = write_matrix(tmp_path / "m.toml", {"a": ("true",), "bb": ("true",)})
     assert nightjar_ci("matrix", path).stdout.splitlines()[0] == "a   train    local  current  30 s"

@@ -274,9 +274,9 @@ def _run(plan: Plan, folder: Path, settings: Settings, follower: Follower, *, fr
     if as_json:
         typer.echo(to_json(answer))
     else:
-        from rich.console import Console
+        from nightjar_ci.untrusted.console import open_console
 
-        print_answer(answer, Console(highlight=False))
+        print_answer(answer, open_console(highlight=False))
         typer.echo(page)
     raise typer.Exit(answer.exit_code)
 

@@ -39,9 +39,8 @@ def command(
     if as_json:
         typer.echo(verdicts.model_dump_json(by_alias=True, indent=1))
     else:
-        from rich.console import Console
-
         from nightjar_ci.report.terminal import print_verdicts
+        from nightjar_ci.untrusted.console import open_console
 
-        print_verdicts(verdicts, Console())
+        print_verdicts(verdicts, open_console())
     raise typer.Exit(find_exit_code(results, verdicts))

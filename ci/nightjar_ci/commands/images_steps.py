@@ -10,10 +10,11 @@ from contextlib import contextmanager
 @contextmanager
 def show_steps() -> Iterator[Callable[[str], None]]:
     """A context manager whose value is a function that shows a step."""
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(stderr=True)
+    from nightjar_ci.untrusted.console import open_console
+
+    console = open_console(stderr=True)
     if not console.is_terminal:
         yield lambda step: print(step[:150], file=sys.stderr, flush=True)
         return

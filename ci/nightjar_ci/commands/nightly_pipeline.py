@@ -13,8 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.environments.prepare import Environments, parse_environment
 from nightjar_ci.errors import InputError
@@ -40,6 +38,7 @@ from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
+from nightjar_ci.untrusted.console import open_console
 
 
 def run_nightly(
@@ -137,7 +136,7 @@ def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, c
     """Gates and reports a night."""
     results = read_night_results(folder)
     verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
-    contents, console = gather(results, verdicts, policies, baselines, store), Console(stderr=True)
+    contents, console = gather(results, verdicts, policies, baselines, store), open_console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)
     path = write_reports(folder, contents)

@@ -6,7 +6,6 @@ In: the start of each job, its last line of output, and its outcome. Out: text o
 from __future__ import annotations
 
 import math
-import sys
 import time
 from types import TracebackType
 
@@ -15,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.untrusted.console import open_console
 
 _PLAIN_EVERY_S = 30.0  # a log that is silent for longer looks as if it hangs
 
@@ -23,7 +23,7 @@ class NightProgress:
     """Shows the progress of a number of jobs; use it as a context manager."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._total, self._started, self._done, self._job, self._last = total, 0, 0, "", 0.0
         self._bar = Progress(
             SpinnerColumn(),

@@ -6,7 +6,6 @@ too.
 
 from __future__ import annotations
 
-import sys
 from types import TracebackType
 
 from rich.console import Console
@@ -16,13 +15,14 @@ from rich.status import Status
 from nightjar_ci.bisect.result.report import show_result
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.report.html import show_duration
+from nightjar_ci.untrusted.console import open_console
 
 
 class Follower:
     """Shows the progress of a bisection; use it as a context manager."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._console = console or open_console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self._probes = 0
         self._last = ""

@@ -1,0 +1,44 @@
+"""A rich console whose own colours and bars work, and whose contents cannot act.
+
+In: what a `rich.console.Console` takes. Out: the same, with control characters of the contents spelled out. It writes
+to the stream below `HarmlessStream`, since its own sequences are wanted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from nightjar_ci.untrusted.terminal import HarmlessStream, OutputClosedError, show_controls
+
+
+class HarmlessConsole(Console):
+    """A console that spells out the control characters of what it is given."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of a renderable; those of contents are harmless, those that rich made to move are kept."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(show_controls(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads the stream any more; rich itself would end the process with 1, which says "regressed"."""
+        raise OutputClosedError from None
+
+
+def open_console(*, stderr: bool = False, **options: Any) -> HarmlessConsole:
+    """A console on stdout or stderr.
+
+    Args:
+        stderr: whether it writes to stderr.
+        options: further arguments of `rich.console.Console`.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    raw = stream.raw if isinstance(stream, HarmlessStream) else stream
+    return HarmlessConsole(file=raw, **options)
