@@ -38,7 +38,9 @@ def read_pytest_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
         for entry in entries:
             stats = entry["stats"]
             values = stats.get("data") or [stats["median"]]
-            name = entry["name"] if repeated[entry["name"]] == 1 else entry["fullname"]
+            name = entry["name"]
+            if repeated[name] > 1:
+                name = entry["fullname"]
             yield Sample(name=name, unit="s", better="lower", values=tuple(map(float, values)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: not a valid pytest-benchmark file: {type(error).__name__}: {error}.") from None

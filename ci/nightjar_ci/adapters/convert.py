@@ -125,9 +125,11 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
     counted = adapter.step is None and not any(_STEP in record.fields for record in records)
     curves: dict[str, _Column] = {}
     samples: dict[str, _Column] = {}
-    for number, record in enumerate(records):
+    for step, record in enumerate(records):
         for column, value in _matches(record, adapter.curve, curves):
-            column.steps.append(number if counted else _read_step(record, adapter.step or _STEP))
+            if not counted:
+                step = _read_step(record, adapter.step or _STEP)
+            column.steps.append(step)
             column.values.append(value)
         for column, value in _matches(record, adapter.sample, samples):
             column.values.append(value)
@@ -211,7 +213,9 @@ def _check_complete(adapter: Adapter, present: set[int], records: Sequence[Recor
     if missing is None:
         return
     if not records:
-        problem = f"no line matches {adapter.pattern!r}" if adapter.pattern else "no record"
+        problem = "no record"
+        if adapter.pattern:
+            problem = f"no line matches {adapter.pattern!r}"
         if adapter.where:
             problem += f" with {adapter.where}"
         raise InputError(f"{source}: {problem}.")
@@ -230,4 +234,6 @@ def _names(files: Sequence[Path]) -> str:
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    if len(text) > 80:
+        return text[:77] + "..."
+    return text

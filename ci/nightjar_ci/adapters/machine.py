@@ -27,13 +27,16 @@ def read_machine(environment: str, git: Git | None, interpreter: Interpreter | N
         interpreter: the Python that it ran in; where None, no versions of packages are known.
     """
     devices, driver = find_gpus()
+    python, packages = platform.python_version(), dict[str, str]()
+    if interpreter is not None:
+        python, packages = interpreter.version, _read_versions(interpreter)
     return Environment(
-        python=platform.python_version() if interpreter is None else interpreter.version,
+        python=python,
         platform=f"{platform.system().lower()}-{platform.machine()}",
         cpu=_read_cpu(),
         backend="gpu" if devices else "cpu",
         devices=devices or ("cpu",),
-        packages={} if interpreter is None else _read_versions(interpreter),
+        packages=packages,
         flags={},
         git=git,
         image=environment.partition(":")[2] if environment.startswith("image:") else None,
@@ -56,7 +59,9 @@ def _read_cpu() -> Cpu:
     info, model = Path("/proc/cpuinfo"), platform.processor()
     if info.exists() and (match := re.search(r"^(?:model name|Model)\s*:\s*(.+)$", info.read_text(), re.MULTILINE)):
         model = match[1].strip()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Cpu(model=model, cores=cores, memory_bytes=memory)
 

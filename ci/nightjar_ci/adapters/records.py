@@ -151,4 +151,6 @@ def _read_text(path: Path, left_in: Path | None) -> str:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")
+    if len(text) > 80:
+        text = text[:77] + "..."
+    return repr(text)

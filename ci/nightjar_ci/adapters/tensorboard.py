@@ -165,7 +165,9 @@ def _tensor(fields: Fields) -> npt.NDArray[np.floating] | None:
             integers = np.array(list(_integers(fields[number])), dtype=np.uint64)
             if number == _HALVES:
                 bits = integers.astype("<u2")
-                return _bfloats(bits) if dtype == "bf16" else bits.view("<f2") * 1.0
+                if dtype == "bf16":
+                    return _bfloats(bits)
+                return bits.view("<f2") * 1.0
             return integers.astype(np.int64) * 1.0
     return np.zeros(1)  # protobuf omits a zero
 

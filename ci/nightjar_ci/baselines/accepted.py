@@ -102,7 +102,9 @@ def _read(folder: Path, path: Path) -> Accepted:
 
 def _as_file_name(text: str) -> str:
     name = quote(text, safe=" +=@,")
-    return name.replace(".", "%2E") if name.startswith(".") else name
+    if name.startswith("."):
+        return name.replace(".", "%2E")
+    return name
 
 
 def _as_toml(value: str | float | bool) -> str:

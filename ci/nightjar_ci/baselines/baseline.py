@@ -78,7 +78,9 @@ class FactsBaseline(_Strict):
 def data_digest(record: RunRecord) -> str | None:
     """The digest of the training data in a workload's configuration, or None."""
     digest = record.config.get("data_digest")
-    return None if digest is None else str(digest)
+    if digest is None:
+        return None
+    return str(digest)
 
 
 def convergence_path(folder: Path, cell: str) -> Path:
@@ -212,7 +214,9 @@ def write_baselines(
     Raises:
         InputError: too few seeds, or runs with different facts.
     """
-    curves = None if facts_only else make_convergence(cell, command, records, replicas)
+    curves = None
+    if not facts_only:
+        curves = make_convergence(cell, command, records, replicas)
     facts = make_facts(cell, records)
     paths = []
     if curves is not None:

@@ -24,8 +24,8 @@ from nightjar_ci.formats.policy import Policies, read_policies
 from nightjar_ci.gate.advice import render_confirm
 from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.gate import find_exit_code, gate_night
-from nightjar_ci.gate.history import remember
-from nightjar_ci.gate.reruns import find_suspicions, plan_confirmations
+from nightjar_ci.gate.history import remember, screen_histories
+from nightjar_ci.gate.reruns import find_reruns, plan_confirmations
 from nightjar_ci.night.lock import hold_night
 from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 from nightjar_ci.night.paired_runs import Comparison, jobs_to_compare, run_pairs
@@ -119,16 +119,14 @@ def _confirm(
     store: Store,
     environments: Environments,
 ) -> None:
-    """Runs the pairs that settle the suspicions of a night; pairs of an earlier time go."""
+    """Runs the pairs of the series that need them tonight; pairs of an earlier time go."""
     for note in import_earlier(store, folder, read_settings().nights_dir):
         print(note, file=sys.stderr)
     memory = remember(store, read_night(folder).id, baselines)
-    suspicions = find_suspicions(
-        memory.series, policies, jobs, memory.environment_of, accepted=memory.accepted, earlier=memory.earlier
-    )
-    planned = plan_confirmations(suspicions, policies, jobs)
-    for one in planned:
-        shutil.rmtree(folder / one.place / one.job.cell, ignore_errors=True)
+    screened = screen_histories(memory, policies).values()
+    planned = plan_confirmations(find_reruns(screened, policies, jobs, memory.environment_of), policies, jobs)
+    for comparison in planned:
+        shutil.rmtree(folder / comparison.place / comparison.job.cell, ignore_errors=True)
     _compare(planned, folder, environments)
 
 

@@ -32,7 +32,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.baseline_runs import gather_cells
-from nightjar_ci.judges.history.history import find_doubt
+from nightjar_ci.judges.history.screening import screen_segment
 from nightjar_ci.judges.history.segment import current_segment
 
 
@@ -105,24 +105,28 @@ def accept(
     if not reason.strip():
         raise InputError("--reason is empty: say why the change is wanted.")
     judges = store.judged()
-    _check_known(name, {*judges, *(f"{cell}/{measure}" for cell, measure in store.series())})
-    series = store.one_series(name)
-    nights = series.nights if series is not None else store.night_ids()
+    _check_name(name, {*judges, *(f"{cell}/{measure}" for cell, measure in store.series())})
+    series, nights = store.one_series(name), store.night_ids()
+    if series is not None:
+        nights = series.nights
     if night is None:
-        known = [entry.night for entry in read_accepted(baselines).get(name, ())]
+        accepted = [entry.night for entry in read_accepted(baselines).get(name, ())]
         night = (
-            _find_regression(store.history_verdict(name), known)
-            or _find_change(series, policies, known)
+            _find_regression(store.history_verdict(name), accepted)
+            or _find_change(series, policies, accepted)
             or latest
             or nights[-1]
         )
     elif night not in nights:
         raise InputError(f"{name} was not measured in night {night!r}.", f"the latest are {', '.join(nights[-3:])}")
-    level = None if series is None else float(series.values[series.nights.index(night)])
+    level = unit = None
+    if series is not None:
+        value, unit = float(series.values[series.nights.index(night)]), series.unit
+        level = value if math.isfinite(value) else None
     entry = Entry(
         night=night,
-        level=level if level is not None and math.isfinite(level) else None,
-        unit=None if series is None else series.unit,
+        level=level,
+        unit=unit,
         reason=reason.strip(),
         by=by or find_person(),
         at=now(),
@@ -158,18 +162,20 @@ def accept_end(
     """
     if not reason.strip():
         raise InputError("--reason is empty: say why it has ended.")
-    known = {*store.judged(), *(f"{cell}/{measure}" for cell, measure in store.series())}
-    names = sorted(one for one in known if one.partition("/")[0] == name) if "/" not in name else [name]
-    for one in (*names, *([renamed_to] if renamed_to else [])) or (name,):
-        _check_known(one, known)
-    if renamed_to is not None and "/" not in name:
-        raise InputError(f"--renamed-to {renamed_to}: {name} is a cell.", "rename its series one by one")
+    all_names = {*store.judged(), *(f"{cell}/{measure}" for cell, measure in store.series())}
+    names = [name]
+    if "/" not in name:  # a cell
+        names = sorted(series for series in all_names if series.partition("/")[0] == name) or [name]
+        if renamed_to is not None:
+            raise InputError(f"--renamed-to {renamed_to}: {name} is a cell.", "rename its series one by one")
+    for checked in filter(None, (*names, renamed_to)):
+        _check_name(checked, all_names)
     by = by or find_person()
     accepted = []
-    for one in names:
-        first = _find_end(store, one, night)
+    for series in names:
+        first = _find_end(store, series, night)
         entry = Entry(night=first, ended=True, renamed_to=renamed_to, reason=reason.strip(), by=by, at=now())
-        path, text = add_entry(baselines, one, entry)
+        path, text = add_entry(baselines, series, entry)
         accepted.append(Acceptance(path=path, text=text, entry=entry, judges=()))
     return accepted
 
@@ -184,8 +190,10 @@ def _find_end(store: Memory, name: str, night: str | None) -> str:
     series = store.one_series(name)
     if series is None:
         return nights[-1]
-    finite = [one for one, value in zip(series.nights, series.values, strict=True) if math.isfinite(value)]
-    later = nights[nights.index(finite[-1]) + 1 :] if finite else nights
+    later = nights
+    finite = [measured for measured, value in zip(series.nights, series.values, strict=True) if math.isfinite(value)]
+    if finite:
+        later = nights[nights.index(finite[-1]) + 1 :]
     if not later:
         hint = "name the first night without it with --night, or accept its change without --ended"
         raise InputError(f"{name} was measured in the latest night, {nights[-1]}: it has not ended.", hint)
@@ -194,46 +202,57 @@ def _find_end(store: Memory, name: str, night: str | None) -> str:
 
 def find_person() -> str:
     """Git's user, as `Name <address>`; else the name of the account."""
-    found = []
-    for key in ("user.name", "user.email"):
-        try:
-            asked = subprocess.run(["git", "config", key], capture_output=True, text=True, check=False, timeout=30)
-        except (OSError, subprocess.SubprocessError):
-            continue
-        found.append(asked.stdout.strip())
-    name, address = (*found, "", "")[:2]
+    name, address = _read_git("user.name"), _read_git("user.email")
+    if name and address:
+        return f"{name} <{address}>"
     if name or address:
-        return f"{name} <{address}>" if name and address else name or address
+        return name or address
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # an account without a name, as in some containers
         return "unknown"
 
 
-def _check_known(name: str, known: Collection[str]) -> None:
-    if name in known:
+def _read_git(key: str) -> str:
+    """A value of git's configuration; empty where there is none."""
+    try:
+        run = subprocess.run(["git", "config", key], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return run.stdout.strip()
+
+
+def _check_name(name: str, all_names: Collection[str]) -> None:
+    if name in all_names:
         return
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    shown = f"did you mean {near[0]!r}?" if near else None if known else "the store is empty: gate a night first"
-    raise InputError(f"the store knows no series {name!r}: expected CELL/MEASURE, one of {len(known)}.", shown)
+    hint = None
+    if not all_names:
+        hint = "the store is empty: gate a night first"
+    elif near := difflib.get_close_matches(name, all_names, n=1, cutoff=0.4):
+        hint = f"did you mean {near[0]!r}?"
+    raise InputError(f"the store knows no series {name!r}: expected CELL/MEASURE, one of {len(all_names)}.", hint)
 
 
-def _find_regression(verdict: Verdict | None, known: Collection[str]) -> str | None:
+def _find_regression(verdict: Verdict | None, accepted: Collection[str]) -> str | None:
     """The first night of a regression that the gate has found, unless it is accepted already."""
-    since = verdict.policy.get("since") if verdict is not None and verdict.status == "regressed" else None
-    return since if isinstance(since, str) and since not in known else None
+    if verdict is None or verdict.status != "regressed":
+        return None
+    since = verdict.policy.get("since")
+    return since if isinstance(since, str) and since not in accepted else None
 
 
-def _find_change(series: Series | None, policies: Policies, known: Collection[str]) -> str | None:
+def _find_change(series: Series | None, policies: Policies, accepted: Collection[str]) -> str | None:
     """The first night after the last change that the history of a series shows, or None where it shows none."""
     if series is None:
         return None
     cell, _, measure = series.name.partition("/")
     if (policy := policies.for_history(cell, measure)) is None:
         return None
-    segment = current_segment(series, policy.scale, known)
-    doubt = find_doubt(segment, policy)
-    return segment.nights[doubt.change.index] if doubt is not None and doubt.change is not None else None
+    segment = current_segment(series, policy.scale, accepted)
+    screening = screen_segment(segment, policy)
+    if screening is None or screening.change is None:
+        return None
+    return segment.nights[screening.change.index]
 
 
 def remake_baselines(
@@ -256,15 +275,15 @@ def remake_baselines(
     if not {"convergence", "facts"} & set(judges):
         return (), ()
     if runs is None or runs.failed:
-        why = (
-            f"{cell}: {', '.join(runs.failed)} did not complete." if runs else f"{cell} left no results in that night."
-        )
+        why = f"{cell} left no results in that night."
+        if runs is not None:
+            why = f"{cell}: {', '.join(runs.failed)} did not complete."
         return (), (why,)
     try:
         if "facts" in judges:
             facts = make_facts(cell, runs.records)
-            known = read_facts(baselines, cell, facts.environment.facts_key)
-            made.append(replace_program(known, facts, measure))
+            committed = read_facts(baselines, cell, facts.environment.facts_key)
+            made.append(replace_program(committed, facts, measure))
         if "convergence" in judges:
             made.append(make_convergence(cell, runs.command, runs.records, runs.replicas))
     except InputError as error:

@@ -30,12 +30,14 @@ def render_baseline(cell: str, policies: Path, baselines: Path, *, facts_only: b
     matrix = find_matrix(policies.parent, cell)
     if matrix is None:
         return None
-    options = ["--policies", policies, "--baselines", baselines, *(["--facts-only"] * facts_only)]
+    options = ["--policies", policies, "--baselines", baselines]
+    if facts_only:
+        options.append("--facts-only")
     return shlex.join(map(str, ["nightjar-ci", "baseline", matrix, "--jobs", cell, *options]))
 
 
 def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path | None = None) -> str:
-    """What settles the suspicions of a night.
+    """What runs the pairs of the series of a night that need them.
 
     Args:
         folder: the night folder.
@@ -48,6 +50,6 @@ def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path |
     """
     if matrix is None:
         cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)
-        matrix = next((found for cell in cells if (found := find_matrix(policies.parent, cell)) is not None), None)
+        matrix = next(filter(None, (find_matrix(policies.parent, cell) for cell in cells)), None)
     options = ["--policies", policies, "--baselines", baselines]
     return shlex.join(map(str, ["nightjar-ci", "confirm", folder, matrix or "MATRIX", *options]))

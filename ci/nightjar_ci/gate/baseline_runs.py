@@ -52,20 +52,21 @@ def plan_runs(
     Raises:
         InputError: no job matches, or too few seeds for an envelope.
     """
-    wanted = parse_seeds(seeds)
-    jobs = [job for job in expand(with_seeds(matrix, wanted)) if job.kind == "train"]
+    numbers = parse_seeds(seeds)
+    jobs = [job for job in expand(with_seeds(matrix, numbers)) if job.kind == "train"]
     jobs = [job for job in jobs if pattern is None or fnmatchcase(job.id, pattern) or fnmatchcase(job.cell, pattern)]
     if not jobs:
         raise InputError(f"{matrix.name}: no training job matches {pattern!r}.")
     curves = [job for job in jobs if not facts_only and not _is_equal_to_another(job.cell, policies)]
-    if curves and len(wanted) < LEAST_SEEDS:
+    if curves and len(numbers) < LEAST_SEEDS:
         hint = "an envelope needs ten: --seeds 0:10, or --facts-only for the compile facts alone"
-        raise InputError(f"--seeds {seeds}: {len(wanted)} seeds, expected at least {LEAST_SEEDS}.", hint)
+        raise InputError(f"--seeds {seeds}: {len(numbers)} seeds, expected at least {LEAST_SEEDS}.", hint)
     firsts: dict[str, Job] = {}
     for job in jobs:
         firsts.setdefault(job.cell, job)
     chosen = [job for job in jobs if job in curves or firsts[job.cell] is job]
-    return tuple(one for job in chosen for one in (job, *(_replica(job, policies) if job in curves else ())))
+    with_replicas = {job.id: _replica(job, policies) for job in curves}
+    return tuple(run for job in chosen for run in (job, *with_replicas.get(job.id, ())))
 
 
 def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
@@ -97,7 +98,9 @@ def gather_cells(results: Iterable[tuple[Outcome, RunRecord | None]], pattern: s
         matches = pattern is None or fnmatchcase(outcome.job, pattern) or fnmatchcase(outcome.cell, pattern)
         if outcome.kind == "train" and matches:
             command = _without_folder(outcome.command, outcome.job)
-            cells.setdefault(outcome.cell, []).append((outcome.job, command, record if outcome.completed else None))
+            if not outcome.completed:
+                record = None
+            cells.setdefault(outcome.cell, []).append((outcome.job, command, record))
     return [
         CellRuns(
             cell=cell,

@@ -36,7 +36,7 @@ def judge_night_compilers(
     Raises:
         InputError: a baseline cannot be read.
     """
-    histories = {one.name: one for one in series}
+    histories = {history.name: history for history in series}
     night: list[CompileCost] = []
     chosen: dict[str, FactsPolicy] = {}
     for cell, runs in cells.items():
@@ -57,14 +57,15 @@ def judge_night_compilers(
 
 
 def _find_policy(cell: str, run: RunRecord, policies: Policies) -> FactsPolicy | None:
-    found = (policies.for_facts(cell, facts.program) for facts in run.facts)
-    return next((policy for policy in found if policy is not None and policy.growth), None)
+    matching = (policies.for_facts(cell, facts.program) for facts in run.facts)
+    return next((policy for policy in matching if policy is not None and policy.growth), None)
 
 
 def _committed(cell: str, baselines: Path, environment: Environment) -> dict[str, float]:
-    known = read_facts(baselines, cell, environment.facts_key)
-    same = known is not None and known.environment.measured_on == environment.measured_on
-    return dict(known.compiler) if known is not None and same else {}
+    committed = read_facts(baselines, cell, environment.facts_key)
+    if committed is None or committed.environment.measured_on != environment.measured_on:
+        return {}
+    return dict(committed.compiler)
 
 
 def _recent(series: Series | None, environment: Environment) -> float | None:
@@ -72,5 +73,8 @@ def _recent(series: Series | None, environment: Environment) -> float | None:
     if series is None:
         return None
     earlier = zip(series.values[:-1], series.environments[:-1], strict=True)
-    values = [float(value) for value, place in earlier if place == environment.measured_on and not math.isnan(value)]
-    return median(values[-NIGHTS:]) if values else None
+    here = environment.measured_on
+    values = [float(value) for value, machine in earlier if machine == here and not math.isnan(value)]
+    if not values:
+        return None
+    return median(values[-NIGHTS:])

@@ -30,11 +30,11 @@ def import_earlier(store: KnownNights, folder: Path, nights: Path | None = None)
         InputError: `night.json` of the folder cannot be read.
         StoreError: the store cannot be read or written.
     """
-    tonight, known, notes = read_night(folder), set(store.night_ids()), list[str]()
+    tonight, stored, notes = read_night(folder), set(store.night_ids()), list[str]()
     older: dict[str, tuple[Night, Path]] = {}
-    places = dict.fromkeys(one.resolve() for one in (folder.resolve().parent, *([nights] if nights else [])))
-    for path in (path for place in places for path in sorted(place.glob("*/night.json"))):
-        if path.parent.name in known:
+    searched = dict.fromkeys(parent.resolve() for parent in (folder.resolve().parent, nights) if parent is not None)
+    for path in (path for parent in searched for path in sorted(parent.glob("*/night.json"))):
+        if path.parent.name in stored:
             continue  # its folder is named after it, so that it need not be read
         try:
             night = read_night(path.parent)
@@ -43,7 +43,7 @@ def import_earlier(store: KnownNights, folder: Path, nights: Path | None = None)
             continue
         if night.matrix == tonight.matrix and night.finished_at and night.started_at < tonight.started_at:
             older[night.id] = night, path.parent
-    missing = sorted((one for one in older.values() if one[0].id not in known), key=lambda one: one[0].started_at)
+    missing = sorted((pair for pair in older.values() if pair[0].id not in stored), key=lambda pair: pair[0].started_at)
     imported = 0
     for night, path in missing[-MOST:]:
         try:

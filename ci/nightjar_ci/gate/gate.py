@@ -88,7 +88,7 @@ def gate_night(
         policies: the numbers to judge by.
         baselines: folder of committed baselines.
         store: earlier nights.
-        command: what runs the suspicious series of this night again, for people.
+        command: what runs the series that need it again, for people.
         nights: the folder of this machine's nights.
 
     Raises:
@@ -167,10 +167,10 @@ def judge_night(
     for outcome in night.jobs:
         if not outcome.completed:
             notes.append(f"{outcome.job} {outcome.state}: it is not judged, or only by what it left.")
-    for place, outcome in read_pair_outcomes(folder).items():
+    for run, outcome in read_pair_outcomes(folder).items():
         if not outcome.completed:
             why = (outcome.message or "no message").strip().partition("\n")[0]
-            notes.append(f"{place} in {outcome.environment} {outcome.state}, and its comparison ended: {why}")
+            notes.append(f"{run} in {outcome.environment} {outcome.state}, and its comparison ended: {why}")
     return NightVerdicts(night=night.id, verdicts=sort_worst_first(verdicts), notes=tuple(notes))
 
 
@@ -178,24 +178,25 @@ def find_exit_code(results: NightResults, verdicts: NightVerdicts) -> int:
     """The exit code of a judged night: its jobs, the runs of its paired comparisons, and its verdicts."""
     night = results.night
     ended = [*night.jobs, *read_pair_outcomes(results.folder).values()]
-    unfinished = ["not_started"] if night.finished_at is None else []
-    states = [*unfinished, *(outcome.state for outcome in ended)]
+    states = [outcome.state for outcome in ended]
+    if night.finished_at is None:
+        states.append("not_started")
     return decide_exit_code(verdicts.verdicts, states, not_run=len(night.not_run) or int(not night.jobs))
 
 
-def read_pairs(folder: Path, place: str = "ab") -> dict[str, tuple[str, list[Pair]]]:
+def read_pairs(folder: Path, kind: str = "ab") -> dict[str, tuple[str, list[Pair]]]:
     """The paired comparisons of a night: cell to the reference environment and the pairs in order.
 
     Args:
         folder: the night folder.
-        place: `ab` with a reference environment, `confirm` where a suspicious history asked.
+        kind: `ab` with a reference environment, `confirm` where a history needed a re-run.
     """
     compared: dict[str, tuple[str, list[Pair]]] = {}
-    for cell in sorted(path for path in (folder / place).glob("*") if path.is_dir()):
+    for cell in sorted(path for path in (folder / kind).glob("*") if path.is_dir()):
         runs: dict[int, dict[str, Path]] = defaultdict(dict)
         for path in cell.iterdir():
-            if found := _RUN_FOLDER.fullmatch(path.name):
-                runs[int(found[1])][found[2]] = path
+            if match := _RUN_FOLDER.fullmatch(path.name):
+                runs[int(match[1])][match[2]] = path
         reference = next(
             (o.environment for r in runs.values() if "b" in r and (o := read_outcome(r["b"]))), "reference"
         )
@@ -209,9 +210,9 @@ def read_pairs(folder: Path, place: str = "ab") -> dict[str, tuple[str, list[Pai
 
 def read_pair_outcomes(folder: Path) -> dict[str, Outcome]:
     """What became of each run of the paired comparisons, by its folder in the night."""
-    runs = (path.parent for place in ("ab", "confirm") for path in sorted((folder / place).glob("*/*/outcome.json")))
-    found = ((run.relative_to(folder).as_posix(), read_outcome(run)) for run in runs)
-    return {place: outcome for place, outcome in found if outcome is not None}
+    runs = (path.parent for kind in ("ab", "confirm") for path in sorted((folder / kind).glob("*/*/outcome.json")))
+    outcomes = ((run.relative_to(folder).as_posix(), read_outcome(run)) for run in runs)
+    return {run: outcome for run, outcome in outcomes if outcome is not None}
 
 
 def read_outcome(folder: Path) -> Outcome | None:
@@ -226,7 +227,8 @@ def _judge_curves(cells: Cells, policies: Policies, baselines: Path, notes: list
     for cell, runs in cells.items():
         baseline = read_convergence(baselines, cell)
         names = dict.fromkeys(curve.name for run in runs for curve in run.curves)
-        names |= dict.fromkeys(curve.name for curve in baseline.curves) if baseline is not None else {}
+        if baseline is not None:
+            names |= dict.fromkeys(curve.name for curve in baseline.curves)
         for name in names:
             policy = policies.for_curve(cell, name)
             if policy is None:
@@ -245,26 +247,32 @@ def _judge_facts(
     for cell, runs in cells.items():
         for key in dict.fromkeys(run.environment.facts_key for run in runs):
             alike = [run for run in runs if run.environment.facts_key == key]
-            known = _known_facts(cell, key, baselines, store, night)
+            latest = None
+            if store is not None:
+                latest = store.latest_facts(cell, key, night)
+            reference = _find_reference(cell, key, baselines, latest)
             programs = dict.fromkeys(facts.program for run in alike for facts in run.facts)
-            programs |= dict.fromkeys(facts.program for facts in known.facts) if known is not None else {}
+            if reference is not None:
+                programs |= dict.fromkeys(facts.program for facts in reference.facts)
             for program in programs:
                 policy = policies.for_facts(cell, program)
                 if policy is None:
                     notes.append(f"{cell}/{program} is not judged: no facts policy matches it.")
-                else:
-                    verdict = judge_facts(cell, program, alike, known, policy)
-                    latest = None if store is None else store.latest_facts(cell, key, night)
-                    yield verdict if latest is None else mark_new(verdict, alike[0].facts, latest, policy)
+                    continue
+                verdict = judge_facts(cell, program, alike, reference, policy)
+                if latest is not None:
+                    verdict = mark_new(verdict, alike[0].facts, latest, policy)
+                yield verdict
 
 
-def _known_facts(cell: str, key: str, baselines: Path, store: FactsHistory | None, night: str) -> KnownFacts | None:
+def _find_reference(cell: str, key: str, baselines: Path, latest: tuple[Facts, ...] | None) -> KnownFacts | None:
     committed = read_facts(baselines, cell, key)
     if committed is not None:
         flags = committed.environment.flags
         return KnownFacts(facts=committed.facts, source="the committed baseline", flags=flags)
-    earlier = None if store is None else store.latest_facts(cell, key, night)
-    return None if not earlier else KnownFacts(facts=earlier, source="the latest earlier night")
+    if not latest:
+        return None
+    return KnownFacts(facts=latest, source="the latest earlier night")
 
 
 def _judge_pairs(folder: Path, cells: Cells, policies: Policies, notes: list[str]) -> Iterator[Verdict]:
@@ -284,4 +292,6 @@ def _record(folder: Path | None) -> RunRecord | None:
     if folder is None or (outcome := read_outcome(folder)) is None or not outcome.completed:
         return None
     record = read_result(folder)
-    return None if record is None else record.model_copy(update={"job": "/".join(folder.parts[-3:])})
+    if record is None:
+        return None
+    return record.model_copy(update={"job": "/".join(folder.parts[-3:])})

@@ -1,12 +1,13 @@
 """Verdicts on the history of each measure of a night, and the re-runs still to do.
 
 In: what the store has of earlier nights, policies, and the pairs that were run. Out: a verdict for each history that is
-long enough, and a note for what was not run again. A suspicious verdict without pairs says how to settle it, or why it
-cannot be settled.
+long enough, and a note for what was not run again. A verdict that needs pairs and has none says how to settle it, or
+why it cannot be settled.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,9 @@ from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.reruns import EnvironmentOf, Ran, find_suspicions
-from nightjar_ci.judges.history.history import Rerun, judge_history
+from nightjar_ci.gate.reruns import EnvironmentOf, JobLike, RerunRequest, find_reruns
+from nightjar_ci.judges.history.history import Rerun, judge_screened
+from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
 from nightjar_ci.judges.performance.performance import Pair
 
 MOST_NAMED = 5  # series in a note
@@ -61,7 +63,7 @@ class Memory:
         earlier: the latest earlier verdict on each history that it found regressed.
         accepted: name of a series to the nights from which on its new level is wanted.
         environment_of: the environment of a cell in a night.
-        command: what runs the suspicious series of this night again.
+        command: what runs the series that need it again.
     """
 
     series: Sequence[Series] = ()
@@ -99,25 +101,42 @@ def with_earlier_names(
         store: knows the series of the earlier names.
     """
     old_names = {e.renamed_to: name for name, entries in accepted.items() for e in entries if e.renamed_to is not None}
-    found = []
-    for one in series:
-        old = store.one_series(old_names[one.name]) if one.name in old_names else None
-        if old is not None and (old.unit, old.better) == (one.unit, one.better):
-            before = [place for place, night in enumerate(old.nights) if night not in one.nights]
-            one = replace(
-                one,
-                nights=(*(old.nights[place] for place in before), *one.nights),
-                values=np.concatenate([old.values[before], one.values]),
-                environments=(*(old.environments[place] for place in before), *one.environments),
-            )
-        found.append(one)
-    return found
+    return [_with_earlier_name(tonight, old_names.get(tonight.name), store) for tonight in series]
+
+
+def _with_earlier_name(series: Series, old_name: str | None, store: KnowsSeries) -> Series:
+    if old_name is None:
+        return series
+    old = store.one_series(old_name)
+    if old is None or (old.unit, old.better) != (series.unit, series.better):
+        return series
+    before = [index for index, night in enumerate(old.nights) if night not in series.nights]
+    return replace(
+        series,
+        nights=(*(old.nights[index] for index in before), *series.nights),
+        values=np.concatenate([old.values[before], series.values]),
+        environments=(*(old.environments[index] for index in before), *series.environments),
+    )
+
+
+def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
+    """Tonight's series that are long enough to be judged, screened, by name."""
+    screened: dict[str, ScreenedSeries] = {}
+    for series in memory.series:
+        name = series.name
+        cell, _, measure = name.partition("/")
+        if (policy := policies.for_history(cell, measure)) is None:
+            continue
+        screening = screen_series(series, policy, memory.accepted.get(name, ()), memory.earlier.get(name))
+        if screening is not None:
+            screened[name] = screening
+    return screened
 
 
 def judge_histories(
     memory: Memory,
     policies: Policies,
-    jobs: Sequence[Ran],
+    jobs: Sequence[JobLike],
     reruns: Mapping[str, tuple[str, list[Pair]]],
     notes: list[str],
 ) -> Iterator[Verdict]:
@@ -130,51 +149,55 @@ def judge_histories(
         reruns: cell to the reference environment and the pairs, where there are some.
         notes: gets a line for what was not judged, or not run again.
     """
-    judged: dict[str, Verdict] = {}
-    young = 0
-    for one in memory.series:
-        cell, _, measure = one.name.partition("/")
-        if (policy := policies.for_history(cell, measure)) is None:
-            continue
-        rerun = Rerun(reference=reruns[cell][0], pairs=reruns[cell][1]) if cell in reruns else None
-        verdict = judge_history(
-            one, policy, accepted=memory.accepted.get(one.name, ()), rerun=rerun, earlier=memory.earlier.get(one.name)
-        )
-        tonight = one.values[-1]
-        young += verdict is None and bool(np.isfinite(tonight) and (tonight > 0 or policy.scale == "linear"))
-        if verdict is not None:
-            judged[one.name] = verdict
+    screened = screen_histories(memory, policies)
+    young = sum(series.name not in screened and _is_usable(series, policies) for series in memory.series)
     if young:
         notes.append(f"{young} series without a judged history: too few nights on this machine.")
-    advice = _advise(judged, memory, policies, jobs, reruns, notes)
-    for name, verdict in judged.items():
-        told = (*verdict.details, advice[name]) if name in advice else verdict.details
-        yield verdict.model_copy(update={"details": told})
+    verdicts = {}
+    for name, series in screened.items():
+        rerun = None
+        if (cell := name.partition("/")[0]) in reruns:
+            reference, pairs = reruns[cell]
+            rerun = Rerun(reference=reference, pairs=pairs)
+        verdicts[name] = judge_screened(series, rerun)
+    unsettled = [
+        screened[name]
+        for name, verdict in verdicts.items()
+        if verdict.status in ("cannot_tell", "regressed") and name.partition("/")[0] not in reruns
+    ]
+    requests = find_reruns(unsettled, policies, jobs, memory.environment_of)
+    notes += _describe_unsettled(requests, memory.command)
+    advice = {request.name: _advise(request, memory.command) for request in requests}
+    for name, verdict in verdicts.items():
+        if name in advice:
+            verdict = verdict.model_copy(update={"details": (*verdict.details, advice[name])})
+        yield verdict
 
 
-def _advise(
-    judged: Mapping[str, Verdict],
-    memory: Memory,
-    policies: Policies,
-    jobs: Sequence[Ran],
-    reruns: Collection[str],
-    notes: list[str],
-) -> dict[str, str]:
-    """What settles each doubt that no pairs have settled; a note for all of them, and one for each obstacle."""
-    doubtful = {name for name, one in judged.items() if one.status in ("cannot_tell", "regressed")}
-    unpaired = [one for one in memory.series if one.name in doubtful and one.name.partition("/")[0] not in reruns]
-    advice: dict[str, str] = {}
+def _is_usable(series: Series, policies: Policies) -> bool:
+    """Whether a policy judges the history of a series and tonight's value can be compared."""
+    cell, _, measure = series.name.partition("/")
+    policy, tonight = policies.for_history(cell, measure), float(series.values[-1])
+    return policy is not None and math.isfinite(tonight) and (tonight > 0 or policy.scale == "linear")
+
+
+def _advise(request: RerunRequest, command: str) -> str:
+    """What settles a verdict that no pairs have settled, or why nothing can."""
+    if request.reference is not None:
+        return f"pairs against {request.reference} would tell: `{command}`"
+    return f"cannot be run again: {request.why_not} (night {request.screened.good_night})"
+
+
+def _describe_unsettled(requests: Sequence[RerunRequest], command: str) -> Iterator[str]:
+    """One note for all series that pairs would settle, and one for each obstacle."""
     settled_by: dict[str, list[str]] = defaultdict(list)
-    for one in find_suspicions(
-        unpaired, policies, jobs, memory.environment_of, accepted=memory.accepted, earlier=memory.earlier
-    ):
-        if one.reference is not None:
-            advice[one.series.name] = f"pairs against {one.reference} would tell: `{memory.command}`"
-            settled_by[f"run again by `{memory.command}`"].append(one.series.name)
-        else:
-            advice[one.series.name] = f"cannot be run again: {one.why_not} (night {one.good_night})"
-            settled_by[f"cannot be run again: {one.why_not}"].append(one.series.name)
+    for request in requests:
+        how = f"cannot be run again: {request.why_not}"
+        if request.reference is not None:
+            how = f"run again by `{command}`"
+        settled_by[how].append(request.name)
     for how, names in settled_by.items():
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        notes.append(f"Suspicious without pairs, {how}: {', '.join(names[:MOST_NAMED])}{more}.")
-    return advice
+        more = ""
+        if len(names) > MOST_NAMED:
+            more = f" and {len(names) - MOST_NAMED} more"
+        yield f"Stands out and has no pairs; {how}: {', '.join(names[:MOST_NAMED])}{more}."

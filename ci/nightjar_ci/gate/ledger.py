@@ -66,8 +66,8 @@ def read_tonight(results: NightResults) -> Tonight:
             jobs[outcome.cell].add(outcome.job)
         else:
             failed.add(outcome.cell)
-        for one in read_stored(folder, outcome, record).measures:
-            measures[outcome.cell, one.name].append((outcome.job, one))
+        for measure in read_stored(folder, outcome, record).measures:
+            measures[outcome.cell, measure.name].append((outcome.job, measure))
         if record is not None and outcome.completed:
             programs[outcome.cell] |= {facts.program for facts in record.facts}
             keys[outcome.cell].add(record.environment.facts_key)
@@ -98,7 +98,7 @@ def find_due(
         InputError: a baseline or an accepted change cannot be read.
     """
     tonight, accepted = read_tonight(results), read_accepted(baselines)
-    entries = {(one.series, one.kind, one.unit): one for one in _due_by_nights(recent, accepted)}
+    entries = {(due.series, due.kind, due.unit): due for due in _due_by_nights(recent, accepted)}
     for source, name, kind in (*_named_by_policies(policies, tonight), *_named_by_baselines(tonight, baselines)):
         if _ended_from(accepted.get(name, ())):
             continue
@@ -107,19 +107,19 @@ def find_due(
             entry = entries.get(key, blank)
             by = tuple(dict.fromkeys((*entry.named_by, source)))
             entries[key] = entry.model_copy(update={"named_by": by})
-    histories = {(one.name, one.unit): one for one in series}
+    histories = {(history.name, history.unit): history for history in series}
     new = list(_find_new(tonight, recent))
-    found = []
+    complete = []
     for _, entry in sorted(entries.items()):
         if entry.cell not in tonight.left_out:
             since = _zero_since(entry.series, recent)
-            known = accepted.get(entry.series, ())
-            history = _values_between(histories.get((entry.series, entry.unit)), known, since, recent)
+            changes = accepted.get(entry.series, ())
+            history = _values_between(histories.get((entry.series, entry.unit)), changes, since, recent)
             update = _look_up(entry, tonight, recent, history, new)
             if since and update.get("measured") == "zero":
                 update["since"] = since
-            found.append(entry.model_copy(update=update))
-    return found
+            complete.append(entry.model_copy(update=update))
+    return complete
 
 
 def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> Iterator[Due]:
@@ -131,21 +131,23 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
             absent[SeriesKey(*name.partition("/")[::2], kind, unit, better)] = night, since
     gated: dict[str, set[str]] = defaultdict(set)  # nights that were not gated know no programs
     for key, had in recent.had.items():
-        gated[key.cell] |= had.keys() if key.kind == "facts" else set()
+        if key.kind == "facts":
+            gated[key.cell] |= had.keys()
     for key in dict.fromkeys((*recent.had, *absent)):
         if key.kind == "facts" and key.name == COMPILER:
             continue  # it stands for measures that are due themselves
         had = recent.had.get(key, {})
         last = max(map(recent.place, had), default=-1.0)
-        end = _ended_from(accepted.get(f"{key.cell}/{key.name}", ()))
-        ended = recent.place(end) if end else -1.0
+        end, ended = _ended_from(accepted.get(f"{key.cell}/{key.name}", ())), -1.0
+        if end:
+            ended = recent.place(end)
         nights = [night for night in recent.nights.get(key.cell, ()) if recent.place(night) >= ended]
         if key.kind == "facts":
             nights = [night for night in nights if night in gated[key.cell]]
         night, since = absent.get(key, ("", ""))
-        still = night != "" and recent.place(night) > last and ended < recent.place(since)
+        still_absent = night != "" and recent.place(night) > last and ended < recent.place(since)
         count_had = sum(night in had for night in nights)
-        if still or 2 * count_had > len(nights):
+        if still_absent or 2 * count_had > len(nights):
             yield Due(
                 series=f"{key.cell}/{key.name}",
                 kind=key.kind,
@@ -153,7 +155,7 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
                 better=key.better,
                 had=count_had,
                 of=len(nights),
-                since=since if still else None,
+                since=since if still_absent else None,
                 measured="yes",
             )
 
@@ -187,7 +189,9 @@ def _named_by_baselines(tonight: Tonight, baselines: Path) -> Iterator[tuple[Sou
 def _zero_since(name: str, recent: Recent) -> str:
     """The first night in which a series was zero, where the latest verdict on its presence says so; else empty."""
     _, verdict = recent.absent.get(name, ("", None))
-    return str(verdict.policy["since"]) if verdict is not None and verdict.policy["reason"] == "zero" else ""
+    if verdict is None or verdict.policy["reason"] != "zero":
+        return ""
+    return str(verdict.policy["since"])
 
 
 def _values_between(series: Series | None, entries: Sequence[Entry], until: str, recent: Recent) -> list[float]:
@@ -196,20 +200,22 @@ def _values_between(series: Series | None, entries: Sequence[Entry], until: str,
         return []
     first = max((entry.night for entry in entries), default="")
     values = zip(series.nights[:-1], series.values[:-1].tolist(), strict=True)
-    end = recent.place(until) if until else math.inf
+    end = math.inf
+    if until:
+        end = recent.place(until)
     return [value for night, value in values if night >= first and recent.place(night) < end and math.isfinite(value)]
 
 
 def _find_new(tonight: Tonight, recent: Recent) -> Iterator[tuple[SeriesKey, float]]:
     """The series that no recent night had, with tonight's level."""
-    known = {(key.cell, key.name) for key in recent.had}
-    for (cell, name), found in tonight.measures.items():
-        values = [one.value for _, one in found if one.value is not None]
-        if (cell, name) not in known and values:
-            one = found[0][1]
-            yield SeriesKey(cell, name, one.kind, one.unit, one.better), median(values)
+    before = {(key.cell, key.name) for key in recent.had}
+    for (cell, name), measures in tonight.measures.items():
+        values = [measure.value for _, measure in measures if measure.value is not None]
+        if (cell, name) not in before and values:
+            first = measures[0][1]
+            yield SeriesKey(cell, name, first.kind, first.unit, first.better), median(values)
     for cell, programs in tonight.programs.items():
-        yield from ((SeriesKey(cell, name, "facts", "", ""), 0.0) for name in programs if (cell, name) not in known)
+        yield from ((SeriesKey(cell, name, "facts", "", ""), 0.0) for name in programs if (cell, name) not in before)
 
 
 def _look_up(
@@ -218,54 +224,69 @@ def _look_up(
     """What tonight has of a series: `measured`, and what is wrong with it in words."""
     if entry.cell in tonight.not_run:
         return {"measured": "not_run", "not_judged": f"no job of {entry.cell} completed"}
+    measures: Sequence[tuple[str, Measure]] = ()
+    why = f"{entry.cell} left no {entry.name}"
     if entry.kind == "facts":
-        there: Sequence[tuple[str, Measure]] = ()
+        why = f"{entry.cell} left no program {entry.name}"
         if entry.name in tonight.programs.get(entry.cell, ()):
             return {}
     else:
-        there = tonight.measures.get((entry.cell, entry.name), ())
-    if not there:
-        why = f"{entry.cell} left no {'program ' if entry.kind == 'facts' else ''}{entry.name}"
+        measures = tonight.measures.get((entry.cell, entry.name), ())
+    if not measures:
         if entry.cell not in tonight.jobs:
             why = f"the night has no job of {entry.cell}"
         return {"measured": "missing", "not_judged": why, "renamed_to": _find_new_name(entry, recent, new)}
-    there = [(job, one) for job, one in there if one.kind == entry.kind] or there  # a curve and a sample share a name
-    lacking = sorted(tonight.jobs.get(entry.cell, set()) - {job for job, _ in there})
+    measures = [
+        pair for pair in measures if pair[1].kind == entry.kind
+    ] or measures  # a curve and a sample share a name
+    lacking = sorted(tonight.jobs.get(entry.cell, set()) - {job for job, _ in measures})
     if lacking and (entry.had or entry.since):  # the nights that had it had it of every job
         return {"measured": "missing", "not_judged": f"{', '.join(lacking[:3])} left no {entry.name}"}
-    return _find_wrong(entry, there, history)
+    return _find_wrong(entry, measures, history)
 
 
-def _find_wrong(entry: Due, there: Sequence[tuple[str, Measure]], history: Sequence[float]) -> dict[str, object]:
+def _find_wrong(entry: Due, measures: Sequence[tuple[str, Measure]], history: Sequence[float]) -> dict[str, object]:
     """What is wrong with the values of a series that was measured."""
-    spelt = {(one.kind, one.unit, one.better) for _, one in there}
+    spelt = {(measure.kind, measure.unit, measure.better) for _, measure in measures}
     if entry.better and spelt != {(entry.kind, entry.unit, entry.better)}:
-        units = sorted({one.unit for _, one in there})
+        units = sorted({unit for _, unit, _ in spelt})
         named = " and in ".join(unit or "no unit" for unit in units)
         why = f"measured in {named} instead of {entry.unit or 'no unit'}"
         if units == [entry.unit]:
             kinds = ", ".join(f"{kind} where {better} is better" for kind, _, better in sorted(spelt))
             why = f"now a {kinds}; it was a {entry.kind} where {entry.better} is better"
         return {"measured": "unit_changed", "not_judged": why}
-    broken = [job for job, one in there if one.value is None]
+    broken = [job for job, measure in measures if measure.value is None]
     if broken:
         return {"measured": "not_finite", "not_judged": f"a value of {', '.join(broken[:3])} is NaN or infinite"}
-    value = median(one.value for _, one in there if one.value is not None)
-    if history and ((value == 0 and all(history)) or (value <= 0 and min(history) > 0)):
-        why = f"{value:g} tonight, and {'not 0' if value == 0 else 'above 0'} in {count(len(history), 'earlier night')}"
-        return {"measured": "zero", "not_judged": why}
-    return {}
+    value = median(measure.value for _, measure in measures if measure.value is not None)
+    if history and value == 0 and all(history):
+        before = "not 0"
+    elif history and value < 0 < min(history):
+        before = "above 0"
+    else:
+        return {}
+    why = f"{value:g} tonight, and {before} in {count(len(history), 'earlier night')}"
+    return {"measured": "zero", "not_judged": why}
 
 
 def _find_new_name(entry: Due, recent: Recent, new: Sequence[tuple[SeriesKey, float]]) -> str | None:
     """The new series that is most like a missing one: of its cell, or of its name in a new cell; near its level."""
     had = recent.had.get(SeriesKey(entry.cell, entry.name, entry.kind, entry.unit, entry.better), {})
-    level = had[max(had, key=recent.place)] if had else math.nan
+    level = math.nan
+    if had:
+        level = had[max(had, key=recent.place)]
     like = []
     for key, value in new:
         same_place = key.cell == entry.cell or (key.name == entry.name and key.cell not in recent.nights)
         if same_place and (key.kind, key.unit, key.better) == (entry.kind, entry.unit, entry.better):
-            far = 0.0 if value == level else abs(math.log(value / level)) if value * level > 0 else math.inf
-            like.append((far, f"{key.cell}/{key.name}"))
-    far, name = min(like, default=(math.inf, ""))
-    return name if far <= LIKE else None
+            like.append((_distance(value, level), f"{key.cell}/{key.name}"))
+    distance, name = min(like, default=(math.inf, ""))
+    return name if distance <= LIKE else None
+
+
+def _distance(value: float, level: float) -> float:
+    """How far two levels are apart, as the logarithm of their ratio; infinite where it has none."""
+    if value == level:
+        return 0.0
+    return abs(math.log(value / level)) if value * level > 0 else math.inf

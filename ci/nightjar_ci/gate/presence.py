@@ -32,13 +32,13 @@ def judge_presence(due: Sequence[Due], verdicts: Sequence[Verdict], night: str) 
         verdicts: of the other judges.
         night: id of tonight.
     """
-    said = {  # pairs and histories leave out what is absent, and say nothing of it
+    reported = {  # pairs and histories leave out what is absent, and say nothing of it
         verdict.series
         for verdict in verdicts
         if verdict.judge in ("convergence", "facts") and verdict.status in ("regressed", "cannot_tell")
     }
     for entry in due:
-        if entry.measured in ("yes", "not_run") or entry.series in said:
+        if entry.measured in ("yes", "not_run") or entry.series in reported:
             continue
         yield Verdict(
             series=entry.series,
@@ -62,7 +62,10 @@ def _explain(entry: Due) -> str:
     if entry.since:
         text += f" It is so since night {entry.since}."
     elif entry.of:
-        text += f" {entry.had} of the last {entry.of} nights had it." if entry.of > 1 else " The night before had it."
+        nights = "The night before"
+        if entry.of > 1:
+            nights = f"{entry.had} of the last {entry.of} nights"
+        text += f" {nights} had it."
     if entry.named_by:
         text += f" A {' and a '.join(entry.named_by)} names it."
     if entry.renamed_to:
@@ -93,22 +96,20 @@ def add_judges(due: Sequence[Due], verdicts: Sequence[Verdict], policies: Polici
     for verdict in verdicts:
         if verdict.judge != "presence":
             judged[verdict.series].append(verdict)
-    series = {one.name: one for one in memory.series}
+    series = {history.name: history for history in memory.series}
     tests = sum(verdict.p is not None for verdict in verdicts)
     entries = []
     for entry in due:
         by = judged.get(entry.series, [])
         update: dict[str, object] = {"judges": tuple(verdict.judge for verdict in by)}
-        smallest = [
-            found
-            for verdict in by
-            if entry.measured == "yes"
-            and (found := find_smallest_change(verdict, series.get(entry.series), policies, memory, tests)) is not None
-        ]
-        if smallest:
-            update["smallest_change"], update["how"] = min(smallest)
+        if entry.measured == "yes":
+            history = series.get(entry.series)
+            smallest = [find_smallest_change(verdict, history, policies, memory, tests) for verdict in by]
+            if any(smallest):
+                update["smallest_change"], update["how"] = min(filter(None, smallest))
         if not by and entry.not_judged is None:
-            named = entry.kind != "facts" and policies.for_history(entry.cell, entry.name) is not None
-            update["not_judged"] = "too few nights in this environment" if named else "no policy judges it"
+            update["not_judged"] = "no policy judges it"
+            if entry.kind != "facts" and policies.for_history(entry.cell, entry.name) is not None:
+                update["not_judged"] = "too few nights in this environment"
         entries.append(entry.model_copy(update=update))
     return tuple(entries)

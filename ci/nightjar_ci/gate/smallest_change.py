@@ -47,7 +47,9 @@ def find_smallest_change(
         case "history" if series is not None and verdict.status != "regressed":
             cell, _, measure = series.name.partition("/")
             policy = policies.for_history(cell, measure)
-            return None if policy is None else _of_history(series, policy, memory, tests / policies.night.q)
+            if policy is None:
+                return None
+            return _of_history(series, policy, memory, tests / policies.night.q)
         case _:
             return None
 
@@ -59,10 +61,13 @@ def _of_curve(verdict: Verdict) -> tuple[float, str] | None:
     for key, where in (("rtol", "equality"), ("paired_rtol", "the same seed")):
         if isinstance(allowed := verdict.policy.get(key), float):
             return allowed, f"convergence: {where}"
-    same_seed = verdict.p is None
-    allowed = verdict.policy.get("early_rtol" if same_seed else "margin")
-    where = "the same seed" if same_seed else "the end of the curve"
-    return (allowed, f"convergence: {where}") if isinstance(allowed, float) else None
+    key, where = "margin", "the end of the curve"
+    if verdict.p is None:
+        key, where = "early_rtol", "the same seed"
+    allowed = verdict.policy.get(key)
+    if not isinstance(allowed, float):
+        return None
+    return allowed, f"convergence: {where}"
 
 
 def _of_pairs(verdict: Verdict) -> tuple[float, str] | None:
@@ -87,7 +92,8 @@ def _of_history(series: Series, policy: HistoryPolicy, memory: Memory, weight: f
 
     def is_found(change: float) -> bool:
         values = series.values.copy()
-        values[-1] = level * (1 + change if series.better == "lower" else 1 / (1 + change))
+        factor = 1 + change
+        values[-1] = level * factor if series.better == "lower" else level / factor
         verdict = judge_history(
             replace(series, values=values), policy, accepted=memory.accepted.get(series.name, ()), earlier=None
         )
@@ -95,7 +101,7 @@ def _of_history(series: Series, policy: HistoryPolicy, memory: Memory, weight: f
             return False
         return verdict.p is None or verdict.p * weight <= 1
 
-    place = bisect_left(GRID, True, key=is_found)
-    if place == len(GRID):
+    smallest = bisect_left(GRID, True, key=is_found)
+    if smallest == len(GRID):
         return math.inf, f"history: not even x {1 + GRID[-1]:g} in one night"
-    return GRID[place], "history: one night, without re-runs"
+    return GRID[smallest], "history: one night, without re-runs"

@@ -33,10 +33,12 @@ def adjust_for_night(verdicts: Sequence[Verdict], policy: NightPolicy) -> list[V
         return list(verdicts)
     p = np.clip([verdict.p for verdict in tested if verdict.p is not None], 0.0, 1.0)
     adjusted = iter(control_discoveries(p, policy.method))
-    return [
-        verdict if verdict.p is None else _weigh(verdict, float(next(adjusted)), len(tested), policy)
-        for verdict in verdicts
-    ]
+    weighed = []
+    for verdict in verdicts:
+        if verdict.p is not None:
+            verdict = _weigh(verdict, float(next(adjusted)), len(tested), policy)
+        weighed.append(verdict)
+    return weighed
 
 
 def control_discoveries(p: Array, method: Literal["bh", "by"] = "bh") -> Array:
@@ -52,7 +54,9 @@ def control_discoveries(p: Array, method: Literal["bh", "by"] = "bh") -> Array:
     count_all = len(p)
     ranks = np.arange(1, count_all + 1)
     order = np.argsort(p)
-    scaled = p[order] * count_all / ranks * (1.0 if method == "bh" else float((1 / ranks).sum()))
+    scaled = p[order] * count_all / ranks
+    if method == "by":
+        scaled *= float((1 / ranks).sum())
     adjusted = np.empty(count_all)
     adjusted[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
     return adjusted
@@ -73,8 +77,10 @@ def _weigh(verdict: Verdict, p_adjusted: float, tests: int, policy: NightPolicy)
 def _without_discovery(verdict: Verdict) -> Status:
     """What a verdict becomes where the night's other series explain it.
 
-    What history alone sees is then nothing; what pairs of runs showed, and the doubts of other judges, stays a doubt.
+    What history alone sees is then *ok*; what pairs showed, and what other judges cannot tell, stays *cannot tell*.
     """
     if verdict.status == "improved" or (verdict.judge == "history" and "reference" not in verdict.policy):
         return "ok"
-    return "cannot_tell" if verdict.status == "regressed" else verdict.status
+    if verdict.status == "regressed":
+        return "cannot_tell"
+    return verdict.status

@@ -14,8 +14,8 @@ from nightjar_ci.formats.policy import NightPolicy
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.false_discovery import adjust_for_night
-from nightjar_ci.judges.history.history import find_doubt, judge_history
-from nightjar_ci.judges.history.segment import current_segment
+from nightjar_ci.judges.history.history import judge_screened
+from nightjar_ci.judges.history.screening import screen_series
 from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import NOISES, Array, draw_nights, draw_pairs
 from tests.bench.gate.two_stages import POLICY
@@ -55,12 +55,11 @@ def judge(number: int) -> tuple[int, int, int, int]:
     for place in range(SERIES):
         noise = NOISES[place % len(NOISES)]
         series = make(draw_nights(noise, 1, NIGHTS_OF_HISTORY, rng)[0], place)
-        verdict = judge_history(series, POLICY)
-        doubt = find_doubt(current_segment(series, POLICY.scale), POLICY)
-        assert verdict is not None
-        assert doubt is not None
+        screened = screen_series(series, POLICY)
+        assert screened is not None
+        verdict = judge_screened(screened)
         alone.append(verdict)
-        confirmed.append(rerun(verdict, noise, rng) if doubt.suspicious else verdict)
+        confirmed.append(rerun(verdict, noise, rng) if screened.needs_rerun else verdict)
     weighed = adjust_for_night(confirmed, NightPolicy())
     by_history = adjust_for_night(alone, NightPolicy())
     return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nightjar_ci.judges.history.change_points import find_changes
-from nightjar_ci.judges.history.history import find_doubt
+from nightjar_ci.judges.history.screening import screen_segment
 from nightjar_ci.judges.history.segment import Segment
 from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import Array, Rng
@@ -83,12 +83,12 @@ def play(values: Array, size: float, rng: Rng) -> int:
     for night in range(AT, AT + WITHIN) if size else range(FIRST, NIGHTS):
         nights = tuple(str(number) for number in range(night + 1))
         seen = Segment(values=values[: night + 1], nights=nights, accepted=None, elsewhere=0, sign=1.0, scale="log")
-        doubt = find_doubt(seen, POLICY)
-        if doubt is None or not doubt.suspicious:
+        screening = screen_segment(seen, POLICY)
+        if screening is None or not screening.stands_out:
             continue
         around = values[max(0, night - 30) : night]
         ours, theirs = rng.choice(np.diff(around) / 2**0.5, (2, POLICY.looks[-1]))
-        change = np.log1p(size) if night >= AT > int(doubt.good_night) else 0.0
+        change = np.log1p(size) if night >= AT > int(screening.good_night) else 0.0
         decision = decide(list(change + ours - theirs), POLICY)
         if decision is not None and decision.status == "regressed":
             if size:

@@ -1,7 +1,7 @@
 """What does the history judge say, night after night? Plays the two stages over many series at once.
 
 In: log values of series (and their true level). Out: for each series the nights with an alarm, and how many runs the
-pairs cost. The code under test is `find_suspicion` and `decide`; only the runs are made up.
+pairs cost. The code under test is `screen_last_nights` and `decide`; only the runs are made up.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nightjar_ci.formats.policy import HistoryPolicy
-from nightjar_ci.judges.history.history import SINCE
-from nightjar_ci.judges.history.screening import LONGEST, find_suspicion
+from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
+from nightjar_ci.judges.history.screening import SINCE
 from nightjar_ci.judges.performance.sequential import decide
 from tests.bench.gate.noise import Array, Rng, draw_pairs
 
@@ -54,7 +54,7 @@ def play(
     alarms, suspicious, runs = np.zeros(values.shape), np.zeros(values.shape), 0
     for night in judged:
         window = values[:, max(0, night + 1 - LONGEST - policy.window) : night + 1]
-        hot = np.flatnonzero(find_suspicion(window, policy.window, policy.floor).p <= policy.trigger)
+        hot = np.flatnonzero(screen_last_nights(window, policy.window, policy.floor).p <= policy.trigger)
         suspicious[hot, night] = 1
         change = level[night] - level[max(0, night - SINCE)]
         for case, ratios in zip(hot, change + draw_pairs(kind, len(hot), policy.looks[-1], rng), strict=True):

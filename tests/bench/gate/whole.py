@@ -1,7 +1,7 @@
-"""How does the whole judge of a history do, as the nightly calls it: doubt, pairs, verdict, and what stood before?
+"""The whole judge of a history as the nightly calls it: screening, pairs, verdict, and open regressions.
 
 In: seeded series, with a step that is mended again or without. Out: false alarms, regressions that are taken back while
-they last, and nights until a mended one is told to be gone. The code under test is `find_question` and `judge_history`;
+they last, and nights until a mended one is told to be gone. The code under test is `screen_series` and `judge_history`;
 only the runs are made up. The other parts play many more series through the pieces of it.
 """
 
@@ -17,8 +17,8 @@ from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.formats.run_record import RunRecord, Sample
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.reruns import find_question
 from nightjar_ci.judges.history.history import Rerun, judge_history
+from nightjar_ci.judges.history.screening import screen_series
 from nightjar_ci.judges.performance.performance import Pair
 from tests.bench.gate.false_alarms import PER_CLEAN, PER_DIRTY
 from tests.bench.gate.noise import CLEAN, DIRTY, NOISES, Array, Rng, draw_nights, draw_pairs
@@ -108,10 +108,10 @@ def play(noise: str, values: Array, level: Array, rng: Rng) -> Array:
             values=np.exp(shown),
             environments=("same",) * (night + 1),
         )
-        question = find_question(series, POLICY, (), earlier)
+        screened = screen_series(series, POLICY, earlier=earlier)
         rerun = None
-        if question is not None:
-            change = level[night] - level[int(question[1])]
+        if screened is not None and screened.needs_rerun:
+            change = level[night] - level[int(screened.good_night)]
             rerun = Rerun(reference="then", pairs=make_pairs(change + draw_pairs(noise, 1, POLICY.looks[-1], rng)[0]))
         verdict = judge_history(series, POLICY, rerun=rerun, earlier=earlier)
         told[night] = verdict is not None and verdict.status == "regressed"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.gate.gate import judge_night
-from nightjar_ci.gate.history import Memory
-from nightjar_ci.gate.reruns import EnvironmentOf, Suspicion, find_reference, find_suspicions, plan_confirmations
+from nightjar_ci.gate.history import Memory, screen_histories
+from nightjar_ci.gate.reruns import EnvironmentOf, RerunRequest, find_reference, find_reruns, plan_confirmations
 from nightjar_ci.night.paired_runs import Comparison, run_pairs
 from tests.ci.nights import CELL, ENVIRONMENT, leave_result, make_night, outcome, record
 
@@ -68,18 +68,16 @@ def history(last: float = 1.05, cell: str = CELL, night: str | None = None) -> S
     )
 
 
-def suspect(
-    *series: Series, jobs: Sequence[Job] = (), of: EnvironmentOf = earlier, **known: Mapping[str, Any]
-) -> list[Suspicion]:
-    known = {"accepted": {}, "earlier": {}, **known}
-    return find_suspicions(series or [history()], POLICIES, jobs or [job()], of, **known)
+def suspect(*series: Series, jobs: Sequence[Job] = (), of: EnvironmentOf = earlier, **known: Any) -> list[RerunRequest]:
+    memory = Memory(series=series or [history()], **known)
+    return find_reruns(screen_histories(memory, POLICIES).values(), POLICIES, jobs or [job()], of)
 
 
 def plan(*series: Series, jobs: Sequence[Job] = (), policies: Policies = POLICIES) -> list[Comparison]:
     return plan_confirmations(suspect(*series, jobs=jobs), policies, jobs or [job()])
 
 
-def test_a_suspicious_series_is_run_again_beside_the_versions_of_a_good_night() -> None:
+def test_a_series_that_stands_out_is_run_again_beside_the_versions_of_a_good_night() -> None:
     (comparison,) = plan()
     assert comparison.reference == "uv:jax==0.10.1"
     assert comparison.numbers.looks == (4, 8, 16, 32)
@@ -92,10 +90,10 @@ def test_a_quiet_series_and_an_accepted_change_ask_for_nothing() -> None:
 
 
 def test_without_a_difference_between_the_environments_there_is_nothing_to_run() -> None:
-    (suspicion,) = suspect(of=lambda *_: environment())
-    assert suspicion.reference is None
-    assert "so the code or the machine changed" in suspicion.why_not
-    assert plan_confirmations([suspicion], POLICIES, [job()]) == []
+    (request,) = suspect(of=lambda *_: environment())
+    assert request.reference is None
+    assert "so the code or the machine changed" in request.why_not
+    assert plan_confirmations([request], POLICIES, [job()]) == []
 
 
 def test_the_most_surprising_cells_come_first_and_no_more_than_the_policy_says() -> None:
@@ -125,7 +123,7 @@ def test_an_earlier_environment_is_named_as_the_matrix_would(
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.05, "regressed"), (1.0, "ok")])
-def test_the_gate_decides_by_the_pairs_that_a_suspicion_asked_for(tmp_path: Path, factor: float, status: str) -> None:
+def test_the_gate_decides_by_the_pairs_that_a_history_asked_for(tmp_path: Path, factor: float, status: str) -> None:
     folder = make_night(tmp_path / "night", [(outcome(), record(0))])
     rng = np.random.default_rng(3)
 
@@ -147,7 +145,7 @@ def test_the_gate_decides_by_the_pairs_that_a_suspicion_asked_for(tmp_path: Path
     assert verdict.policy["reference"] == "uv:jax==0.10.1"
 
 
-def test_an_environment_that_cannot_be_made_again_leaves_the_doubt(tmp_path: Path) -> None:
+def test_an_environment_that_cannot_be_made_again_leaves_it_unsettled(tmp_path: Path) -> None:
     folder = make_night(tmp_path / "night", [(outcome(), record(0))])
     (comparison,) = plan()
 

@@ -41,8 +41,9 @@ def judge_convergence(
         baseline: the committed baseline of the cell, or None.
         policy: a policy without `same_as`.
     """
-    reference = None if baseline is None else baseline.curve(name)
-    steps = expected_steps(runs, name) if reference is None else reference.steps
+    reference, steps = None, expected_steps(runs, name)
+    if baseline is not None and (reference := baseline.curve(name)) is not None:
+        steps = reference.steps
     findings = [finding for run in runs for finding in find_faults(run, name, steps)]
     intact = [run for run in runs if not any(find_faults(run, name, steps))]
     if intact:
@@ -105,7 +106,7 @@ def _compare(
     all_paired = len(pairs) == len(runs)
     if all_paired and (np.abs(shifts) <= np.where(np.isfinite(limits), limits, policy.early_rtol)).all():
         worst = float(shifts.flat[np.abs(shifts).argmax()])
-        verb = "reproduces" if len(runs) == 1 else "reproduce"
+        verb = _verb(runs, "reproduce")
         text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g}."
         yield Finding(status="ok", explanation=text, effect=Effect(value=as_relative(worst, policy.scale), unit=name))
         return
@@ -119,7 +120,7 @@ def _compare(
     yield from _envelope(name, runs, new, old, reference, policy, tail)
     final = _final(name, new, old, pairs, reference, policy, tail)
     if final.status == "cannot_tell" and not early and all_paired and np.isfinite(limits[0]):
-        verb = "equals" if len(runs) == 1 else "equal"
+        verb = _verb(runs, "equal")
         text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed before step {policy.early_steps}: "
         text += "the program computes the same numbers; later differences are accumulated rounding."
         yield Finding(status="ok", explanation=text, effect=final.effect, interval=final.interval, p=final.p)
@@ -142,9 +143,9 @@ def _envelope(
     """Curves outside the envelope of the baseline's seeds, on either side."""
     bounds = find_envelope(old, blocks=policy.blocks, runs=len(runs), tail=tail, least=policy.early_rtol)
     _, means = block_means(new, policy.blocks)
-    sign = 1 if reference.better == "lower" else -1
-    above, below = means - bounds.high, bounds.low - means
-    worse, better = (above, below) if sign > 0 else (below, above)
+    worse, better = means - bounds.high, bounds.low - means
+    if reference.better == "higher":
+        worse, better = better, worse
     sides: tuple[tuple[Array, Status, str], ...] = ((worse, "regressed", "worse"), (better, "improved", "better"))
     for beyond, status, word in sides:
         if (beyond <= 0).all():
@@ -189,7 +190,9 @@ def _final(
     conclusion = f"not worse by more than the allowed {allowed}."
     if float(ends.min() - base.min()) < -too_good:
         best = abs(shown(float(ends.min() - base.min())))
-        by = f"{100 * best:.3g} %" if policy.scale == "log" else f"{best:.3g}"
+        by = f"{best:.3g}"
+        if policy.scale == "log":
+            by = f"{100 * best:.3g} %"
         status = "regressed"
         conclusion = f"{by} better than the best of {len(old)} baseline seeds: too good to be true (label leak?)."
     elif change.high < margin:
@@ -222,6 +225,11 @@ def _target(
     )
     seeds = [run.seed for run in runs]
     return judge_target(name, new, old, seeds, pairs, target=target, slower=policy.slower, tail=tail)
+
+
+def _verb(runs: Sequence[RunRecord], verb: str) -> str:
+    """A verb whose subject is the seeds."""
+    return verb + "s" if len(runs) == 1 else verb
 
 
 def _window(reference: BaselineCurve, policy: ConvergencePolicy) -> int:

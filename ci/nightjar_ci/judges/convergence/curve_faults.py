@@ -32,12 +32,16 @@ def find_faults(run: RunRecord, name: str, steps: Sequence[int]) -> Iterator[Fin
         return
     bad = next(((s, v) for s, v in zip(curve.steps, curve.values, strict=True) if not math.isfinite(v)), None)
     if bad is not None:
-        value = "NaN" if math.isnan(bad[1]) else "infinite"
+        value = "infinite"
+        if math.isnan(bad[1]):
+            value = "NaN"
         yield Finding(status="regressed", explanation=f"The {name} of {seed} is {value} from step {bad[0]} on.")
         return
-    last = curve.steps[-1] if curve.steps else None
+    last = max(curve.steps, default=None)
     if run.status == "diverged":
-        where = "before its first step" if last is None else f"after step {last}"
+        where = "before its first step"
+        if last is not None:
+            where = f"after step {last}"
         yield Finding(status="regressed", explanation=f"The training of {seed} diverged {where}.")
         return
     missing = sorted(set(steps) - set(curve.steps))

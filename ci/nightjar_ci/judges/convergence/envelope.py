@@ -105,11 +105,12 @@ def find_change(new: Array, baseline: Array, pairs: Array, *, tail: float) -> Ch
     if low > high:  # probability 2 x tail at most: trust the pairs
         low, high = paired - paired_half, paired + paired_half
     p = 2 * min(_p(shift, error, m + n - 2), _p(paired, paired_error, len(pairs) - 1))
-    estimate = paired if paired_half <= half else shift
-    return Change(estimate=min(max(estimate, low), high), low=low, high=high, p=min(1.0, p))
+    if paired_half <= half:
+        shift = paired
+    return Change(estimate=min(max(shift, low), high), low=low, high=high, p=min(1.0, p))
 
 
 def _p(shift: float, error: float, degrees: int) -> float:
     if error == 0:
-        return 1.0 if shift == 0 else 0.0
+        return float(shift == 0)
     return 2 * t_tail(abs(shift) / error, degrees)

@@ -47,8 +47,7 @@ def judge_equality(
 
 
 def _compare(name: str, run: RunRecord, other: RunRecord | None, policy: ConvergencePolicy) -> Sequence[Finding]:
-    reference = None if other is None else other.curve(name)
-    if other is None or reference is None:
+    if other is None or (reference := other.curve(name)) is None:
         text = f"{policy.same_as} has no {name} of seed {run.seed} tonight to compare with."
         return [Finding(status="cannot_tell", explanation=text)]
     ours = run.curve(name)

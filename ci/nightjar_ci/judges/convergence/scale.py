@@ -15,9 +15,13 @@ def on_scale(values: Sequence[Sequence[float]], scale: str) -> Array | None:
     curves = np.asarray(values, dtype=np.float64)
     if scale == "linear":
         return curves
-    return None if (curves <= 0).any() else np.log(curves)
+    if (curves <= 0).any():
+        return None
+    return np.log(curves)
 
 
 def as_relative(difference: float, scale: str) -> float:
     """A difference on the policy's scale as an effect: relative on the log scale."""
-    return math.expm1(difference) if scale == "log" else difference
+    if scale == "log":
+        return math.expm1(difference)
+    return difference

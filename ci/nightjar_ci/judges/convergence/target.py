@@ -34,7 +34,9 @@ def find_times(curves: Array, steps: Sequence[int], target: float, *, lower: boo
     sums = np.cumsum(curves, axis=1)
     sums[:, window:] = sums[:, window:] - sums[:, :-window]
     means = sums / np.minimum(np.arange(1, curves.shape[1] + 1), window)
-    reached = means <= target if lower else means >= target
+    reached = means >= target
+    if lower:
+        reached = means <= target
     first = reached.argmax(axis=1)
     times: Array = np.where(reached.any(axis=1), np.asarray(steps)[first] + 1.0, np.nan)
     return times

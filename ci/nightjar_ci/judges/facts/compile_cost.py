@@ -48,12 +48,12 @@ def judge_compile_cost(night: Sequence[CompileCost], policies: Mapping[str, Fact
         night: the cells with earlier numbers.
         policies: by cell; `growth` is the allowed growth per measure; other measures are not judged.
     """
-    machine = _machine_factor(night)
+    factors = {_TIME: _machine_factor(night)}
     verdicts = []
     for cost in night:
         policy = policies[cost.cell]
         findings = [
-            _judge(cost, measure, policy.growth[measure], machine if measure == _TIME else 1.0)
+            _judge(cost, measure, policy.growth[measure], factors.get(measure, 1.0))
             for measure in MEASURES
             if measure in policy.growth and cost.now.get(measure) and cost.before.get(measure)
         ]
@@ -89,7 +89,9 @@ def _judge(cost: CompileCost, measure: str, allowed: float, machine: float) -> F
     machine = min(machine, 1.0 + allowed)
     growth = now / was / machine - 1.0
     numbers = f"{was / scale:.3g} -> {now / scale:.3g} {unit} ({percent(now / was - 1)})"
-    machine_note = f"; the night as a whole is slower by {percent(machine - 1)}" if machine > 1.0 else ""
+    machine_note = ""
+    if machine > 1.0:
+        machine_note = f"; the night as a whole is slower by {percent(machine - 1)}"
     effect = Effect(value=growth, unit=measure)
     if growth > allowed:
         text = f"{description}: more than in {cost.source}: {numbers}, {percent(allowed)} allowed{machine_note}."

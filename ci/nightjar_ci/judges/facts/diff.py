@@ -101,8 +101,10 @@ def _group_order(name: str) -> int:
 
 
 def _amount(was: float | None, now: float | None, relative: float) -> str:
-    change = f" ({percent(relative)})" if math.isfinite(relative) else ""
-    return f"{_format(was)} -> {_format(now)}{change}"
+    text = f"{_format(was)} -> {_format(now)}"
+    if math.isfinite(relative):
+        text += f" ({percent(relative)})"
+    return text
 
 
 def _format(value: float | None) -> str:

@@ -135,7 +135,9 @@ def _products(before: Facts, after: Facts) -> Iterator[Explanation]:
     was, now = (_sum(side, (*_PRODUCTS, *_ATTENTION)) for side in (old, new))
     flops = _relative(was.flops, now.flops)
     if abs(flops) > _MATTERS:
-        recomputed = "more" if flops > 0 else "less"
+        recomputed = "less"
+        if flops > 0:
+            recomputed = "more"
         cause = f"{recomputed} is recomputed in the backward pass (rematerialization), or other shapes"
         if _sum(old, _ATTENTION).runs and not _sum(new, _ATTENTION).runs:
             cause = "attention that is not fused computes the scores that it masks"
@@ -144,7 +146,9 @@ def _products(before: Facts, after: Facts) -> Iterator[Explanation]:
     traffic = _relative(was.bytes, now.bytes)
     same = all(_work(old, kind).runs == _work(new, kind).runs for kind in (*_PRODUCTS, *_ATTENTION))
     if same and abs(flops) <= _MATTERS < abs(traffic):
-        width = "wider" if traffic > 0 else "narrower"
+        width = "narrower"
+        if traffic > 0:
+            width = "wider"
         text = f"matrix products move {percent(traffic)} bytes at equal FLOPs: operands or results in a {width} type"
         yield Explanation(text, tuple(name for name in _names(*_PRODUCTS) if not name.startswith("opcodes.fusion")))
     for kind in _PRODUCTS:
@@ -164,13 +168,14 @@ def _fusions(old: Ahead, new: Ahead) -> Iterator[Explanation]:
     if gained == lost:
         return
     single = _singles(new) - _singles(old)
-    extra = f", {single:+d} single operations" if single else ""
+    extra, singles = "", tuple[str, ...]()
+    if single:
+        extra, singles = f", {single:+d} single operations", _names("copy", "other *")
     was, now = _sum(old, kinds), _sum(new, kinds)
     change = "fewer fusions: merged or removed"
     if now.runs + max(single, 0) > was.runs:
         change = "fusions were split"
     traffic = f"bytes through memory {percent(_relative(was.bytes, now.bytes))}"
-    singles = _names("copy", "other *") if single else ()
     text = f"{change}: {was.runs} -> {now.runs} runs a step{extra}, {traffic}"
     yield Explanation(text, (*_names(*kinds), *singles))
 
@@ -183,7 +188,9 @@ def _arguments(before: Facts, after: Facts) -> Iterator[Explanation]:
     was, now = before.memory.argument_bytes, after.memory.argument_bytes
     growth = _relative(was or 0, now or 0)
     if was and now and abs(growth) > _MATTERS:
-        cause = "split over fewer devices, or larger" if growth > 0 else "split over more devices, or smaller"
+        cause = "split over more devices, or smaller"
+        if growth > 0:
+            cause = "split over fewer devices, or larger"
         text = f"parameters, optimizer and batch take {percent(growth)} on each device: {cause}"
         yield Explanation(text, tuple(f"memory.{name}_bytes" for name in ("argument", "output", "alias")))
 
@@ -228,7 +235,9 @@ def _code(old: Ahead, new: Ahead, policy: FactsPolicy) -> Iterator[Explanation]:
             text += ", same number of kernels: their code changed"
         yield Explanation(text, ("ahead.code_bytes", "memory.generated_code_bytes"))
     if old.spill_bytes is not None and new.spill_bytes is not None and new.spill_bytes != old.spill_bytes:
-        change = "kernels spill registers" if new.spill_bytes > old.spill_bytes else "kernels spill fewer registers"
+        change = "kernels spill fewer registers"
+        if new.spill_bytes > old.spill_bytes:
+            change = "kernels spill registers"
         yield Explanation(f"{change}: {old.spill_bytes} -> {new.spill_bytes} bytes", ("ahead.spill_bytes",))
 
 

@@ -102,7 +102,9 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
     if before is None or after is None:
         if before is after:
             return Finding(status="ok", explanation="The program exists neither before nor now.")
-        change = "appeared" if before is None else "vanished"
+        change = "vanished"
+        if before is None:
+            change = "appeared"
         return Finding(status="regressed", explanation=f"{text}: it {change}.")
     changes = changed(before, after, policy)
     if not changes:
@@ -112,9 +114,11 @@ def _describe(before: Facts | None, after: Facts | None, policy: FactsPolicy, te
     sentences = [sentence.text for sentence in explain_changes(before, after, policy)]
     lines = [*sentences, *diff_lines(before, after, policy)]
     worst = max(changes, key=lambda name: (name.endswith(".count"), math.isfinite(changes[name]), abs(changes[name])))
-    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
     effect = Effect(value=changes[worst], unit=worst)
-    return Finding(status="regressed", explanation=f"{text}: {', '.join(lines[:3])}{more}.", effect=effect)
+    text += f": {', '.join(lines[:3])}"
+    if len(lines) > 3:
+        text += f" and {len(lines) - 3} more"
+    return Finding(status="regressed", explanation=f"{text}.", effect=effect)
 
 
 def _unchanged(before: Facts | None, after: Facts | None) -> list[str]:

@@ -58,16 +58,16 @@ def find_changes(values: Array, z: float = Z) -> list[Change]:
         values: shape (N,), finite.
         z: how many standard deviations a rank sum must be off.
     """
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for first, last, index, score in sorted(_splits(values, z), key=lambda split: (split[1] - split[0], -split[3])):
-        if not any(first <= known - 1 and known + 1 <= last for known in found):
-            found[index] = score
-    edges = [0, *sorted(found), len(values)]
+        if not any(first <= split - 1 and split + 1 <= last for split in scores):
+            scores[index] = score
+    edges = [0, *sorted(scores), len(values)]
     changes = []
     for before, index, after in zip(edges, edges[1:], edges[2:], strict=False):
         left, right = values[max(before, index - NEIGHBOURS) : index], values[index : min(after, index + NEIGHBOURS)]
         shift, low, high = find_shift(right, left)
-        p = min(math.erfc(found[index] / math.sqrt(2)), _large_change_p(left, right, shift))
+        p = min(math.erfc(scores[index] / math.sqrt(2)), _large_change_p(left, right, shift))
         changes.append(Change(index=index, p=p, shift=shift, low=low, high=high))
     return changes
 

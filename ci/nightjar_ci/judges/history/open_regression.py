@@ -1,7 +1,7 @@
 """The check of an open regression: the nights since it began, compared with those before it.
 
 In: tonight's segment, and the verdict of the latest night that was judged. Out: how much of the regression is left. It
-stands until its level has surely returned; a few lucky nights do not close it. docs/statistics.md derives the error
+stays open until its level has surely returned; a few lucky nights do not close it. docs/statistics.md derives the error
 rate.
 """
 
@@ -22,7 +22,7 @@ LEFT = 0.5  # of the regression; less than that is no regression of that size an
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class OpenRegression:
     """A regression that was found on an earlier night.
 
     Attributes:
@@ -42,7 +42,7 @@ class Standing:
     perhaps_gone: bool
 
 
-def find_standing(segment: Segment, earlier: Verdict | None, window: int) -> Standing | None:
+def find_open_regression(segment: Segment, earlier: Verdict | None, window: int) -> OpenRegression | None:
     """How an earlier regression does tonight.
 
     Args:
@@ -67,11 +67,13 @@ def find_standing(segment: Segment, earlier: Verdict | None, window: int) -> Sta
         find_shift(after[-nights:], before, miss=MISS)[2] < LEFT * size for nights in LOOKS if nights <= len(after)
     )
     shift, last = (find_shift(after[-nights:], before)[0] for nights in (LOOKS[1], LOOKS[0]))
-    return Standing(
+    return OpenRegression(
         since=since, good_night=good_night, size=size, shift=shift, gone=gone, perhaps_gone=last < LEFT * size
     )
 
 
 def _as_shift(segment: Segment, effect: float, level: float) -> float:
     """A relative change on the segment's scale."""
-    return math.log1p(effect) if segment.scale == "log" else effect * level
+    if segment.scale == "log":
+        return math.log1p(effect)
+    return effect * level

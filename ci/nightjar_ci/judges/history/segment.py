@@ -7,7 +7,7 @@ pool of runners hands out another kind from night to night; each kind has a hist
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,7 +38,9 @@ class Segment:
 
     def as_effect(self, shift: float) -> float:
         """A difference of `values` as a change of the measure: relative, or a difference where the scale is linear."""
-        return math.expm1(self.sign * shift) if self.scale == "log" else self.sign * shift
+        if self.scale == "log":
+            return math.expm1(self.sign * shift)
+        return self.sign * shift
 
     def as_interval(self, low: float, high: float) -> tuple[float, float]:
         """An interval of differences as one of changes of the measure."""
@@ -57,20 +59,26 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
     usable = np.isfinite(series.values) & ((series.values > 0) | (scale == "linear"))
     here = np.array([key == series.environments[-1] for key in series.environments], dtype=bool)
     kept = np.flatnonzero(usable & here)
-    start, since = 0, None
-    for place in range(len(kept) - 1, -1, -1):
-        night, before = series.nights[kept[place]], series.nights[kept[place - 1]] if place else ""
-        if any(before < one <= night for one in accepted):
-            start, since = place, night
-            break
+    start, since = _find_accepted([series.nights[place] for place in kept], accepted)
     kept = kept[start:]
     sign = 1.0 if series.better == "lower" else -1.0
     values = series.values[kept]
+    if scale == "log":
+        values = np.log(values)
     return Segment(
-        values=sign * (np.log(values) if scale == "log" else values),
+        values=sign * values,
         nights=tuple(series.nights[place] for place in kept),
         accepted=since,
         elsewhere=int((usable & ~here).sum()),
         sign=sign,
         scale=scale,
     )
+
+
+def _find_accepted(nights: Sequence[str], accepted: Collection[str]) -> tuple[int, str | None]:
+    """The index and id of the latest night at which an accepted change begins; 0 and None where there is none."""
+    for index in range(len(nights) - 1, -1, -1):
+        before = nights[index - 1] if index else ""
+        if any(before < night <= nights[index] for night in accepted):
+            return index, nights[index]
+    return 0, None

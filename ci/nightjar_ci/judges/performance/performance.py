@@ -33,7 +33,9 @@ def log_ratio(pair: Pair, sample: str) -> float | None:
     if ours is None or theirs is None or (ours[1].unit, ours[1].better) != (theirs[1].unit, theirs[1].better):
         return None
     ratio = math.log(ours[0] / theirs[0])
-    return ratio if ours[1].better == "lower" else -ratio
+    if ours[1].better == "higher":
+        return -ratio
+    return ratio
 
 
 def judge_performance(cell: str, pairs: Sequence[Pair], reference: str, policy: PerformancePolicy) -> Verdict:
@@ -92,7 +94,9 @@ def _explain(
     if decision.status == "ok":
         return f"Not worse by {delta} or more (at most {percent(math.expm1(decision.upper))}): {measured}."
     budget = policy.looks[-1]
-    reason = "too noisy for the budget" if decision.pairs == budget else f"the budget of {budget} pairs was not used"
+    reason = "too noisy for the budget"
+    if decision.pairs < budget:
+        reason = f"the budget of {budget} pairs was not used"
     return f"Too uncertain to tell whether it is worse by {delta} or more: {measured}; {reason}."
 
 
@@ -106,4 +110,6 @@ def _why_none(pair: Pair, name: str) -> str:
 def _median(run: RunRecord | None, name: str) -> tuple[float, Sample] | None:
     if run is None or (sample := run.sample(name)) is None:
         return None
-    return (sample.level, sample) if sample.level > 0 and math.isfinite(sample.level) else None
+    if not 0 < sample.level < math.inf:
+        return None
+    return sample.level, sample

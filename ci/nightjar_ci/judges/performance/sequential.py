@@ -36,7 +36,7 @@ class Location:
     def upper_tail(self, value: float) -> float:
         """Probability of a mean at least this high if the true value were `value`."""
         if self.error == 0:
-            return 0.0 if self.mean > value else 1.0
+            return float(self.mean <= value)
         return t_tail((self.mean - value) / self.error, self.degrees)
 
     def half_width(self, tail: float) -> float:
@@ -75,7 +75,7 @@ def decide(ratios: Sequence[float], policy: PerformancePolicy | HistoryPolicy) -
 
     Args:
         ratios: log(candidate / reference) per pair, positive is worse; finite.
-        policy: looks, alphas, floor; delta of a comparison, or doubts of a suspicion.
+        policy: looks, alphas, floor; delta of a comparison, or doubts of a history.
 
     Returns: None if there are fewer pairs than the first look needs.
     """

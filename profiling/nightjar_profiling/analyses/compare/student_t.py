@@ -72,7 +72,7 @@ def _incomplete_beta(x: float, rest: float, a: float) -> float:
 def _continued_fraction(x: float, a: float, b: float) -> float:
     """The fraction of DLMF 8.17.22 by Lentz's method, as Press et al., Numerical Recipes, 6.4, write it."""
     c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0) or _TINY)
-    found, m = d, 0
+    fraction, m = d, 0
     while True:
         m += 1
         for term in (
@@ -81,6 +81,6 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
         ):
             d = 1.0 / (1.0 + term * d or _TINY)
             c = 1.0 + term / c or _TINY
-            found *= d * c
+            fraction *= d * c
         if abs(d * c - 1.0) < _PRECISION:
-            return found
+            return fraction

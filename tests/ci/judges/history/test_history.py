@@ -17,8 +17,8 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.history.change_points import average_ranks, find_changes
 from nightjar_ci.judges.history.history import Rerun, judge_history
+from nightjar_ci.judges.history.last_nights import screen_last_nights
 from nightjar_ci.judges.history.rank_test import find_shift, rank_sum_p, rank_sum_tail
-from nightjar_ci.judges.history.screening import find_suspicion
 from nightjar_ci.judges.history.segment import current_segment
 from nightjar_ci.judges.performance.performance import Pair
 from tests.ci.nights import CELL, record
@@ -243,13 +243,13 @@ def test_the_order_of_the_nights_before_the_last_five_does_not_matter(values: Ar
     before = list(values[:-5])
     random.shuffle(before)
     shuffled = np.array([*before, *values[-5:]])
-    assert float(find_suspicion(shuffled, 60).p) == pytest.approx(float(find_suspicion(values, 60).p))
+    assert float(screen_last_nights(shuffled, 60).p) == pytest.approx(float(screen_last_nights(values, 60).p))
 
 
 @given(arrays(np.float64, (3, 30), elements=st.floats(-1e3, 1e3)))
 def test_several_series_at_once_are_judged_like_each_alone(values: Array) -> None:
-    together = find_suspicion(values, 20).p
-    assert together == pytest.approx([float(find_suspicion(one, 20).p) for one in values])
+    together = screen_last_nights(values, 20).p
+    assert together == pytest.approx([float(screen_last_nights(one, 20).p) for one in values])
 
 
 @pytest.mark.parametrize("noise", ["normal", "outliers", "two modes"])
@@ -260,7 +260,7 @@ def test_an_unchanged_series_is_suspicious_at_most_at_the_stated_rate(noise: str
         values += (rng.random(values.shape) < 0.03) * rng.uniform(0.1, 0.5, values.shape)
     if noise == "two modes":
         values += 0.04 * (rng.random(values.shape) < 0.3)
-    assert (find_suspicion(values, 60).p <= POLICY.trigger).mean() <= POLICY.trigger
+    assert (screen_last_nights(values, 60).p <= POLICY.trigger).mean() <= POLICY.trigger
 
 
 def test_outliers_two_modes_and_a_drift_are_no_change_points() -> None:

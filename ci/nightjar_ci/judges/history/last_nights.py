@@ -1,0 +1,58 @@
+"""Screening of the last nights of a series, by ranks, against the nights before.
+
+In: the values of the current segment, with the sign chosen so that higher is worse. Out: a p-value. It is valid
+whatever the noise looks like (outliers, several modes of a machine), as long as the nights of an unchanged series are
+exchangeable. For nights beyond the whole reference, p falls with the distance. docs/statistics.md derives it. A
+re-run is cheap; the last nights decide nothing, paired re-runs do.
+
+Source: the rank-sum test (see `rank_test`) and the tail of the reference (see `noise`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.noise import rarity_beyond
+from nightjar_ci.judges.history.rank_test import rank_sum_p
+
+# How the error is shared among the last 1, 2, 3 and 5 nights: a large step shows in one night, a small one in five.
+SHARES = {1: 0.4375, 2: 0.1875, 3: 0.1875, 5: 0.1875}
+LONGEST = max(SHARES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastNights:
+    """The last nights that stand out most.
+
+    Attributes:
+        nights: how many of the last nights; shape (...).
+        p: probability of standing out as much by chance, all choices of `nights` together; shape (...).
+    """
+
+    nights: Array
+    p: Array
+
+
+def screen_last_nights(values: Array, window: int, floor: float = 0.0, least: int = 10) -> LastNights:
+    """How surprising the end of a series is.
+
+    Args:
+        values: shape (..., N), finite, oldest first, higher is worse; more axes are several series at once.
+        window: how many nights before the last ones are the reference, at most.
+        floor: the least scale of the tail: what is not far above the highest value is no surprise.
+        least: how many nights the reference must have; at least 6, and N > `least`.
+    """
+    count = values.shape[-1]
+    choices = [nights for nights in SHARES if count - nights >= least]
+    per_choice = []
+    for nights in choices:
+        recent = values[..., count - nights :]
+        reference = values[..., max(0, count - nights - window) : count - nights]
+        rarity = rarity_beyond(recent.min(axis=-1), reference, floor)
+        per_choice.append(rank_sum_p(recent, reference) * rarity / SHARES[nights])
+    stacked = np.stack(per_choice, axis=-1)
+    chosen = stacked.argmin(axis=-1)
+    return LastNights(nights=np.array(choices)[chosen], p=np.minimum(stacked.min(axis=-1), 1.0))
