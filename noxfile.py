@@ -285,7 +285,13 @@ def prepare_machine(session: nox.Session) -> None:
     session.run("apt-get", "-qq", "update", external=True, env=environment)
     packages = ("chromium", "docker-registry", "postgresql", "skopeo", "umoci", "podman", "git", "ca-certificates")
     install = ("apt-get", "-qq", "install", "-y", "--no-install-recommends")
-    session.run(*install, *(name for name in packages if shutil.which(name) is None), external=True, env=environment)
+    session.run(
+        *install,
+        "bubblewrap",
+        *(name for name in packages if shutil.which(name) is None),
+        external=True,
+        env=environment,
+    )
     session.run(*install, "cosign", external=True, env=environment, success_codes=[0, 100])  # 100: Debian 12 has none
 
 

@@ -255,6 +255,11 @@ def _probe_root() -> None:
         raise LackError(f"this is uid {os.getuid()}")
 
 
+def _probe_sandbox() -> None:
+    options = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-net")
+    answer(find_program("bwrap"), *options, "--", "true")
+
+
 def _probe_mount() -> None:
     with tempfile.TemporaryDirectory() as folder:
         answer(find_program("mount"), "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder)
@@ -288,6 +293,7 @@ PARTS = {
         programs=("podman",),
         on=("root",),
     ),
+    "sandbox": Part(what="bubblewrap", brought_by=SYSTEM, probe=_probe_sandbox, programs=("bwrap",)),
     "git": Part(what="git", brought_by=SYSTEM, probe=_probe_git, programs=("git",), optional=True),
     "cosign": Part(
         what="cosign",

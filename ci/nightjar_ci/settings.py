@@ -24,6 +24,8 @@ class Settings:
         docker_network: network of the containers of jobs.
         docker_options: further options of `docker run`, such as `--gpus all`.
         docker_config_dir: where `docker login` leaves passwords of registries.
+        sandbox: whether jobs on this machine are confined where it can be done (`auto`), then with network (`network`).
+        sandbox_writes: folders that a confined job may write besides its own.
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
         cache_dir: what can be had again, such as resolutions of past nights.
@@ -35,6 +37,8 @@ class Settings:
     docker_network: str
     docker_options: tuple[str, ...]
     docker_config_dir: Path
+    sandbox: Literal["auto", "network", "off"] = "auto"
+    sandbox_writes: tuple[Path, ...] = ()
     slurm_options: tuple[str, ...] = ()
     slurm_drain: Literal["move", "stay"] = "move"
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
@@ -90,6 +94,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         docker_config_dir=Path(environ.get("DOCKER_CONFIG") or Path.home() / ".docker"),
         docker_options=_read_options(environ, "NIGHTJAR_DOCKER_OPTIONS"),
         cache_dir=find_cache_dir(environ),
+        sandbox=_read_sandbox(environ),
+        sandbox_writes=_read_folders(environ, "NIGHTJAR_SANDBOX_WRITES"),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
         slurm_drain=_read_drain(environ),
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
@@ -102,6 +108,22 @@ def _read_drain(environ: Mapping[str, str]) -> Literal["move", "stay"]:
             return known
         case text:
             raise InputError(f"NIGHTJAR_SLURM_DRAIN: expected move or stay, found {text!r}.", "unset it to move jobs")
+
+
+def _read_sandbox(environ: Mapping[str, str]) -> Literal["auto", "network", "off"]:
+    match environ.get("NIGHTJAR_SANDBOX") or "auto":
+        case "auto" | "network" | "off" as mode:
+            return mode
+        case text:
+            raise InputError(f"NIGHTJAR_SANDBOX: expected auto, network or off, found {text!r}.")
+
+
+def _read_folders(environ: Mapping[str, str], name: str) -> tuple[Path, ...]:
+    folders = tuple(Path(part).absolute() for part in environ.get(name, "").split(os.pathsep) if part)
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{name}: {folder} is not a folder.", "make it, or take it out of the list")
+    return folders
 
 
 def _read_options(environ: Mapping[str, str], name: str) -> tuple[str, ...]:

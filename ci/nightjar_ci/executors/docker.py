@@ -2,7 +2,8 @@
 
 The job's folder is mounted as `/out`, and the caller owns the results. The container has no network unless
 `NIGHTJAR_DOCKER_NETWORK` names one: a workload that downloads is not a measurement. It inherits only the variables that
-the matrix names (`pass_env`, `secrets`); docker gets their values in its own environment.
+the matrix names (`pass_env`, `secrets`); docker gets their values in its own environment. It has no capabilities and
+cannot get any; what a job needs in addition, `NIGHTJAR_DOCKER_OPTIONS` adds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _COMMAND_TIMEOUT_S = 60
 _SHM_WITH_GPUS = "8G"  # a limit, not a reservation; with docker's 64 MB, NCCL and data loaders die of SIGBUS
 _NO_RESOURCES = Resources()
 _PULL_TIMEOUT_S = 3600
+_MOST_PROCESSES = 32768  # processes and threads: XLA starts several for each core, a fork bomb any number
 
 
 def render_docker_run(
@@ -71,6 +73,7 @@ def render_docker_run(
     return (
         *("docker", "run", "--rm", "--init", "--name", name, "--pull", "never"),
         *("--user", user, "--network", network, "--log-driver", "none"),  # the engine would keep a copy of all output
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", str(_MOST_PROCESSES)),
         *("--mount", f"type=bind,source={folder},target={OUT}"),
         *mount,
         *_render_resources(resources),

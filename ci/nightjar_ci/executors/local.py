@@ -1,18 +1,24 @@
-"""Executor for this machine: each job is a process group, with its environment's commands first on PATH."""
+"""Executor for this machine: each job is a process group, with its environment's commands first on PATH.
+
+Where bubblewrap works, the job runs in a sandbox (`sandbox`).
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.executors.base import OnLine
-from nightjar_ci.executors.ending import judge_end, not_started
-from nightjar_ci.executors.process import run_process
+from nightjar_ci.executors.ending import decode_shell_exit, judge_end, not_started
+from nightjar_ci.executors.process import Ended, run_process
+from nightjar_ci.executors.sandbox import check_program, find_sandbox
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit
 from nightjar_ci.untrusted.masking import make_mask
 
@@ -30,17 +36,9 @@ class LocalExecutor:
         started_at = now()
         command, variables = job.rendered(folder.absolute())
         environ = {**environment.entered(inherit(os.environ, job.inherited)), **variables}
+        cwd = (environment.folder or Path.cwd()).absolute()
         try:
-            ended = run_process(
-                command,
-                environ,
-                folder,
-                job.timeout_s,
-                on_line,
-                cwd=environment.folder,
-                pinned_cpus=job.resources.pinned_cpus,
-                mask=make_mask(job.secrets, os.environ),
-            )
+            ended = _run(job, command, environ, folder, cwd, on_line)
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
             where = environment.bin_dir if environment.interpreter is None else environment.interpreter.bin_dir
@@ -51,3 +49,29 @@ class LocalExecutor:
             cpu_hint = f"check that this machine has the CPUs of resources.pinned_cpus, {pinned}" if pinned else None
             return not_started(job, f"cannot run {command[0]!r}: {error}.", cpu_hint, started_at, command)
         return judge_end(job, ended, command, folder, started_at)
+
+
+def _run(
+    job: Job, command: tuple[str, ...], environ: dict[str, str], folder: Path, cwd: Path, on_line: OnLine | None
+) -> Ended:
+    """Runs a job's command, confined where this machine has a sandbox."""
+    settings = read_settings()
+    sandbox = find_sandbox(settings.sandbox, Path.home(), settings.state_dir, settings.sandbox_writes)
+    with ExitStack() as stack:
+        if sandbox is not None:
+            check_program(command[0], environ, cwd)
+            confined = sandbox.confine(command, environ, folder.absolute(), cwd)
+            command, environ = stack.enter_context(confined)
+        ended = run_process(
+            command,
+            environ,
+            folder,
+            job.timeout_s,
+            on_line,
+            cwd=cwd,
+            pinned_cpus=job.resources.pinned_cpus,
+            mask=make_mask(job.secrets, os.environ),
+        )
+    if sandbox is None:
+        return ended
+    return replace(decode_shell_exit(ended), peak_rss_bytes=ended.peak_rss_bytes)

@@ -15,6 +15,7 @@ job of one second must not wait for imports. On systems without prctl it kills t
 # ruff: noqa: PTH123, PTH208, SIM105
 
 import os
+import resource
 import select
 import signal
 import sys
@@ -239,9 +240,13 @@ def reap_orphans(job: int) -> None:
 
 
 def reap(job: int) -> tuple[int, int]:
-    """The job's wait status and its peak resident set."""
-    _, status, usage = os.wait4(job, 0)
-    return status, usage.ru_maxrss
+    """The job's wait status, and the peak resident set of the largest of its processes that was waited for.
+
+    The job's own usage is not enough: bubblewrap leaves without waiting for the process that it started.
+    """
+    _, status = os.waitpid(job, 0)
+    reap_orphans(job)
+    return status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
 def own_peak() -> int:

@@ -40,6 +40,7 @@ def test_a_job_is_rendered_as_docker_run() -> None:
     assert rendered == (
         *("docker", "run", "--rm", "--init", "--name", "nightjar-demo-1", "--pull", "never"),
         *("--user", "1000:100", "--network", "none", "--log-driver", "none"),
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", "32768"),
         *("--mount", "type=bind,source=/nights/n/jobs/demo,target=/out"),
         *("--memory", "8g", "--cpus", "2"),
         *("--env", "HOME=/tmp", "--env", "NIGHTJAR_OUT"),

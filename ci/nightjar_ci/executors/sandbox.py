@@ -1,0 +1,157 @@
+"""The sandbox of a job on this machine, made by bubblewrap where it works.
+
+In: a job's command, its variables and its folders. Out: the command line that runs it so that it sees all files and can
+write only where it works: its output folder, the working directory, a `/tmp` of its own and the folders that
+`NIGHTJAR_SANDBOX_WRITES` names. It has no network but loopback unless `NIGHTJAR_SANDBOX=network`, no privileges, does
+not see other processes or the sockets of services, and finds the usual places of passwords empty.
+Source: bwrap(1).
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+_PROBE_S = 10.0
+# SIGTERM goes to the whole process group. Bubblewrap would die of it and take the job along, which may end by itself.
+_IGNORING_SIGTERM = 'trap "" TERM; exec "$@"'
+_TEMPORARY = ("/tmp", "/var/tmp")
+_SERVICES_KEPT = ("systemd/resolve", "opengl-driver", "current-system", "nvidia-persistenced")  # of /run
+_ACCELERATORS = ("nvidia*", "kfd", "dri", "accel*", "vfio", "infiniband")  # of /dev
+_PASSWORDS = (
+    ".ssh", ".aws", ".azure", ".docker", ".kube", ".gnupg", ".netrc", ".pypirc", ".git-credentials", ".pgpass",
+    ".config/gh", ".config/gcloud", ".config/pip", ".cache/huggingface/token", ".huggingface/token",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """How the jobs of this process are confined.
+
+    Attributes:
+        program: path of bwrap.
+        network: whether a job reaches the network.
+        home: the user's home folder.
+        state_dir: Nightjar's own folder, which a job cannot write although it may lie in the working directory.
+        writable: further folders that a job may write.
+    """
+
+    program: str
+    network: bool
+    home: Path
+    state_dir: Path
+    writable: tuple[Path, ...] = ()
+
+    @contextmanager
+    def confine(
+        self, command: Sequence[str], environ: Mapping[str, str], folder: Path, cwd: Path
+    ) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+        """The command line and the variables of a confined job, for as long as the context lives.
+
+        Args:
+            command: the job's argument list.
+            environ: its variables.
+            folder: its output folder.
+            cwd: its working directory.
+        """
+        with TemporaryDirectory(prefix="nightjar-job-", ignore_cleanup_errors=True) as temporary:
+            line = self.render(command, environ, folder=folder, cwd=cwd, temporary=Path(temporary))
+            yield line, {**environ, "TMPDIR": _TEMPORARY[0]}
+
+    def render(
+        self, command: Sequence[str], environ: Mapping[str, str], *, folder: Path, cwd: Path, temporary: Path
+    ) -> tuple[str, ...]:
+        """The command line of a confined job; see `confine`. `temporary` becomes its `/tmp`."""
+        options = ["--ro-bind", "/", "/", *_render_devices(), "--proc", "/proc", "--unshare-pid", "--unshare-ipc"]
+        options += ["--unshare-uts", "--cap-drop", "ALL", *_render_services()]
+        if not self.network:
+            options.append("--unshare-net")
+        for name in _TEMPORARY:
+            options += ["--bind", str(temporary), name]
+        for path in self._find_writable(environ, cwd):
+            options += ["--bind", str(path), str(path)]
+        options += ["--ro-bind-try", str(self.state_dir), str(self.state_dir)]
+        options += ["--bind", str(folder), str(folder), *self._render_passwords(), "--chdir", str(cwd)]
+        leave_default = ("env", "--default-signal=TERM", "--")
+        return ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *leave_default, *command)
+
+    def _find_writable(self, environ: Mapping[str, str], cwd: Path) -> Iterator[Path]:
+        """The folders that a job may write besides its own; the working directory unless it holds the home folder."""
+        if not self.home.resolve().is_relative_to(cwd.resolve()):
+            yield cwd
+        yield from self.writable
+        cache = environ.get("JAX_COMPILATION_CACHE_DIR", "")
+        if cache and Path(cache).is_dir():
+            yield Path(cache).absolute()
+
+    def _render_passwords(self) -> Iterator[str]:
+        for name in _PASSWORDS:
+            path = self.home / name
+            if path.is_dir():
+                yield from ("--tmpfs", str(path))
+            elif path.is_file():
+                yield from ("--ro-bind", "/dev/null", str(path))
+
+
+def find_sandbox(mode: str, home: Path, state_dir: Path, writable: Iterable[Path] = ()) -> Sandbox | None:
+    """The sandbox of this machine; None where it is switched off, or bubblewrap is missing or does not work.
+
+    Args:
+        mode: `auto`, `network` or `off`.
+        home: the user's home folder.
+        state_dir: Nightjar's own folder.
+        writable: further folders that jobs may write.
+    """
+    program = None if mode == "off" else shutil.which("bwrap")
+    if program is None or not _works(program):
+        return None
+    return Sandbox(program=program, network=mode == "network", home=home, state_dir=state_dir, writable=tuple(writable))
+
+
+def check_program(name: str, environ: Mapping[str, str], cwd: Path) -> None:
+    """Finds the program of a command as the system would, since bubblewrap's own message says less.
+
+    Raises:
+        FileNotFoundError: no such program.
+        PermissionError: it is not executable.
+    """
+    if "/" in name:
+        (cwd / name).stat()
+        if not os.access(cwd / name, os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+    elif shutil.which(name, path=environ.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+@functools.cache
+def _works(program: str) -> bool:
+    """Whether this bwrap works; a system may refuse it, as containers and Ubuntu 24.04 do."""
+    options = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-net")
+    command = (program, *options, "--", "env", "--default-signal=TERM", "--", "true")
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=_PROBE_S).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _render_devices() -> tuple[str, ...]:
+    """The devices: those that every program needs, or all where there is an accelerator."""
+    devices = Path("/dev")
+    if any(True for pattern in _ACCELERATORS for _ in devices.glob(pattern)):
+        return ("--dev-bind", "/dev", "/dev")
+    return ("--dev", "/dev")
+
+
+def _render_services() -> Iterator[str]:
+    """An empty /run, which holds the sockets of Docker and D-Bus, with what drivers and name resolution need."""
+    yield from ("--tmpfs", "/run")
+    for name in _SERVICES_KEPT:
+        yield from ("--ro-bind-try", f"/run/{name}", f"/run/{name}")

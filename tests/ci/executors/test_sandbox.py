@@ -1,0 +1,171 @@
+"""A job in the sandbox: what it can do as before, and what it cannot."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.executors.local import LocalExecutor
+from nightjar_ci.executors.sandbox import Sandbox, find_sandbox
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.settings import read_settings
+from tests.ci.jobs import HERE, make_job, python
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture
+def top() -> Iterator[Path]:
+    """A folder that is not in /tmp, since a job has a /tmp of its own."""
+    writable = next(path for path in (Path("/srv"), Path.home()) if os.access(path, os.W_OK))
+    with TemporaryDirectory(prefix="nightjar-test-", dir=writable) as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def out(top: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a job; its caller works in `work`, has the home `home` and keeps Nightjar's state in `work`."""
+    for name in ("home", "work", "work/.nightjar/nights/x"):
+        (top / name).mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(top / "home"))
+    monkeypatch.chdir(top / "work")
+    return top / "work" / ".nightjar" / "nights" / "x"
+
+
+def run(program: str, out: Path, **changes: object) -> Outcome:
+    return LocalExecutor().run(make_job(*python(program), **changes), HERE, out)
+
+
+def log(out: Path) -> str:
+    return (out / "stdout.log").read_text() + (out / "stderr.log").read_text()
+
+
+def test_a_job_computes_and_leaves_its_results(out: Path) -> None:
+    program = (
+        "import os, pathlib, tempfile\n"
+        "pathlib.Path(os.environ['NIGHTJAR_OUT'], 'left').write_text('1')\n"
+        "pathlib.Path('here').write_text('2')\n"
+        "print(tempfile.mkdtemp().startswith('/tmp/'), len(bytearray(50_000_000)))\n"
+    )
+    outcome = run(program, out)
+    assert (outcome.state, outcome.message) == ("completed", None)
+    assert outcome.command[:2] == python(program)[:2]
+    assert (outcome.peak_rss_bytes or 0) > 50e6
+    assert (out / "left").read_text() == "1"
+    assert Path("here").read_text() == "2"
+    assert log(out) == "True 50000000\n"
+
+
+WRITES = {
+    "the home folder": "open('{home}/x', 'w')",
+    "a file beside the working directory": "open('{top}/x', 'w')",
+    "the store": "open('{work}/.nightjar/store.sqlite', 'w')",
+    "another night": "open('{work}/.nightjar/nights/y', 'w')",
+    "a package": "open(os.path.join(os.path.dirname(os.__file__), 'x.py'), 'w')",
+    "a mount": "sys.exit(0 if subprocess.call(['mount', '-o', 'remount,rw', '/']) == 0 else 1)",
+    "a device": "os.mknod('{out}/disk', 0o660 | 0o060000, os.makedev(8, 0))",
+    "another's process": "os.kill({pid}, 9)",
+    "the network": "socket.create_connection(('{host}', {port}), 3)",
+    "a socket of a service": "sys.exit(0 if os.path.exists('/run/service.sock') else 1)",
+    "a password": "open('{home}/.netrc').read()[0]",
+    "a key": "open('{home}/.ssh/id').read()[0]",
+    "another's environment": "open('/proc/{pid}/environ').read()[0]",
+    "another's temporary file": "open('/tmp/nightjar-of-another').read()",
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_job_does_not_reach(name: str, out: Path, top: Path) -> None:
+    home = top / "home"
+    (home / ".netrc").write_text("machine x password secret")
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "id").write_text("secret")
+    Path("/tmp/nightjar-of-another").write_text("secret")
+    before = sorted(path for path in top.rglob("*") if not path.is_relative_to(out))
+    sleeper = subprocess.Popen(["sleep", "60"])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        values = {"home": home, "top": top, "work": top / "work", "out": out, "pid": sleeper.pid}
+        values |= {"host": "127.0.0.1", "port": server.getsockname()[1]}
+        text = WRITES[name]
+        for key, value in values.items():
+            text = text.replace(f"{{{key}}}", str(value))
+        outcome = run(f"import os, socket, subprocess, sys\n{text}\n", out)
+    assert sleeper.poll() is None
+    sleeper.kill()
+    sleeper.wait()
+    Path("/tmp/nightjar-of-another").unlink()
+    assert outcome.state == "failed", log(out)
+    assert sorted(path for path in top.rglob("*") if not path.is_relative_to(out)) == before
+    assert "secret" not in log(out)
+
+
+def test_named_folders_and_the_network_are_given(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (top / "cache").mkdir()
+    monkeypatch.setenv("NIGHTJAR_SANDBOX", "network")
+    monkeypatch.setenv("NIGHTJAR_SANDBOX_WRITES", str(top / "cache"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = ("127.0.0.1", server.getsockname()[1])
+        program = f"import socket; socket.create_connection({address}, 3); open({str(top / 'cache/x')!r}, 'w')"
+        assert run(program, out).state == "completed", log(out)
+    assert (top / "cache" / "x").exists()
+
+
+def test_it_is_off_by_one_word(out: Path, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_SANDBOX", "off")
+    assert run(f"open({str(top / 'home/x')!r}, 'w')", out).state == "completed"
+    assert find_sandbox("off", top, top) is None
+
+
+def test_ends_are_told_as_without_a_sandbox(out: Path) -> None:
+    outcome = run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", out)
+    assert (outcome.exit_code, outcome.signal) == (None, "SIGSEGV")
+    assert run("raise SystemExit(7)", out).exit_code == 7
+    missing = LocalExecutor().run(make_job("no-such-program"), HERE, out)
+    assert (missing.state, "no command 'no-such-program'" in (missing.message or "")) == ("not_started", True)
+
+
+def test_a_timeout_lets_a_job_end_by_itself_and_leaves_nothing(out: Path) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "def end(*_):\n    print('ended by itself', flush=True)\n    sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    outcome = run(program, out, timeout_s=3.0)
+    assert outcome.state == "timeout"
+    assert outcome.duration_s < 6
+    assert log(out).splitlines() == ["ready", "ended by itself"]
+    assert not [path for path in Path("/tmp").glob("nightjar-job-*") if path.stat().st_uid == os.getuid()]
+
+
+def test_a_child_that_leaves_the_session_is_ended(out: Path) -> None:
+    program = "import subprocess; subprocess.Popen(['sleep', '7117.5'], start_new_session=True)"
+    assert run(program, out).completed
+    assert subprocess.run(["pgrep", "-f", "sleep 7117.5"], check=False).returncode == 1
+
+
+def test_jax_computes_in_it(out: Path) -> None:
+    program = "import jax; print(float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))))"
+    assert run(program, out, timeout_s=120.0, env={"JAX_PLATFORMS": "cpu"}).completed, log(out)
+    assert "262144.0" in log(out)
+
+
+def test_a_working_directory_that_holds_the_home_folder_is_not_written(tmp_path: Path) -> None:
+    sandbox = Sandbox(program="bwrap", network=False, home=tmp_path / "home", state_dir=tmp_path / "state")
+    line = sandbox.render(["true"], {}, folder=tmp_path / "o", cwd=tmp_path, temporary=tmp_path / "t")
+    assert ("--bind", str(tmp_path)) not in set(pairwise(line))
+    below = sandbox.render(["true"], {}, folder=tmp_path / "o", cwd=tmp_path / "w", temporary=tmp_path / "t")
+    assert ("--bind", str(tmp_path / "w")) in set(pairwise(below))
+
+
+@pytest.mark.parametrize("variables", [{"NIGHTJAR_SANDBOX": "yes"}, {"NIGHTJAR_SANDBOX_WRITES": "/no/such"}])
+def test_wrong_settings_are_refused(variables: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="NIGHTJAR_SANDBOX"):
+        read_settings(variables)
