@@ -14,18 +14,18 @@ from typing import Literal
 
 from nightjar_ci.bisect.ladders.commits import make_branch_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder
-from nightjar_ci.bisect.probing.classify import Oracle
-from nightjar_ci.bisect.probing.rung_setup import OnLine, Workshop
+from nightjar_ci.bisect.probing.classify import Classifier
+from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
 from nightjar_ci.bisect.probing.runner import Worker
 from nightjar_ci.bisect.result.answer import (
     Answer,
     Side,
     culprit_names,
     describe_effect,
-    make_places,
+    explain_message,
     second_names,
+    summarize_rungs,
     title,
-    told,
 )
 from nightjar_ci.bisect.result.difference import Change, describe_commits, diff_pins
 from nightjar_ci.bisect.result.explain import PAGE, explain
@@ -55,13 +55,13 @@ class Plan:
     """All that a bisection needs.
 
     Attributes:
-        question: what is asked.
+        question: what is options.
         make_ladder: makes the first ladder; not called where the bisection is resumed.
-        oracle: makes an answer of what a test left.
+        classifier: makes an answer of what a test left.
         search: how sure to be, and the budget; `metric` is the better direction for people, whatever is looked for.
         paired: each test of a metric is a pair, with the good end or, in the check of an answer, with its neighbour.
         pairs: instead, each probe runs pairs of the rung and the good end until the performance judge can tell.
-        compares: the oracle compares with a result of the good end.
+        compares: the classifier compares with a result of the good end.
         workers: probes that run side by side.
         python: interpreter of environments; this one where None.
         repository: of commits.
@@ -71,7 +71,7 @@ class Plan:
 
     question: Question
     make_ladder: Callable[[], Ladder]
-    oracle: Oracle
+    classifier: Classifier
     search: SearchSettings
     paired: bool = False
     pairs: PerformancePolicy | None = None
@@ -127,10 +127,10 @@ def run_bisection(
         probes = read_probes(folder)
         if probes:
             on_line(f"going on after {len(probes)} probes in {folder}")
-        workshop = Workshop(folder, plan.question, settings, plan.python, plan.repository, mask)
+        setup = RungSetup(folder, plan.question, settings, plan.python, plan.repository, mask)
         number = 0
         while True:
-            worker = _worker(plan, bisection, number, probes, folder, workshop, on_line, on_probe)
+            worker = _worker(plan, bisection, number, probes, folder, setup, on_line, on_probe)
             conclusion = worker.run()
             probes = [*(probe for probe in probes if probe.stage != number), *worker.probes]
             deeper = _next_stage(plan, bisection, number, conclusion, len(probes))
@@ -146,7 +146,7 @@ def run_bisection(
             texts = tuple(map(mask.text, _explain(plan, worker, conclusion, folder, on_line)))
             pages = tuple(str(page.relative_to(folder)) for page in sorted(folder.glob(f"explain*/diff/{PAGE}")))
             answer = answer.model_copy(update={"explained": texts, "pages": pages})
-        workshop.clear()
+        setup.clear()
         return answer
 
 
@@ -156,7 +156,7 @@ def _worker(
     number: int,
     probes: Sequence[Probe],
     folder: Path,
-    workshop: Workshop,
+    setup: RungSetup,
     on_line: OnLine,
     on_probe: Callable[[Probe], None],
 ) -> Worker:
@@ -169,8 +169,8 @@ def _worker(
         stage=number,
         ladder=ladder,
         search=Search(len(ladder.rungs), limits),
-        oracle=plan.oracle,
-        workshop=workshop,
+        classifier=plan.classifier,
+        setup=setup,
         find=bisection.find,
         on_line=on_line,
         on_probe=on_probe,
@@ -191,7 +191,9 @@ def _next_stage(plan: Plan, bisection: Bisection, number: int, conclusion: Concl
     if rung.kind != "commit" or tests + 2 > plan.settings.max_tests:
         return None
     ladder = make_branch_ladder(plan.repository, rung.source)
-    return None if ladder is None else Stage(ladder=ladder, inside=rung.name)
+    if ladder is None:
+        return None
+    return Stage(ladder=ladder, inside=rung.name)
 
 
 def make_answer(
@@ -202,20 +204,22 @@ def make_answer(
     if stage.inside is not None and conclusion.kind != "culprit":
         above = bisection.stages[number - 1]
         said = f"{conclusion.message} So it is the merge itself: its two sides do not go together."
-        notes = (
-            (*above.ladder.notes, said)
-            if conclusion.kind == "bad_end_is_good"
-            else (*above.ladder.notes, conclusion.message)
-        )
+        if conclusion.kind == "bad_end_is_good":
+            notes = (*above.ladder.notes, said)
+        else:
+            notes = (*above.ladder.notes, conclusion.message)
         stage = above.model_copy(update={"ladder": above.ladder.model_copy(update={"notes": notes})})
         number -= 1
         earlier = [probe for probe in probes if probe.stage == number]
         search = Search(len(stage.ladder.rungs), plan.settings)
         for probe in earlier:
             search.add(probe.observation)
-        found = search.conclusion()
-        assert found is not None, "the stage above had concluded"
-        conclusion, worker = found, replace(worker, ladder=stage.ladder, stage=number, search=search, probes=earlier)
+        above_conclusion = search.conclusion()
+        assert above_conclusion is not None, "the stage above had concluded"
+        conclusion, worker = (
+            above_conclusion,
+            replace(worker, ladder=stage.ladder, stage=number, search=search, probes=earlier),
+        )
     rungs = stage.ladder.rungs
     before, after, changes = _sides(plan, bisection.find, worker, conclusion.culprits)
     second = _sides(plan, bisection.find, worker, conclusion.second)
@@ -224,7 +228,7 @@ def make_answer(
         find=bisection.find,
         kind=conclusion.kind,
         title=title(conclusion, rungs, bisection.find, stage.inside),
-        message=told(conclusion, bisection.find),
+        message=explain_message(conclusion, bisection.find),
         culprits=tuple(culprit_names(conclusion, rungs)),
         second=tuple(second_names(conclusion, rungs)),
         probability=conclusion.probability,
@@ -236,7 +240,7 @@ def make_answer(
         second_changes=tuple(second[2]),
         second_before=second[0],
         second_after=second[1],
-        places=make_places(rungs, worker.probes, list(worker.search.posterior()), bisection.find),
+        places=summarize_rungs(rungs, worker.probes, list(worker.search.posterior()), bisection.find),
         probes=tuple(worker.probes),
         command=bisection.question.command,
         metric=plan.metric,
@@ -257,23 +261,23 @@ def _explain(plan: Plan, worker: Worker, conclusion: Conclusion, folder: Path, o
         if len(changes) > 1:
             old, new = (worker.ladder.rungs[index].name for index in (first - 1, last))
             texts.append(f"Change {number}, from {old} to {new}:")
-        place = folder / "explain" if number == 1 else folder / f"explain-{number}"
-        texts += _explain_change(plan, worker, (first - 1, last), place, on_line)
+        change_folder = folder / "explain" if number == 1 else folder / f"explain-{number}"
+        texts += _explain_change(plan, worker, (first - 1, last), change_folder, on_line)
     return tuple(texts)
 
 
 def _explain_change(
     plan: Plan, worker: Worker, indices: tuple[int, int], folder: Path, on_line: OnLine
 ) -> tuple[str, ...]:
-    workshop, ladder, stage = worker.workshop, worker.ladder, worker.stage
+    setup, ladder, stage = worker.setup, worker.ladder, worker.stage
     sides = []
     for index in indices:
         rung = ladder.rungs[index]
         try:
-            environment = workshop.make(ladder, index, stage, on_line)
+            environment = setup.make(ladder, index, stage, on_line)
         except EnvironmentFailedError as error:
             return (f"{rung.name} could not be made ready again: {error.message}",)
-        command = workshop.command(rung, workshop.place(rung, index, stage), plan.question.command)
+        command = setup.command(rung, setup.folder_of(rung, index, stage), plan.question.command)
         sides.append((rung.name, environment, command))
     return explain(sides, folder, 3 * plan.question.timeout_s, on_line, plan.question.inherited)
 
@@ -286,7 +290,7 @@ def _sides(
         return None, None, []
     rungs = worker.ladder.rungs
     first, last = culprits[0] - 1, culprits[1]
-    workshop = worker.workshop
+    setup = worker.setup
     old, new = (
         Side(
             name=rungs[index].name,
@@ -294,8 +298,8 @@ def _sides(
             reproduce=render_reproduction(
                 rungs[index],
                 worker.ladder,
-                workshop.question,
-                place=workshop.place(rungs[index], index, worker.stage),
+                setup.question,
+                folder=setup.folder_of(rungs[index], index, worker.stage),
                 python=plan.python,
                 repository=plan.repository,
             ),
@@ -304,4 +308,4 @@ def _sides(
     )
     if plan.repository is not None and rungs[last].kind == "commit":
         return old, new, describe_commits(plan.repository, rungs[first], rungs[last])
-    return old, new, diff_pins(rungs[first], rungs[last], workshop.prefix(worker.ladder, last))
+    return old, new, diff_pins(rungs[first], rungs[last], setup.prefix(worker.ladder, last))

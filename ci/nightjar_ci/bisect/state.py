@@ -33,13 +33,13 @@ class _Strict(BaseModel):
 
 
 class Question(_Strict):
-    """What is asked, whole: two bisections that ask the same share their probes.
+    """What is options, whole: two bisections that ask the same share their probes.
 
     Attributes:
         ladder: how the ladder was made: its kind, packages, repository, ends.
         find: whether the old end is good (a regression) or bad (a fix).
         command: the test.
-        oracle: how its end is read.
+        classifier: how its end is read.
         files: SHA-256 of each file that the command or `prepare` names, and of the modules beside it that it imports.
         variables: SHA-256 of each environment variable that the test inherits and that may change its result.
         environment: what a rung does not say: the current environment, or requirements.
@@ -53,7 +53,7 @@ class Question(_Strict):
     ladder: dict[str, str]
     find: Find = "regression"
     command: tuple[str, ...]
-    oracle: dict[str, str]
+    classifier: dict[str, str]
     files: dict[str, str]
     variables: dict[str, str] = {}
     environment: str
@@ -145,7 +145,9 @@ def read_bisection(folder: Path) -> Bisection | None:
         InputError: `bisection.json` is broken.
     """
     path = folder / "bisection.json"
-    return read_document(path, Bisection, BISECTION_SCHEMA) if path.exists() else None
+    if path.exists():
+        return read_document(path, Bisection, BISECTION_SCHEMA)
+    return None
 
 
 def write_bisection(folder: Path, bisection: Bisection) -> None:

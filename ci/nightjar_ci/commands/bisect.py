@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from nightjar_ci.errors import InputError
 
 if TYPE_CHECKING:
     from nightjar_ci.bisect.probing.rung_setup import OnLine
-    from nightjar_ci.bisect.result.progress import Follower
+    from nightjar_ci.bisect.result.progress import Progress
     from nightjar_ci.bisect.run import Plan
     from nightjar_ci.settings import Settings
 
@@ -197,69 +196,36 @@ def command(
 
     Example: nightjar-ci bisect --package jax --good 0.4.31 --bad 0.5.0 --metric us_per_step -- python scan_3x3.py
     """
-    from nightjar_ci.bisect.options.choose_ladder import Asked
+    parameters = locals()  # each option is a field of that name
+    from nightjar_ci.bisect.options.options import options_from_parameters
     from nightjar_ci.bisect.options.plan import make_plan
-    from nightjar_ci.bisect.result.progress import Follower
+    from nightjar_ci.bisect.result.progress import Progress
     from nightjar_ci.settings import read_settings
 
     settings = read_settings()
-    asked = Asked(
-        command=tuple(test or ()),
-        good=tuple(good or ()),
-        bad=tuple(bad or ()),
-        package=tuple(package or ()),
-        wanted=tuple(with_ or ()),
-        good_lock=good_lock,
-        bad_lock=bad_lock,
-        images=images,
-        repository=repo,
-        rungs=rungs,
-        prepare=prepare,
-        install=install,
-        environment=environment,
-        python=python,
-        dated=not any_date,
-        metric=metric,
-        metric_regex=metric_regex,
-        better="lower" if better is Better.LOWER else "higher",
-        judge=judge,
-        policies=policies,
-        baselines=baselines,
-        cell=cell,
-        rtol=rtol,
-        paired=paired,
-        bad_too=tuple(bad_too or ()),
-        executor=executor,
-        workers=workers,
-        timeout_s=timeout_s,
-        confidence=confidence,
-        deterministic=deterministic,
-        max_tests=max_tests,
-        pass_env=tuple(pass_env or ()),
-        secrets=tuple(secret or ()),
-    )
-    follower = Follower()
+    options = options_from_parameters(parameters)
+    progress = Progress()
     if verdict is not None:
-        from nightjar_ci.bisect.options.from_verdict import ask_from_verdict, find_worst
+        from nightjar_ci.bisect.options.from_verdict import find_worst, options_from_verdict
 
-        if len(asked.command) > 1:
+        if len(options.command) > 1:
             raise InputError(
                 "--verdict wants at most one argument, the series that regressed.", "CELL/NAME, as the report says"
             )
-        series = asked.command[0] if asked.command else find_worst(verdict)
+        series = options.command[0] if options.command else find_worst(verdict)
         if series is None:
             typer.echo(f"{verdict}: nothing regressed, so there is nothing to bisect.")
             return
-        asked = ask_from_verdict(asked, verdict, series)
-    plan = replace(make_plan(asked, settings, follower.say), explain=explain)
+        options = options_from_verdict(options, verdict, series)
+    plan = make_plan(options, settings, progress.say)
     folder = settings.bisections_dir / plan.question.id
     if dry_run:
-        _print_plan(plan, folder, settings, follower.say, as_json)
+        _print_plan(plan, folder, settings, progress.say, as_json)
         return
-    _run(plan, folder, settings, follower, fresh=fresh, as_json=as_json)
+    _run(plan, folder, settings, progress, fresh=fresh, as_json=as_json)
 
 
-def _run(plan: Plan, folder: Path, settings: Settings, follower: Follower, *, fresh: bool, as_json: bool) -> None:
+def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, fresh: bool, as_json: bool) -> None:
     """Bisects, and prints the answer."""
     from nightjar_ci.bisect.result.report import print_answer, to_json, write_answer
     from nightjar_ci.bisect.run import run_bisection
@@ -267,9 +233,9 @@ def _run(plan: Plan, folder: Path, settings: Settings, follower: Follower, *, fr
 
     if fresh:
         set_aside(folder)
-    follower.go_on(len(read_probes(folder)))
-    with follower:
-        answer = run_bisection(plan, folder, settings, follower.say, follower.on_probe)
+    progress.go_on(len(read_probes(folder)))
+    with progress:
+        answer = run_bisection(plan, folder, settings, progress.say, progress.on_probe)
         page = write_answer(answer, folder)
     if as_json:
         typer.echo(to_json(answer))
@@ -285,16 +251,16 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
     """Prints the ladder and the expected work."""
     import json
 
-    from nightjar_ci.bisect.probing.rung_setup import Workshop
+    from nightjar_ci.bisect.probing.rung_setup import RungSetup
     from nightjar_ci.bisect.probing.runner import GUESSED_BUILD_S, GUESSED_TEST_S
     from nightjar_ci.bisect.search.estimate_cost import estimate
     from nightjar_ci.bisect.state import read_bisection
     from nightjar_ci.report.html import show_duration
 
-    known = read_bisection(folder)
-    ladder = plan.make_ladder() if known is None else known.stages[0].ladder
-    workshop = Workshop(folder, plan.question, settings, plan.python, plan.repository)
-    ready = [workshop.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
+    recorded = read_bisection(folder)
+    ladder = plan.make_ladder() if recorded is None else recorded.stages[0].ladder
+    setup = RungSetup(folder, plan.question, settings, plan.python, plan.repository)
+    ready = [setup.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
     build_s = GUESSED_BUILD_S[ladder.rungs[0].kind]
     work = estimate(len(ladder.rungs), plan.settings, build_s, GUESSED_TEST_S, ready.__getitem__)
     if as_json:

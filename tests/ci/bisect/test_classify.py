@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from nightjar_ci.bisect.probing.classify import ExitCode, Metric, Oracle, Reading, check_pattern, turned
+from nightjar_ci.bisect.probing.classify import (
+    Classification,
+    Classifier,
+    ExitCode,
+    Metric,
+    check_pattern,
+    swap_good_and_bad,
+)
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.outcome import Outcome, make_outcome
 from tests.ci.jobs import make_job
@@ -20,10 +27,10 @@ def ended(**changes: Any) -> Outcome:
     return make_outcome(make_job("true"), **(values | changes))
 
 
-def read(oracle: Oracle, folder: Path, stdout: str = "", stderr: str = "", **changes: Any) -> Reading:
+def read(classifier: Classifier, folder: Path, stdout: str = "", stderr: str = "", **changes: Any) -> Classification:
     (folder / "stdout.log").write_text(stdout)
     (folder / "stderr.log").write_text(stderr)
-    return oracle.read(ended(**changes), folder, None)
+    return classifier.read(ended(**changes), folder, None)
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n'
@@ -46,10 +53,10 @@ COULD_NOT_RUN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", COULD_NOT_RUN)
 def test_a_test_that_could_not_run_cannot_tell_and_says_why(name: str, tmp_path: Path) -> None:
-    for oracle in (ExitCode(), Metric(better="lower", name="time")):
-        reading = read(oracle, tmp_path, **COULD_NOT_RUN[name])
-        assert (reading.answer, reading.value) == ("cannot_tell", None)
-        assert reading.why
+    for classifier in (ExitCode(), Metric(better="lower", name="time")):
+        classification = read(classifier, tmp_path, **COULD_NOT_RUN[name])
+        assert (classification.answer, classification.value) == ("cannot_tell", None)
+        assert classification.why
 
 
 def test_a_test_that_ran_is_good_or_bad_by_its_exit_code(tmp_path: Path) -> None:
@@ -60,9 +67,9 @@ def test_a_test_that_ran_is_good_or_bad_by_its_exit_code(tmp_path: Path) -> None
     assert read(ExitCode(), tmp_path, exit_code=1, stderr=handled).answer == "bad"
 
 
-@pytest.mark.parametrize(("asked", "name"), [("crash", "crash"), ("timeout", "time-out"), ("import", "import error")])
-def test_what_is_looked_for_counts_as_bad(asked: Any, name: str, tmp_path: Path) -> None:
-    assert read(ExitCode(bad_too=(asked,)), tmp_path, **COULD_NOT_RUN[name]).answer == "bad"
+@pytest.mark.parametrize(("kind", "name"), [("crash", "crash"), ("timeout", "time-out"), ("import", "import error")])
+def test_what_is_looked_for_counts_as_bad(kind: Any, name: str, tmp_path: Path) -> None:
+    assert read(ExitCode(bad_too=(kind,)), tmp_path, **COULD_NOT_RUN[name]).answer == "bad"
 
 
 @pytest.mark.parametrize(
@@ -83,15 +90,17 @@ def test_the_last_value_printed_counts(stdout: str, value: float, tmp_path: Path
     "stdout", ["", "uptime=3\n", "time=\n", "time=fast\n", "time=nan\n", "time=inf\n", "time=3x4\n"]
 )
 def test_a_missing_or_endless_metric_cannot_tell(stdout: str, tmp_path: Path) -> None:
-    reading = read(Metric(better="lower", name="time"), tmp_path, stdout)
-    assert (reading.answer, reading.value) == ("cannot_tell", None)
-    assert reading.why is not None
-    assert "time" in reading.why
+    classification = read(Metric(better="lower", name="time"), tmp_path, stdout)
+    assert (classification.answer, classification.value) == ("cannot_tell", None)
+    assert classification.why is not None
+    assert "time" in classification.why
 
 
 def test_a_metric_of_another_name_is_named(tmp_path: Path) -> None:
-    reading = read(Metric(better="lower", name="time"), tmp_path, "step=1 us_per_turn=0.5\nstep=2 us_per_turn=0.4\n")
-    assert reading.why == "it printed no time=VALUE, but step, us_per_turn"
+    classification = read(
+        Metric(better="lower", name="time"), tmp_path, "step=1 us_per_turn=0.5\nstep=2 us_per_turn=0.4\n"
+    )
+    assert classification.why == "it printed no time=VALUE, but step, us_per_turn"
 
 
 def test_a_metric_of_a_test_that_failed_is_not_trusted(tmp_path: Path) -> None:
@@ -99,8 +108,10 @@ def test_a_metric_of_a_test_that_failed_is_not_trusted(tmp_path: Path) -> None:
 
 
 def test_a_regular_expression_finds_the_number(tmp_path: Path) -> None:
-    reading = read(Metric(better="lower", pattern=r"took ([\d.,]+) ms"), tmp_path, "took 1 ms\ntook 2,500.5 ms\n")
-    assert reading.value == 2500.5
+    classification = read(
+        Metric(better="lower", pattern=r"took ([\d.,]+) ms"), tmp_path, "took 1 ms\ntook 2,500.5 ms\n"
+    )
+    assert classification.value == 2500.5
     for pattern in ("took", "(a)(b)", "("):
         with pytest.raises(InputError, match="--metric-regex"):
             check_pattern(pattern)
@@ -112,6 +123,8 @@ def test_a_metric_is_read_from_the_result(tmp_path: Path) -> None:
 
 
 def test_a_search_for_a_fix_swaps_good_and_bad_alone() -> None:
-    assert turned(Reading(answer="good")).answer == "bad"
-    assert turned(Reading(answer="cannot_tell", why="x")) == Reading(answer="cannot_tell", why="x")
-    assert turned(Reading(value=3.0)).value == 3.0
+    assert swap_good_and_bad(Classification(answer="good")).answer == "bad"
+    assert swap_good_and_bad(Classification(answer="cannot_tell", why="x")) == Classification(
+        answer="cannot_tell", why="x"
+    )
+    assert swap_good_and_bad(Classification(value=3.0)).value == 3.0

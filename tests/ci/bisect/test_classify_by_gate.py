@@ -1,4 +1,4 @@
-"""The judges of the gate as oracles, on toy programs that leave a `nightjar.run/1`."""
+"""The judges of the gate as classifiers, on toy programs that leave a `nightjar.run/1`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightjar_ci.baselines.baseline import write_convergence
-from nightjar_ci.bisect.options.choose_ladder import Asked
+from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.plan import make_plan
 from nightjar_ci.bisect.probing.classify_by_gate import default_policies
 from nightjar_ci.errors import InputError
@@ -113,16 +113,16 @@ def test_the_usual_policies_are_taken_where_they_are_and_edited_ones_ask_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = Asked(command=("true",), rungs=rungs(tmp_path, 3), judge="performance")
+    options = BisectOptions(command=("true",), rungs=rungs(tmp_path, 3), judge="performance")
     settings = read_settings()
-    plain = make_plan(asked, settings, print)
+    plain = make_plan(options, settings, print)
     assert plain.pairs == default_policies(1e-4).for_performance("")
     (tmp_path / "ci").mkdir()
     (tmp_path / "ci" / "policies.toml").write_text('schema = "nightjar.policies/1"\n[[performance]]\ndelta = 0.07\n')
-    usual = make_plan(asked, settings, print)
+    usual = make_plan(options, settings, print)
     assert usual.pairs is not None
     assert usual.pairs.delta == 0.07
     assert usual.question.id != plain.question.id
     (tmp_path / "ci" / "policies.toml").write_text("nonsense")
     with pytest.raises(InputError):
-        make_plan(asked, settings, print)
+        make_plan(options, settings, print)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.bisect.options.choose_ladder import Asked
-from nightjar_ci.bisect.options.from_verdict import ask_from_verdict, find_worst
+from nightjar_ci.bisect.options.from_verdict import find_worst, options_from_verdict
+from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_folder import Night, write_night
@@ -52,25 +52,25 @@ LOSS = Verdict(
 def test_a_verdict_names_the_test_and_both_ends(tmp_path: Path) -> None:
     old, new = {"jax": "0.10.1", "numpy": "2.4.6"}, {"jax": "0.10.2", "numpy": "2.4.6"}
     path = nights(tmp_path, LOSS, good=old, bad=new)
-    asked = ask_from_verdict(Asked(command=()), path, "demo/loss")
-    assert asked.command == ("python", "-m", "train", "--out", "{out}")
-    assert (asked.good, asked.bad, asked.judge, asked.current) == (
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    assert options.command == ("python", "-m", "train", "--out", "{out}")
+    assert (options.good, options.bad, options.judge, options.current) == (
         ("jax==0.10.1",),
         ("jax==0.10.2",),
         "convergence",
         True,
     )
     with pytest.raises(InputError, match="regressed: demo/loss"):
-        ask_from_verdict(Asked(command=()), path, "demo/lose")
+        options_from_verdict(BisectOptions(command=()), path, "demo/lose")
     shutil.rmtree(tmp_path / "nights" / "2026-11-01T0300-0000")
     with pytest.raises(InputError, match="no earlier night"):
-        ask_from_verdict(Asked(command=()), path, "demo/loss")
+        options_from_verdict(BisectOptions(command=()), path, "demo/loss")
 
 
 def test_a_verdict_of_a_night_in_an_image_is_bisected_over_its_nights(tmp_path: Path) -> None:
     path = nights(tmp_path, LOSS, good={"jax": "1"}, bad={"jax": "2"}, image="localhost:5000/nightjar:models-cpu")
-    asked = ask_from_verdict(Asked(command=()), path, "demo/loss")
-    assert (asked.images, asked.good, asked.bad, asked.executor) == (
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/loss")
+    assert (options.images, options.good, options.bad, options.executor) == (
         "localhost:5000/nightjar:models-cpu",
         ("2026-11-01",),
         ("2026-11-03",),

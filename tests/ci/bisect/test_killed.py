@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nightjar_ci.bisect.result.progress import Follower
+from nightjar_ci.bisect.result.progress import Progress
 from nightjar_ci.bisect.state import read_probes
 from tests.ci.bisect.test_command import answer, bisect, program, rungs, state
 from tests.ci.executors.test_docker import IMAGE, calls, real_image
@@ -118,15 +118,15 @@ def test_a_real_container_does_not_outlive_a_bisection_that_was_killed(tmp_path:
 
 def test_an_interrupted_bisection_says_that_it_can_go_on() -> None:
     stream = io.StringIO()
-    with pytest.raises(KeyboardInterrupt), Follower(Console(file=stream)):
+    with pytest.raises(KeyboardInterrupt), Progress(Console(file=stream)):
         raise KeyboardInterrupt
     assert "the same command goes on" in stream.getvalue()
 
 
 def test_a_bisection_that_goes_on_numbers_its_probes_from_where_it_was(tmp_path: Path, state: Path) -> None:
-    asked = ("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
-    assert "[1] n" in bisect(*asked).stderr
+    options = ("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
+    assert "[1] n" in bisect(*options).stderr
     (kept,) = state.rglob("probes.jsonl")
     kept.write_text("".join(kept.read_text().splitlines(keepends=True)[:2]))
-    numbers = re.findall(r"^\[(\d+)\] ", bisect(*asked).stderr, re.MULTILINE)
+    numbers = re.findall(r"^\[(\d+)\] ", bisect(*options).stderr, re.MULTILINE)
     assert numbers[0] == "3"

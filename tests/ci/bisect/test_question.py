@@ -59,12 +59,12 @@ def test_an_edited_module_beside_the_test_is_another_question(tmp_path: Path) ->
 
 def test_what_does_not_reach_the_test_is_the_same_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = program(tmp_path, "sys.exit(n >= 13)")
-    asked = ("--rungs", rungs(tmp_path), "--deterministic", *test)
-    first = answer(*asked)
+    options = ("--rungs", rungs(tmp_path), "--deterministic", *test)
+    first = answer(*options)
     monkeypatch.setenv("WHERE", "7")
     monkeypatch.setenv("TERM", "vt100")
     (tmp_path / "unrelated.py").touch()
-    assert answer(*asked)["id"] == first["id"]
+    assert answer(*options)["id"] == first["id"]
 
 
 def test_imports_are_followed_as_python_does(tmp_path: Path) -> None:

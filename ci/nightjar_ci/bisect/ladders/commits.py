@@ -59,7 +59,9 @@ def make_branch_ladder(repository: Path, merge: str) -> Ladder | None:
         return None
     began = git(repository, "merge-base", *parents).strip()
     rungs = [read_commit(repository, began), *_between(repository, parents[0], parents[1])]
-    return Ladder(rungs=tuple(rungs), notes=(f"the branch that {merge[:12]} merged",)) if len(rungs) > 2 else None
+    if len(rungs) > 2:
+        return Ladder(rungs=tuple(rungs), notes=(f"the branch that {merge[:12]} merged",))
+    return None
 
 
 def is_ancestor(repository: Path, first: str, last: str) -> bool:

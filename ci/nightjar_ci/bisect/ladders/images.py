@@ -37,13 +37,13 @@ def make_image_ladder(source: str, old: str, new: str, on_line: Callable[[str], 
     first, last = sorted(str(_date(end)) for end in (old, new))
     on_line(f"asking {source} for images from {first} to {last}")
     nights = list(read_index_file(source).images) if source.endswith(".json") else _of_registry(source, first, last)
-    found = [night for night in nights if first <= night.date <= last]
-    _check_one_name(source, {night.name for night in found})
-    dates = {night.date for night in found}
+    within = [night for night in nights if first <= night.date <= last]
+    _check_one_name(source, {night.name for night in within})
+    dates = {night.date for night in within}
     for end in (first, last):
         if end not in dates:
             raise InputError(f"{source} has no image of {end}.", f"it has {_listed(dates)}")
-    return merge_nights(found)
+    return merge_nights(within)
 
 
 def merge_nights(nights: Iterable[NightlyImage]) -> Ladder:
@@ -73,15 +73,15 @@ def _of_registry(source: str, first: str, last: str) -> list[NightlyImage]:
     repository = Repository(name)
     tags = {}
     for tag in repository.tags():
-        found = _DATED.fullmatch(tag)
-        if found and first <= found["date"] <= last and (not wanted or found["name"] == wanted):
-            tags[tag] = found
-    _check_one_name(source, {found["name"] or "" for found in tags.values()})
+        match = _DATED.fullmatch(tag)
+        if match and first <= match["date"] <= last and (not wanted or match["name"] == wanted):
+            tags[tag] = match
+    _check_one_name(source, {match["name"] or "" for match in tags.values()})
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         digests = list(pool.map(repository.digest, tags))
     return [
-        NightlyImage(name=found["name"] or "", date=found["date"], reference=f"{name}@{digest}")
-        for found, digest in zip(tags.values(), digests, strict=True)
+        NightlyImage(name=match["name"] or "", date=match["date"], reference=f"{name}@{digest}")
+        for match, digest in zip(tags.values(), digests, strict=True)
     ]
 
 
@@ -92,10 +92,14 @@ def _check_one_name(source: str, names: set[str]) -> None:
 
 
 def _date(text: str) -> str | None:
-    found = _DATED.fullmatch(text)
-    return found["date"] if found else None
+    match = _DATED.fullmatch(text)
+    if match:
+        return match["date"]
+    return None
 
 
 def _listed(dates: Iterable[str]) -> str:
     ordered = sorted(dates)
-    return f"those from {ordered[0]} to {ordered[-1]}, {len(ordered)} of them" if ordered else "none in that time"
+    if ordered:
+        return f"those from {ordered[0]} to {ordered[-1]}, {len(ordered)} of them"
+    return "none in that time"

@@ -46,4 +46,6 @@ def position(path: Path, name: str) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
     names = [line for line in lines if line]
-    return names.index(name) if name in names else -1
+    if name in names:
+        return names.index(name)
+    return -1

@@ -69,19 +69,19 @@ def make_package_ladder(
     if not differing:
         raise InputError("the good and the bad end hold the same versions.", "there is nothing to bisect")
     on_line(f"asking the index for releases of {', '.join(differing)}")
-    known = {name: _releases(name, new[name], index_url) for name in differing}
-    steps = merge_timelines(old, new, known)
-    first = _old_end(old, known)
+    releases = {name: _releases(name, new[name], index_url) for name in differing}
+    steps = merge_timelines(old, new, releases)
+    first = _old_end(old, releases)
     on_line(f"resolving {len(steps) + 1} environments")
     start = _resolve(first, base, {})
     prefer = {name: version for name, version in start.items() if not _moves(name, differing)}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        found = list(pool.map(lambda step: _try_resolve(step, base, prefer), steps))
-    if isinstance(found[-1], EnvironmentFailedError):
-        raise found[-1]
+        resolved = list(pool.map(lambda step: _try_resolve(step, base, prefer), steps))
+    if isinstance(resolved[-1], EnvironmentFailedError):
+        raise resolved[-1]
     rungs = [_rung(first, start, differing)]
     notes = []
-    for step, pins in zip(steps, found, strict=True):
+    for step, pins in zip(steps, resolved, strict=True):
         if isinstance(pins, EnvironmentFailedError):
             notes.append(f"{_name(step, differing)} cannot be installed: {_reason(pins)}")
         else:
@@ -109,10 +109,10 @@ def resolve(
     with tempfile.TemporaryDirectory(prefix="nightjar-resolve-") as folder:
         output = Path(folder, "lock.txt")
         output.write_text("".join(f"{requirement(*pin)}\n" for pin in sorted(prefer.items())), encoding="utf-8")
-        asked = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
-        asked += ["--python", python or str(find_current().executable), "--output-file", str(output), "-"]
-        asked += [] if before is None else ["--exclude-newer", before.isoformat()]
-        run_uv(",".join(lines), *asked, stdin="\n".join(lines) + "\n")
+        arguments = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
+        arguments += ["--python", python or str(find_current().executable), "--output-file", str(output), "-"]
+        arguments += [] if before is None else ["--exclude-newer", before.isoformat()]
+        run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n")
         return parse_lock(output.read_text(encoding="utf-8"))
 
 
@@ -127,25 +127,27 @@ def parse_lock(text: str) -> dict[str, str]:
         line = re.split(r"\s--hash|\s#|^#|^-|\s;", line.strip())[0].strip()
         if not line:
             continue
-        found = Requirement(line)
-        exact = [one.version for one in found.specifier if one.operator in ("==", "===")]
-        if found.url is not None:
-            pins[canonicalize_name(found.name)] = f"@ {found.url}"
+        pinned = Requirement(line)
+        exact = [part.version for part in pinned.specifier if part.operator in ("==", "===")]
+        if pinned.url is not None:
+            pins[canonicalize_name(pinned.name)] = f"@ {pinned.url}"
         elif exact:
-            pins[canonicalize_name(found.name)] = exact[0]
+            pins[canonicalize_name(pinned.name)] = exact[0]
     return pins
 
 
 def _releases(name: str, new: str, index_url: str) -> list[Release]:
-    return [] if new.startswith("@") else read_releases(name, index_url)
+    if new.startswith("@"):
+        return []
+    return read_releases(name, index_url)
 
 
-def _old_end(old: Mapping[str, str], known: Mapping[str, Sequence[Release]]) -> Step:
+def _old_end(old: Mapping[str, str], releases: Mapping[str, Sequence[Release]]) -> Step:
     """The state before the first step, as old as the youngest of its releases."""
-    found = [one for name, releases in known.items() for one in releases if one.version == old[name]]
-    times = [one.uploaded for one in found if one.uploaded is not None]
-    latest = Release(version=old[next(iter(known))], uploaded=max(times, default=None))
-    return Step(package=next(iter(known)), release=latest, pins=dict(old))
+    at_old_end = [release for name, uploads in releases.items() for release in uploads if release.version == old[name]]
+    times = [release.uploaded for release in at_old_end if release.uploaded is not None]
+    latest = Release(version=old[next(iter(releases))], uploaded=max(times, default=None))
+    return Step(package=next(iter(releases)), release=latest, pins=dict(old))
 
 
 def _try_resolve(step: Step, base: Base, prefer: Mapping[str, str]) -> dict[str, str] | EnvironmentFailedError:
@@ -197,4 +199,6 @@ def _reason(error: EnvironmentFailedError) -> str:
     said = error.message.partition(":\n")[2] or error.message
     text = hide_passwords(" ".join(line.strip(" │├╰─▶") for line in said.splitlines())).strip()
     text = text.partition("cause: ")[2] or text
-    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
+    if len(text) <= _LONGEST_REASON:
+        return text
+    return text[: _LONGEST_REASON - 3] + "..."

@@ -63,7 +63,9 @@ class Ladder(BaseModel):
 
 def requirement(name: str, version: str) -> str:
     """A pin as a requirement; a version that starts with `@` is an address."""
-    return f"{name} {version}" if version.startswith("@") else f"{name}=={version}"
+    if version.startswith("@"):
+        return f"{name} {version}"
+    return f"{name}=={version}"
 
 
 def file_name(index: int, name: str) -> str:
@@ -73,4 +75,6 @@ def file_name(index: int, name: str) -> str:
     ('r0003-jax-0.4.33', 'r0004-etc-rm-rf')
     """
     safe = re.sub(r"[^A-Za-z0-9._]+|[.]{2,}", "-", name).strip("-._")[:48].rstrip("-._")
-    return f"r{index:04d}-{safe}" if safe else f"r{index:04d}"
+    if safe:
+        return f"r{index:04d}-{safe}"
+    return f"r{index:04d}"

@@ -43,14 +43,15 @@ def merge_timelines(
     moves: list[tuple[float, int, str, Release]] = []
     differing = [name for name in old if name in new and old[name] != new[name]]
     between = {name: releases_between(old[name], new[name], releases.get(name, ())) for name in differing}
-    dated = all(one.uploaded is not None for found in between.values() if not _is_jump(found) for one in found)
-    for name, found in between.items():
+    steady = [passed for passed in between.values() if not _is_jump(passed)]
+    dated = all(release.uploaded is not None for passed in steady for release in passed)
+    for name, passed in between.items():
         latest = float("-inf")
-        for index, release in enumerate(found):
-            if _is_jump(found):
+        for index, release in enumerate(passed):
+            if _is_jump(passed):
                 when = float("inf")
             else:
-                when = release.uploaded.timestamp() if dated and release.uploaded else (index + 1) / len(found)
+                when = release.uploaded.timestamp() if dated and release.uploaded else (index + 1) / len(passed)
             latest = max(latest, when)  # a release that came late cannot come before the one it follows
             moves.append((latest, differing.index(name), name, release))
     state = dict(old)
@@ -68,7 +69,7 @@ def releases_between(old: str, new: str, releases: Sequence[Release]) -> list[Re
     >>> [one.version for one in releases_between("1.0", "1.11", known)]
     ['1.9', '1.10', '1.11']
     """
-    end = next((one for one in releases if one.version == new), Release(version=new))
+    end = next((release for release in releases if release.version == new), Release(version=new))
     try:
         low, high = Version(old), Version(new)
     except InvalidVersion:
@@ -76,16 +77,16 @@ def releases_between(old: str, new: str, releases: Sequence[Release]) -> list[Re
     if high < low:
         return [Release(version=new)]
     wanted = low.is_prerelease or high.is_prerelease
-    found = {}
-    for one in releases:
-        version = _parse(one.version)
+    inner = {}
+    for release in releases:
+        version = _parse(release.version)
         if version is not None and low < version < high and (wanted or not version.is_prerelease):
-            found[version] = one
-    return [*(found[version] for version in sorted(found)), end]
+            inner[version] = release
+    return [*(inner[version] for version in sorted(inner)), end]
 
 
-def _is_jump(found: Sequence[Release]) -> bool:
-    return len(found) == 1 and found[0].uploaded is None
+def _is_jump(releases: Sequence[Release]) -> bool:
+    return len(releases) == 1 and releases[0].uploaded is None
 
 
 def _parse(text: str) -> Version | None:

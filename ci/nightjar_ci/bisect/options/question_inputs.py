@@ -16,9 +16,9 @@ from pathlib import Path
 from nightjar_ci.bisect.state import digest
 from nightjar_ci.untrusted.inheritance import inherit, select
 
-LARGEST_BYTES = 2**26  # of a file that counts: a larger one is data, and reading it takes longer than it tells
+LARGEST_BYTES = 2**26  # of a file that counts: a larger one is data, and classification it takes longer than it tells
 # Inherited variables that change what a program computes or how fast. Others, such as TERM or SLURM_JOB_ID, differ
-# between two shells in which the same question is asked.
+# between two shells in which the same question is options.
 TELLING = (
     *("JAX_*", "XLA_*", "TF_*", "PJRT_*", "TPU_*", "LIBTPU_*", "CUDA_*", "CUDNN_*", "CUBLAS_*", "NVIDIA_*", "NVTE_*"),
     *("TRITON_*", "ROCM_*", "HIP_*", "NCCL_*", "NVSHMEM_*", "RCCL_*", "UCX_*", "GLOO_*", "OMP_*", "GOMP_*", "KMP_*"),
@@ -35,7 +35,9 @@ def digest_variables(environ: Mapping[str, str], names: Sequence[str]) -> dict[s
         names: what `--pass-env` adds. Secrets are left out: not even their digests are written.
     """
     inherited = inherit(environ)
-    telling = {name: value for name, value in inherited.items() if any(fnmatchcase(name, one) for one in TELLING)}
+    telling = {
+        name: value for name, value in inherited.items() if any(fnmatchcase(name, pattern) for pattern in TELLING)
+    }
     return {name: digest(value) for name, value in sorted({**telling, **select(environ, names)}.items())}
 
 
@@ -96,9 +98,9 @@ def _imports(source: bytes, path: Path, root: Path, folder: Path) -> Iterator[Pa
 
 def _modules(name: str, root: Path, folder: Path) -> Iterator[Path]:
     """Files that importing `a.b.c` may run: of a, of a.b, and of a.b.c."""
-    place = root
+    path = root
     for part in name.split("."):
-        place = place / part
-        yield from (place.with_name(f"{part}.py"), place / "__init__.py")
-        if not (folder / place).is_dir():
+        path = path / part
+        yield from (path.with_name(f"{part}.py"), path / "__init__.py")
+        if not (folder / path).is_dir():
             return

@@ -1,8 +1,8 @@
-"""The oracles that read one test of a rung: by exit code, or by a metric.
+"""The classifiers that read one test of a rung: by exit code, or by a metric.
 
-In: the outcome of the test's process, and the folder with its logs and result. Out: a `Reading`: good, bad, a value, or
-*cannot tell*. The test itself is not run here. A test that could not run says nothing about its rung: docs/bisect.md
-lists what counts as that, and `why_not_run` decides it.
+In: the outcome of the test's process, and the folder with its logs and result. Out: a `Classification`: good, bad, a
+value, or *cannot tell*. The test itself is not run here. A test that could not run says nothing about its rung:
+docs/bisect.md lists what counts as that, and `why_not_run` decides it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_TESTS = re.compile(r"no tests ran in|Interrupted: \d+ errors? during collect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Classification:
     """What one test says.
 
     Attributes:
@@ -50,20 +50,20 @@ class Reading:
     why: str | None = None
 
 
-class Oracle(Protocol):
+class Classifier(Protocol):
     """What makes an answer of what a test left."""
 
     @property
     def better(self) -> Better | None:
         """Which values are better where it reads a metric."""
 
-    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
         """The answer of one test.
 
         Args:
             outcome: how its process ended.
             folder: with its logs, and its result where it left one.
-            good_end: a result of the good end, for oracles that compare with it.
+            good_end: a result of the good end, for classifiers that compare with it.
         """
 
 
@@ -78,17 +78,25 @@ def why_not_run(outcome: Outcome, folder: Path, bad_too: Collection[BadToo] = ()
     if outcome.state == "not_started":
         return outcome.message or "the test could not be started"
     if outcome.state == "timeout":
-        return None if "timeout" in bad_too else f"still running after {outcome.duration_s:.0f} s"
+        if "timeout" in bad_too:
+            return None
+        return f"still running after {outcome.duration_s:.0f} s"
     if outcome.signal is not None:
-        return None if "crash" in bad_too else f"killed by {outcome.signal}"
+        if "crash" in bad_too:
+            return None
+        return f"killed by {outcome.signal}"
     code = outcome.exit_code or 0
     if code == SKIP_EXIT_CODE:
         return f"the test asked to skip it: exit code {SKIP_EXIT_CODE}"
     if code in _SHELL:
         return f"its command cannot be run: exit code {code}"
     if code > 128:
-        return None if "crash" in bad_too else f"exit code {code}: something in it was killed by signal {code - 128}"
-    return None if code == 0 else _why_in_log(folder, bad_too)
+        if "crash" in bad_too:
+            return None
+        return f"exit code {code}: something in it was killed by signal {code - 128}"
+    if code == 0:
+        return None
+    return _why_in_log(folder, bad_too)
 
 
 def _why_in_log(folder: Path, bad_too: Collection[BadToo]) -> str | None:
@@ -100,8 +108,8 @@ def _why_in_log(folder: Path, bad_too: Collection[BadToo]) -> str | None:
         return None
     if "Traceback (most recent call last)" in read_tail(folder / STDERR, 400) and _IMPORT.match(last):
         return f"it could not be imported: {last[:200]}"
-    if found := _NO_TESTS.search(read_tail(folder / STDOUT)):
-        return f"no test ran: {found[0]}"
+    if no_tests := _NO_TESTS.search(read_tail(folder / STDOUT)):
+        return f"no test ran: {no_tests[0]}"
     return None
 
 
@@ -112,15 +120,15 @@ class ExitCode:
     bad_too: tuple[BadToo, ...] = ()
     better: Better | None = None
 
-    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
-        """Good or bad, by exit code (see `Oracle`)."""
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
+        """Good or bad, by exit code (see `Classifier`)."""
         why = why_not_run(outcome, folder, self.bad_too)
         if why is not None:
-            return Reading(answer="cannot_tell", why=why)
+            return Classification(answer="cannot_tell", why=why)
         if outcome.exit_code == 0:
-            return Reading(answer="good")
+            return Classification(answer="good")
         how = outcome.signal or ("time-out" if outcome.state == "timeout" else f"exit code {outcome.exit_code}")
-        return Reading(answer="bad", why=how)
+        return Classification(answer="bad", why=how)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,28 +147,30 @@ class Metric:
     pattern: str | None = None
     search_s: float = SEARCH_S
 
-    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
-        """The value (see `Oracle`)."""
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
+        """The value (see `Classifier`)."""
         why = why_not_run(outcome, folder)
         if why is None and outcome.exit_code != 0:
             why = f"exit code {outcome.exit_code}: its metric is not trusted"
         if why is not None:
-            return Reading(answer="cannot_tell", why=why)
+            return Classification(answer="cannot_tell", why=why)
         try:
             value = self._in_result(folder)
             if value is None:
                 value = self._in_log(folder)
             if value is None:
-                return Reading(answer="cannot_tell", why=self._why_none(folder))
+                return Classification(answer="cannot_tell", why=self._why_none(folder))
         except (OSError, SlowPatternError) as error:
-            return Reading(answer="cannot_tell", why=f"its output: {getattr(error, 'strerror', None) or error}")
+            return Classification(answer="cannot_tell", why=f"its output: {getattr(error, 'strerror', None) or error}")
         if not math.isfinite(value):
-            return Reading(answer="cannot_tell", why=f"{self._described} is {value}")
-        return Reading(value=value)
+            return Classification(answer="cannot_tell", why=f"{self._described} is {value}")
+        return Classification(value=value)
 
     @property
     def _described(self) -> str:
-        return f"{self.name}=VALUE" if self.pattern is None else f"text like {self.pattern!r}"
+        if self.pattern is None:
+            return f"{self.name}=VALUE"
+        return f"text like {self.pattern!r}"
 
     def _in_result(self, folder: Path) -> float | None:
         record = read_result(folder) if self.name is not None else None
@@ -169,14 +179,18 @@ class Metric:
         if (sample := record.sample(self.name)) is not None:
             return sample.level
         curve = record.curve(self.name)
-        return curve.values[-1] if curve is not None and curve.values else None
+        if curve is not None and curve.values:
+            return curve.values[-1]
+        return None
 
     def _in_log(self, folder: Path) -> float | None:
         pattern = self.pattern or rf"(?<![\w.]){re.escape(self.name or '')}\s*[=:]\s*({_NUMBER})(?![\w])"
         log, _ = split_left_out(read_log(folder, STDOUT))
         last = find_last(pattern, log, self.search_s)
         try:
-            return None if last is None else float(last.replace(",", ""))
+            if last is None:
+                return None
+            return float(last.replace(",", ""))
         except ValueError:
             return None
 
@@ -205,7 +219,10 @@ def check_pattern(pattern: str) -> None:
         raise InputError(f"--metric-regex: {pattern!r} has {groups} groups, expected one around the number.")
 
 
-def turned(reading: Reading) -> Reading:
-    """A reading for the search of a fix: what was bad is the state to leave, and is called good."""
+def swap_good_and_bad(classification: Classification) -> Classification:
+    """A classification for the search of a fix: what was bad is the state to leave, and is called good."""
     swapped: dict[Answer, Answer] = {"good": "bad", "bad": "good"}
-    return replace(reading, answer=swapped.get(reading.answer, reading.answer) if reading.answer else None)
+    return replace(
+        classification,
+        answer=swapped.get(classification.answer, classification.answer) if classification.answer else None,
+    )

@@ -1,9 +1,10 @@
-"""The oracle that applies the gate's judges and policies between a rung and the good end.
+"""The classifier that applies the gate's judges and policies between a rung and the good end.
 
-In: the result of a rung's test and one of the good end, or pairs of both; policies; a baseline. Out: a `Reading`. If
-the worst verdict is *cannot tell*, so is the reading. Compile facts are compared with those of the good end. A curve
-with a committed baseline is judged as on any night. A curve without one is compared with the good end, by the policy's
-own numbers. So is a curve whose policy names a sibling cell, because a bisection does not run that cell.
+In: the result of a rung's test and one of the good end, or pairs of both; policies; a baseline. Out: a
+`Classification`. If the worst verdict is *cannot tell*, so is the classification. Compile facts are compared with
+those of the good end. A curve with a committed baseline is judged as on any night. A curve without one is compared
+with the good end, by the policy's own numbers. So is a curve whose policy names a sibling cell, because a bisection
+does not run that cell.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from nightjar_ci.baselines.baseline import ConvergenceBaseline
-from nightjar_ci.bisect.probing.classify import Reading, why_not_run
+from nightjar_ci.bisect.probing.classify import Classification, why_not_run
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import POLICIES_SCHEMA, ConvergencePolicy, PerformancePolicy, Policies
@@ -58,20 +59,24 @@ class GateJudge:
     baseline: ConvergenceBaseline | None = None
     better: Better | None = None
 
-    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Reading:
-        """Good or bad, by the judge's verdicts (see `Oracle`)."""
+    def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
+        """Good or bad, by the judge's verdicts (see `Classifier`)."""
         why = why_not_run(outcome, folder)
         record = None if why else read_result(folder)
         if record is None:
-            return Reading(answer="cannot_tell", why=why or f"it left no nightjar.run/1 in {folder}")
+            return Classification(answer="cannot_tell", why=why or f"it left no nightjar.run/1 in {folder}")
         return read_verdicts(self._judge(record, good_end or record), self.judge)
 
     def _judge(self, record: RunRecord, reference: RunRecord) -> list[Verdict]:
         if self.judge == "facts":
-            known = KnownFacts(facts=reference.facts, source=GOOD_END, flags=reference.environment.flags)
+            reference_facts = KnownFacts(facts=reference.facts, source=GOOD_END, flags=reference.environment.flags)
             programs = dict.fromkeys(facts.program for facts in (*reference.facts, *record.facts))
-            found = [(name, self.policies.for_facts(self.cell, name)) for name in programs]
-            return [judge_facts(self.cell, name, [record], known, how) for name, how in found if how is not None]
+            policies = [(name, self.policies.for_facts(self.cell, name)) for name in programs]
+            return [
+                judge_facts(self.cell, name, [record], reference_facts, how)
+                for name, how in policies
+                if how is not None
+            ]
         names = dict.fromkeys(curve.name for curve in (*reference.curves, *record.curves))
         curves = [(name, self.policies.for_curve(self.cell, name)) for name in names]
         return [self._judge_curve(name, record, reference, how) for name, how in curves if how is not None]
@@ -90,16 +95,16 @@ def _against_good_end(how: ConvergencePolicy) -> ConvergencePolicy:
     return how.model_copy(update={"same_as": GOOD_END, "rtol": rtol, "window": window})
 
 
-def read_pairs(pairs: Sequence[Pair], reference: str, how: PerformancePolicy) -> Reading:
+def read_pairs(pairs: Sequence[Pair], reference: str, how: PerformancePolicy) -> Classification:
     """What interleaved pairs of a rung and the good end say."""
     return read_verdicts([judge_performance("", pairs, reference, how)], "performance")
 
 
-def read_verdicts(verdicts: Sequence[Verdict], judge: str) -> Reading:
+def read_verdicts(verdicts: Sequence[Verdict], judge: str) -> Classification:
     """The worst verdict as an answer."""
     if not verdicts:
-        return Reading(answer="cannot_tell", why=f"there is nothing in its result that a {judge} policy judges")
-    worst = next((one for status in _WORST_FIRST for one in verdicts if one.status == status), None)
+        return Classification(answer="cannot_tell", why=f"there is nothing in its result that a {judge} policy judges")
+    worst = next((verdict for status in _WORST_FIRST for verdict in verdicts if verdict.status == status), None)
     if worst is None:
-        return Reading(answer="good")
-    return Reading(answer="bad" if worst.status == "regressed" else "cannot_tell", why=worst.explanation)
+        return Classification(answer="good")
+    return Classification(answer="bad" if worst.status == "regressed" else "cannot_tell", why=worst.explanation)

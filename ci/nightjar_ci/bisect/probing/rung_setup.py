@@ -35,7 +35,7 @@ _PREPARED = "prepared"
 
 
 @dataclass(slots=True)
-class Workshop:
+class RungSetup:
     """Makes the rungs of one bisection.
 
     Attributes:
@@ -61,14 +61,16 @@ class Workshop:
         rung = ladder.rungs[index]
         if rung.kind == "packages":
             return self._find_made(ladder, rung) is not None
-        return (self.place(rung, index, stage) / _PREPARED).is_file()
+        return (self.folder_of(rung, index, stage) / _PREPARED).is_file()
 
     def prefix(self, ladder: Ladder, index: int) -> Path | None:
         """The environment of a rung of packages that was made."""
         rung = ladder.rungs[index]
-        return self._find_made(ladder, rung) if rung.kind == "packages" else None
+        if rung.kind == "packages":
+            return self._find_made(ladder, rung)
+        return None
 
-    def place(self, rung: Rung, index: int, stage: int) -> Path:
+    def folder_of(self, rung: Rung, index: int, stage: int) -> Path:
         """The folder of what belongs to a rung."""
         return self.folder / f"stage{stage}" / file_name(index, rung.name)
 
@@ -79,17 +81,17 @@ class Workshop:
             EnvironmentFailedError: it cannot be made.
         """
         rung = ladder.rungs[index]
-        place = self.place(rung, index, stage)
-        with self._locks[place]:
+        folder = self.folder_of(rung, index, stage)
+        with self._locks[folder]:
             try:
-                place.mkdir(parents=True, exist_ok=True)
-                made = self._make(ladder, rung, place, on_line)
-                (place / _PREPARED).touch()
+                folder.mkdir(parents=True, exist_ok=True)
+                made = self._make(ladder, rung, folder, on_line)
+                (folder / _PREPARED).touch()
             except EnvironmentFailedError:
                 raise
             except (NightjarError, OSError) as error:
                 raise EnvironmentFailedError(f"{rung.name}: {error}") from None
-        return replace(made, variables={**made.variables, **_variables(rung, place)})
+        return replace(made, variables={**made.variables, **_variables(rung, folder)})
 
     def clear(self) -> None:
         """Removes the worktrees of commits, unless environments were installed from them."""
@@ -99,9 +101,9 @@ class Workshop:
             (tree.parent / _PREPARED).unlink(missing_ok=True)
             remove_worktree(self.repository, tree)
 
-    def command(self, rung: Rung, place: Path, command: Sequence[str]) -> list[str]:
+    def command(self, rung: Rung, folder: Path, command: Sequence[str]) -> list[str]:
         """A command with `{rung}` and `{folder}` filled; other braces are left as they are."""
-        values = {"{rung}": rung.source or rung.name, "{folder}": str(place)}
+        values = {"{rung}": rung.source or rung.name, "{folder}": str(folder)}
         filled = []
         for part in command:
             for name, value in values.items():
@@ -133,7 +135,7 @@ class Workshop:
             hint = "leave it alone while a bisection runs: a copy of the work tree can be edited"
             raise EnvironmentFailedError(f"{', '.join(edited)} was edited since the bisection began.", hint)
 
-    def _make(self, ladder: Ladder, rung: Rung, place: Path, on_line: OnLine) -> PreparedEnvironment:
+    def _make(self, ladder: Ladder, rung: Rung, folder: Path, on_line: OnLine) -> PreparedEnvironment:
         if rung.kind == "image":
             return PreparedEnvironment(name=f"image:{rung.source}", kind="image", image=rung.source, folder=Path.cwd())
         if rung.kind == "packages":
@@ -142,19 +144,21 @@ class Workshop:
             self._refuse_edits(ladder)
             made = make_pinned(rung.name, lines, folders, cache, python=self.python, resolved=True, on_line=on_line)
             named = [f"# {package}" for package in plan_local_packages(self._read_folders(ladder))]
-            (place / "requirements.txt").write_text("".join(f"{line}\n" for line in (*named, *lines)), encoding="utf-8")
+            (folder / "requirements.txt").write_text(
+                "".join(f"{line}\n" for line in (*named, *lines)), encoding="utf-8"
+            )
             return _entered(f"uv:{rung.name}", made)
         environment = prepare(self.question.environment, self.settings, on_line)
         if rung.kind == "commit":
             assert self.repository is not None, "a ladder of commits is of a repository"
-            tree = place / "tree"
+            tree = folder / "tree"
             on_line(f"checking out {rung.name}")
             add_worktree(self.repository, rung.source, tree)
             if self.question.install:
                 environment = self._install(rung, tree, on_line)
             environment = replace(environment, folder=tree)
-        if self.question.prepare and not (place / _PREPARED).is_file():
-            self._prepare(rung, place, environment, on_line)
+        if self.question.prepare and not (folder / _PREPARED).is_file():
+            self._prepare(rung, folder, environment, on_line)
         return environment
 
     def _install(self, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
@@ -167,12 +171,12 @@ class Workshop:
         made = make_pinned(rung.name, lines, folders, cache, python=self.python, on_line=on_line)
         return _entered(f"uv:{rung.name}", made)
 
-    def _prepare(self, rung: Rung, place: Path, environment: PreparedEnvironment, on_line: OnLine) -> None:
-        logs = place / "prepare"
+    def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment, on_line: OnLine) -> None:
+        logs = folder / "prepare"
         logs.mkdir(exist_ok=True)
-        argv = self.command(rung, place, self.question.prepare)
+        argv = self.command(rung, folder, self.question.prepare)
         inherited = inherit(os.environ, self.question.inherited)
-        environ = {**environment.entered(inherited), **_variables(rung, place)}
+        environ = {**environment.entered(inherited), **_variables(rung, folder)}
         on_line(f"preparing {rung.name}")
         try:
             with self.mask.guard(logs):
@@ -209,5 +213,5 @@ def _folders(ladder: Ladder) -> Mapping[str, tuple[Path, bool]]:
     return {name: (Path(folder), editable) for name, (folder, editable) in ladder.folders.items()}
 
 
-def _variables(rung: Rung, place: Path) -> dict[str, str]:
-    return {"NIGHTJAR_RUNG": rung.source or rung.name, "NIGHTJAR_RUNG_FOLDER": str(place)}
+def _variables(rung: Rung, folder: Path) -> dict[str, str]:
+    return {"NIGHTJAR_RUNG": rung.source or rung.name, "NIGHTJAR_RUNG_FOLDER": str(folder)}

@@ -1,8 +1,8 @@
 """The worker of one ladder: it runs the probes that the search asks for on an executor.
 
-In: a ladder, a search that may already hold earlier probes, an oracle, and the workshop that makes rungs ready. Out: a
-conclusion. Each probe is recorded before the search sees it. With more than one worker, probes run side by side: the
-search is told which rungs are running and is asked for others.
+In: a ladder, a search that may already hold earlier probes, a classifier, and the setup that makes rungs ready. Out:
+a conclusion. Each probe is recorded before the search sees it. With more than one worker, probes run side by side:
+the search is told which rungs are running and is asked for others.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from random import Random
 from statistics import fmean
 
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
-from nightjar_ci.bisect.probing.classify import Oracle, Reading, turned, why_not_run
+from nightjar_ci.bisect.probing.classify import Classification, Classifier, swap_good_and_bad, why_not_run
 from nightjar_ci.bisect.probing.classify_by_gate import GOOD_END, read_pairs
-from nightjar_ci.bisect.probing.rung_setup import OnLine, Workshop
+from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion
 from nightjar_ci.bisect.state import Find, Probe, append_probe
@@ -48,11 +48,11 @@ class Worker:
         stage: which of its ladders.
         ladder: its rungs.
         search: what was seen so far.
-        oracle: makes an answer of what a test left.
-        workshop: makes rungs ready.
+        classifier: makes an answer of what a test left.
+        setup: makes rungs ready.
         find: whether the old end is good (a regression is looked for) or bad (a fix is).
         pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
-        compares: the oracle compares with a result of the good end, so that one is needed first.
+        compares: the classifier compares with a result of the good end, so that one is needed first.
         workers: probes that run side by side.
         on_line: called with one line of progress.
         on_probe: called with each probe that has ended.
@@ -63,8 +63,8 @@ class Worker:
     stage: int
     ladder: Ladder
     search: Search
-    oracle: Oracle
-    workshop: Workshop
+    classifier: Classifier
+    setup: RungSetup
     find: Find
     on_line: OnLine
     on_probe: Callable[[Probe], None]
@@ -77,7 +77,9 @@ class Worker:
     @property
     def good_end(self) -> int:
         """The rung that is known to be good."""
-        return 0 if self.find == "regression" else len(self.ladder.rungs) - 1
+        if self.find == "regression":
+            return 0
+        return len(self.ladder.rungs) - 1
 
     def run(self) -> Conclusion:
         """Probes until the search concludes.
@@ -103,7 +105,7 @@ class Worker:
         tests = [probe.test_s for probe in self.probes if probe.test_s > 0]
         builds = [probe.build_s for probe in self.probes if probe.build_s > 0]
         test_s = fmean(tests) if tests else GUESSED_TEST_S
-        if self.workshop.is_ready(self.ladder, index, self.stage):
+        if self.setup.is_ready(self.ladder, index, self.stage):
             return test_s
         return test_s + (fmean(builds) if builds else GUESSED_BUILD_S[self.ladder.rungs[index].kind])
 
@@ -153,34 +155,34 @@ class Worker:
         here = Path("probes") / f"s{self.stage}-{number:04d}-{file_name(index, rung.name)}"
         started_at, start = now(), time.monotonic()
         touched = [index] if partner is None else [index, partner]
-        was_ready = all(self.workshop.is_ready(self.ladder, one, self.stage) for one in touched)
+        was_ready = all(self.setup.is_ready(self.ladder, number, self.stage) for number in touched)
         if partner is not None:
             return self._probe_pair(index, partner, number, here, was_ready)
         if self.pairs is not None:
-            outcome, reading = self._test_pairs(index, self.folder / here, self.pairs)
+            outcome, classification = self._test_pairs(index, self.folder / here, self.pairs)
         else:
-            outcome, reading = self._test(index, self.folder / here)
+            outcome, classification = self._test(index, self.folder / here)
         took_s = time.monotonic() - start
         build_s = 0.0 if was_ready else max(0.0, took_s - outcome.duration_s)
         if self.find == "fix":
-            reading = turned(reading)
-        return self._record(index, here, started_at, build_s, outcome.duration_s, outcome, reading)
+            classification = swap_good_and_bad(classification)
+        return self._record(index, here, started_at, build_s, outcome.duration_s, outcome, classification)
 
     def _probe_pair(self, index: int, partner: int, number: int, here: Path, was_ready: bool) -> Probe:
         """A rung and its partner, one right after the other in random order: what slows the machine slows both."""
         started_at, start = now(), time.monotonic()
         order = [(index, here), (partner, here / "beside")]
-        if Random(f"{self.workshop.question.id} {self.stage} {number}").random() < 0.5:
+        if Random(f"{self.setup.question.id} {self.stage} {number}").random() < 0.5:
             order.reverse()
         duration_s, values = 0.0, dict[int, float]()
-        for one, folder in order:
-            outcome, reading = self._test(one, self.folder / folder)
+        for position, folder in order:
+            outcome, classification = self._test(position, self.folder / folder)
             duration_s += outcome.duration_s
-            if reading.value is None:  # then the other is of no use
+            if classification.value is None:  # then the other is of no use
                 break
-            values[one] = reading.value
+            values[position] = classification.value
         build_s = 0.0 if was_ready else max(0.0, time.monotonic() - start - duration_s)
-        probe = self._record(one, here, started_at, build_s, duration_s, outcome, reading)
+        probe = self._record(position, here, started_at, build_s, duration_s, outcome, classification)
         if len(values) < len(order):
             return probe
         named = {"rung": index, "name": self.ladder.rungs[index].name, "value": values[index]}
@@ -194,15 +196,15 @@ class Worker:
         build_s: float,
         test_s: float,
         outcome: Outcome,
-        reading: Reading,
+        classification: Classification,
     ) -> Probe:
         return Probe(
             stage=self.stage,
             rung=index,
             name=self.ladder.rungs[index].name,
-            outcome=reading.answer,
-            value=reading.value,
-            why=None if reading.why is None else hide_passwords(reading.why)[-2000:],
+            outcome=classification.answer,
+            value=classification.value,
+            why=None if classification.why is None else hide_passwords(classification.why)[-2000:],
             state=outcome.state,
             exit_code=outcome.exit_code,
             signal=outcome.signal,
@@ -212,12 +214,12 @@ class Worker:
             folder=str(here),
         )
 
-    def _test(self, index: int, folder: Path) -> tuple[Outcome, Reading]:
+    def _test(self, index: int, folder: Path) -> tuple[Outcome, Classification]:
         """One test of a rung, in a folder of its own."""
         outcome = self._run(self._job(index, folder.name), index, folder)
-        return outcome, self.oracle.read(outcome, folder, self._reference())
+        return outcome, self.classifier.read(outcome, folder, self._reference())
 
-    def _test_pairs(self, index: int, folder: Path, how: PerformancePolicy) -> tuple[Outcome, Reading]:
+    def _test_pairs(self, index: int, folder: Path, how: PerformancePolicy) -> tuple[Outcome, Classification]:
         """Pairs of a rung and the good end, side by side in time, until the performance judge can tell."""
         outcomes: list[tuple[Outcome, Path]] = []
 
@@ -228,16 +230,16 @@ class Worker:
         comparison = Comparison(job=self._job(index, folder.name), reference=GOOD_END, how=how, numbers=how)
         pairs = run_pairs(comparison, folder, run=run, read=read_result)
         last, here = outcomes[-1]
-        outcome = last.model_copy(update={"duration_s": sum(one.duration_s for one, _ in outcomes)})
+        outcome = last.model_copy(update={"duration_s": sum(ended.duration_s for ended, _ in outcomes)})
         if not last.completed:
             said = why_not_run(last, here) or f"exit code {last.exit_code}: its times are not trusted"
-            return outcome, Reading(answer="cannot_tell", why=said)
+            return outcome, Classification(answer="cannot_tell", why=said)
         return outcome, read_pairs(pairs, self.ladder.rungs[self.good_end].name, how)
 
     def _job(self, index: int, name: str) -> Job:
-        question, rung = self.workshop.question, self.ladder.rungs[index]
-        place = self.workshop.place(rung, index, self.stage)
-        command = [_escape(part) for part in self.workshop.command(rung, place, question.command)]
+        question, rung = self.setup.question, self.ladder.rungs[index]
+        rung_folder = self.setup.folder_of(rung, index, self.stage)
+        command = [_escape(part) for part in self.setup.command(rung, rung_folder, question.command)]
         return Job(
             id=name,
             cell=file_name(index, rung.name),
@@ -259,11 +261,11 @@ class Worker:
             if left.is_symlink() or not left.is_dir():
                 left.unlink()
         try:
-            environment = self.workshop.make(self.ladder, index, self.stage, self.on_line)
+            environment = self.setup.make(self.ladder, index, self.stage, self.on_line)
         except EnvironmentFailedError as error:
             return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
         self.on_line(f"testing {self.ladder.rungs[index].name}")
-        return execute(Task(job, environment, folder, self.on_line, self.workshop.mask))
+        return execute(Task(job, environment, folder, self.on_line, self.setup.mask))
 
     def _reference(self) -> RunRecord | None:
         if not self.compares:

@@ -39,7 +39,7 @@ class Side(_Strict):
     reproduce: str
 
 
-class Place(_Strict):
+class RungSummary(_Strict):
     """One rung in the answer: what was seen there, and the probability that the change came with it."""
 
     name: str
@@ -94,7 +94,7 @@ class Answer(_Strict):
     second_changes: tuple[Change, ...] = ()
     second_before: Side | None = None
     second_after: Side | None = None
-    places: tuple[Place, ...]
+    places: tuple[RungSummary, ...]
     probes: tuple[Probe, ...]
     command: tuple[str, ...]
     metric: str | None
@@ -110,11 +110,11 @@ class Answer(_Strict):
     @property
     def steps(self) -> tuple[tuple[Side, Side, tuple[Change, ...]], ...]:
         """Both sides of each change, and what is different between them."""
-        found = (
+        sides = (
             (self.before, self.after, self.changes),
             (self.second_before, self.second_after, self.second_changes),
         )
-        return tuple((old, new, changes) for old, new, changes in found if old is not None and new is not None)
+        return tuple((old, new, changes) for old, new, changes in sides if old is not None and new is not None)
 
     @property
     def found(self) -> bool:
@@ -124,7 +124,9 @@ class Answer(_Strict):
     @property
     def exit_code(self) -> int:
         """0 where it names what changed, else 4."""
-        return 0 if self.found else 4
+        if self.found:
+            return 0
+        return 4
 
 
 def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str | None) -> str:
@@ -160,10 +162,10 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
 _SWAPPED = {"good": "bad", "bad": "good", "fails": "passes", "passes": "fails", "fail": "pass", "worse": "better"}
 
 
-def told(conclusion: Conclusion, find: Find) -> str:
+def explain_message(conclusion: Conclusion, find: Find) -> str:
     """What the search says, in the words of people: where a fix is looked for, its good is their bad.
 
-    >>> told(Conclusion(kind="good_end_is_bad", message="The good end fails 100% of 3 tests."), "fix")
+    >>> explain_message(Conclusion(kind="good_end_is_bad", message="The good end fails 100% of 3 tests."), "fix")
     'The bad end passes 100% of 3 tests.'
     """
     if find == "regression":
@@ -182,7 +184,9 @@ def second_names(conclusion: Conclusion, rungs: Sequence[Rung]) -> list[str]:
 
 
 def _names(places: tuple[int, int] | None, rungs: Sequence[Rung]) -> list[str]:
-    return [] if places is None else [rung.name for rung in rungs[places[0] : places[1] + 1]]
+    if places is None:
+        return []
+    return [rung.name for rung in rungs[places[0] : places[1] + 1]]
 
 
 def describe_effect(conclusion: Conclusion) -> str | None:
@@ -201,12 +205,14 @@ def describe_effect(conclusion: Conclusion) -> str | None:
     if not conclusion.effect_is_relative:
         return text
     ratio = 1 + conclusion.effect
-    return f"{text}, {ratio:.3g} times as much" if ratio >= 2 else f"{text}, {100 * conclusion.effect:+.3g} %"
+    if ratio >= 2:
+        return f"{text}, {ratio:.3g} times as much"
+    return f"{text}, {100 * conclusion.effect:+.3g} %"
 
 
-def make_places(
+def summarize_rungs(
     rungs: Sequence[Rung], probes: Sequence[Probe], posterior: Sequence[float], find: Find
-) -> tuple[Place, ...]:
+) -> tuple[RungSummary, ...]:
     """What was seen at each rung.
 
     Args:
@@ -222,7 +228,7 @@ def make_places(
         here = [probe for probe in probes if probe.rung == index]
         unsure = [probe for probe in here if probe.outcome == "cannot_tell"]
         places.append(
-            Place(
+            RungSummary(
                 name=rung.name,
                 when=rung.when,
                 note=rung.note,
@@ -240,13 +246,13 @@ def make_places(
 def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:
     """The metric of each rung; of pairs with the good end, as it would be if that always were at its median."""
     values: dict[int, list[float]] = {}
-    told = [probe for probe in probes if probe.value is not None]
-    if not any(probe.against is not None for probe in told):
-        for probe in told:
+    measured = [probe for probe in probes if probe.value is not None]
+    if not any(probe.against is not None for probe in measured):
+        for probe in measured:
             values.setdefault(probe.rung, []).append(probe.value or 0.0)
         return values
-    reference = told[0].against if told[0].against is not None else 0  # an end comes first
-    pairs = [(probe.rung, probe.value or 0.0, probe.beside or 0.0) for probe in told if probe.against == reference]
+    reference = measured[0].against if measured[0].against is not None else 0  # an end comes first
+    pairs = [(probe.rung, probe.value or 0.0, probe.beside or 0.0) for probe in measured if probe.against == reference]
     usual = median(beside for _, _, beside in pairs)
     relative = all(value > 0 and beside > 0 for _, value, beside in pairs)
     values[reference] = [usual]
@@ -257,4 +263,6 @@ def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:
 
 def levels(conclusion: Conclusion) -> tuple[Level, Level] | None:
     """The good and the bad level, where both are known."""
-    return None if conclusion.good is None or conclusion.bad is None else (conclusion.good, conclusion.bad)
+    if conclusion.good is None or conclusion.bad is None:
+        return None
+    return (conclusion.good, conclusion.bad)

@@ -60,15 +60,15 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
 def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
     """The changelog of each package of an environment, or else its sources, where it names them."""
     folders = [str(path) for path in prefix.glob("lib/python*/site-packages")]
-    found: dict[str, tuple[str, ...]] = {}
-    for one in importlib.metadata.distributions(path=folders):
-        urls = [text.partition(",") for text in one.metadata.get_all("Project-URL") or []]
+    links: dict[str, tuple[str, ...]] = {}
+    for distribution in importlib.metadata.distributions(path=folders):
+        urls = [text.partition(",") for text in distribution.metadata.get_all("Project-URL") or []]
         labelled = [(label.strip(), url.strip()) for label, _, url in urls if url.strip().startswith("http")]
-        labelled += [("home", home) for home in one.metadata.get_all("Home-page") or []]
+        labelled += [("home", home) for home in distribution.metadata.get_all("Home-page") or []]
         wanted = [url for label, url in labelled if _CHANGELOG.search(label)]
         wanted = wanted or [url for label, url in labelled if _SOURCE.search(label)]
-        found[canonicalize_name(one.metadata["Name"])] = tuple(dict.fromkeys(wanted))[:2]
-    return found
+        links[canonicalize_name(distribution.metadata["Name"])] = tuple(dict.fromkeys(wanted))[:2]
+    return links
 
 
 def describe_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:

@@ -87,20 +87,22 @@ def _show(program: str, captures: Sequence[Path], folder: Path) -> str:
     verb, page = ("diff", ["--html", str(folder / PAGE)]) if len(captures) == 2 else ("summary", [])
     shown = f"nightjar-profiling {verb} {' '.join(map(str, captures))}"
     problem = _run([program, verb, *map(str, captures), *page], inherit(os.environ), folder, _DIFF_TIMEOUT_S, None)
-    return f"{shown}\n{read_tail(folder / STDOUT, 200)}" if problem is None else f"{shown} failed: {problem}"
+    if problem is None:
+        return f"{shown}\n{read_tail(folder / STDOUT, 200)}"
+    return f"{shown} failed: {problem}"
 
 
 def read_dumps(folder: Path) -> dict[str, Facts]:
     """The facts of each program that XLA dumped; programs of one name are counted together."""
-    found: dict[str, list[str]] = {}
+    dumps: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*after_optimizations.txt")):
         if name := _DUMPED.fullmatch(path.name):
             try:
                 text = read_untrusted(folder, path.name)
             except OSError:
                 continue
-            found.setdefault(name["program"], []).append(text.decode("utf-8", errors="replace"))
-    return {program: read_facts(program, "\n".join(texts)) for program, texts in found.items()}
+            dumps.setdefault(name["program"], []).append(text.decode("utf-8", errors="replace"))
+    return {program: read_facts(program, "\n".join(texts)) for program, texts in dumps.items()}
 
 
 def read_facts(program: str, text: str) -> Facts:
@@ -136,8 +138,8 @@ def diff_programs(before: dict[str, Facts], after: dict[str, Facts]) -> str:
     if not lines:
         return f"The optimized HLO of all {len(after)} programs has the same instructions on both sides."
     same = [name for name in before if name in after and not diff_lines(before[name], after[name], FactsPolicy())]
-    told = [f"Unchanged: {', '.join(same[:_MOST_PROGRAMS])}."] if same else []
-    return "\n".join(["The optimized HLO differs:", *lines[:_MOST_PROGRAMS], *more, *told])
+    unchanged = [f"Unchanged: {', '.join(same[:_MOST_PROGRAMS])}."] if same else []
+    return "\n".join(["The optimized HLO differs:", *lines[:_MOST_PROGRAMS], *more, *unchanged])
 
 
 def _tally(kinds: Sequence[str]) -> dict[str, Tally]:

@@ -18,7 +18,7 @@ from nightjar_ci.report.html import show_duration
 from nightjar_ci.untrusted.console import open_console
 
 
-class Follower:
+class Progress:
     """Shows the progress of a bisection; use it as a context manager."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -27,7 +27,7 @@ class Follower:
         self._probes = 0
         self._last = ""
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> Progress:
         if self._console.is_terminal:
             self._status = self._console.status("")
             self._status.start()

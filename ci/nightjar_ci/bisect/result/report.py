@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nightjar_ci.bisect.result.answer import Answer, Place, Side
+from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.formats.documents import write_json, write_text
@@ -57,9 +57,9 @@ def render_html(answer: Answer) -> str:
 
 def values_figure(answer: Answer) -> Figure:
     """What each test said, by rung: the metric, or good and bad."""
-    names = [place.name for place in answer.places]
+    names = [row.name for row in answer.places]
     if answer.metric is not None:
-        points = [(place.name, value) for place in answer.places for value in place.values]
+        points = [(row.name, value) for row in answer.places for value in row.values]
         marker = {"color": COLOURS[0], "size": 8, "opacity": 0.7}
         traces: list[dict[str, Any]] = [_dots([x for x, _ in points], [y for _, y in points], answer.metric, marker)]
         wide = (
@@ -71,7 +71,7 @@ def values_figure(answer: Answer) -> Figure:
     else:
         traces = []
         for what, colour in (("good", COLOURS[2]), ("bad", COLOURS[4]), ("cannot_tell", MUTED)):
-            bar = {"type": "bar", "x": names, "y": [getattr(place, what) for place in answer.places]}
+            bar = {"type": "bar", "x": names, "y": [getattr(row, what) for row in answer.places]}
             traces.append({**bar, "name": what.replace("_", " "), "marker": {"color": colour}})
         axis = {"title": {"text": "tests"}, "dtick": 1}
     return {"data": traces, "layout": {"xaxis": _rungs(names), "yaxis": axis, "barmode": "stack"}}
@@ -79,8 +79,8 @@ def values_figure(answer: Answer) -> Figure:
 
 def posterior_figure(answer: Answer) -> Figure:
     """The probability that the change came with each rung."""
-    names = [place.name for place in answer.places]
-    bar: dict[str, Any] = {"type": "bar", "x": names, "y": [place.probability or 0.0 for place in answer.places]}
+    names = [row.name for row in answer.places]
+    bar: dict[str, Any] = {"type": "bar", "x": names, "y": [row.probability or 0.0 for row in answer.places]}
     axis = {"title": {"text": "probability"}, "range": [0, 1]}
     layout = {"xaxis": _rungs(names), "yaxis": axis, "showlegend": False}
     return {"data": [{**bar, "marker": {"color": COLOURS[3]}}], "layout": layout}
@@ -134,26 +134,26 @@ def show_result(probe: Probe) -> str:
 def _table(answer: Answer) -> Table:
     table = Table("rung", "date", "tests", box=None, pad_edge=False)
     table.add_column("probability", no_wrap=True)
-    most = max((place.probability or 0.0 for place in answer.places), default=0.0)
-    shown = [place for place in answer.places if _is_telling(place, answer)][:_MOST_ROWS]
-    for place in shown:
-        bar = "█" * round(_BAR * (place.probability or 0.0) / most) if most else ""
-        chance = "" if place.probability is None else f"{place.probability:.4f} {bar}"
-        name = f"{place.name} ({place.note})" if place.note else place.name
-        style = "bold" if place.name in (*answer.culprits, *answer.second) else ""
-        table.add_row(Text(name, style=style), (place.when or "")[:10], Text(_tests(place)), chance)
+    most = max((row.probability or 0.0 for row in answer.places), default=0.0)
+    shown = [row for row in answer.places if _is_telling(row, answer)][:_MOST_ROWS]
+    for row in shown:
+        bar = "█" * round(_BAR * (row.probability or 0.0) / most) if most else ""
+        chance = "" if row.probability is None else f"{row.probability:.4f} {bar}"
+        name = f"{row.name} ({row.note})" if row.note else row.name
+        style = "bold" if row.name in (*answer.culprits, *answer.second) else ""
+        table.add_row(Text(name, style=style), (row.when or "")[:10], Text(_tests(row)), chance)
     return table
 
 
-def _is_telling(place: Place, answer: Answer) -> bool:
-    tested = place.good + place.bad + place.cannot_tell + len(place.values)
-    return len(answer.places) <= 16 or bool(tested) or (place.probability or 0.0) > 0.01
+def _is_telling(row: RungSummary, answer: Answer) -> bool:
+    tested = row.good + row.bad + row.cannot_tell + len(row.values)
+    return len(answer.places) <= 16 or bool(tested) or (row.probability or 0.0) > 0.01
 
 
-def _tests(place: Place) -> str:
-    if place.values:
-        return " ".join(f"{value:.4g}" for value in place.values)
-    counts = ((place.good, "good"), (place.bad, "bad"), (place.cannot_tell, "cannot tell"))
+def _tests(row: RungSummary) -> str:
+    if row.values:
+        return " ".join(f"{value:.4g}" for value in row.values)
+    counts = ((row.good, "good"), (row.bad, "bad"), (row.cannot_tell, "cannot tell"))
     return ", ".join(f"{number} {word}" for number, word in counts if number)
 
 

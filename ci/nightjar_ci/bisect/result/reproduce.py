@@ -15,7 +15,7 @@ from nightjar_ci.environments.current import find_current
 
 
 def render_reproduction(
-    rung: Rung, ladder: Ladder, question: Question, *, place: Path, python: str | None, repository: Path | None
+    rung: Rung, ladder: Ladder, question: Question, *, folder: Path, python: str | None, repository: Path | None
 ) -> str:
     """The command line.
 
@@ -23,12 +23,12 @@ def render_reproduction(
         rung: what to test.
         ladder: the ladder that it is on.
         question: the test.
-        place: the rung's folder.
+        folder: the rung's folder.
         python: interpreter or version; that of this process where None.
         repository: of commits.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
-    command = [part.replace("{folder}", str(place)).replace("{out}", "/tmp") for part in command]
+    command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
     if rung.kind == "packages":
         return shlex.join([*_uv_run(rung, ladder, python), "--", *command])
     if rung.kind == "image":
@@ -36,11 +36,11 @@ def render_reproduction(
         inside = shlex.join(["--entrypoint", command[0], rung.source, *command[1:]])
         return f"docker run --rm --network none {mount} {inside}"
     prepare = [part.replace("{rung}", rung.source or rung.name) for part in question.prepare]
-    prepare = [part.replace("{folder}", str(place)) for part in prepare]
-    told = ["env", f"NIGHTJAR_RUNG={rung.source or rung.name}", f"NIGHTJAR_RUNG_FOLDER={place}"]
-    lines = [shlex.join([*told, *command])]
+    prepare = [part.replace("{folder}", str(folder)) for part in prepare]
+    variables = ["env", f"NIGHTJAR_RUNG={rung.source or rung.name}", f"NIGHTJAR_RUNG_FOLDER={folder}"]
+    lines = [shlex.join([*variables, *command])]
     if prepare:
-        lines.insert(0, shlex.join([*told, *prepare]))
+        lines.insert(0, shlex.join([*variables, *prepare]))
     if rung.kind == "commit":
         assert repository is not None, "a commit is of a repository"
         if question.install:
@@ -52,9 +52,9 @@ def render_reproduction(
 
 
 def _uv_run(rung: Rung, ladder: Ladder, python: str | None) -> list[str]:
-    asked = ["uv", "run", "--no-project", "--isolated", "--python", python or find_current().version]
+    arguments = ["uv", "run", "--no-project", "--isolated", "--python", python or find_current().version]
     for line in rung.lock:
-        asked += ["--with", line]
-    for folder, editable in ladder.folders.values():
-        asked += ["--with-editable" if editable else "--with", folder]
-    return asked
+        arguments += ["--with", line]
+    for source, editable in ladder.folders.values():
+        arguments += ["--with-editable" if editable else "--with", source]
+    return arguments

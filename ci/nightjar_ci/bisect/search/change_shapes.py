@@ -193,7 +193,7 @@ class Shape:
         pair: that under two changes.
     """
 
-    one: float
+    single: float
     two: float
     drift: float
     pair: TwoChanges | None = None
@@ -202,16 +202,16 @@ class Shape:
     @property
     def known(self) -> float:
         """Probability of the most probable one."""
-        return max(self.one, self.two, self.drift)
+        return max(self.single, self.two, self.drift)
 
 
-def judge_shape(noise: Noise, log_likelihood: Array, one: float, gap_prior: Array, places: Array) -> Shape:
+def judge_shape(noise: Noise, log_likelihood: Array, single: float, gap_prior: Array, places: Array) -> Shape:
     """Compares the shapes.
 
     Args:
         noise: the grid.
         log_likelihood: of each tested rung, the ends included; shape (rungs, scales, levels).
-        one: log evidence of one change.
+        single: log evidence of one change.
         gap_prior: of one change; shape (rungs + 1,).
         places: of the tested rungs on the ladder, from 0 to 1.
     """
@@ -219,7 +219,7 @@ def judge_shape(noise: Noise, log_likelihood: Array, one: float, gap_prior: Arra
         return Shape(1.0, 0.0, 0.0)
     pair = two_changes(noise, log_likelihood, gap_prior)
     ramp = drift(noise, log_likelihood, places)
-    evidence = np.array([one, pair.log_evidence, ramp.log_evidence])
+    evidence = np.array([single, pair.log_evidence, ramp.log_evidence])
     logs = evidence + np.log([1 - TWO - DRIFT, TWO, DRIFT])
     shares = np.exp(logs - log_sum(logs))
     return Shape(float(shares[0]), float(shares[1]), float(shares[2]), pair, ramp)

@@ -29,9 +29,9 @@ def conclude(results: Results) -> Conclusion | None:
             return answer(results, "unbuildable", message)
     if all(results.count(end) >= results.least for end in results.tested_ends):
         ends = judge_paired_ends(results) if results.settings.paired else judge_ends(results)
-        found = ends or judge_change(results)
-        if found is not None:
-            return found
+        conclusion = ends or judge_change(results)
+        if conclusion is not None:
+            return conclusion
     return judge_budget(results)
 
 
@@ -46,10 +46,10 @@ def judge_ends(results: Results) -> Conclusion | None:
     doubt = fitted.end_doubt
     low, high = float(np.mean(good)), float(np.mean(bad))
     if fitted.scale is not None:
-        told = f"{low:.6g} at the good end, {high:.6g} at the bad one (means of {len(good)} and {len(bad)} tests)"
+        seen = f"{low:.6g} at the good end, {high:.6g} at the bad one (means of {len(good)} and {len(bad)} tests)"
         if not alike and is_reversed(fitted.scale.apply(np.array(good)), fitted.scale.apply(np.array(bad))):
-            return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {told}.", doubt)
-        return answer(results, "no_change", f"The ends do not differ: {told}.", doubt)
+            return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
+        return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
     if low > 0.8:
         extra = ", and the bad end passes: are they swapped?" if high < 0.2 else "."
         return answer(results, "good_end_is_bad", f"The good end fails {low:.0%} of {len(good)} tests{extra}", doubt)
@@ -173,7 +173,9 @@ def honest(results: Results, mass: float, gaps: tuple[int, ...]) -> float:
 def name_gap(results: Results, gap: int) -> str:
     """`rung 4`, or `rungs 4 to 6 (which cannot be told apart)`."""
     first, last = int(results.fit().firsts[gap]), int(results.fit().lasts[gap])
-    return f"rung {first}" if first == last else f"rungs {first} to {last} (what is between cannot be tested)"
+    if first == last:
+        return f"rung {first}"
+    return f"rungs {first} to {last} (what is between cannot be tested)"
 
 
 def judge_budget(results: Results) -> Conclusion | None:

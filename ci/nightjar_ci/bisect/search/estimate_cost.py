@@ -40,7 +40,7 @@ def estimate(
     """
     places = sorted({1 + round((n_rungs - 2) * (i + 0.5) / CULPRITS) for i in range(CULPRITS)})
     played = [_play(n_rungs, settings, culprit, build_s, test_s, is_ready) for culprit in places]
-    builds, tests = (sum(one[i] for one in played) / len(played) for i in (0, 1))
+    builds, tests = (sum(counts[i] for counts in played) / len(played) for i in (0, 1))
     runs = tests * (2 if settings.paired else 1)
     return Estimate(builds=builds, tests=tests, duration_s=builds * build_s + runs * test_s)
 
@@ -57,7 +57,9 @@ def _play(
     search, random, built = Search(n_rungs, settings), Random(culprit), set[int]()
 
     def cost_of(rung: int) -> float:
-        return test_s if rung in built or is_ready(rung) else test_s + build_s
+        if rung in built or is_ready(rung):
+            return test_s
+        return test_s + build_s
 
     def measure(rung: int) -> float:
         level = 2.0 if (rung >= culprit) == (settings.metric == "lower") else 1.0
@@ -74,6 +76,6 @@ def _play(
             search.add(Observation(rung=rung, outcome="bad" if rung >= culprit else "good"))
             continue
         partner = search.partner(rung)
-        values = [measure(one) for one in (rung, partner) if one is not None]
+        values = [measure(index) for index in (rung, partner) if index is not None]
         search.add(Observation(rung=rung, value=values[0], against=partner, beside=values[-1]))
     return len(built), search.tests

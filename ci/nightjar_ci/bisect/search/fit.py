@@ -57,7 +57,9 @@ class Fit:
     @property
     def best(self) -> int:
         """The most probable gap with a rung on either side."""
-        return 1 + int(np.argmax(self.mass[1:-1])) if len(self.mass) > 2 else 0
+        if len(self.mass) > 2:
+            return 1 + int(np.argmax(self.mass[1:-1]))
+        return 0
 
     @property
     def end_doubt(self) -> float:
@@ -84,16 +86,16 @@ class Fit:
         with np.errstate(divide="ignore"):
             log = np.log(self.gap_prior[1:-1] / self.gap_prior[1:-1].sum()) + self.change.log_evidence[1:-1]
         places = self.tested / (n_rungs - 1)
-        one = log_sum(log).item()
-        return judge_shape(self.noise, self.log_likelihood, one, self.gap_prior, places)
+        log_evidence = log_sum(log).item()
+        return judge_shape(self.noise, self.log_likelihood, log_evidence, self.gap_prior, places)
 
     def surprise(self) -> Array:
         """How much better than the good or the bad level another one explains each rung, in nats; shape (rungs,)."""
         good, bad = (cells[self.best] for cells in (self.change.good, self.change.bad))
         scale = int(np.argmax(good.sum(axis=1)))
         table = self.log_likelihood[:, scale]
-        known = np.maximum(table[:, np.argmax(good[scale])], table[:, np.argmax(bad[scale])])
-        return np.asarray(table.max(axis=1) - known)
+        fitted = np.maximum(table[:, np.argmax(good[scale])], table[:, np.argmax(bad[scale])])
+        return np.asarray(table.max(axis=1) - fitted)
 
     def expected(self, gap: int) -> tuple[float, Noise, int]:
         """The change, the noise and its most probable scale, if the culprit is in that gap."""

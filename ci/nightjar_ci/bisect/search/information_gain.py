@@ -57,9 +57,9 @@ def information(noise: Noise, posterior: OneChange, mass: Array, places: Places)
     noise_after = noise_good.sum() - np.cumsum(noise_good)
     j, a = places.gaps, places.lower
     mixed = before[j] + a[:, None] * weighted_bad[j] + (1 - a)[:, None] * weighted_good[j] + after[j]
-    known = noise_before[j] + a * noise_bad[j] + (1 - a) * noise_good[j] + noise_after[j]
+    expected = noise_before[j] + a * noise_bad[j] + (1 - a) * noise_good[j] + noise_after[j]
     lower = (np.cumsum(mass) - mass)[j] + a * mass[j]
-    return np.maximum(entropy(mixed) - known, 0.0), entropy(np.stack([lower, 1 - lower], axis=1))
+    return np.maximum(entropy(mixed) - expected, 0.0), entropy(np.stack([lower, 1 - lower], axis=1))
 
 
 def information_of_two(noise: Noise, two: TwoChanges, places: Places, gaps: int) -> tuple[Array, Array]:
@@ -84,11 +84,11 @@ def information_of_shape(noise: Noise, posterior: OneChange, mass: Array, shape:
     table = noise.outcomes.reshape(len(noise.outcomes), -1).T
     good = mass[:, None] * (posterior.good.reshape(rungs + 1, -1) @ table)
     bad = mass[:, None] * (posterior.bad.reshape(rungs + 1, -1) @ table)
-    one = np.cumsum(bad, axis=0)[:-1] + good.sum(axis=0) - np.cumsum(good, axis=0)[:-1]
+    single = np.cumsum(bad, axis=0)[:-1] + good.sum(axis=0) - np.cumsum(good, axis=0)[:-1]
     two = shape.pair.forecast(noise.outcomes, rungs)
-    ramp = np.concatenate([one[:1], shape.ramp.forecast(noise.outcomes), one[-1:]])
-    forecasts = np.stack([one, two, ramp])
-    shares = np.array([shape.one, shape.two, shape.drift])
+    ramp = np.concatenate([single[:1], shape.ramp.forecast(noise.outcomes), single[-1:]])
+    forecasts = np.stack([single, two, ramp])
+    shares = np.array([shape.single, shape.two, shape.drift])
     return np.maximum(entropy(np.einsum("s,sro->ro", shares, forecasts)) - shares @ entropy(forecasts), 0.0)
 
 

@@ -73,6 +73,6 @@ def likelihood_ratio(differences: Array, change: float, noise: Noise, scale: int
 
 
 def _density(values: Array, noise: Noise, scale: int) -> Array:
-    one = slice(scale, scale + 1)
-    at = density(values, np.zeros(1), noise.scales[one], noise.tails[one], noise.widths[one])
+    this = slice(scale, scale + 1)
+    at = density(values, np.zeros(1), noise.scales[this], noise.tails[this], noise.widths[this])
     return np.asarray(np.maximum(at[:, 0, 0], 1e-300))

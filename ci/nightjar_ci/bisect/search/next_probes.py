@@ -87,7 +87,7 @@ def best_rung(results: Results, cost_of: Callable[[int], float], taken: list[int
 def gains(results: Results, places: Places) -> tuple[Array, Array]:
     """What a test at each place tells, and what any number of tests there could, under the most probable shape."""
     fitted, shape = results.fit(), results.shape()
-    if shape.pair is not None and shape.one < 0.5:
+    if shape.pair is not None and shape.single < 0.5:
         gain, most = information_of_two(fitted.noise, shape.pair, places, len(fitted.mass))
     else:
         gain, most = information(fitted.noise, fitted.change, fitted.mass, places)
@@ -112,7 +112,7 @@ def all_places(results: Results) -> Places:
     """Rungs that may be tested: those that were, and some in each gap, spread by prior mass."""
     fitted, shape, below = results.fit(), results.shape(), results.below
     mass = fitted.mass
-    if shape.pair is not None and shape.one < 0.5:
+    if shape.pair is not None and shape.single < 0.5:
         mass = np.add(*shape.pair.marginals(len(mass)))
     rungs = [fitted.tested]
     for gap in np.flatnonzero(mass[1:-1] > 1e-7) + 1:

@@ -125,7 +125,9 @@ class Scale:
     def undo(self, value: float) -> float:
         """A level in the unit of the metric."""
         turned = -value if self.better == "higher" else value
-        return math.exp(turned) if self.log else turned
+        if self.log:
+            return math.exp(turned)
+        return turned
 
 
 def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:

@@ -62,7 +62,9 @@ class Results:
     @property
     def reference(self) -> int | None:
         """The end that tests are paired with."""
-        return None if self.settings.reference is None else self.ends[self.settings.reference == "last"]
+        if self.settings.reference is None:
+            return None
+        return self.ends[self.settings.reference == "last"]
 
     @property
     def tested_ends(self) -> tuple[int, ...]:
@@ -74,7 +76,9 @@ class Results:
         """Tests of an end before anything is concluded."""
         if self.settings.paired:
             return 2
-        return 1 if self.settings.deterministic or self.settings.metric is None else 3
+        if self.settings.deterministic or self.settings.metric is None:
+            return 1
+        return 3
 
     @property
     def builds(self) -> int:
@@ -109,8 +113,8 @@ class Results:
         self.pairs.setdefault((rung, other), []).append((value, beside))
         relative = self.is_relative()
         self.values = {
-            one: [a / b if relative else a - b for a, b in pairs]
-            for (one, other), pairs in self.pairs.items()
+            rung: [a / b if relative else a - b for a, b in pairs]
+            for (rung, other), pairs in self.pairs.items()
             if other == self.reference
         }
         if self.reference is not None and self.values:
@@ -183,7 +187,7 @@ class Results:
         differences = self.differences(int(fitted.tested[gap - 1]), int(fitted.tested[gap]))
         change, noise, scale = fitted.expected(gap)
         pair = self.shape().pair
-        if pair is not None and gap in pair.best and self.shape().one < 0.5:
+        if pair is not None and gap in pair.best and self.shape().single < 0.5:
             steps = np.diff([cells[0].sum(axis=0) @ noise.levels for cells in (pair.good, pair.middle, pair.bad)])
             change = float(steps[pair.best.index(gap)])
         return e_value(differences, change, Expected(noise, scale, self._residuals(gap)))
@@ -211,7 +215,9 @@ class Results:
             if rung != reference and {rung, reference} != {low, high}:
                 first, last = sorted((rung, reference or 0))
                 left.append(self.differences(first, last) - change * (first < high <= last))
-        return np.concatenate(left) if left else np.zeros(0)
+        if left:
+            return np.concatenate(left)
+        return np.zeros(0)
 
     @property
     def needed(self) -> float:
@@ -246,7 +252,7 @@ class Results:
         fitted, shape = self.fit(), self.shape()
         gaps: tuple[int, ...] = (fitted.best,)
         mass = float(fitted.mass[fitted.best])
-        if shape.pair is not None and shape.one < 0.5 and (shape.two >= SHAPE_SURE or self.odd_rung() is not None):
+        if shape.pair is not None and shape.single < 0.5 and (shape.two >= SHAPE_SURE or self.odd_rung() is not None):
             gaps = shape.pair.best
             mass = float(shape.pair.mass.max()) if shape.two >= SHAPE_SURE else 0.0
         enough = self.settings.sure
@@ -254,7 +260,9 @@ class Results:
             tested = fitted.tested
             checked = any(len(self.differences(int(tested[gap - 1]), int(tested[gap]))) for gap in gaps)
             enough = DOUBTED if checked else CANDIDATE
-        return gaps if mass >= enough and all(self.is_resolved(gap) for gap in gaps) else ()
+        if mass >= enough and all(self.is_resolved(gap) for gap in gaps):
+            return gaps
+        return ()
 
     def partner(self, rung: int) -> int | None:
         """The rung that a test of `rung` is paired with now: the one before it where the two are checked."""
@@ -278,12 +286,16 @@ class Results:
         gains = information_of_shape(fitted.noise, fitted.change, fitted.mass, shape)
         spent = np.array([self.count(int(rung)) >= RETESTS for rung in fitted.tested])
         gains[spent | np.array([self.skips(int(rung)) for rung in fitted.tested])] = 0.0
-        doubt = entropy(np.array([shape.one, shape.two, shape.drift]))
-        return nothing if spent.sum() >= MOST_SPENT or gains.max() < LEAST_GAIN * doubt else gains
+        doubt = entropy(np.array([shape.single, shape.two, shape.drift]))
+        if spent.sum() >= MOST_SPENT or gains.max() < LEAST_GAIN * doubt:
+            return nothing
+        return gains
 
     def odd_rung(self) -> int | None:
         """The rung that tells most about the shape, where it is worth asking; None if not."""
-        if self.settings.paired and self.shape().one > 1 - MENTIONED:
+        if self.settings.paired and self.shape().single > 1 - MENTIONED:
             return None
         gains = self.shape_gains()
-        return int(self.fit().tested[np.argmax(gains)]) if gains.any() else None
+        if gains.any():
+            return int(self.fit().tested[np.argmax(gains)])
+        return None

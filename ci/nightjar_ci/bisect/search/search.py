@@ -86,7 +86,9 @@ class Search:
             cost_of: of one test of a rung, its build included where it is not there yet.
             running: rungs that are being tested right now.
         """
-        return [] if self.conclusion() is not None else next_rungs(self._results, room, cost_of, running)
+        if self.conclusion() is not None:
+            return []
+        return next_rungs(self._results, room, cost_of, running)
 
     def partner(self, rung: int) -> int | None:
         """The rung that a test of `rung` is paired with, right before or after it in random order; None for none."""

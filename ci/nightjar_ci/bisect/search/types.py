@@ -158,4 +158,6 @@ class Conclusion:
         >>> Conclusion(kind="culprit", message="", culprits=(4, 4)).culprit
         4
         """
-        return self.culprits[0] if self.culprits and self.culprits[0] == self.culprits[1] else None
+        if self.culprits and self.culprits[0] == self.culprits[1]:
+            return self.culprits[0]
+        return None

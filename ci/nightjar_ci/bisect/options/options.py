@@ -1,0 +1,83 @@
+"""The options of `nightjar-ci bisect`, in one type.
+
+In: the parameters as the command line parsed them. Out: `BisectOptions`, with a field for each parameter of the same
+name. A red verdict fills in what the command line left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nightjar_ci.formats.run_record import Better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BisectOptions:
+    """What a bisection is asked to do; `nightjar-ci bisect --help` explains each option.
+
+    Attributes:
+        command: the test, the words after `--`.
+        current: packages that are not bisected are those of this environment, its folders included. No option: a
+            verdict sets it.
+    """
+
+    command: tuple[str, ...] = ()
+    good: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+    package: tuple[str, ...] = ()
+    with_: tuple[str, ...] = ()
+    good_lock: Path | None = None
+    bad_lock: Path | None = None
+    images: str | None = None
+    repo: str | None = None
+    rungs: Path | None = None
+    prepare: str | None = None
+    install: bool = False
+    environment: str = "current"
+    python: str | None = None
+    any_date: bool = False
+    current: bool = False
+    metric: str | None = None
+    metric_regex: str | None = None
+    better: Better = "lower"
+    judge: str | None = None
+    policies: Path | None = None
+    baselines: Path | None = None
+    cell: str = ""
+    rtol: float | None = None
+    paired: bool | None = None
+    bad_too: tuple[str, ...] = ()
+    executor: str | None = None
+    workers: int | None = None
+    timeout_s: float = 600.0
+    confidence: float = 0.99
+    deterministic: bool = False
+    max_tests: int = 400
+    explain: bool = False
+    pass_env: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()
+
+
+def options_from_parameters(parameters: Mapping[str, Any]) -> BisectOptions:
+    """The options as the command line parsed them; parameters that say how to run or print are left out.
+
+    >>> options_from_parameters({"good": ["1"], "bad": None, "test": ["python", "t.py"], "dry_run": True}).command
+    ('python', 't.py')
+    """
+    names = {field.name for field in fields(BisectOptions)}
+    given = {"command": parameters["test"], **parameters}
+    return BisectOptions(
+        **{name: _plain(value) for name, value in given.items() if name in names and value is not None}
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
