@@ -68,7 +68,10 @@ def main() -> None:
 
 
 def _end(error: ProfilingError) -> NoReturn:
-    own_count = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    if "--" in sys.argv:
+        own_count = sys.argv.index("--")
+    else:
+        own_count = len(sys.argv)
     if "--debug" in sys.argv[1:own_count]:
         traceback.print_exc()
     print(f"error: {error.message}", file=sys.stderr)

@@ -33,7 +33,9 @@ class ProfilingError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message} Hint: {self.hint}"
+        if self.hint is None:
+            return self.message
+        return f"{self.message} Hint: {self.hint}"
 
 
 def explain(error: OSError) -> ProfilingError:

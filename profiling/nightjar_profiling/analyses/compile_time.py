@@ -63,7 +63,10 @@ def account_compile_time(compile_ranges: pl.DataFrame) -> pl.DataFrame:
 def _assign_wall_time(ranges: dict[int, _Range]) -> None:
     waiting = []
     for part in ranges.values():
-        parent = None if part.parent is None else ranges.get(part.parent)
+        if part.parent is not None:
+            parent = ranges.get(part.parent)
+        else:
+            parent = None
         if parent is None:
             waiting.append(part.number)
         elif parent.thread == part.thread:

@@ -88,7 +88,7 @@ def find_readers(program: Program, names: Iterable[str]) -> list[tuple[str, str]
             seen.add(reader)
             if reader in ran:
                 pairs.append((name, reader))
-            elif (one := program.instructions[reader]).opcode != "tuple" and one.computation in running:
+            elif (instruction := program.instructions[reader]).opcode != "tuple" and instruction.computation in running:
                 waiting += flow.after(reader)
     return pairs
 

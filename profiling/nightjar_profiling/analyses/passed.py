@@ -23,7 +23,10 @@ def advise_donation(tables: Tables) -> Iterator[str]:
     names = tables.programs.select("program_id", "name").unique("program_id")
     named = spent.join(names, on="program_id").sort("duration_ns", descending=True).select("name", "duration_ns")
     for name, duration_ns in named.iter_rows():
-        share = duration_ns / tables.device_time_ns if duration_ns else 0.0
+        if duration_ns:
+            share = duration_ns / tables.device_time_ns
+        else:
+            share = 0.0
         if share >= WORTH_SAYING:
             yield (
                 f"{name}: {duration_ns / 1e6:.3f} ms ({share:.1%} of the device time) copy parameters that it returns "

@@ -92,7 +92,10 @@ def measure_roofline(tables: Tables, peak: Peak | None, element: str = "bf16") -
         bytes_per_s=pl.col("bytes_accessed") * pl.col("count") / seconds,
         flops_per_byte=pl.when(pl.col("bytes_accessed") > 0).then(pl.col("flops") / pl.col("bytes_accessed")),
     )
-    top = None if peak is None else peak.flops_per_s.get(element)
+    if peak is not None:
+        top = peak.flops_per_s.get(element)
+    else:
+        top = None
     if peak is None or top is None:
         bounds = {"bound": pl.lit(None, pl.String), "roofline_fraction": pl.lit(None, pl.Float64)}
     else:
@@ -121,7 +124,10 @@ def summarise_roofline(tables: Tables, peak: Peak | None, element: str = "bf16")
     """The whole capture as one point: flops of all instructions with known costs, divided by their device time."""
     rates = measure_roofline(tables, peak, element).filter(pl.col("flops_per_s").is_not_null())
     ns = float(rates["device_ns"].sum())
-    flops_per_s = float((rates["flops_per_s"] * rates["device_ns"]).sum()) / ns if ns else None
+    if ns:
+        flops_per_s = float((rates["flops_per_s"] * rates["device_ns"]).sum()) / ns
+    else:
+        flops_per_s = None
     total = tables.device_time_ns
     top = peak.flops_per_s.get(element) if peak else None
     return {

@@ -27,7 +27,10 @@ def sum_executions(tables: Tables, *, steady_state: bool = False) -> pl.DataFram
     sums = tables.ops.group_by(RUN).agg(
         device_ns=pl.col("duration_ns").sum(), n_ops=pl.len().cast(pl.Int64), exposed_ns=EXPOSED
     )
-    runs = keep_steady_state(tables, tables.executions) if steady_state else tables.executions
+    if steady_state:
+        runs = keep_steady_state(tables, tables.executions)
+    else:
+        runs = tables.executions
     zero = ("device_ns", "n_ops", "exposed_ns")
     return (
         runs.join(sums, on=RUN, how="left")

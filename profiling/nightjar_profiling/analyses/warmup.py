@@ -24,7 +24,9 @@ def find_steady_state(tables: Tables) -> pl.DataFrame:
     first = pl.col("program_id").is_in(compiled).cast(pl.Int64) + int(tables.collectives.height > 0)
     whole = tables.executions.filter(pl.col("complete").fill_null(value=True))
     steady = whole.filter(pl.col("execution") >= first).filter(~_is_trial(tables))
-    return steady if steady.height else whole
+    if steady.height:
+        return steady
+    return whole
 
 
 def _is_trial(tables: Tables) -> pl.Expr:

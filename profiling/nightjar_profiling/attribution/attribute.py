@@ -76,11 +76,13 @@ def attribute(
     """
     names = list(names)
     frames, costs = _Frames(program), split_costs(program, names)
-    found = [one for name in names for one in _attribute_one(program, frames, costs, name)]
+    attributions = [attribution for name in names for attribution in _attribute_one(program, frames, costs, name)]
     placed = placed or {}
     return [
-        replace(one, how=placed[one.instruction]) if one.instruction in placed and one.how in DIRECT else one
-        for one in found
+        replace(attribution, how=placed[attribution.instruction])
+        if attribution.instruction in placed and attribution.how in DIRECT
+        else attribution
+        for attribution in attributions
     ]
 
 
@@ -115,22 +117,26 @@ def _share_combined(
     program: Program, frames: _Frames, name: str
 ) -> dict[tuple[int | None, How], tuple[float, float]] | None:
     """Shares of a collective without a frame, which XLA combined out of many: those of its operands, by their bytes."""
-    one = program.instructions[name]
-    if one.opcode.removesuffix("-start") not in KINDS or len(one.operands) < 2:
+    collective = program.instructions[name]
+    if collective.opcode.removesuffix("-start") not in KINDS or len(collective.operands) < 2:
         return None
     sizes: dict[int, int] = defaultdict(int)
-    for operand in one.operands:
+    for operand in collective.operands:
         frame_id, _ = frames.find(operand)
         if frame_id is not None:
             sizes[frame_id] += program.instructions[operand].bytes
     total = sum(sizes.values())
-    return {(frame_id, "operand"): (size / total, size / total) for frame_id, size in sizes.items()} if total else None
+    if not total:
+        return None
+    return {(frame_id, "operand"): (size / total, size / total) for frame_id, size in sizes.items()}
 
 
 def _weigh(costs: Mapping[int, float]) -> dict[int, float]:
     """Shares of the frames inside a fusion, or what wraps one; empty where nothing inside carries a frame."""
     total = sum(costs.values())
-    return {frame_id: cost / total for frame_id, cost in costs.items()} if total > 0 else {}
+    if total <= 0:
+        return {}
+    return {frame_id: cost / total for frame_id, cost in costs.items()}
 
 
 class _Frames:
@@ -175,12 +181,14 @@ class _Frames:
 
     def _spread(self, onward: Callable[[str], list[str]]) -> dict[str, tuple[int, int]]:
         """Distance to, and frame of, the nearest instruction with a frame, breadth first from all of them at once."""
-        found: dict[str, tuple[int, int]] = {}
+        reached: dict[str, tuple[int, int]] = {}
         ring: list[tuple[str, int]] = []
-        for name, one in self.program.instructions.items():
-            frame_id = one.frame_id if one.frame_id is not None else self._called(name)
+        for name, instruction in self.program.instructions.items():
+            frame_id = instruction.frame_id
+            if frame_id is None:
+                frame_id = self._called(name)
             if frame_id is not None:
-                found[name] = (0, frame_id)
+                reached[name] = (0, frame_id)
                 ring.append((name, frame_id))
         distance = 0
         while ring:
@@ -188,11 +196,11 @@ class _Frames:
             following: list[tuple[str, int]] = []
             for name, frame_id in ring:
                 for other in onward(name):
-                    if other not in found:
-                        found[other] = (distance, frame_id)
+                    if other not in reached:
+                        reached[other] = (distance, frame_id)
                         following.append((other, frame_id))
             ring = following
-        return found
+        return reached
 
     def _called(self, name: str) -> int | None:
         """The frame nearest to the roots of what an instruction calls."""
@@ -212,7 +220,7 @@ class _Frames:
             current = waiting[-1]
             self.inside.setdefault(current, None)  # a circle, as a damaged file may hold, ends here
             members = (instructions[name] for name in self.program.computations[current])
-            deeper = [c for one in members for c in one.called if c not in self.inside]
+            deeper = [c for member in members for c in member.called if c not in self.inside]
             if deeper:
                 waiting += dict.fromkeys(deeper)
                 continue
@@ -224,12 +232,14 @@ class _Frames:
         while ring:
             following: list[str] = []
             for name in ring:
-                one = instructions[name]
-                inner = (self.inside.get(c) for c in one.called)
-                frame_id = one.frame_id if one.frame_id is not None else next((f for f in inner if f is not None), None)
+                instruction = instructions[name]
+                frame_id = instruction.frame_id
+                if frame_id is None:
+                    inner = (self.inside.get(computation) for computation in instruction.called)
+                    frame_id = next((inner_id for inner_id in inner if inner_id is not None), None)
                 if frame_id is not None:
                     return frame_id
-                fresh = [operand for operand in one.operands if operand not in seen]
+                fresh = [operand for operand in instruction.operands if operand not in seen]
                 seen.update(fresh)
                 following += dict.fromkeys(fresh)
             ring = following

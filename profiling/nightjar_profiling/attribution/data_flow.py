@@ -21,22 +21,26 @@ class Flow:
         self.givers: Mapping[str, list[str]] = defaultdict(list)  # and back
         self.callers: Mapping[str, list[str]] = defaultdict(list)
         parameters: Mapping[str, list[Instruction]] = defaultdict(list)
-        for one in program.instructions.values():
-            if one.opcode == "parameter":
-                parameters[one.computation].append(one)
-        for one in program.instructions.values():
-            for operand in one.operands:
-                self.users[operand].append(one.name)
-            for computation in one.called:
-                self.callers[computation].append(one.name)
-                for operand, parameter in _passed(one.operands, parameters[computation]):
+        for instruction in program.instructions.values():
+            if instruction.opcode == "parameter":
+                parameters[instruction.computation].append(instruction)
+        for instruction in program.instructions.values():
+            for operand in instruction.operands:
+                self.users[operand].append(instruction.name)
+            for computation in instruction.called:
+                self.callers[computation].append(instruction.name)
+                for operand, parameter in _passed(instruction.operands, parameters[computation]):
                     self.entries[operand].append(parameter)
                     self.givers[parameter].append(operand)
 
     def before(self, name: str) -> list[str]:
         """Where the value comes from."""
-        one = self.program.instructions[name]
-        return [*one.operands, *self.givers[name], *(self.program.roots[computation] for computation in one.called)]
+        instruction = self.program.instructions[name]
+        return [
+            *instruction.operands,
+            *self.givers[name],
+            *(self.program.roots[computation] for computation in instruction.called),
+        ]
 
     def after(self, name: str) -> list[str]:
         """Where the value goes to."""
@@ -49,7 +53,11 @@ def _passed(operands: tuple[str, ...], parameters: list[Instruction]) -> list[tu
     """Which operand of a caller becomes which parameter: by number; where there are not as many, each may be any."""
     if len(operands) == len(parameters):
         return [
-            (operands[one.parameter_number], one.name) for one in parameters if one.parameter_number < len(operands)
+            (operands[parameter.parameter_number], parameter.name)
+            for parameter in parameters
+            if parameter.parameter_number < len(operands)
         ]
     few = min(len(operands), len(parameters)) <= 2  # a conditional's; else the square of both could be large
-    return [(operand, one.name) for operand in operands for one in parameters] if few else []
+    if not few:
+        return []
+    return [(operand, parameter.name) for operand in operands for parameter in parameters]

@@ -37,31 +37,42 @@ def split_costs(program: Program, names: Iterable[str]) -> dict[str, dict[int, f
     Every computation is looked at once, however deep calls are nested. Only below what calls a computation that another
     one calls too, all is walked through for each instruction.
     """
-    asked = {name for name in names if name in program.instructions and _calls(program.instructions[name])}
-    sites = Counter(called for one in program.instructions.values() if _calls(one) for called in one.called)
+    callers = {name for name in names if name in program.instructions and _calls(program.instructions[name])}
+    sites = Counter(
+        called for instruction in program.instructions.values() if _calls(instruction) for called in instruction.called
+    )
     costs: dict[str, dict[int, float]] = {}
     totals: dict[str, dict[int, float] | None] = {}  # by computation; None: something below it is called twice
 
-    def take(one: Instruction) -> dict[int, float] | None:
+    def take(instruction: Instruction) -> dict[int, float] | None:
         """What lies below an instruction, out of `totals`, as nobody else asks for it."""
-        once = all(sites[called] == 1 and totals.get(called) is not None for called in one.called)
-        total = _add_up(totals.pop(called) or {} for called in one.called) if once else None
-        if one.name in asked:
-            costs[one.name] = _by_frame(program, split_cost(program, one.name)) if total is None else dict(total)
+        once = all(sites[called] == 1 and totals.get(called) is not None for called in instruction.called)
+        if once:
+            total = _add_up(totals.pop(called) or {} for called in instruction.called)
+        else:
+            total = None
+        if instruction.name in callers:
+            costs[instruction.name] = (
+                _by_frame(program, split_cost(program, instruction.name)) if total is None else dict(total)
+            )
         return total
 
-    for computation in _inner_first(program, asked):
-        parts = [take(one) for one in map(program.instructions.get, program.computations[computation]) if _calls(one)]
+    for computation in _inner_first(program, callers):
+        parts = [
+            take(instruction)
+            for instruction in map(program.instructions.get, program.computations[computation])
+            if _calls(instruction)
+        ]
         own = _by_frame(program, _computation_cost(program, computation))
-        known = [part for part in parts if part is not None]
-        totals[computation] = _add_up([own, *known]) if len(known) == len(parts) else None
-    for name in asked - costs.keys():
+        inner = [part for part in parts if part is not None]
+        totals[computation] = _add_up([own, *inner]) if len(inner) == len(parts) else None
+    for name in callers - costs.keys():
         take(program.instructions[name])
     return costs
 
 
-def _calls(one: Instruction | None) -> TypeGuard[Instruction]:
-    return one is not None and one.opcode in WRAPPERS and bool(one.called)
+def _calls(instruction: Instruction | None) -> TypeGuard[Instruction]:
+    return instruction is not None and instruction.opcode in WRAPPERS and bool(instruction.called)
 
 
 def _inner_first(program: Program, names: Iterable[str]) -> Iterator[str]:
@@ -76,7 +87,7 @@ def _inner_first(program: Program, names: Iterable[str]) -> Iterator[str]:
             begun.add(computation)
             waiting.append((computation, True))
             members = map(program.instructions.get, program.computations[computation])
-            waiting += [(called, False) for one in members if _calls(one) for called in one.called]
+            waiting += [(called, False) for member in members if _calls(member) for called in member.called]
 
 
 def _add_up(parts: Iterable[dict[int, float]]) -> dict[int, float]:
@@ -90,12 +101,12 @@ def _add_up(parts: Iterable[dict[int, float]]) -> dict[int, float]:
 
 
 def _by_frame(program: Program, costs: Mapping[str, float]) -> dict[int, float]:
-    found: dict[int, float] = {}
+    by_frame: dict[int, float] = {}
     for name, cost in costs.items():
-        one = program.instructions[name]
-        if one.frame_id is not None and cost > 0 and not _calls(one):
-            found[one.frame_id] = found.get(one.frame_id, 0.0) + cost
-    return found
+        instruction = program.instructions[name]
+        if instruction.frame_id is not None and cost > 0 and not _calls(instruction):
+            by_frame[instruction.frame_id] = by_frame.get(instruction.frame_id, 0.0) + cost
+    return by_frame
 
 
 def split_cost(program: Program, name: str) -> dict[str, float]:
@@ -108,9 +119,9 @@ def split_cost(program: Program, name: str) -> dict[str, float]:
             continue
         seen.add(computation)
         for inner, cost in _computation_cost(program, computation).items():
-            one = program.instructions[inner]
-            if one.opcode in WRAPPERS and one.called:
-                waiting += one.called
+            instruction = program.instructions[inner]
+            if instruction.opcode in WRAPPERS and instruction.called:
+                waiting += instruction.called
             elif cost > 0:
                 costs[inner] = cost
     return costs
@@ -119,30 +130,33 @@ def split_cost(program: Program, name: str) -> dict[str, float]:
 def _computation_cost(program: Program, computation: str) -> dict[str, float]:
     members = [program.instructions[name] for name in program.computations[computation]]
     users: dict[str, list[Instruction]] = {}
-    for one in members:
-        for operand in dict.fromkeys(one.operands):
-            users.setdefault(operand, []).append(one)
-    costs = {one.name: _work(one) / FLOPS_PER_BYTE for one in members}
-    for one in members:
-        if one.opcode == "parameter":
-            readers = [user for user in _readers(one, users) if user.opcode not in FREE]
+    for member in members:
+        for operand in dict.fromkeys(member.operands):
+            users.setdefault(operand, []).append(member)
+    costs = {member.name: _work(member) / FLOPS_PER_BYTE for member in members}
+    for member in members:
+        if member.opcode == "parameter":
+            readers = [user for user in _readers(member, users) if user.opcode not in FREE]
             for user in readers:
                 whole = user.opcode not in PARTIAL_READS and user.opcode != "dynamic-update-slice"
-                costs[user.name] += (one.bytes if whole else min(one.bytes, user.bytes)) / len(readers)
+                costs[user.name] += (member.bytes if whole else min(member.bytes, user.bytes)) / len(readers)
     for root in _written(program, program.roots[computation]):
         costs[root.name] += root.bytes
     return costs
 
 
-def _work(one: Instruction) -> float:
-    if one.opcode in FREE:
+def _work(instruction: Instruction) -> float:
+    if instruction.opcode in FREE:
         return 0.0
-    return max(one.flops or 0.0, float(one.elements)) + FLOPS_PER_TRANSCENDENTAL * one.transcendentals
+    return (
+        max(instruction.flops or 0.0, float(instruction.elements))
+        + FLOPS_PER_TRANSCENDENTAL * instruction.transcendentals
+    )
 
 
 def _readers(parameter: Instruction, users: dict[str, list[Instruction]]) -> list[Instruction]:
     """Who uses a parameter, seen through bitcasts and tuple elements."""
-    found, waiting, seen = [], [parameter.name], {parameter.name}
+    readers, waiting, seen = [], [parameter.name], {parameter.name}
     while waiting:
         for user in users.get(waiting.pop(), ()):
             if user.name in seen:
@@ -151,19 +165,19 @@ def _readers(parameter: Instruction, users: dict[str, list[Instruction]]) -> lis
             if user.opcode in ("bitcast", "get-tuple-element"):
                 waiting.append(user.name)
             else:
-                found.append(user)
-    return found
+                readers.append(user)
+    return readers
 
 
 def _written(program: Program, root: str) -> list[Instruction]:
     """What computes a computation's results, seen through tuples and bitcasts."""
-    found, waiting, seen = [], [root], {root}
+    writers, waiting, seen = [], [root], {root}
     while waiting:
-        one = program.instructions[waiting.pop()]
-        if one.opcode in ("tuple", "bitcast", "get-tuple-element"):
-            fresh = [operand for operand in dict.fromkeys(one.operands) if operand not in seen]
+        instruction = program.instructions[waiting.pop()]
+        if instruction.opcode in ("tuple", "bitcast", "get-tuple-element"):
+            fresh = [operand for operand in dict.fromkeys(instruction.operands) if operand not in seen]
             seen.update(fresh)
             waiting += fresh
-        elif one.opcode not in FREE:
-            found.append(one)
-    return found
+        elif instruction.opcode not in FREE:
+            writers.append(instruction)
+    return writers

@@ -33,11 +33,16 @@ _REACH = 6  # steps of a search: XLA puts one or two transpositions or copies in
 def find_made_for(program: Program, flow: Flow, name: str) -> tuple[int, Literal["layout", "carried"]] | None:
     """The frame of the operation that an instruction without a stack was made for; None where nothing says so."""
     moves = _moves(program, name)
-    frame_id = _find_reader(program, flow, name) if moves else _find_layout(program, flow, name)
+    if moves:
+        frame_id = _find_reader(program, flow, name)
+    else:
+        frame_id = _find_layout(program, flow, name)
     if frame_id is not None:
         return frame_id, "layout"
     frame_id = _find_carried(program, flow, name)
-    return None if frame_id is None else (frame_id, "carried")
+    if frame_id is None:
+        return None
+    return (frame_id, "carried")
 
 
 def is_passed(program: Program, flow: Flow, name: str) -> bool:
@@ -51,7 +56,7 @@ def is_passed(program: Program, flow: Flow, name: str) -> bool:
         source = program.instructions[source.operands[0]]
     ring = [name]
     for _ in range(_REACH):
-        ring = [other for one in ring for other in flow.users[one]]
+        ring = [other for reached in ring for other in flow.users[reached]]
         if any(program.instructions[other].opcode not in (*_MOVES, "tuple") for other in ring):
             return False
         if not ring:
@@ -63,14 +68,21 @@ def find_call(program: Program) -> int | None:
     """The frame that called the function which the program was traced from; None where there is not exactly one."""
     traced = _plain(program.name.removeprefix("jit_"))
     calls: set[int | None] = set()
-    for frame_id in {one.frame_id for one in program.instructions.values() if one.frame_id is not None}:
+    for frame_id in {
+        instruction.frame_id for instruction in program.instructions.values() if instruction.frame_id is not None
+    }:
         call, current = None, program.frames.get(frame_id)
         while current is not None:
             if _plain(current.function.rpartition(".")[2]) == traced:
                 call = current.parent_id
-            current = None if current.parent_id is None else program.frames.get(current.parent_id)
+            if current.parent_id is not None:
+                current = program.frames.get(current.parent_id)
+            else:
+                current = None
         calls.add(call)
-    return calls.pop() if len(calls) == 1 else None
+    if len(calls) == 1:
+        return calls.pop()
+    return None
 
 
 def _plain(name: str) -> str:
@@ -80,42 +92,50 @@ def _plain(name: str) -> str:
 
 def _kernel(program: Program, name: str) -> list[Instruction]:
     """What one kernel computes: the instruction, or what is fused in it."""
-    one = program.instructions[name]
-    return [program.instructions[part] for part in program.below(name)] if one.opcode == "fusion" else [one]
+    instruction = program.instructions[name]
+    if instruction.opcode == "fusion":
+        return [program.instructions[part] for part in program.below(name)]
+    return [instruction]
 
 
 def _moves(program: Program, name: str) -> bool:
     """Whether an instruction puts values into another order, and does nothing else."""
-    opcodes = {one.opcode for one in _kernel(program, name)} - {"parameter"}
+    opcodes = {part.opcode for part in _kernel(program, name)} - {"parameter"}
     return bool(opcodes) and opcodes <= {*_MOVES}
 
 
 def _find_reader(program: Program, flow: Flow, name: str) -> int | None:
     """The frame of the convolution or product in another layout that alone reads what was moved."""
     frames = {_find_layout(program, flow, user) for user in flow.users[name]}
-    return frames.pop() if len(frames) == 1 else None
+    if len(frames) == 1:
+        return frames.pop()
+    return None
 
 
 def _find_layout(program: Program, flow: Flow, name: str) -> int | None:
     instructions, kernel = program.instructions, _kernel(program, name)
-    opcodes = {one.opcode for one in kernel} & PRIMITIVES.keys()
-    if len(opcodes) != 1 or any(one.frame_id is not None for one in (instructions[name], *kernel)):
+    opcodes = {reader.opcode for reader in kernel} & PRIMITIVES.keys()
+    if len(opcodes) != 1 or any(reader.frame_id is not None for reader in (instructions[name], *kernel)):
         return None
     primitive = PRIMITIVES[opcodes.pop()]
-    found: set[int] = set()
+    frames: set[int] = set()
     ring, seen = [name], {name}
     for _ in range(_REACH):
-        readers = dict.fromkeys(other for one in ring for other in _readers(program, flow, one) if other not in seen)
-        moved = [one for one in readers if instructions[one].opcode in (*_MOVES, "parameter")]
+        readers = dict.fromkeys(
+            other for reader in ring for other in _readers(program, flow, reader) if other not in seen
+        )
+        moved = [reader for reader in readers if instructions[reader].opcode in (*_MOVES, "parameter")]
         seen.update(moved)
-        found |= {
+        frames |= {
             frame_id
-            for one in moved
-            if (frame_id := instructions[one].frame_id) is not None
-            and instructions[one].op_name.rpartition("/")[2] == primitive
+            for reader in moved
+            if (frame_id := instructions[reader].frame_id) is not None
+            and instructions[reader].op_name.rpartition("/")[2] == primitive
         }
-        ring = [one for one in moved if instructions[one].frame_id is None]
-    return found.pop() if len(found) == 1 else None
+        ring = [reader for reader in moved if instructions[reader].frame_id is None]
+    if len(frames) == 1:
+        return frames.pop()
+    return None
 
 
 def _readers(program: Program, flow: Flow, name: str) -> Iterator[str]:
@@ -128,23 +148,25 @@ def _readers(program: Program, flow: Flow, name: str) -> Iterator[str]:
 
 
 def _find_carried(program: Program, flow: Flow, name: str) -> int | None:
-    one = program.instructions[name]
-    if one.opcode != "copy" or any(program.instructions[operand].layout != one.layout for operand in one.operands):
+    copy = program.instructions[name]
+    if copy.opcode != "copy" or any(program.instructions[operand].layout != copy.layout for operand in copy.operands):
         return None
     loops = {loop for user in flow.users[name] for loop in _loops_of_tuple(program, flow, user)}
     if _comes_from_loop(program, name):
-        loops |= {loop for loop in flow.callers[one.computation] if program.instructions[loop].opcode == "while"}
+        loops |= {loop for loop in flow.callers[copy.computation] if program.instructions[loop].opcode == "while"}
     frames = {program.instructions[loop].frame_id for loop in loops}
-    return frames.pop() if len(frames) == 1 else None
+    if len(frames) == 1:
+        return frames.pop()
+    return None
 
 
 def _loops_of_tuple(program: Program, flow: Flow, name: str) -> Iterator[str]:
     """The loops that a tuple is handed to, before the first round or by each for the next."""
-    one = program.instructions[name]
-    if one.opcode == "tuple":
+    instruction = program.instructions[name]
+    if instruction.opcode == "tuple":
         readers = [
             *flow.users[name],
-            *(flow.callers[one.computation] if name == program.roots[one.computation] else ()),
+            *(flow.callers[instruction.computation] if name == program.roots[instruction.computation] else ()),
         ]
         yield from (reader for reader in readers if program.instructions[reader].opcode == "while")
 
@@ -152,10 +174,10 @@ def _loops_of_tuple(program: Program, flow: Flow, name: str) -> Iterator[str]:
 def _comes_from_loop(program: Program, name: str) -> bool:
     """Whether a copy is one, or a copy of one, of what the parameter of its computation holds."""
     for _ in range(_REACH):
-        one = program.instructions[name]
-        if one.opcode == "parameter":
+        instruction = program.instructions[name]
+        if instruction.opcode == "parameter":
             return True
-        if one.opcode not in ("copy", "get-tuple-element") or len(one.operands) != 1:
+        if instruction.opcode not in ("copy", "get-tuple-element") or len(instruction.operands) != 1:
             return False
-        name = one.operands[0]
+        name = instruction.operands[0]
     return False

@@ -41,11 +41,11 @@ class StackTree:
 
     def path(self, node: int) -> list[int]:
         """Sites from the outermost frame to the node's own."""
-        found = []
+        path = []
         while node != NO_STACK:
-            found.append(self.sites[node])
+            path.append(self.sites[node])
             node = self.parents[node]
-        return found[::-1]
+        return path[::-1]
 
 
 def build_stacks(tables: Tables) -> StackTree:
@@ -56,22 +56,22 @@ def build_stacks(tables: Tables) -> StackTree:
         for row in tables.frames.iter_rows(named=True)
     }
     numbers: dict[Site, int] = {}
-    known: dict[tuple[int, int], int] = {}
+    node_of_step: dict[tuple[int, int], int] = {}
     for key in rows:
-        chain, place = [], key
-        while place in rows and place not in tree.nodes and place not in chain:
-            chain.append(place)
-            place = (key[0], rows[place][0])
-        node = tree.nodes.get(place, NO_STACK)
-        for one in reversed(chain):
-            site = rows[one][1]
+        chain, key_above = [], key
+        while key_above in rows and key_above not in tree.nodes and key_above not in chain:
+            chain.append(key_above)
+            key_above = (key[0], rows[key_above][0])
+        node = tree.nodes.get(key_above, NO_STACK)
+        for frame_key in reversed(chain):
+            site = rows[frame_key][1]
             if site not in numbers:
                 numbers[site] = len(tree.places)
                 tree.places.append(site)
             step = (node, numbers[site])
-            if step not in known:
-                known[step] = len(tree.parents)
+            if step not in node_of_step:
+                node_of_step[step] = len(tree.parents)
                 tree.parents.append(node)
                 tree.sites.append(numbers[site])
-            node = tree.nodes[one] = known[step]
+            node = tree.nodes[frame_key] = node_of_step[step]
     return tree

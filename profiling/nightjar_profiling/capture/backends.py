@@ -56,11 +56,16 @@ def choose_backend(wanted: Backend, nsys: str | None, gpu: bool) -> Choice:
             raise CaptureError(
                 "--backend nsys: there is no `nsys` here.", "install Nsight Systems, or use --backend jax"
             )
-        asked = "as asked" if wanted is Backend.NSYS else "found, with a GPU"
-        return Choice(backend=Backend.NSYS, program=nsys, reason=f"Nsight Systems ({asked})")
+        if wanted is Backend.NSYS:
+            why = "as asked"
+        else:
+            why = "found, with a GPU"
+        return Choice(backend=Backend.NSYS, program=nsys, reason=f"Nsight Systems ({why})")
     if wanted is Backend.JAX:
         return Choice(backend=Backend.JAX, program=None, reason="JAX's profiler (as asked)")
-    lacking = "no GPU" if nsys is not None else "no nsys" if gpu else "neither nsys nor a GPU"
+    lacking = "no GPU"
+    if nsys is None:
+        lacking = "no nsys" if gpu else "neither nsys nor a GPU"
     return Choice(backend=Backend.JAX, program=None, reason=f"JAX's profiler ({lacking} found)")
 
 

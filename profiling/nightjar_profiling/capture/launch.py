@@ -78,15 +78,15 @@ def render_environment(
 
 def find_lost_stacks(environ: Mapping[str, str]) -> list[str]:
     """Warnings for settings of the user that keep Python stacks out of the compiled programs."""
-    found = []
+    reasons = []
     if environ.get("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS", "1").lower() in {"0", "false", "off", "no"}:
-        found.append(
+        reasons.append(
             "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS is off: of each stack only the line is known that does the "
             "operation, not who called it."
         )
     if environ.get("JAX_TRACEBACK_IN_LOCATIONS_LIMIT") == "0":
-        found.append("JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0: no instruction carries a Python stack.")
-    return found
+        reasons.append("JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0: no instruction carries a Python stack.")
+    return reasons
 
 
 def telling_its_id(path: Path, command: Sequence[str]) -> list[str]:
@@ -101,13 +101,16 @@ def check_program(command: Sequence[str]) -> None:
         InputError: there is no such program, or it is no program.
     """
     if shutil.which(command[0]) is None:
-        there = os.sep in command[0] and Path(command[0]).exists()
-        raise cannot_run(command, os.strerror(errno.EACCES if there else errno.ENOENT))
+        exists = os.sep in command[0] and Path(command[0]).exists()
+        raise cannot_run(command, os.strerror(errno.EACCES if exists else errno.ENOENT))
 
 
 def cannot_run(command: Sequence[str], why: str) -> InputError:
     """The error of a command that is not there, or is no program."""
-    hint = f"write it after --, for example `-- python {command[0]}`" if command[0].endswith(".py") else None
+    if command[0].endswith(".py"):
+        hint = f"write it after --, for example `-- python {command[0]}`"
+    else:
+        hint = None
     return InputError(f"capture: cannot run {command[0]!r}: {why}.", hint)
 
 
@@ -190,4 +193,6 @@ def read_notes(raw: Path) -> list[Notes]:
 
 
 def _pair(value: list[int] | None) -> tuple[int, int] | None:
-    return None if value is None else (value[0], value[1])
+    if value is None:
+        return None
+    return (value[0], value[1])

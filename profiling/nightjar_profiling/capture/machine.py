@@ -35,18 +35,20 @@ def find_flags(environ: Mapping[str, str]) -> dict[str, str]:
 
 def describe_machine(root: Path = Path("/")) -> dict[str, str]:
     """Host name, processor and NVIDIA driver, as far as the machine tells them."""
-    found = {
+    facts = {
         "host": platform.node(),
         "cpu": _search(root / "proc" / "cpuinfo", r"^(?:model name|Model)\s*:\s*(.+)$"),
         "driver": _search(root / "proc" / "driver" / "nvidia" / "version", r"Kernel Module.*?\s(\d+\.\d[\d.]*)"),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _search(path: Path, pattern: str) -> str:
     """The first part of a text file that a pattern names; empty where there is none."""
     try:
-        found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        match = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:
         return ""
-    return found[1].strip() if found else ""
+    if match:
+        return match[1].strip()
+    return ""

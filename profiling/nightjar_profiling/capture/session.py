@@ -31,19 +31,19 @@ def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
     """
     traces: list[Path] = []
     dumps: list[Path] = []
-    for one in notes:
-        trace, dump = raw / f"{one.pid}.xplane.pb", raw / f"{one.pid}.dump"
+    for process in notes:
+        trace, dump = raw / f"{process.pid}.xplane.pb", raw / f"{process.pid}.dump"
         if trace.is_file():
             for ours, suffix in (("jsonl", "compile.jsonl"), ("sources", "sources")):
-                if (raw / f"{one.pid}.{ours}").is_file():
-                    (raw / f"{one.pid}.{ours}").rename(raw / f"rank{len(traces):04}.{suffix}")
+                if (raw / f"{process.pid}.{ours}").is_file():
+                    (raw / f"{process.pid}.{ours}").rename(raw / f"rank{len(traces):04}.{suffix}")
             traces.append(trace.rename(raw / f"rank{len(traces):04}.xplane.pb"))
-        if one.dumped_to is not None and one.dumped_to.is_dir():
-            copy_dump(one.dumped_to, one.dumped_since_ns, dump)
+        if process.dumped_to is not None and process.dumped_to.is_dir():
+            copy_dump(process.dumped_to, process.dumped_since_ns, dump)
         if dump.is_dir():
             dumps.append(dump.rename(raw / f"rank{len(dumps):04}.dump"))
         for suffix in ("json", "jsonl", "sources"):
-            (raw / f"{one.pid}.{suffix}").unlink(missing_ok=True)
+            (raw / f"{process.pid}.{suffix}").unlink(missing_ok=True)
     return [*traces, *sorted(raw.glob("*.nsys-rep"))]
 
 
@@ -67,9 +67,9 @@ def describe_capture(
 ) -> Manifest:
     """The manifest of a capture, as far as the run tells it."""
     machine = {"machine": describe_machine(), "flags": find_flags(environ)}
-    place = {} if rank is None else {"rank": rank}
-    traced = next((one for one in notes if one.state == "done"), None)
-    warnings = [f"process {one.pid}: {one.error}." for one in notes if one.error is not None]
+    rank_entry = {} if rank is None else {"rank": rank}
+    traced = next((process for process in notes if process.state == "done"), None)
+    warnings = [f"process {process.pid}: {process.error}." for process in notes if process.error is not None]
     if exit_code != 0:
         warnings.insert(0, f"The program failed ({name_end(exit_code)}): this profile may be incomplete.")
     if steps is not None and traced is not None and traced.traced is not None and traced.traced != steps:
@@ -83,7 +83,7 @@ def describe_capture(
         command=tuple(command),
         exit_code=exit_code,
         steps=(traced.traced if traced is not None and traced.traced is not None else steps) if steps else None,
-        environment={**(traced.environment if traced is not None else {}), **place, **machine},
+        environment={**(traced.environment if traced is not None else {}), **rank_entry, **machine},
         raw=(),
         sources=(),
         user_code=tuple(user_code),
@@ -125,7 +125,7 @@ def explain_nothing(
         )
     if exit_code > 0:
         return CaptureError(f"{what} ended with {name_end(exit_code)} before anything was traced.")
-    errors = [one.error for one in notes if one.error is not None]
+    errors = [process.error for process in notes if process.error is not None]
     if errors:
         return CaptureError(f"{what} ran, but was not traced: {errors[0]}.")
     if not notes:
@@ -134,13 +134,13 @@ def explain_nothing(
             "is the program a Python that reads PYTHONPATH (not started with -I, -E or -S)?",
         )
     if steps is not None:
-        seen = [one.seen for one in notes if one.seen is not None]
+        seen = [process.seen for process in notes if process.seen is not None]
         if not seen:
             return NotAttributableError(
                 f"{what} has no jax.profiler.StepTraceAnnotation: steps {steps[0]} to {steps[1]} never occurred.",
                 "leave --steps out to trace the whole run",
             )
-        first, last = min(one[0] for one in seen), max(one[1] for one in seen)
+        first, last = min(span[0] for span in seen), max(span[1] for span in seen)
         return NotAttributableError(
             f"{what} ran steps {first} to {last}: steps {steps[0]} to {steps[1]} never occurred.",
             f"choose from {first}:{last}",
@@ -154,7 +154,9 @@ def shell_code(exit_code: int) -> int:
     >>> shell_code(7), shell_code(-9)
     (7, 137)
     """
-    return exit_code if exit_code >= 0 else 128 - exit_code
+    if exit_code >= 0:
+        return exit_code
+    return 128 - exit_code
 
 
 def name_end(exit_code: int) -> str:
@@ -167,5 +169,7 @@ def name_end(exit_code: int) -> str:
     """
     if exit_code >= 0:
         return f"exit code {exit_code}"
-    known = -exit_code in set(signal.Signals)  # most real-time signals have no name
-    return signal.Signals(-exit_code).name if known else f"signal {-exit_code}"
+    has_name = -exit_code in set(signal.Signals)  # most real-time signals have no name
+    if has_name:
+        return signal.Signals(-exit_code).name
+    return f"signal {-exit_code}"

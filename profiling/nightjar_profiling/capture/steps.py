@@ -69,8 +69,8 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
             f"capture_steps: already capturing into {_OPEN[0]}: a process can run one trace at a time.",
             "leave the first `with capture_steps(...)` before the next begins",
         )
-    place = making(folder)
-    new = place.__enter__()  # left below, where its errors are a warning and those of the loop are not
+    staging = making(folder)
+    new = staging.__enter__()  # left below, where its errors are a warning and those of the loop are not
     _OPEN.append(folder)
     under_nsys = NSYS_SESSION in os.environ
     ended = None
@@ -84,11 +84,14 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
         _OPEN.clear()
         try:
             with ExitStack() as stack:
-                stack.push(place)
+                stack.push(staging)
                 done = finish(new, folder, (first, last), user_code, "nsys" if under_nsys else "jax", ended)
             print(f"nightjar-profiling: {done}", file=sys.stderr, flush=True)
         except (ProfilingError, OSError) as error:
-            why = explain(error) if isinstance(error, OSError) else error
+            if isinstance(error, OSError):
+                why = explain(error)
+            else:
+                why = error
             warnings.warn(f"capture_steps: no capture was made: {why}", stacklevel=3)
 
 
@@ -159,7 +162,7 @@ def finish(
         text = f"The loop ended with {ended}: this profile may be incomplete."
         manifest = replace(manifest, warnings=(text, *manifest.warnings))
     write_manifest(new, manifest)
-    if backend == "nsys" and any(one.traced is not None for one in notes):
+    if backend == "nsys" and any(process.traced is not None for process in notes):
         report = folder / "raw" / "rank0000.nsys-rep"
         return (
             f"when the program has ended, put the report of nsys at {report}, and: nightjar-profiling report {folder}"
@@ -175,7 +178,9 @@ def find_rank_of_jax() -> int | None:
     rank = find_rank(os.environ)
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     several = (getattr(state, "num_processes", None) or 1) > 1
-    return int(state.process_id) if rank is None and several and state is not None else rank
+    if rank is None and several and state is not None:
+        return int(state.process_id)
+    return rank
 
 
 @contextmanager
@@ -184,7 +189,10 @@ def listening(tracer: hook.Tracer) -> Iterator[None]:
     profiler: Any = tracer.profiler
     original = profiler.StepTraceAnnotation
     profiler.StepTraceAnnotation = hook.listening_annotation(original, tracer)
-    replaced = [] if isinstance(tracer, hook.NsysTracer) else share_with_own_traces(tracer)
+    if not isinstance(tracer, hook.NsysTracer):
+        replaced = share_with_own_traces(tracer)
+    else:
+        replaced = []
     try:
         yield
     finally:

@@ -37,9 +37,9 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read: {error.strerror}.", "may you read this folder?") from None
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON: {error}.", "was its writer killed, or the disk full?") from None
-    found = data.get("schema") if isinstance(data, dict) else None
-    if found != schema:
-        raise _wrong_schema(path, found, schema)
+    written_schema = data.get("schema") if isinstance(data, dict) else None
+    if written_schema != schema:
+        raise _wrong_schema(path, written_schema, schema)
     return dict(data)
 
 
@@ -80,11 +80,17 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
-def _wrong_schema(path: Path, found: object, expected: str) -> SchemaError:
+def _wrong_schema(path: Path, written_schema: object, expected: str) -> SchemaError:
     name, _, version = expected.partition("/")
-    number = found[len(name) + 1 :] if isinstance(found, str) and found.startswith(f"{name}/") else ""
+    if isinstance(written_schema, str) and written_schema.startswith(f"{name}/"):
+        number = written_schema[len(name) + 1 :]
+    else:
+        number = ""
     if number.isdigit():
         newer = int(number) > int(version)
-        hint = "upgrade nightjar-profiling" if newer else "use the nightjar-profiling that wrote it"
-        return SchemaError(f"{path}: schema is {found!r}, this version reads {expected!r}.", hint)
-    return SchemaError(f"{path}: schema is {found!r}, expected {expected!r}.")
+        if newer:
+            hint = "upgrade nightjar-profiling"
+        else:
+            hint = "use the nightjar-profiling that wrote it"
+        return SchemaError(f"{path}: schema is {written_schema!r}, this version reads {expected!r}.", hint)
+    return SchemaError(f"{path}: schema is {written_schema!r}, expected {expected!r}.")

@@ -49,7 +49,9 @@ class Manifest:
 
 def mark_times(backend: str) -> str:
     """What is said beside a time: that it is an estimate; empty where it was measured."""
-    return NOT_MEASURED if backend == "estimate" else ""
+    if backend == "estimate":
+        return NOT_MEASURED
+    return ""
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -61,9 +63,9 @@ def read_manifest(folder: Path) -> Manifest:
     check_finished(folder)
     path = folder / "manifest.json"
     data = read_json(path, SCHEMA)
-    known = {field.name for field in dataclasses.fields(Manifest)}
-    for key in sorted(known ^ (data.keys() - {"schema"})):
-        raise InputError(f"{path}: {'this key is missing' if key in known else 'unknown key'}: {key!r}.")
+    field_names = {field.name for field in dataclasses.fields(Manifest)}
+    for key in sorted(field_names ^ (data.keys() - {"schema"})):
+        raise InputError(f"{path}: {'this key is missing' if key in field_names else 'unknown key'}: {key!r}.")
     for key in (lists := ("command", "raw", "sources", "user_code", "warnings")):
         expect(path, key, data[key], list)
     expect(path, "environment", data["environment"], dict)

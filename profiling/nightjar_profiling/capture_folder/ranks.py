@@ -33,7 +33,9 @@ def find_rank(environ: Mapping[str, str]) -> int | None:
         if environ.get(rank, "").isdecimal() and environ.get(size, "").isdecimal() and int(environ[size]) > 1:
             return int(environ[rank])
     own = environ.get("JAX_PROCESS_ID", "")  # only who starts several processes sets it, with or without their number
-    return int(own) if own.isdecimal() and "JAX_NUM_PROCESSES" not in environ else None
+    if own.isdecimal() and "JAX_NUM_PROCESSES" not in environ:
+        return int(own)
+    return None
 
 
 def rank_folder(out: Path, rank: int | None) -> Path:
@@ -42,12 +44,14 @@ def rank_folder(out: Path, rank: int | None) -> Path:
     >>> rank_folder(Path("capture"), 12), rank_folder(Path("capture"), None)
     (PosixPath('capture/rank0012'), PosixPath('capture'))
     """
-    return out if rank is None else out / f"rank{rank:04}"
+    if rank is None:
+        return out
+    return out / f"rank{rank:04}"
 
 
 def find_rank_folders(folder: Path) -> list[Path]:
     """The captures of the ranks that `rank_folder` put below a folder, in order; none where it is a capture itself."""
     if (folder / "manifest.json").is_file():
         return []
-    found = [path.parent for path in folder.glob("rank*/manifest.json") if path.parent.name[4:].isdecimal()]
-    return sorted(found, key=lambda path: int(path.name[4:]))
+    folders = [path.parent for path in folder.glob("rank*/manifest.json") if path.parent.name[4:].isdecimal()]
+    return sorted(folders, key=lambda path: int(path.name[4:]))

@@ -33,7 +33,9 @@ def place_of(file: str, working_folder: str | None) -> PurePosixPath | None:
     if file.startswith("<") and file.endswith(">"):
         return PurePosixPath("executed", quote(file, safe=""))
     path = _absolute(file, working_folder)
-    return None if path is None else PurePosixPath(path.lstrip("/"))
+    if path is None:
+        return None
+    return PurePosixPath(path.lstrip("/"))
 
 
 def collect(
@@ -53,17 +55,17 @@ def collect(
     copied = []
     texts = texts or {}
     for file in sorted(set(files)):
-        source, place = _absolute(file, working_folder), place_of(file, working_folder)
-        if place is None:
+        source, relative = _absolute(file, working_folder), place_of(file, working_folder)
+        if relative is None:
             continue
         try:
             if file in texts:
-                write_text(folder / place, texts[file])
+                write_text(folder / relative, texts[file])
                 copied.append(file)
                 continue
             if source is None or not os.path.isfile(source) or os.path.getsize(source) > LARGEST_BYTES:  # noqa: PTH113, PTH202
                 continue
-            target = folder / place
+            target = folder / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         except (OSError, ValueError):  # unreadable, or a name that no file system takes
@@ -78,8 +80,11 @@ def text_reader(folder: Path, working_folder: str | None) -> Callable[[str], str
 
     @cache
     def text_of(file: str) -> str | None:
-        place = place_of(file, working_folder)
-        path = None if place is None else (root / place).resolve()
+        relative = place_of(file, working_folder)
+        if relative is not None:
+            path = (root / relative).resolve()
+        else:
+            path = None
         if path is None or not path.is_relative_to(root):  # a link in a folder that somebody else made
             return None
         try:
@@ -98,7 +103,9 @@ def reader(folder: Path, working_folder: str | None) -> Callable[[str, int], str
 
     def source_of(file: str, line: int) -> str | None:
         lines = lines_of(file)
-        return lines[line - 1].strip() or None if 0 < line <= len(lines) else None
+        if not (0 < line <= len(lines)):
+            return None
+        return lines[line - 1].strip() or None
 
     return source_of
 

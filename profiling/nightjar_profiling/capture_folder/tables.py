@@ -189,16 +189,16 @@ def make_table(name: str, rows: Iterable[Row]) -> pl.DataFrame:
 
 def fill_table(name: str, height: int, /, **columns: Any) -> pl.DataFrame:
     """A frame of whole columns: arrays, series, or one value for all rows; a column that is not given is null."""
-    found = []
+    filled = []
     for column, kind in SCHEMAS[name].items():
         values = columns.pop(column, None)
         if values is None or isinstance(values, (int, float, str)):
-            found.append(pl.lit(values, kind).alias(column))  # takes no memory, unlike a series of one value
+            filled.append(pl.lit(values, kind).alias(column))  # takes no memory, unlike a series of one value
         else:
-            found.append(pl.lit(pl.Series(column, values)).cast(kind))
+            filled.append(pl.lit(pl.Series(column, values)).cast(kind))
     if columns:
         raise TypeError(f"table {name!r} has no column {', '.join(columns)}")
-    return pl.DataFrame(height=height).with_columns(found)
+    return pl.DataFrame(height=height).with_columns(filled)
 
 
 def write_tables(folder: Path, tables: Tables) -> None:
@@ -275,9 +275,9 @@ def scan_table(folder: Path, name: str) -> pl.LazyFrame:
         later = LATER_COLUMNS.get(name)
         if later is not None and later not in table.collect_schema():
             table = table.with_columns(pl.lit(None, SCHEMAS[name][later]).alias(later)).select(list(SCHEMAS[name]))
-        found = dict(table.collect_schema())
+        schema = dict(table.collect_schema())
     except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None
-    if found != SCHEMAS[name]:
-        raise InputError(f"{path}: columns are {found}, expected {SCHEMAS[name]}.", AGAIN)
+    if schema != SCHEMAS[name]:
+        raise InputError(f"{path}: columns are {schema}, expected {SCHEMAS[name]}.", AGAIN)
     return table

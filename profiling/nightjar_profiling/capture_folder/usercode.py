@@ -42,7 +42,7 @@ def user_code_test(patterns: Iterable[str] = ()) -> Callable[[str], bool]:
     @cache
     def is_user_code(file: str) -> bool:
         module = module_path(file)
-        if any(fnmatchcase(module, one) or fnmatchcase(module, f"{one}.*") for one in wanted):
+        if any(fnmatchcase(module, name) or fnmatchcase(module, f"{name}.*") for name in wanted):
             return True
         path = file.replace("\\", "/")
         libraries = (INSTALLED, STANDARD_LIBRARY, WINDOWS_LIBRARY, CONSOLE_SCRIPT, GENERATED)

@@ -113,9 +113,11 @@ def trace(
     started, id_file = list(command), None
     if choice.program is not None:
         id_file = raw / ".program"
-        told = launch.telling_its_id(id_file, command)
-        started = backends.render_nsys(choice.program, raw / "rank0000", steps, told)
-    what = "the whole run" if steps is None else f"steps {steps[0]} to {steps[1]}"
+        wrapped = launch.telling_its_id(id_file, command)
+        started = backends.render_nsys(choice.program, raw / "rank0000", steps, wrapped)
+    what = "the whole run"
+    if steps is not None:
+        what = f"steps {steps[0]} to {steps[1]}"
     say(f"tracing {what} with {choice.reason}: {shlex.join(command)}")
     exit_code = launch.run(started, environment, id_file)
     return ("jax" if choice.program is None else "nsys"), exit_code
@@ -164,10 +166,10 @@ def parse_steps(text: str | None) -> tuple[int, int] | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    if match is None:
         raise InputError(f"--steps: {text!r}: expected FIRST:LAST, such as 3:5.")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
         raise InputError(f"--steps: {text!r}: the last step is before the first.", f"did you mean {last}:{first}?")
     return first, last

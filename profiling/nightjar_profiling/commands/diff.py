@@ -59,20 +59,23 @@ def diff(
     """
     from nightjar_profiling.analyses.compare.diff import compare
 
-    limit = None if fail_above is None else parse_percent(fail_above)
+    if fail_above is not None:
+        limit = parse_percent(fail_above)
+    else:
+        limit = None
     sides = [[read_side(folder) for folder in find_captures(text)] for text in (before, after)]
-    found = compare(sides[0], sides[1], fusion.value)
-    for warning in found.warnings:
+    difference = compare(sides[0], sides[1], fusion.value)
+    for warning in difference.warnings:
         print(f"nightjar-profiling: warning: {warning}", file=sys.stderr)
     if html is not None:
-        write_page(found, before, after, html)
+        write_page(difference, before, after, html)
     if as_json:
-        print(json.dumps(render_document(found, before, after)))
+        print(json.dumps(render_document(difference, before, after)))
     else:
-        for line in render_diff(found, rows, shutil.get_terminal_size((160, 24)).columns):
+        for line in render_diff(difference, rows, shutil.get_terminal_size((160, 24)).columns):
             print(line)
     if limit is not None:
-        judge(found.total, limit)
+        judge(difference.total, limit)
 
 
 def find_captures(text: str) -> list[Path]:
@@ -83,10 +86,16 @@ def find_captures(text: str) -> list[Path]:
     Raises:
         InputError: a folder is named twice.
     """
-    named = [Path(text)] if Path(text).exists() else [Path(part.strip()) for part in text.split(",") if part.strip()]
+    if Path(text).exists():
+        named = [Path(text)]
+    else:
+        named = [Path(part.strip()) for part in text.split(",") if part.strip()]
     captures: list[Path] = []
     for folder in named or [Path(text)]:
-        held = [] if (folder / MANIFEST).is_file() else sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+        if not (folder / MANIFEST).is_file():
+            held = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+        else:
+            held = []
         if not (folder / MANIFEST).is_file():
             held += sorted(path.parent for path in folder.glob(f"*/capture/{MANIFEST}"))
         captures += held or [folder]
@@ -97,7 +106,7 @@ def find_captures(text: str) -> list[Path]:
     return captures
 
 
-def write_page(found: Diff, before: str, after: str, path: Path) -> None:
+def write_page(difference: Diff, before: str, after: str, path: Path) -> None:
     """Writes the page, and names it on stderr.
 
     Raises:
@@ -108,7 +117,7 @@ def write_page(found: Diff, before: str, after: str, path: Path) -> None:
 
     if path.is_dir():
         raise InputError(f"--html: {path} is a folder, expected a file.", f"did you mean {path / 'diff.html'}?")
-    write_text(path, render_difference(found, before, after))
+    write_text(path, render_difference(difference, before, after))
     print(f"nightjar-profiling: wrote {path.absolute()}", file=sys.stderr)
 
 
@@ -178,38 +187,46 @@ def read_side(folder: Path) -> Side:
     )
 
 
-def render_document(found: Diff, before: str, after: str) -> dict[str, Any]:
+def render_document(difference: Diff, before: str, after: str) -> dict[str, Any]:
     """`nightjar.diff/1` (docs/profiling.md)."""
 
     def plain(change: Change) -> dict[str, Any]:
         return {**asdict(change), "delta_ns": change.delta_ns, "fraction": change.fraction}
 
-    lists = {name: [plain(one) for one in getattr(found, name)] for name in ("programs", "lines", "instructions")}
+    lists = {
+        name: [plain(change) for change in getattr(difference, name)] for name in ("programs", "lines", "instructions")
+    }
     return {
         "schema": SCHEMA,
         "before": before,
         "after": after,
-        "executions": list(found.executions),
-        "captures": list(found.captures),
-        "total": plain(found.total),
+        "executions": list(difference.executions),
+        "captures": list(difference.captures),
+        "total": plain(difference.total),
         **lists,
-        "warnings": list(found.warnings),
+        "warnings": list(difference.warnings),
     }
 
 
-def render_diff(found: Diff, rows: int, width: int) -> list[str]:
+def render_diff(difference: Diff, rows: int, width: int) -> list[str]:
     """The text for a terminal: the whole, then a table of programs, of lines and of instructions."""
-    total = found.total
+    total = difference.total
     first, second = (
         f"{count} executions{f' in {captures} captures' if captures > 1 else ''}{', an estimate' if estimate else ''}"
-        for count, captures, estimate in zip(found.executions, found.captures, found.estimates, strict=True)
+        for count, captures, estimate in zip(
+            difference.executions, difference.captures, difference.estimates, strict=True
+        )
     )
     text = [
         f"{_ms(total.before_ns)} ms of device time a step before ({first}), {_ms(total.after_ns)} ms after "
         f"({second}): {_percent(total)}, {_interval(total)}"
     ]
-    for title, changes in (("programs", found.programs), ("lines", found.lines), ("instructions", found.instructions)):
-        shown = [one for one in changes if one.delta_ns][:rows]
+    for title, changes in (
+        ("programs", difference.programs),
+        ("lines", difference.lines),
+        ("instructions", difference.instructions),
+    ):
+        shown = [change for change in changes if change.delta_ns][:rows]
         if shown:
             text += ["", f"{title}, ms a step", *_table(shown, width)]
     return text
@@ -217,7 +234,10 @@ def render_diff(found: Diff, rows: int, width: int) -> list[str]:
 
 def _table(changes: list[Change], width: int) -> list[str]:
     cells = [("before", "after", "change", "95 % interval", "")]
-    cells += [(_ms(one.before_ns), _ms(one.after_ns), _percent(one), _interval(one), _title(one)) for one in changes]
+    cells += [
+        (_ms(change.before_ns), _ms(change.after_ns), _percent(change), _interval(change), _title(change))
+        for change in changes
+    ]
     widths = [max(len(row[number]) for row in cells) for number in range(4)]
     lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=False)) + f"  {row[4]}" for row in cells]
     return [line.rstrip() if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
@@ -230,13 +250,21 @@ def _title(change: Change) -> str:
 
 
 def _ms(ns: float | None) -> str:
-    return "-" if ns is None else f"{ns / 1e6:.3f}"
+    if ns is None:
+        return "-"
+    return f"{ns / 1e6:.3f}"
 
 
 def _percent(change: Change) -> str:
     if change.before_ns is None or change.after_ns is None:
-        return "appeared" if change.before_ns is None else "vanished"
-    return "same" if not change.delta_ns else "new" if change.fraction is None else f"{change.fraction:+.1%}"
+        if change.before_ns is None:
+            return "appeared"
+        return "vanished"
+    if not change.delta_ns:
+        return "same"
+    if change.fraction is None:
+        return "new"
+    return f"{change.fraction:+.1%}"
 
 
 def _interval(change: Change) -> str:

@@ -42,7 +42,10 @@ def pgle(
         print(f"nightjar-profiling: warning: {capture}: {NOT_MEASURED}: XLA wants measured latencies.", file=sys.stderr)
     tables = read_tables(capture / "tables")
     ran = summarise_programs(tables, steady_state=True).filter(pl.col("device_ns") > 0)
-    wanted = ran if program is None else ran.filter(pl.col("name") == program)
+    if program is None:
+        wanted = ran
+    else:
+        wanted = ran.filter(pl.col("name") == program)
     if wanted.is_empty():
         names = ", ".join(ran["name"].drop_nulls().unique().sort().to_list())
         if program is None or not names:

@@ -64,7 +64,10 @@ def report(
     elif out is None:
         folder, manifest = capture, read_manifest(capture)
         check_writable(folder)
-        manifest = manifest if user_code is None else replace(manifest, user_code=tuple(user_code))
+        if user_code is None:
+            manifest = manifest
+        else:
+            manifest = replace(manifest, user_code=tuple(user_code))
         if has_raw(folder) or not (folder / "tables").is_dir():
             never_read = not manifest.raw  # what `capture_steps` leaves under nsys
             profile = ingest(folder, manifest, copy_sources=never_read, fusion=fusion.value)

@@ -65,4 +65,6 @@ def read_overview(capture: Path) -> Overview | None:
     from nightjar_profiling.capture_folder.tables import read_tables
     from nightjar_profiling.report.overview import make_overview
 
-    return make_overview(read_tables(capture / "tables")) if (capture / "tables").is_dir() else None
+    if not (capture / "tables").is_dir():
+        return None
+    return make_overview(read_tables(capture / "tables"))

@@ -34,5 +34,8 @@ def site_label(site: Site) -> str:
     'loss (a,b.py:3)'
     """
     file, line, function = site
-    label = f"{function} ({PurePath(file).name}:{line})" if file else function
+    if file:
+        label = f"{function} ({PurePath(file).name}:{line})"
+    else:
+        label = function
     return label.translate(FORBIDDEN)

@@ -29,7 +29,9 @@ def render_pprof(tables: Tables, fusion: Fusion = "split", mark: str = "") -> by
 def _span_ns(tables: Tables) -> int:
     ends = (tables.ops["start_ns"] + tables.ops["duration_ns"]).max()
     starts = tables.ops["start_ns"].min()
-    return int(ends) - int(starts) if isinstance(ends, int) and isinstance(starts, int) else 0
+    if isinstance(ends, int) and isinstance(starts, int):
+        return int(ends) - int(starts)
+    return 0
 
 
 class _Writer:

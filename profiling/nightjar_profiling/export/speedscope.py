@@ -47,4 +47,6 @@ def render_speedscope(tables: Tables, fusion: Fusion = "split", mark: str = "") 
 
 
 def _frame(file: str, line: int, function: str) -> dict[str, Any]:
-    return {"name": function, "file": file, "line": line} if file else {"name": function}
+    if file:
+        return {"name": function, "file": file, "line": line}
+    return {"name": function}

@@ -57,7 +57,9 @@ class Collective:
     @property
     def size_factor(self) -> float | None:
         """Total data relative to the message size; None if the group size is unknown."""
-        return self.group_size if self.kind in ("all-gather", "reduce-scatter") else 1.0
+        if self.kind in ("all-gather", "reduce-scatter"):
+            return self.group_size
+        return 1.0
 
     @property
     def bus_factor(self) -> float | None:
@@ -73,7 +75,9 @@ def find_collectives(program: Program) -> dict[str, Collective]:
     """The communicating instructions of a program, by name; linear in its size."""
     collectives, inside = {}, _find_inside(program)
     for instruction in program.instructions.values():
-        inner = instruction if _kind(instruction) in KINDS else _wrapped(instruction, inside)
+        inner: Instruction | None = instruction
+        if _kind(instruction) not in KINDS:
+            inner = _wrapped(instruction, inside)
         if inner is not None:
             collectives[instruction.name] = _describe(program, inner)
     return collectives
@@ -121,12 +125,21 @@ def _offloads(program: Program, instruction: Instruction) -> bool:
 def _describe(program: Program, instruction: Instruction) -> Collective:
     operands = list(_operands(program, instruction))
     if instruction.opcode in ("dynamic-slice", "dynamic-update-slice"):
-        size = instruction.bytes if instruction.opcode == "dynamic-slice" else operands[1].bytes
-        kind = "device-to-host" if instruction.on_host else "host-to-device"
+        if instruction.opcode == "dynamic-slice":
+            size = instruction.bytes
+        else:
+            size = operands[1].bytes
+        if instruction.on_host:
+            kind = "device-to-host"
+        else:
+            kind = "host-to-device"
         return Collective(kind=kind, message_bytes=size, group_size=1, channel_id=None)
     kind, channel_id = _kind(instruction), instruction.channel_id
     if kind in PAIRWISE:
-        size = instruction.bytes if kind == "recv" else sum(operand.bytes for operand in operands[:1])
+        if kind == "recv":
+            size = instruction.bytes
+        else:
+            size = sum(operand.bytes for operand in operands[:1])
         return Collective(kind=kind, message_bytes=size, group_size=2, channel_id=channel_id)
     group_size, groups = instruction.group_size, instruction.groups
     size = sum(operand.bytes for operand in operands)

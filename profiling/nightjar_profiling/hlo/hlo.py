@@ -72,7 +72,9 @@ class Instruction:
     @property
     def category(self) -> str:
         """The opcode; `fusion:<kind>` for a fusion."""
-        return f"{self.opcode}:{self.kind}" if self.kind else self.opcode
+        if self.kind:
+            return f"{self.opcode}:{self.kind}"
+        return self.opcode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +156,7 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
                 )
         roots = {computation.name: names[computation.root_id] for computation in module.computations}
         for computation in module.computations:
-            if computation.root_id not in {one.id for one in computation.instructions}:
+            if computation.root_id not in {instruction.id for instruction in computation.instructions}:
                 root = names[computation.root_id]
                 raise InputError(f"{where}: {root!r}, the root of computation {computation.name!r}, is not in it.")
     except KeyError as error:

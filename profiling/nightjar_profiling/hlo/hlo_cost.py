@@ -106,8 +106,14 @@ class _Counter:
             return None, 0.0
         if opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter"):
             return self._reduction(instruction, elements)
-        operand = self._operand(instruction, 0) if instruction.operand_ids else instruction
-        flops = float(elements) if opcode in ELEMENTWISE and is_float(operand.shape) else 0.0
+        if instruction.operand_ids:
+            operand = self._operand(instruction, 0)
+        else:
+            operand = instruction
+        if opcode in ELEMENTWISE and is_float(operand.shape):
+            flops = float(elements)
+        else:
+            flops = 0.0
         return flops, float(elements) if opcode in TRANSCENDENTAL else 0.0
 
     def _reduction(self, instruction: hlo_pb2.HloInstruction, elements: int) -> Work:
@@ -175,7 +181,10 @@ class _Counter:
                     waiting.append(user.id)
                     converted |= user.opcode == "convert"
         whole, elements = self.sizes[parameter.id], max(count_elements(parameter.shape), 1)
-        partial = PARTIAL_READS if converted else PARTIAL_READS | IN_PLACE
+        if converted:
+            partial = PARTIAL_READS
+        else:
+            partial = PARTIAL_READS | IN_PLACE
         if not readers or any(user.opcode not in partial for user in readers):
             return whole
         if any(user.operand_ids[0] not in aliases or aliases & {*user.operand_ids[1:]} for user in readers):
@@ -193,7 +202,10 @@ class _Counter:
         root = self.instructions.get(body.root_id)
         if root is None:
             return 0
-        roots = [self.instructions[number] for number in root.operand_ids] if root.opcode == "tuple" else [root]
+        if root.opcode == "tuple":
+            roots = [self.instructions[number] for number in root.operand_ids]
+        else:
+            roots = [root]
         written = 0
         for instruction in roots:
             for _ in range(len(body.instructions)):  # ends at a cycle, which a damaged file may contain

@@ -43,7 +43,9 @@ def dumped_id(name: str) -> int | None:
     >>> dumped_id("module_0040.jit_step.before_optimizations.hlo.pb.xz")
     """
     match = OPTIMIZED.fullmatch(name)
-    return None if match is None else int(match[1])
+    if match is None:
+        return None
+    return int(match[1])
 
 
 def read_dumped(data: bytes, where: str) -> Dumped:

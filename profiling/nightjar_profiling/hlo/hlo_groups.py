@@ -28,7 +28,9 @@ def read_group_size(instruction: hlo_pb2.HloInstruction) -> int | None:
 
 def _iota(instruction: hlo_pb2.HloInstruction) -> hlo_pb2.CollectiveDeviceList.Iota:
     listed = instruction.collective_device_list.iota_replica_group_list
-    return listed if listed.num_devices_per_group else instruction.iota_replica_group_list
+    if listed.num_devices_per_group:
+        return listed
+    return instruction.iota_replica_group_list
 
 
 def _mesh_size(groups: hlo_pb2.MeshReplicaGroups) -> int | None:

@@ -126,7 +126,10 @@ class LaunchPlan:
         """The number of an instruction's family: equal opcode, shapes and computation."""
         instruction = self.program.instructions[name]
         bodies = tuple(self._bodies.get(computation, -1) for computation in instruction.called)
-        operands = () if bodies else tuple(map(self._shape_of, instruction.operands))
+        if not bodies:
+            operands = tuple(map(self._shape_of, instruction.operands))
+        else:
+            operands = ()
         kind = (instruction.opcode, instruction.kind, instruction.target)
         return self._families.setdefault((*kind, *self._shape_of(name), bodies, operands), len(self._families))
 

@@ -80,7 +80,9 @@ def _kind(allocation: hlo_pb2.BufferAllocation) -> Literal["parameter", "constan
         return "parameter"
     if allocation.is_constant:
         return "constant"
-    return "output" if allocation.maybe_live_out else "temp"
+    if allocation.maybe_live_out:
+        return "output"
+    return "temp"
 
 
 def _live_at_peak(events: Iterable[hlo_pb2.HeapTrace.Event], sizes: dict[int, int]) -> dict[int, int]:

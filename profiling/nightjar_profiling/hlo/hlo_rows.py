@@ -21,18 +21,18 @@ def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
         "instructions": [
             {
                 **key,
-                "name": one.name,
-                "opcode": one.category,
-                "computation": one.computation,
-                "op_name": one.op_name,
-                "frame_id": one.frame_id,
-                "bytes": one.bytes,
-                "flops": one.flops,
-                "bytes_accessed": one.bytes_accessed,
-                "main_work": find_main_work(program, one),
-                "scheduling_name": one.scheduling_name or None,
+                "name": instruction.name,
+                "opcode": instruction.category,
+                "computation": instruction.computation,
+                "op_name": instruction.op_name,
+                "frame_id": instruction.frame_id,
+                "bytes": instruction.bytes,
+                "flops": instruction.flops,
+                "bytes_accessed": instruction.bytes_accessed,
+                "main_work": find_main_work(program, instruction),
+                "scheduling_name": instruction.scheduling_name or None,
             }
-            for one in program.instructions.values()
+            for instruction in program.instructions.values()
         ],
         "frames": [
             {
@@ -46,8 +46,13 @@ def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
             for frame in program.frames.values()
         ],
         "buffers": [
-            {**key, "instruction": one.instruction, "kind": one.kind, "size_bytes": one.size_bytes}
-            for one in program.buffers
+            {
+                **key,
+                "instruction": instruction.instruction,
+                "kind": instruction.kind,
+                "size_bytes": instruction.size_bytes,
+            }
+            for instruction in program.buffers
         ],
     }
 
@@ -62,11 +67,19 @@ def find_main_work(program: Program, fusion: Instruction) -> str | None:
     if fusion.opcode != "fusion":
         return None
     inside = [program.instructions[name] for name in program.below(fusion.name)]
-    flops = {opcode: sum(one.flops or 0.0 for one in inside if one.opcode == opcode) for opcode in PRODUCTS}
+    flops = {
+        opcode: sum(instruction.flops or 0.0 for instruction in inside if instruction.opcode == opcode)
+        for opcode in PRODUCTS
+    }
     largest = max(PRODUCTS, key=lambda opcode: flops[opcode])
-    if flops[largest] > 0 and 2 * sum(flops.values()) >= sum(one.flops or 0.0 for one in inside):
+    if flops[largest] > 0 and 2 * sum(flops.values()) >= sum(instruction.flops or 0.0 for instruction in inside):
         return largest
     reduced = (
-        program.instructions[operand].elements for one in inside if one.opcode in REDUCTIONS for operand in one.operands
+        program.instructions[operand].elements
+        for instruction in inside
+        if instruction.opcode in REDUCTIONS
+        for operand in instruction.operands
     )
-    return "reduce" if max(reduced, default=0) > fusion.elements else None
+    if max(reduced, default=0) > fusion.elements:
+        return "reduce"
+    return None

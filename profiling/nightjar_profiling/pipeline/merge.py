@@ -137,7 +137,9 @@ def _share(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _share_value(values: list[Any]) -> Any:
-    return values[0] if values.count(values[0]) == len(values) else DIFFERS
+    if values.count(values[0]) == len(values):
+        return values[0]
+    return DIFFERS
 
 
 def _match_programs(folders: Sequence[Path], out: Path) -> tuple[list[RankPart], list[str]]:
@@ -233,7 +235,9 @@ def _keep_attribution(
 
 
 def _new_ids(part: RankPart) -> pl.Expr:
-    return pl.col("program_id").replace(part.programs) if part.programs else pl.col("program_id")
+    if part.programs:
+        return pl.col("program_id").replace(part.programs)
+    return pl.col("program_id")
 
 
 def _moved(name: str, part: RankPart) -> pl.LazyFrame:

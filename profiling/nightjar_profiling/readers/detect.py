@@ -62,13 +62,16 @@ def find_kind(path: Path) -> Kind:
     Raises:
         InputError: no such file, or a folder that is no raw trace.
     """
-    found = _find_kind(path)
-    if found is not None:
-        return found
+    kind = _find_kind(path)
+    if kind is not None:
+        return kind
     expected = ", ".join(f"*{kind.suffix}" for kind in KINDS)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder.", f"expected a capture folder or a raw trace: {expected}")
-    what = "a folder that is neither a capture nor a raw trace" if path.is_dir() else "neither a file nor a folder"
+    if path.is_dir():
+        what = "a folder that is neither a capture nor a raw trace"
+    else:
+        what = "neither a file nor a folder"
     raise InputError(f"{path}: {what}.", f"expected one of {expected}")
 
 
@@ -90,7 +93,9 @@ def find_trace(path: Path) -> Path:
             f"{path}: a log folder of JAX's profiler with {len(logs)} traces, expected one. The newest are:{shown}\n",
             f"name one of them: nightjar-profiling report {logs[-1]}",
         )
-    return logs[0] if logs else path
+    if logs:
+        return logs[0]
+    return path
 
 
 def is_raw(path: Path) -> bool:
@@ -107,7 +112,9 @@ def _find_kind(path: Path) -> Kind | None:
             return ARCHIVE
         if find_logs(path):
             return XPLANE
-        return PARQUET if any(path.glob("*.parquet")) else None
+        if any(path.glob("*.parquet")):
+            return PARQUET
+        return None
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -121,11 +128,11 @@ def find_raw(folder: Path) -> list[Path]:
     Raises:
         InputError: there is none.
     """
-    found = _raw_traces(folder)
-    if not found:
+    traces = _raw_traces(folder)
+    if not traces:
         expected = ", ".join(f"raw/*{kind.suffix}" for kind in KINDS)
         raise InputError(f"{folder}: no raw trace: expected {expected}.", "is the folder a capture?")
-    return found
+    return traces
 
 
 def has_raw(folder: Path) -> bool:

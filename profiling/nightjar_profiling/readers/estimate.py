@@ -35,7 +35,10 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
         timeline = json.loads(text)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{path}: not a valid estimate: {error}.", "run `nightjar-models compile` again") from None
-    schema = timeline.get("schema") if isinstance(timeline, dict) else None
+    if isinstance(timeline, dict):
+        schema = timeline.get("schema")
+    else:
+        schema = None
     if schema != SCHEMA:
         raise InputError(f"{path}: schema is {schema!r}, expected {SCHEMA!r}.", "a newer Nightjar may have written it")
     program = read_program(hlo, PROGRAM_ID, str(path))

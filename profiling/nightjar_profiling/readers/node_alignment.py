@@ -174,9 +174,14 @@ class _Gap:
 def _score_main(kernel: Kernel | str, launcher: Launcher) -> int:
     """The score of a kernel as the main kernel of an instruction."""
     if isinstance(kernel, str):
-        return NAMED if kernel == launcher.name else NEVER
+        if kernel == launcher.name:
+            return NAMED
+        return NEVER
     emitted = OWN if kernel.instruction == launcher.name else FAMILY
-    library = AUXILIARY if SUMS.search(kernel.name) or CONVERTS.search(kernel.name) else LIBRARY
+    if SUMS.search(kernel.name) or CONVERTS.search(kernel.name):
+        library = AUXILIARY
+    else:
+        library = LIBRARY
     same_vendor = not kernel.vendor or not launcher.vendor or kernel.vendor == launcher.vendor
     fits = {
         KernelKind.EMITTED: (kernel.family in launcher.families, emitted),
@@ -186,7 +191,9 @@ def _score_main(kernel: Kernel | str, launcher: Launcher) -> int:
         KernelKind.LIBRARY: (launcher.library and same_vendor, library),
     }
     fit, score = fits[kernel.kind]
-    return score if fit else NEVER
+    if fit:
+        return score
+    return NEVER
 
 
 def _score_before(kernel: Kernel | str, launcher: Launcher) -> int:
@@ -194,22 +201,34 @@ def _score_before(kernel: Kernel | str, launcher: Launcher) -> int:
     if isinstance(kernel, str) or kernel.kind in (KernelKind.EMITTED, KernelKind.COLLECTIVE):
         return NEVER
     if kernel.kind is KernelKind.LIBRARY:
-        return AUXILIARY if launcher.library and CONVERTS.search(kernel.name) else NEVER
+        if launcher.library and CONVERTS.search(kernel.name):
+            return AUXILIARY
+        return NEVER
     if launcher.library:
         return BEFORE
-    return 0 if kernel.kind is KernelKind.MEMSET and not launcher.clears and not launcher.copies else NEVER
+    if kernel.kind is KernelKind.MEMSET and not launcher.clears and not launcher.copies:
+        return 0
+    return NEVER
 
 
 def _score_after(kernel: Kernel | str, launcher: Launcher) -> int:
     """The score of a kernel that runs after the main kernel."""
     if isinstance(kernel, str):
-        return NAMED if kernel == launcher.name else NEVER
+        if kernel == launcher.name:
+            return NAMED
+        return NEVER
     if not launcher.library:
         return NEVER
     if kernel.kind is KernelKind.EMITTED:  # a sort runs in several passes
-        return MORE if kernel.family in launcher.families else NEVER
+        if kernel.family in launcher.families:
+            return MORE
+        return NEVER
     if kernel.kind is KernelKind.LIBRARY:
         if SUMS.search(kernel.name):
             return AFTER
-        return AUXILIARY if CONVERTS.search(kernel.name) else MORE
-    return 0 if kernel.kind is not KernelKind.COLLECTIVE else NEVER
+        if CONVERTS.search(kernel.name):
+            return AUXILIARY
+        return MORE
+    if kernel.kind is not KernelKind.COLLECTIVE:
+        return 0
+    return NEVER

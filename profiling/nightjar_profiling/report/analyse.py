@@ -93,7 +93,9 @@ class DeviceTime:
 
     def fraction(self, part_ns: int) -> float:
         """The fraction of the total; 0 if the total is 0."""
-        return part_ns / self.total_ns if self.total_ns else 0.0
+        if self.total_ns:
+            return part_ns / self.total_ns
+        return 0.0
 
 
 def sum_device_time(tables: Tables, fusion: Fusion = "split") -> DeviceTime:

@@ -18,7 +18,7 @@ MOST_ROWS = 100
 SCALES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 
 
-def render_difference(found: Diff, before: str, after: str) -> str:
+def render_difference(difference: Diff, before: str, after: str) -> str:
     """The page.
 
     Args:
@@ -26,15 +26,15 @@ def render_difference(found: Diff, before: str, after: str) -> str:
         before: a name for the earlier capture.
         after: a name for the later one.
     """
-    tables = (("Lines", found.lines), ("Instructions", found.instructions), ("Programs", found.programs))
+    tables = (("Lines", difference.lines), ("Instructions", difference.instructions), ("Programs", difference.programs))
     return load_template("diff.html.j2").render(
         before=before,
         after=after,
-        total=row_data(found.total, _largest([found.total]), _scale([found.total])),
-        executions=found.executions,
-        captures=found.captures,
-        estimates=describe_estimates(*found.estimates),
-        warnings=found.warnings,
+        total=row_data(difference.total, _largest([difference.total]), _scale([difference.total])),
+        executions=difference.executions,
+        captures=difference.captures,
+        estimates=describe_estimates(*difference.estimates),
+        warnings=difference.warnings,
         tables=[table_data(title, changes) for title, changes in tables],
     )
 
@@ -47,28 +47,35 @@ def describe_estimates(before: bool, after: bool) -> str:
     """
     if before and after:
         return "Both are estimates, nothing ran. "
-    return f"{'Before' if before else 'After'} is an estimate, nothing ran. " if before or after else ""
+    if not (before or after):
+        return ""
+    return f"{'Before' if before else 'After'} is an estimate, nothing ran. "
 
 
 def table_data(title: str, changes: Sequence[Change]) -> dict[str, Any]:
     """A table of what changed, largest difference first, and how many rows it leaves out."""
-    changed = [one for one in changes if one.delta_ns]
+    changed = [change for change in changes if change.delta_ns]
     shown = changed[:MOST_ROWS]
     largest, scale = _largest(shown), _scale(shown)
-    rows = [row_data(one, largest, scale) for one in shown]
+    rows = [row_data(change, largest, scale) for change in shown]
     return {"title": title, "unit": scale[0], "rows": rows, "left": len(changed) - len(shown)}
 
 
 def row_data(change: Change, largest_ns: float, scale: tuple[str, float]) -> dict[str, Any]:
     """What a row says, its times in one unit; its bar in percent of half the column."""
-    place = PurePath(change.name).name if change.function is not None else change.name
+    if change.function is not None:
+        shown_name = PurePath(change.name).name
+    else:
+        shown_name = change.name
     if change.before_ns is None or change.after_ns is None:
         percent = "appeared" if change.before_ns is None else "vanished"
     else:
-        percent = "new" if change.fraction is None else f"{100 * change.fraction:+.1f} %"
+        percent = "new"
+        if change.fraction is not None:
+            percent = f"{100 * change.fraction:+.1f} %"
     low, high = (show(ns, scale, sign=True) for ns in (change.low_ns, change.high_ns))
     return {
-        "name": place,
+        "name": shown_name,
         "title": change.name,
         "text": change.source or change.function or "",
         "before": show(change.before_ns, scale),
@@ -89,14 +96,16 @@ def show(ns: float | None, scale: tuple[str, float], *, sign: bool = False) -> s
     >>> show(1_234_567.0, ("ms", 1e6)), show(-890.0, ("µs", 1e3), sign=True), show(None, ("ns", 1.0))
     ('1.235', '-0.890', '')
     """
-    return "" if ns is None else f"{ns / scale[1]:{'+' if sign else ''}.3f}"
+    if ns is None:
+        return ""
+    return f"{ns / scale[1]:{'+' if sign else ''}.3f}"
 
 
 def _scale(changes: Sequence[Change]) -> tuple[str, float]:
     """One unit for a table, so that its numbers can be compared by their length."""
-    largest = max((max(one.before_ns or 0.0, one.after_ns or 0.0) for one in changes), default=0.0)
+    largest = max((max(change.before_ns or 0.0, change.after_ns or 0.0) for change in changes), default=0.0)
     return next((scale for scale in SCALES if largest >= scale[1]), SCALES[-1])
 
 
 def _largest(changes: Sequence[Change]) -> float:
-    return max((abs(one.delta_ns) for one in changes), default=0.0)
+    return max((abs(change.delta_ns) for change in changes), default=0.0)

@@ -41,7 +41,9 @@ class Overview:
     @property
     def idle_fraction(self) -> float:
         """Fraction of the devices' time in which no op ran."""
-        return 1 - self.busy_ns / self.span_ns if self.span_ns else 0.0
+        if not self.span_ns:
+            return 0.0
+        return 1 - self.busy_ns / self.span_ns
 
 
 def make_overview(tables: Tables) -> Overview:

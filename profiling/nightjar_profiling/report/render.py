@@ -108,7 +108,9 @@ def percent(fraction: float) -> str:
     """
     if fraction == 1.0:
         return "100 %"
-    return ">99.9 %" if fraction > 0.9995 else f"{100 * fraction:.1f} %"
+    if fraction > 0.9995:
+        return ">99.9 %"
+    return f"{100 * fraction:.1f} %"
 
 
 def duration(ns: int) -> str:

@@ -227,7 +227,10 @@ def stragglers(tables: Tables) -> Section:
 
 def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
     """Achieved rates of each instruction compared with the roofline."""
-    element = "bf16" if peak is None or "bf16" in peak.flops_per_s else "f32"
+    if peak is None or "bf16" in peak.flops_per_s:
+        element = "bf16"
+    else:
+        element = "f32"
     rates = measure_roofline(tables, peak, element).filter(pl.col("flops_per_s").is_not_null())
     frame = with_line(rates, lines).select(
         "instruction",

@@ -64,7 +64,10 @@ def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
 def attribution(profile: dict[str, Any], *, bar: bool) -> Text:
     """Shares in user code, in library code only, direct, inferred and without a stack, in words and as a bar."""
     shares = {name: profile[f"{key}_fraction"] for name, key in SHARES.items()}
-    text = draw_bar(shares["direct"], shares["inferred"]).append("  ") if bar else Text()
+    if bar:
+        text = draw_bar(shares["direct"], shares["inferred"]).append("  ")
+    else:
+        text = Text()
     text.append(f"{profile['user_fraction']:.1%} in your code", style="bold")
     if (library := profile.get("library_fraction")) is not None:  # missing in profiles of older versions
         text.append(f", {library:.1%} in library code")
@@ -99,7 +102,9 @@ def programs(overview: Overview) -> Table:
     """The programs with the most time, and the mean duration of an execution; concurrent ops can sum to more."""
     table = _table("ms", "runs", "elapsed ms", "program")
     for program in overview.programs[:SHOWN]:
-        mean = "" if program.mean_ns is None else milliseconds(program.mean_ns)
+        mean = ""
+        if program.mean_ns is not None:
+            mean = milliseconds(program.mean_ns)
         table.add_row(milliseconds(program.device_time_ns), f"{program.executions:,}", mean, Text(program.name))
     return table
 
@@ -133,7 +138,9 @@ def milliseconds(ns: int) -> str:
 
 def count(number: int, noun: str) -> str:
     """`1 device`, `8 devices`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    if number == 1:
+        return f"{number:,} {noun}"
+    return f"{number:,} {noun}s"
 
 
 def _table(*titles: str) -> Table:

@@ -56,7 +56,9 @@ class Change:
     @property
     def fraction(self) -> float | None:
         """The difference by the time before; None where there was none."""
-        return self.delta_ns / self.before_ns if self.before_ns else None
+        if self.before_ns:
+            return self.delta_ns / self.before_ns
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +72,20 @@ class Mean:
     @property
     def relative_variance(self) -> float:
         """By the square of the mean."""
-        return self.variance / self.ns**2 if self.ns else 0.0
+        if self.ns:
+            return self.variance / self.ns**2
+        return 0.0
 
 
 def add_means(parts: Iterable[tuple[float, float, int]]) -> Mean:
     """The sum of independent means: of each its value, its variance and the number of samples."""
     parts = list(parts)
     ns, variance = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    known = [(spread, n - 1) for _, spread, n in parts]
-    if any(freedom == 0 for _, freedom in known):
+    spreads = [(spread, n - 1) for _, spread, n in parts]
+    if any(freedom == 0 for _, freedom in spreads):
         return Mean(ns, variance, None)
-    lowest = sum(spread**2 / freedom for spread, freedom in known)
-    return Mean(ns, variance, variance**2 / lowest if lowest > 0 else float(max(f for _, f in known)))
+    lowest = sum(spread**2 / freedom for spread, freedom in spreads)
+    return Mean(ns, variance, variance**2 / lowest if lowest > 0 else float(max(f for _, f in spreads)))
 
 
 def average_captures(captures: Sequence[Mapping[str, Mean]]) -> dict[str, Mean]:
@@ -133,7 +137,10 @@ def _compare(key: str, old: Mean | None, new: Mean | None) -> tuple[Change, floa
         return replace(change, low_ns=0.0, high_ns=0.0), 1.0
     variance = sum(mean.relative_variance for mean in sides)
     terms = sum(mean.relative_variance**2 / (mean.freedom or 1.0) for mean in sides)
-    freedom = variance**2 / terms if terms > 0 else min(mean.freedom or 1.0 for mean in sides)
+    if terms > 0:
+        freedom = variance**2 / terms
+    else:
+        freedom = min(mean.freedom or 1.0 for mean in sides)
     margin = t_quantile((1 - CONFIDENCE) / 2, freedom) * sqrt(variance)
     if before_ns and after_ns:
         ratio = log(after_ns / before_ns)
@@ -142,5 +149,8 @@ def _compare(key: str, old: Mean | None, new: Mean | None) -> tuple[Change, floa
         ratio, low, high = 1.0, after_ns * exp(-margin), after_ns * exp(margin)
     else:
         ratio, low, high = 1.0, -(before_ns or 0.0), -(before_ns or 0.0) * exp(-margin)
-    distance = abs(ratio) / sqrt(variance) if variance else (inf if ratio else 0.0)
+    if variance:
+        distance = abs(ratio) / sqrt(variance)
+    else:
+        distance = inf if ratio else 0.0
     return replace(change, low_ns=low, high_ns=high), 2 * t_tail(distance, freedom)

@@ -73,9 +73,9 @@ def compare(before: Sequence[Side], after: Sequence[Side], fusion: Fusion = "spl
     tables = _renumber_all([side.tables for side in sides])
     line_keys = _all_line_keys(sides, tables, first_after)
     same = _same_fingerprints(tables)
-    names = [_names(found, same, keys) for found, keys in zip(tables, line_keys, strict=True)]
+    names = [_names(table, same, keys) for table, keys in zip(tables, line_keys, strict=True)]
     shown = dict(pl.concat(names).select("key", "instruction").iter_rows())  # the later capture's name for it
-    spent = [_executions(found, fusion) for found in tables]
+    spent = [_executions(table, fusion) for table in tables]
     counts = _counts(spent)
     program_names = dict(pl.concat([t.programs for t in tables]).select("program_id", "name").iter_rows())
     single = min(len(before), len(after)) == 1
@@ -84,7 +84,7 @@ def compare(before: Sequence[Side], after: Sequence[Side], fusion: Fusion = "spl
         kept = [count if once else count.filter("recurs") for count in counts]
         keyed = [table.join(key, on=on, how="inner") for table, key in zip(spent, keys, strict=True)]
         means = [_means(table, count) for table, count in zip(keyed, kept, strict=True)]
-        works = [_digest_work(table, found.instructions) for table, found in zip(keyed, tables, strict=True)]
+        works = [_digest_work(ran, table.instructions) for ran, table in zip(keyed, tables, strict=True)]
         return rank_changes(
             average_captures(means[:first_after]),
             average_captures(means[first_after:]),
@@ -170,16 +170,19 @@ def _all_line_keys(sides: Sequence[Side], tables: Sequence[Tables], first_after:
     lines = [find_user_lines(t.frames, side.is_user_code) for t, side in zip(tables, sides, strict=True)]
 
     def match(number: int, other: int) -> dict[Line, Line]:
-        found = (_lines(lines[number]), _lines(lines[other]))
-        return match_lines(*found, sides[number].source_of, sides[other].source_of)
+        pair = (_lines(lines[number]), _lines(lines[other]))
+        return match_lines(*pair, sides[number].source_of, sides[other].source_of)
 
     across = match(0, first_after)
     keys = []
-    for number, found in enumerate(lines):
-        pairs = {} if number == first_after else match(number, 0 if number < first_after else first_after)
+    for number, side_lines in enumerate(lines):
+        if number != first_after:
+            pairs = match(number, 0 if number < first_after else first_after)
+        else:
+            pairs = {}
         if 0 < number < first_after:
             pairs = {line: across.get(same, same) for line, same in pairs.items()}
-        keys.append(_line_keys(found, across if number == 0 else pairs))
+        keys.append(_line_keys(side_lines, across if number == 0 else pairs))
     return keys
 
 
@@ -190,15 +193,15 @@ def _lines(lines: pl.DataFrame) -> list[Line]:
 def _line_keys(lines: pl.DataFrame, pairs: Mapping[Line, Line]) -> pl.DataFrame:
     """`program`, `frame_id`, `key`: file, function and line, in the words of the later capture."""
     keys = []
-    for program, frame, *place in lines.select("program_id", "frame_id", "file", "line", "function").iter_rows():
-        line = pairs.get(Line(*place), Line(*place))
+    for program, frame, *site in lines.select("program_id", "frame_id", "file", "line", "function").iter_rows():
+        line = pairs.get(Line(*site), Line(*site))
         keys.append((program, frame, f"{line.file}\0{line.line}\0{line.function}"))
     return pl.DataFrame(keys, schema={"program": pl.Int64, "frame_id": pl.Int64, "key": pl.String}, orient="row")
 
 
 def _same_fingerprints(tables: Sequence[Tables]) -> dict[int, bool]:
     """For each program of several captures whether it has one fingerprint in all of them."""
-    programs = pl.concat([found.programs.select("program_id", "fingerprint").unique() for found in tables])
+    programs = pl.concat([table.programs.select("program_id", "fingerprint").unique() for table in tables])
     counted = programs.group_by("program_id").agg(pl.len(), pl.col("fingerprint").n_unique().alias("different"))
     return {number: n > 1 and different == 1 for number, n, different in counted.iter_rows()}
 
@@ -237,20 +240,22 @@ def _counts(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
     shared = sums[0]
     for other in sums[1:]:
         shared = shared.join(other.select("program"), on="program", how="semi")
-    mains = [(shared if shared.height else one).sort("ns", "program", descending=True).head(1) for one in sums]
-    found = []
-    for one, main in zip(sums, mains, strict=True):
-        steps = one.join(main.select("program"), on="program", how="semi")["n"]
+    mains = [(shared if shared.height else runs).sort("ns", "program", descending=True).head(1) for runs in sums]
+    counts = []
+    for runs, main in zip(sums, mains, strict=True):
+        steps = runs.join(main.select("program"), on="program", how="semi")["n"]
         count = int(steps[0]) if len(steps) else 1
         once = (pl.col("n") == 1) & (count > 1)
-        found.append(one.select("program", executions="n", per_step=pl.col("n") / count, recurs=~once))
-    rare = pl.concat(found).filter(~pl.col("recurs"))["program"].implode()
-    return [one.with_columns(recurs=~pl.col("program").is_in(rare)) for one in found]
+        counts.append(runs.select("program", executions="n", per_step=pl.col("n") / count, recurs=~once))
+    rare = pl.concat(counts).filter(~pl.col("recurs"))["program"].implode()
+    return [runs.with_columns(recurs=~pl.col("program").is_in(rare)) for runs in counts]
 
 
 def _main_count(counts: pl.DataFrame) -> int:
     main = counts.filter(pl.col("per_step") == 1.0)["executions"]
-    return int(main[0]) if len(main) else 0
+    if len(main):
+        return int(main[0])
+    return 0
 
 
 def _sum_counts(counts: Sequence[pl.DataFrame]) -> int:
@@ -260,8 +265,8 @@ def _sum_counts(counts: Sequence[pl.DataFrame]) -> int:
 def _digest_work(keyed: pl.DataFrame, instructions: pl.DataFrame) -> dict[str, int]:
     """By key a digest of the instructions that ran."""
     ran = keyed.select("key", "program", "instruction").unique()
-    known = instructions.select(pl.col("program_id").alias("program"), pl.col("name").alias("instruction"), *WORK)
-    joined = ran.join(known, on=["program", "instruction"], how="left")
+    work = instructions.select(pl.col("program_id").alias("program"), pl.col("name").alias("instruction"), *WORK)
+    joined = ran.join(work, on=["program", "instruction"], how="left")
     hashed = joined.select("key", digest=pl.struct(WORK).hash(seed=0))
     digests = hashed.group_by("key").agg(pl.col("digest").sort()).with_columns(pl.col("digest").hash(seed=0))
     return dict(digests.iter_rows())
@@ -277,12 +282,15 @@ def _means(spent: pl.DataFrame, counts: pl.DataFrame) -> dict[str, Mean]:
     """Time per step by key: over programs, the sum of mean times in an execution, as often as each runs in a step."""
     runs = spent.group_by("key", *EXECUTION).agg(pl.col("ns").sum())
     parts = runs.group_by("key", "program").agg(total=pl.col("ns").sum(), squares=(pl.col("ns") ** 2).sum())
-    found: dict[str, list[tuple[float, float, int]]] = {}
+    parts_by_key: dict[str, list[tuple[float, float, int]]] = {}
     for key, _, total, squares, n, per_step in parts.join(counts.drop("recurs"), on="program").iter_rows():
         mean = total / n  # an execution in which it did not run counts with 0
-        spread = max(squares - n * mean**2, 0.0) / (n - 1) / n if n > 1 else 0.0
-        found.setdefault(key, []).append((mean * per_step, spread * per_step**2, n))
-    return {key: add_means(parts) for key, parts in found.items()}
+        if n > 1:
+            spread = max(squares - n * mean**2, 0.0) / (n - 1) / n
+        else:
+            spread = 0.0
+        parts_by_key.setdefault(key, []).append((mean * per_step, spread * per_step**2, n))
+    return {key: add_means(parts) for key, parts in parts_by_key.items()}
 
 
 def _describe(change: Change, *sources: SourceOf) -> Change:

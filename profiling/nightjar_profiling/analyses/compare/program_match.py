@@ -154,7 +154,9 @@ def _shorten(names: Collection[str]) -> str | None:
     if not names:
         return None
     shown = ", ".join(sorted(names)[:SHOWN])
-    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+    if len(names) > SHOWN:
+        return f"{shown} and {len(names) - SHOWN} more"
+    return shown
 
 
 def _names(instructions: pl.DataFrame, program_id: int) -> frozenset[str]:

@@ -27,7 +27,7 @@ def listen() -> None:
 
 def read_texts() -> dict[str, list[str]]:
     """The texts of code without a file, by its file name; several where different code bears one name."""
-    texts = {name: list(found) for name, found in _TEXTS.items()}
+    texts = {name: list(lines) for name, lines in _TEXTS.items()}
     for name, text in (("<string>", _read_command()), ("<stdin>", _read_stdin())):
         if text:
             texts.setdefault(name, []).append(text)
@@ -38,7 +38,7 @@ def read_texts() -> dict[str, list[str]]:
             text = "".join(linecache.getlines(name))
             if text and text not in texts.setdefault(name, []):
                 texts[name].append(text)
-    return {name: found for name, found in texts.items() if found}
+    return {name: lines for name, lines in texts.items() if lines}
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
@@ -51,7 +51,10 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
             return
         if name == "<string>" and (caller.startswith(STANDARD_LIBRARY) or LIBRARY.search(caller)):  # a dataclass's
             return
-        text = source if isinstance(source, str) else source.decode("utf-8", "replace")
+        if isinstance(source, str):
+            text = source
+        else:
+            text = source.decode("utf-8", "replace")
         texts = _TEXTS.setdefault(name, {})
         if text not in texts and sum(map(len, texts)) + len(text) <= LARGEST_CHARACTERS and len(texts) < MOST_TEXTS:
             texts[text] = None
@@ -63,8 +66,8 @@ def _read_command() -> str | None:
     for argument in arguments:
         if argument in ("-X", "-W"):
             next(arguments, None)
-        elif found := re.fullmatch(r"-[bBdEiIOPqsSuvx]*c(.*)", argument, re.DOTALL):
-            return found[1] or next(arguments, None)
+        elif option := re.fullmatch(r"-[bBdEiIOPqsSuvx]*c(.*)", argument, re.DOTALL):
+            return option[1] or next(arguments, None)
         elif not argument.startswith("-") or argument == "-":
             return None
     return None

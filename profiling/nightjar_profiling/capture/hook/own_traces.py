@@ -49,7 +49,7 @@ def share_with_own_traces(tracer: Tracer) -> list[tuple[ModuleType, str, Any]]:
     functools.update_wrapper(start_trace, tracer.start_trace)
     new = {"start_trace": start_trace, "stop_trace": guarded(tracer.stop_trace)}
     replaced = []
-    for module in {id(one): one for one in (profiler, sys.modules[tracer.start_trace.__module__])}.values():
+    for module in {id(module): module for module in (profiler, sys.modules[tracer.start_trace.__module__])}.values():
         for name, function in new.items():
             replaced.append((module, name, getattr(module, name)))
             setattr(module, name, function)

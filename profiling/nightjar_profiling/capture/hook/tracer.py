@@ -147,7 +147,10 @@ class Tracer:
     def begin(self) -> None:
         """Starts JAX's profiler; a JAX whose `start_trace` takes no options yet has those of jaxlib's own session."""
         public = hasattr(self.profiler, "ProfileOptions")
-        source = self.profiler if public else sys.modules[self.start_trace.__module__].xla_client.profiler
+        if public:
+            source = self.profiler
+        else:
+            source = sys.modules[self.start_trace.__module__].xla_client.profiler
         options = source.ProfileOptions()
         options.python_tracer_level = 0
         options.host_tracer_level = 1 if public else 2  # the lowest at which CPU thunks are recorded
@@ -163,8 +166,8 @@ class Tracer:
             self.stop_trace()
         else:
             self.session.export(self.session.stop(), str(self.scratch))
-        for found in self.scratch.glob("**/*.xplane.pb"):
-            found.replace(self.folder / f"{self.pid}.xplane.pb")
+        for trace in self.scratch.glob("**/*.xplane.pb"):
+            trace.replace(self.folder / f"{self.pid}.xplane.pb")
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def enter_step(self, name: str, number: int) -> None:
@@ -198,8 +201,8 @@ class Tracer:
 
         def note(event: str, duration_s: float, **about: Any) -> None:
             phase = event.rpartition("/")[2]
-            known = phase.removesuffix("_duration") in COMPILE_PHASES
-            if known and self.listening and len(self.compiles) < MOST_COMPILES:
+            is_phase = phase.removesuffix("_duration") in COMPILE_PHASES
+            if is_phase and self.listening and len(self.compiles) < MOST_COMPILES:
                 took_ns = int(duration_s * 1e9)
                 name, thread = str(about.get("fun_name", "")), threading.get_native_id()
                 self.compiles.append(json.dumps([phase, name, thread, time.time_ns() - took_ns, took_ns]))
@@ -363,7 +366,10 @@ def listening_annotation(original: type, tracer: Tracer) -> type:
 
         def __exit__(self, *exception: Any) -> Any:
             again, self._nightjar_again = self._nightjar_again, None
-            result = super().__exit__(*exception) if again is None else again.__exit__(*exception)
+            if again is None:
+                result = super().__exit__(*exception)
+            else:
+                result = again.__exit__(*exception)
             tracer.leave_step(*self._nightjar_step)
             return result
 
@@ -383,8 +389,8 @@ def on_backends(before: Callable[[], None] = nothing, after: Callable[[], None] 
     def backends() -> Any:
         while waiting:
             waiting.pop()()
-        found = original()
+        clients = original()
         after()
-        return found
+        return clients
 
     bridge.backends = backends  # type: ignore[attr-defined]

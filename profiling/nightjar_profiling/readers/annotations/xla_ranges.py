@@ -119,5 +119,8 @@ def program_table(fields: pl.DataFrame, fingerprints: dict[int, str]) -> pl.Data
 
 def take(column: pl.Series, rows: Ints) -> pl.Series:
     """The values of these rows; null for -1."""
-    indices = pl.Series(rows).replace(NONE, None) if len(rows) else pl.Series([], dtype=pl.Int64)
+    if len(rows):
+        indices = pl.Series(rows).replace(NONE, None)
+    else:
+        indices = pl.Series([], dtype=pl.Int64)
     return column.gather(indices)

@@ -110,7 +110,10 @@ class _Layouts:
             return None
         if entry.kind in STRINGS:
             name, width = STRINGS[entry.kind]
-            text = payload[at : at + entry.length * width] if entry.length and not variable else payload[at:]
+            if entry.length and not variable:
+                text = payload[at : at + entry.length * width]
+            else:
+                text = payload[at:]
             return text[: len(text) // width * width].decode(name, errors="replace").split("\0")[0]
         if (domain, entry.kind) in self.entries:
             if self.left <= 0 or depth >= DEEPEST:

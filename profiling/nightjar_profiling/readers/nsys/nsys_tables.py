@@ -180,7 +180,9 @@ class SqliteTables(NsysTables):
                     )
         except NO_DATABASE as error:
             raise self.explain_damage(error) from None
-        return pl.concat(parts) if parts else pl.DataFrame(schema=columns)
+        if parts:
+            return pl.concat(parts)
+        return pl.DataFrame(schema=columns)
 
 
 def _column(name: str, kind: type[pl.DataType], values: tuple[object, ...]) -> pl.Series:
@@ -198,7 +200,9 @@ def _column(name: str, kind: type[pl.DataType], values: tuple[object, ...]) -> p
 
 
 def _where(kinds: list[int]) -> str:
-    return f" WHERE eventType IN ({', '.join(map(str, kinds))})" if kinds else ""
+    if not kinds:
+        return ""
+    return f" WHERE eventType IN ({', '.join(map(str, kinds))})"
 
 
 def _quote(name: str) -> str:

@@ -96,7 +96,10 @@ def _read_process(
     trace = _find(archive, TRACE, process)
     assert trace is not None
     metadata = _find(archive, THREADS, process)
-    threads = None if metadata is None else read_parquet(archive, metadata)
+    if metadata is not None:
+        threads = read_parquet(archive, metadata)
+    else:
+        threads = None
     if threads is None:
         warnings.append(f"{archive.path.name}: no {THREADS}: all ops are shown on device 0 of rank {rank}.")
     host_name = next((name for name in (_find(archive, path, process) for path in HOST) if name is not None), None)
@@ -121,12 +124,17 @@ def _read_kinds(archive: Archive, process: str | None, warnings: list[str]) -> l
     """The names of the machine's GPUs; empty if the archive lacks them."""
     name = _find(archive, DEVICES, process)
     try:
-        table = read_parquet(archive, name) if name is not None else pl.DataFrame()
+        if name is not None:
+            table = read_parquet(archive, name)
+        else:
+            table = pl.DataFrame()
     except InputError as error:  # only the names are lost
         warnings.append(f"{error.message} {NO_DEVICE_NAMES}")
         return []
     titles = [title for title in table.columns if all(part in title for part in KIND)]
-    return table[titles[0]].cast(pl.String).to_list() if titles else []
+    if not titles:
+        return []
+    return table[titles[0]].cast(pl.String).to_list()
 
 
 def read_parquet(archive: Archive, name: str, unused: Collection[str] = ()) -> pl.DataFrame:
@@ -188,7 +196,9 @@ def _join(processes: list[_Process], warnings: list[str]) -> Raw:
         moved = {}
         seen: Counter[object] = Counter()  # a process may compile the same program twice
         for number, dumped in process.dumped.items():
-            identity = (dumped.name, dumped.fingerprint) if dumped.fingerprint else dumped.data
+            identity: object = dumped.data
+            if dumped.fingerprint:
+                identity = (dumped.name, dumped.fingerprint)
             key = (identity, seen[identity])
             seen[identity] += 1
             if key not in ids:

@@ -123,8 +123,8 @@ def _read_async(space: Space, rank: int) -> pl.DataFrame:
 def _find_devices(space: Space) -> list[tuple[int, str, Plane]]:
     """Number, kind and plane of each device, in order of the number."""
     matches = [(DEVICE.fullmatch(plane.name), plane) for plane in space.planes]
-    found = [(int(name[2]), name[1], plane) for name, plane in matches if name is not None]
-    return sorted(found, key=lambda device: device[:2])
+    devices = [(int(name[2]), name[1], plane) for name, plane in matches if name is not None]
+    return sorted(devices, key=lambda device: device[:2])
 
 
 def _read_programs(space: Space, path: Path) -> Iterator[Program]:

@@ -53,17 +53,17 @@ OP_TEXT = re.compile(r"%?([\w.\-]+)")  # a TPU names an op by its HLO text: `%fu
 
 def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
     """The kernels and copies of a GPU."""
-    found = decode(plane, GPU_STATS, [line for line in plane.lines if line.name.startswith("Stream #")])
-    count = len(found.line)
-    program, instruction = found.integers("program_id"), found.texts("hlo_op")
-    known = program.known & (instruction.codes >= 0)
-    if not known.all():
-        program = Integers(values=np.where(known, program.values, 0), known=known)
-        instruction = Texts(codes=np.where(known, instruction.codes, -1), names=instruction.names)
-    correlation = found.integers("correlation_id")
+    decoded = decode(plane, GPU_STATS, [line for line in plane.lines if line.name.startswith("Stream #")])
+    count = len(decoded.line)
+    program, instruction = decoded.integers("program_id"), decoded.texts("hlo_op")
+    named = program.known & (instruction.codes >= 0)
+    if not named.all():
+        program = Integers(values=np.where(named, program.values, 0), known=named)
+        instruction = Texts(codes=np.where(named, instruction.codes, -1), names=instruction.names)
+    correlation = decoded.integers("correlation_id")
     at, launched = launches.find(correlation)
-    memcpy, memset = found.texts("memcpy_details"), found.texts("Memset_details")
-    kind = np.array([*map(_kind_of, found.names.names), KERNEL])[found.names.codes]
+    memcpy, memset = decoded.texts("memcpy_details"), decoded.texts("Memset_details")
+    kind = np.array([*map(_kind_of, decoded.names.names), KERNEL])[decoded.names.codes]
     kind[(memcpy.codes >= 0) | (launched & launches.is_copy[at] if launched.any() else False)] = MEMCPY
     kind[memset.codes >= 0] = MEMSET
     size = numbers_in(memcpy if (memcpy.codes >= 0).any() else memset, COPIED_BYTES)
@@ -78,58 +78,63 @@ def read_gpu(plane: Plane, device: int, launches: Launches) -> Ops:
     return Ops(
         device=constant(device, count),
         program=program,
-        run=_find_runs(found, program, launches.run.take(at), launched) if launched.any() else found.integers("run_id"),
+        run=_find_runs(decoded, program, launches.run.take(at), launched)
+        if launched.any()
+        else decoded.integers("run_id"),
         instruction=instruction,
-        stream=found.line_names,
-        kernel=found.names,
+        stream=decoded.line_names,
+        kernel=decoded.names,
         kind=Texts(codes=kind, names=KINDS),
-        start_ns=found.start_ns,
-        duration_ns=found.duration_ns,
+        start_ns=decoded.start_ns,
+        duration_ns=decoded.duration_ns,
         uncertain=unknown(count),
         correlation=correlation,
-        graph=found.integers("cuda_graph_id"),
-        graph_node=found.integers("cuda_graph_node_id"),
+        graph=decoded.integers("cuda_graph_id"),
+        graph_node=decoded.integers("cuda_graph_node_id"),
         bytes=size,
         launch_ns=Integers(values=launches.start_ns[at], known=launched) if launched.any() else unknown(count),
     )
 
 
-def _find_runs(found: Decoded, program: Integers, called: Integers, launched: NDArray[np.bool_]) -> Integers:
+def _find_runs(decoded: Decoded, program: Integers, called: Integers, launched: NDArray[np.bool_]) -> Integers:
     """The run of a program that each op belongs to: as the trace says, else that which called for it."""
-    told = found.integers("run_id")
-    known = called.known & launched & program.known & ~told.known
-    return Integers(values=np.where(known, called.values, told.values), known=known | told.known)
+    recorded = decoded.integers("run_id")
+    from_call = called.known & launched & program.known & ~recorded.known
+    return Integers(values=np.where(from_call, called.values, recorded.values), known=from_call | recorded.known)
 
 
 def read_tpu(plane: Plane, device: int, programs: Mapping[int, Program]) -> Ops:
     """The ops of a TPU core, without those that contain others."""
-    found = decode(plane, ("run_id", "program_id"), [line for line in plane.lines if line.name == "XLA Ops"])
+    decoded = decode(plane, ("run_id", "program_id"), [line for line in plane.lines if line.name == "XLA Ops"])
     modules = decode(plane, ("run_id",), [line for line in plane.lines if line.name == "XLA Modules"])
-    count = len(found.line)
-    module = _module_of(found, modules)
+    count = len(decoded.line)
+    module = _module_of(decoded, modules)
     program_ids = {
         number: as_int64(int(name[2]))
         for number, text in plane.event_names.items()
         if (name := MODULE_NAME.fullmatch(text))
     }
-    own = found.integers("program_id")
-    above = modules.events.metadata_id[module] if len(modules.line) else np.zeros(count, np.int64)
+    own = decoded.integers("program_id")
+    if len(modules.line):
+        above = modules.events.metadata_id[module]
+    else:
+        above = np.zeros(count, np.int64)
     ids = np.array([program_ids.get(number, 0) for number in above.tolist()], np.int64)
-    known = np.array([number in program_ids for number in above.tolist()], np.bool_) & (module >= 0)
+    in_module = np.array([number in program_ids for number in above.tolist()], np.bool_) & (module >= 0)
     run = modules.integers("run_id")
-    instruction = look_up(found.events.metadata_id, _instructions(plane))
-    program = Integers(values=np.where(own.known, own.values, ids), known=own.known | known)
+    instruction = look_up(decoded.events.metadata_id, _instructions(plane))
+    program = Integers(values=np.where(own.known, own.values, ids), known=own.known | in_module)
     has = program.known & (instruction.codes >= 0)
     ops = Ops(
         device=constant(device, count),
         program=Integers(values=np.where(has, program.values, 0), known=has),
         run=run.take(module) if len(modules.line) else unknown(count),
         instruction=Texts(codes=np.where(has, instruction.codes, -1), names=instruction.names),
-        stream=found.line_names,
-        kernel=found.names,
+        stream=decoded.line_names,
+        kernel=decoded.names,
         kind=Texts(codes=constant(KERNEL, count), names=KINDS),
-        start_ns=found.start_ns,
-        duration_ns=found.duration_ns,
+        start_ns=decoded.start_ns,
+        duration_ns=decoded.duration_ns,
         uncertain=unknown(count),
         correlation=unknown(count),
         graph=unknown(count),
@@ -137,42 +142,46 @@ def read_tpu(plane: Plane, device: int, programs: Mapping[int, Program]) -> Ops:
         bytes=unknown(count),
         launch_ns=unknown(count),
     )
-    return ops.take(~_find_tpu_containers(found, ops, programs))
+    return ops.take(~_find_tpu_containers(decoded, ops, programs))
 
 
 def read_async(plane: Plane, rank: int) -> pl.DataFrame:
     """What a TPU did beside its core, as rows of the table `ranges`, from start to completion."""
-    found = decode(plane, (), [line for line in plane.lines if line.name == ASYNC_LINE])
-    threads = np.array([line.line_id for line in found.lines] or [0], np.int64)
+    decoded = decode(plane, (), [line for line in plane.lines if line.name == ASYNC_LINE])
+    threads = np.array([line.line_id for line in decoded.lines] or [0], np.int64)
     return fill_table(
         "ranges",
-        len(found.line),
+        len(decoded.line),
         rank=rank,
-        thread=threads[found.line],
+        thread=threads[decoded.line],
         domain=f"{plane.name} {ASYNC_LINE}",
-        name=found.names.column(),
-        start_ns=found.start_ns,
-        duration_ns=found.duration_ns,
+        name=decoded.names.column(),
+        start_ns=decoded.start_ns,
+        duration_ns=decoded.duration_ns,
     )
 
 
-def _find_tpu_containers(found: Decoded, ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.bool_]:
+def _find_tpu_containers(decoded: Decoded, ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.bool_]:
     """Which ops contain others: control flow, by the HLO, that has another op within it, by the picosecond.
 
     In whole nanoseconds a short op seems to lie within a long one that follows it. Where neither a program nor the
     name of the event tells the opcode, what encloses another op contains it.
     """
-    start, end = found.start_ps, found.start_ps + found.events.duration_ps
-    order = np.lexsort((-end, start, found.line))
+    start, end = decoded.start_ps, decoded.start_ps + decoded.events.duration_ps
+    order = np.lexsort((-end, start, decoded.line))
     order = order[end[order] > start[order]]  # an op of no time lies within nothing
     here, after = order[:-1], order[1:]
     encloses = np.zeros(len(start), np.bool_)
-    encloses[here] = (found.line[here] == found.line[after]) & (start[after] < end[here]) & (end[after] <= end[here])
+    encloses[here] = (
+        (decoded.line[here] == decoded.line[after]) & (start[after] < end[here]) & (end[after] <= end[here])
+    )
     for row in np.flatnonzero(encloses).tolist():
         program = programs.get(int(ops.program.values[row])) if ops.program.known[row] else None
         instruction = program and program.instructions.get(ops.instruction.names[ops.instruction.codes[row]])
         text = OPCODE.search(ops.kernel.names[ops.kernel.codes[row]])
-        opcode = instruction.opcode if instruction else text and text[1]
+        opcode = text and text[1]
+        if instruction:
+            opcode = instruction.opcode
         encloses[row] = opcode is None or opcode in CONTROL
     return encloses
 
@@ -184,21 +193,21 @@ def _kind_of(name: str) -> int:
 
 
 def _instructions(plane: Plane) -> dict[int, str]:
-    found = {}
-    for number, one in plane.meta.event_metadata.items():
-        text = text_of(one.display_name) or text_of(one.name)
+    names = {}
+    for number, metadata in plane.meta.event_metadata.items():
+        text = text_of(metadata.display_name) or text_of(metadata.name)
         if (name := OP_TEXT.match(text)) is not None:
-            found[number] = name[1]
-    return found
+            names[number] = name[1]
+    return names
 
 
-def _module_of(found: Decoded, modules: Decoded) -> Positions:
+def _module_of(decoded: Decoded, modules: Decoded) -> Positions:
     """Of each op the module event that was running when it began; -1 where there is none."""
     order = np.argsort(modules.start_ps, kind="stable")
-    at = np.searchsorted(modules.start_ps[order], found.start_ps, side="right") - 1
+    at = np.searchsorted(modules.start_ps[order], decoded.start_ps, side="right") - 1
     inside = at >= 0
     if len(order):
         row = order[at]
-        inside &= found.start_ps < modules.start_ps[row] + np.maximum(modules.events.duration_ps[row], 1)
+        inside &= decoded.start_ps < modules.start_ps[row] + np.maximum(modules.events.duration_ps[row], 1)
         return np.where(inside, row, -1)
     return np.full(len(at), -1)

@@ -131,8 +131,8 @@ def decode_events(data: Bytes, starts: Positions, ends: Positions, wanted: Mappi
                 fill(layout, rows[alike], words[:, alike], events[alike])
                 rows, words, events = rows[~alike], words[:, ~alike], events[~alike]
             for number in range(len(rows)):
-                one = slice(number, number + 1)
-                fill(_read_layout(rows[number].tobytes(), wanted), rows[one], words[:, one], events[one])
+                row = slice(number, number + 1)
+                fill(_read_layout(rows[number].tobytes(), wanted), rows[row], words[:, row], events[row])
     kinds = [{slot.column: slot.kind for slot in layout.slots} for layout in layouts]
     stats = {}
     for name in wanted.values():
@@ -203,8 +203,8 @@ def _compare(words: Words, layout: _Layout) -> NDArray[np.bool_]:
 def _pick(rows: NDArray[np.void], words: Words, slot: _Slot, texts: dict[bytes, int]) -> Positions:
     """The values of a slot."""
     if slot.kind in (TEXT, BINARY):
-        found = rows.view(np.uint8).reshape(len(rows), rows.itemsize)[:, slot.start : slot.end]
-        return np.array([texts.setdefault(one.tobytes(), len(texts)) for one in found], np.int64)
+        cut = rows.view(np.uint8).reshape(len(rows), rows.itemsize)[:, slot.start : slot.end]
+        return np.array([texts.setdefault(text.tobytes(), len(texts)) for text in cut], np.int64)
     word = _word_at(words, slot.start, slot.end)
     if slot.kind == DOUBLE:
         return word.view(np.int64)

@@ -201,7 +201,9 @@ class _Work:
         name = self.ops.instruction.names[self.ops.instruction.codes[row]]
         if name in self.program.instructions:  # an older XLA: the graph is a computation of its own
             called = [name for name in self.program.instructions[name].called if name in self.plan.launchers]
-            return called[0] if len(called) == 1 else None
+            if len(called) == 1:
+                return called[0]
+            return None
         families = [kernel.family for kernel in kernels if isinstance(kernel, Kernel)]
         ran = Counter(family for family in families if family is not None)
         votes: Counter[str] = Counter()
@@ -214,7 +216,9 @@ class _Work:
             scores = {c: sum(name is not None for name in align(kernels, self.plan.launchers[c])) for c in candidates}
             best = max(scores.values())
             candidates = [computation for computation in candidates if scores[computation] == best and best]
-        return candidates[0] if len(candidates) == 1 else None
+        if len(candidates) == 1:
+            return candidates[0]
+        return None
 
     def _order(self) -> Iterator[tuple[int, str | None]]:
         """Orders graphs and single kernels as in one run of the program, the run that has most of them.

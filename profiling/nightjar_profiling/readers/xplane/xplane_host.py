@@ -88,7 +88,9 @@ class Decoded:
     def has(self, stat: str) -> NDArray[np.bool_]:
         """Which events have a stat."""
         column = self.events.stats.get(stat)
-        return np.zeros(len(self.line), np.bool_) if column is None else column.kind > 0
+        if column is None:
+            return np.zeros(len(self.line), np.bool_)
+        return column.kind > 0
 
     def integers(self, stat: str) -> Integers:
         """A stat as integers."""

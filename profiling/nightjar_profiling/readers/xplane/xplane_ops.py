@@ -100,7 +100,10 @@ def number_executions(ops: Ops, rank: int) -> tuple[Integers, pl.DataFrame]:
     for key in keys.values():
         change[1:] |= key[1:] != key[:-1]
     heads = np.flatnonzero(change)
-    ends = np.maximum.reduceat(ops.start_ns + ops.duration_ns, heads) if count else np.zeros(0, np.int64)
+    if count:
+        ends = np.maximum.reduceat(ops.start_ns + ops.duration_ns, heads)
+    else:
+        ends = np.zeros(0, np.int64)
     pieces = pl.DataFrame({name: key[heads] for name, key in keys.items()}).with_columns(
         start=ops.start_ns[heads], end=ends, known=has_run[heads]
     )
@@ -187,7 +190,10 @@ def sum_by_instruction(ops: Ops, counted: NDArray[np.bool_]) -> pl.DataFrame:
 
 def number_values(values: Positions) -> tuple[Positions, Positions]:
     """The distinct values, ascending, and the index of each row's value; `np.unique`, but fast for repeated values."""
-    heads = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else values
+    if len(values):
+        heads = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    else:
+        heads = values
     ids, index = np.unique(values[heads], return_inverse=True)
     return ids, np.repeat(index, np.diff(np.append(heads, len(values))))
 
@@ -201,9 +207,10 @@ def find_containers(ops: Ops, programs: Mapping[int, Program]) -> NDArray[np.boo
     is_container = np.zeros(len(ops.start_ns), np.bool_)
     ids, index = number_values(ops.program.values)
     for number, program_id in enumerate(ids.tolist()):
-        rows = (
-            np.flatnonzero((index == number) & ops.program.known) if len(ids) > 1 else np.flatnonzero(ops.program.known)
-        )
+        if len(ids) > 1:
+            rows = np.flatnonzero((index == number) & ops.program.known)
+        else:
+            rows = np.flatnonzero(ops.program.known)
         codes = ops.instruction.codes[rows]
         if program_id not in programs:
             is_container[rows[encloses(ops, rows)]] = True

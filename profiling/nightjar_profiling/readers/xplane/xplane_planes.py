@@ -64,12 +64,12 @@ class Plane:
     @cached_property
     def event_names(self) -> dict[int, str]:
         """Names of the event metadata, by id."""
-        return {number: text_of(one.name) for number, one in self.meta.event_metadata.items()}
+        return {number: text_of(metadata.name) for number, metadata in self.meta.event_metadata.items()}
 
     @cached_property
     def stat_names(self) -> dict[int, str]:
         """Names of the stat metadata, by id; also the texts that stats refer to."""
-        return {number: text_of(one.name) for number, one in self.meta.stat_metadata.items()}
+        return {number: text_of(metadata.name) for number, metadata in self.meta.stat_metadata.items()}
 
     def decode(self, stats: Iterable[str], lines: Iterable[Line] | None = None) -> tuple[Events, Positions]:
         """Decodes the events of some lines (of all where None), with these stats.
@@ -80,7 +80,7 @@ class Plane:
         wanted = set(stats)
         chosen = list(self.lines if lines is None else lines)
         spans = [slice(line.first, line.first + line.count) for line in chosen]
-        starts, ends = (_join([one[span] for span in spans]) for one in (self.starts, self.ends))
+        starts, ends = (_join([bounds[span] for span in spans]) for bounds in (self.starts, self.ends))
         numbers = np.repeat(np.arange(len(chosen)), [line.count for line in chosen])
         ids = {number: name for number, name in self.stat_names.items() if name in wanted}
         return decode_events(self.data, starts, ends, ids), numbers
@@ -143,9 +143,9 @@ def _read_plane(view: memoryview, data: Bytes, start: int, end: int) -> Plane:
         if number == LINE and wire == DELIMITED:
             rest.append(bytes(view[copied:here]))
             copied = stop
-            line, found = _read_line(view, data, content, stop, first)
+            line, line_runs = _read_line(view, data, content, stop, first)
             lines.append(line)
-            runs += found
+            runs += line_runs
             first += line.count
         here = stop
     rest.append(bytes(view[copied:end]))
@@ -156,13 +156,15 @@ def _read_plane(view: memoryview, data: Bytes, start: int, end: int) -> Plane:
         lines=tuple(lines),
         meta=meta,
         data=data,
-        starts=_join([one for one, _ in runs]),
-        ends=_join([one for _, one in runs]),
+        starts=_join([part for part, _ in runs]),
+        ends=_join([part for _, part in runs]),
     )
 
 
 def _join(parts: list[Positions]) -> Positions:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _read_line(

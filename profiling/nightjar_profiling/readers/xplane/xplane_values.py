@@ -37,7 +37,10 @@ class Texts:
         """Converts to a table column; a single text if all rows have the same."""
         if len(self.codes) and (self.codes == self.codes[0]).all():
             return self.names[self.codes[0]] if self.codes[0] >= 0 else None
-        codes = np.where(self.codes < 0, len(self.names), self.codes) if (self.codes < 0).any() else self.codes
+        if (self.codes < 0).any():
+            codes = np.where(self.codes < 0, len(self.names), self.codes)
+        else:
+            codes = self.codes
         return pl.Series([*self.names, None], dtype=pl.String).gather(codes.astype(np.uint32))
 
     def match(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
@@ -62,7 +65,9 @@ class Integers:
         if not self.known.any():
             return None
         column = pl.Series(self.values)
-        return column if self.known.all() else column.set(pl.Series(~self.known), None)
+        if self.known.all():
+            return column
+        return column.set(pl.Series(~self.known), None)
 
 
 def constant(value: int, count: int) -> Positions:
@@ -94,7 +99,10 @@ def look_up(ids: Positions, names: Mapping[int, str], default: str | None = None
         codes = table.take(ids + 1, mode="clip")
     else:
         positions = np.searchsorted(keys, ids)
-        codes = np.where(np.append(keys, 0)[positions] == ids, positions, -1) if len(keys) else np.full(len(ids), -1)
+        if len(keys):
+            codes = np.where(np.append(keys, 0)[positions] == ids, positions, -1)
+        else:
+            codes = np.full(len(ids), -1)
         codes[positions == len(keys)] = -1
     if default is not None:
         codes = np.where(codes < 0, len(listed), codes)
@@ -122,7 +130,7 @@ def integers_of(plane: Plane, events: Events, name: str) -> Integers:
     if name not in events.stats:
         return unknown(len(events.metadata_id))
     stat = events.stats[name]
-    known, values = stat.kind > 0, stat.value
+    is_set, values = stat.kind > 0, stat.value
     if (numbers := stat.kind == DOUBLE).any():
         values = values.copy()
         values[numbers] = [_whole(double_of(bits)) for bits in values[numbers].tolist()]
@@ -133,8 +141,8 @@ def integers_of(plane: Plane, events: Events, name: str) -> Integers:
         is_number = np.array([value is not None for value in parsed] + [False])
         written = (stat.kind == REFERENCE) | (stat.kind >= TEXT)
         values = np.where(written, table[texts.codes], values)
-        known = known & (~written | is_number[texts.codes])
-    return Integers(values=values, known=known)
+        is_set = is_set & (~written | is_number[texts.codes])
+    return Integers(values=values, known=is_set)
 
 
 def numbers_in(texts: Texts, pattern: re.Pattern[str]) -> Integers:
@@ -143,13 +151,17 @@ def numbers_in(texts: Texts, pattern: re.Pattern[str]) -> Integers:
         return unknown(len(texts.codes))
     matches = [pattern.search(text) for text in texts.names]
     table = np.array([0 if match is None else as_int64(int(match[1])) for match in matches] + [0], np.int64)
-    known = np.array([match is not None for match in matches] + [False])
-    return Integers(values=table[texts.codes], known=known[texts.codes])
+    is_set = np.array([match is not None for match in matches] + [False])
+    return Integers(values=table[texts.codes], known=is_set[texts.codes])
 
 
 def _parse(text: str) -> int | None:
-    return as_int64(int(text)) if INTEGER.fullmatch(text) else None
+    if INTEGER.fullmatch(text):
+        return as_int64(int(text))
+    return None
 
 
 def _whole(value: float) -> int:
-    return int(value) if abs(value) < 2**63 else 0
+    if abs(value) < 2**63:
+        return int(value)
+    return 0
