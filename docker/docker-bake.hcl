@@ -172,17 +172,20 @@ target "base_cells" {
   dockerfile = "Dockerfile.base"
   contexts = {
     models = "models/nightjar_models" // the doctor
+    tools = context("tools", flavor, python, arch)
   }
   args = {
     BASE_IMAGE = ground_floor(python, arch)
     PYTHON = python
     NSYS = NSYS
+    LOCK = "base"
+    EXPECTED_SHA256 = digest("base")
   }
   tags   = tags("base", flavor, python, arch)
-  labels = labels("base", flavor, python, arch, "", "Debian, Python and a non-root user")
+  labels = labels("base", flavor, python, arch, "base", "Debian, Python, pip, uv, git and a non-root user")
 }
 
-// The base image without the doctor, on which the builder stage below stands.
+// The base image without the doctor, pip and uv, on which the builder stage below stands.
 target "os_cells" {
   inherits   = ["_common"]
   name       = cell("os", flavor, python, arch)
@@ -305,7 +308,7 @@ target "profiling_cells" {
   args = {
     LOCK = "profiling"
     EXPECTED_SHA256 = digest("profiling")
-    BELOW = "jax-${flavor}"
+    BELOW = "base jax-${flavor}"
   }
   tags   = tags("profiling", flavor, python, arch)
   labels = labels("profiling", flavor, python, arch, "profiling", "Nightjar's profiler on JAX")
@@ -325,7 +328,7 @@ target "models_cells" {
   args = {
     LOCK = "models"
     EXPECTED_SHA256 = digest("models")
-    BELOW = "jax-${flavor}"
+    BELOW = "base jax-${flavor}"
   }
   tags   = tags("models", flavor, python, arch)
   labels = labels("models", flavor, python, arch, "models", "Nightjar's workloads, CI and profiler on JAX")
@@ -345,7 +348,7 @@ target "devcontainer_cells" {
   args = {
     LOCK = "dev"
     EXPECTED_SHA256 = digest("dev")
-    BELOW = "models jax-${flavor}"
+    BELOW = "base models jax-${flavor}"
   }
   tags   = tags("devcontainer", flavor, python, arch)
   labels = labels("devcontainer", flavor, python, arch, "dev", "Where Nightjar is developed")

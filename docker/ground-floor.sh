@@ -49,6 +49,19 @@ make_root() { # FOLDER
   fi
 }
 
+# Manuals, translations and changelogs stay out, now and of what is installed later, as in Debian's own slim images;
+# licences stay.
+leave_out_manuals() { # FOLDER
+  local root=${1:?} kind
+  for kind in man info locale lintian; do
+    rm -rf "${root:?}/usr/share/$kind"/*
+    echo "path-exclude=/usr/share/$kind/*" >>"$root/etc/dpkg/dpkg.cfg.d/nightjar"
+  done
+  printf 'path-exclude=/usr/share/doc/*\npath-include=/usr/share/doc/*/copyright\n' >>"$root/etc/dpkg/dpkg.cfg.d/nightjar"
+  find "$root/usr/share/doc" -mindepth 2 ! -type d ! -name copyright -delete
+  find "$root/etc/alternatives" -lname '/usr/share/man/*' -delete
+}
+
 # What tells one run, or one machine, from another.
 clean_root() { # FOLDER
   local root=${1:?}
@@ -109,6 +122,7 @@ main() {
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   make_root "$work/root"
+  leave_out_manuals "$work/root"
   clean_root "$work/root"
   import_root "$work/root"
   echo "$tag"

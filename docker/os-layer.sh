@@ -2,8 +2,9 @@
 # Runs in builder stages: adds OS packages and leaves every file that this changed under /target, with the pinned date,
 # so that two builds from one state of the mirror are the same bytes.
 #
-#   os-layer.sh base LIST UID PYTHON   packages of LIST (one a line, # comments), the user that containers run as, and
-#                                      /opt/nightjar, an empty virtual environment; fails where python3 is not PYTHON
+#   os-layer.sh base LIST UID PYTHON   packages of LIST (one a line, # comments), the user that containers run as,
+#                                      /opt/nightjar, an empty virtual environment, and folders in which any user may
+#                                      write; fails where python3 is not PYTHON
 #   os-layer.sh add LIST               packages of LIST
 set -euo pipefail
 umask 022
@@ -21,7 +22,23 @@ install_packages() { # LIST
 
 add_user() { # UID
   useradd --uid "$1" --user-group --create-home --no-log-init --shell /bin/bash nightjar
-  chmod 755 /home/nightjar
+}
+
+# As /tmp: every uid makes files of its own, and changes nobody else's. A named volume that is first mounted on such a
+# folder gets its mode.
+add_shared_folders() {
+  install -d --owner nightjar --group nightjar --mode 1777 /home/nightjar /home/nightjar/.cache /data /workspace
+  find /opt/nightjar -type d -exec chmod 1777 {} +
+}
+
+# `python -m venv --system-site-packages` sees what the system's Python sees; pip keeps no copy of what it installs; and git
+# reads a checkout that is mounted, whoever owns it.
+add_settings() { # PYTHON
+  local python=python$1
+  install -d "/usr/local/lib/$python/dist-packages"
+  echo "/opt/nightjar/lib/$python/site-packages" >"/usr/local/lib/$python/dist-packages/nightjar.pth"
+  printf '[global]\nno-cache-dir = true\ndisable-pip-version-check = true\n' >/opt/nightjar/pip.conf
+  git config --system --add safe.directory '*'
 }
 
 # /etc/profile sets PATH anew: what begins with a login shell (Enroot, some editors) would be without the environment.
@@ -64,6 +81,8 @@ base)
   add_user "$3"
   python3 -m venv --without-pip /opt/nightjar
   keep_path
+  add_settings "$4"
+  add_shared_folders
   install -D --mode 644 "$2" /usr/share/nightjar/os-packages.txt
   ;;
 add)

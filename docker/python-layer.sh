@@ -94,8 +94,16 @@ finish() { # FOLDER that becomes / of the image
   [ ! -d "$1$PREFIX/lib" ] || compile_files "$1"
   rm -f "$1$PREFIX/.lock" # uv's, and writable by everybody
   forget_times "$1"
-  [ ! -d "$1$PREFIX" ] || chmod -R a+rX "$1$PREFIX"
+  [ ! -d "$1$PREFIX" ] || share "$1$PREFIX"
   find "$1" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
+}
+
+# Whoever the container runs as adds packages: folders are sticky and open, as /tmp is, and a package of the image is
+# replaced by its own user, whose it is, and by root.
+share() { # FOLDER
+  chmod -R a+rX "$1"
+  chown -R nightjar:nightjar "$1"
+  find "$1" -type d -exec chmod 1777 {} +
 }
 
 # What uv made of a source tree or of a wheel in a folder names when that was made.

@@ -18,6 +18,7 @@ from tests.docker.conftest import CHECKOUT, Runner
 
 pytestmark = pytest.mark.docker
 
+WORK_VARIABLES = {"HOME", "VIRTUAL_ENV", "UV_NO_CACHE"}  # for whoever adds packages
 MORE_VARIABLES = {"te": {"CUDA_HOME"}}  # where TransformerEngine looks for CUDA
 
 
@@ -45,6 +46,17 @@ def test_a_login_shell_has_the_environment(run: Runner) -> None:
 def test_image_has_every_package_of_the_list(run: Runner) -> None:
     status = run("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\n", *os_packages()).split()
     assert status == ["ii"] * len(os_packages())
+
+
+def test_image_has_what_people_work_with(run: Runner) -> None:
+    for command in ("uv", "pip", "git", "less", "ps"):
+        assert run(command, "--version", user="54321:54321", read_only=True)
+    assert run("sh", "-c", "echo $HOME && test -w $HOME && test -w /workspace && test -w /data", user="1000").strip()
+
+
+def test_every_package_of_debian_keeps_its_licence(run: Runner) -> None:
+    script = "for p in $(dpkg-query -Wf '${Package}\\n'); do test -e /usr/share/doc/$p/copyright || echo $p; done"
+    assert run("sh", "-c", script).split() == []
 
 
 def test_the_doctor_says_what_is_absent_and_warns_of_a_small_dev_shm(run: Runner, image: Image) -> None:
@@ -108,7 +120,7 @@ def test_image_has_no_variable_that_says_how_it_was_built(client: DockerClient, 
     variables = {
         name for name, _, _ in (line.partition("=") for line in client.images.get(image.tag).attrs["Config"]["Env"])
     }
-    assert variables == {"PATH", "LANG"} | MORE_VARIABLES.get(image.name, set())
+    assert variables == {"PATH", "LANG"} | WORK_VARIABLES | MORE_VARIABLES.get(image.name, set())
 
 
 def test_files_are_readable_by_all_and_writable_by_few(run: Runner) -> None:

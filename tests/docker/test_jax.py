@@ -16,12 +16,12 @@ from tests.docker.conftest import CHECKOUT, Runner
 pytestmark = pytest.mark.docker
 
 LOCKS = {
-    "jax": ["jax-{flavor}"],
-    "models": ["jax-{flavor}", "models"],
-    "devcontainer": ["jax-{flavor}", "models", "dev"],
-    "profiling": ["jax-{flavor}", "profiling"],
-    "te": ["jax-{flavor}", "te-{flavor}", "te-source"],
-    "dali": ["jax-{flavor}", "dali-{flavor}"],
+    "jax": ["base", "jax-{flavor}"],
+    "models": ["base", "jax-{flavor}", "models"],
+    "devcontainer": ["base", "jax-{flavor}", "models", "dev"],
+    "profiling": ["base", "jax-{flavor}", "profiling"],
+    "te": ["base", "jax-{flavor}", "te-{flavor}", "te-source"],
+    "dali": ["base", "jax-{flavor}", "dali-{flavor}"],
 }
 ALL_OWN = {"nightjar-ci", "nightjar-models", "nightjar-profiling"}
 OWN = {"models": ALL_OWN, "devcontainer": ALL_OWN, "profiling": {"nightjar-profiling"}}

@@ -61,6 +61,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
     return (
         Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "query", "arrow")),
         lock_of("tools", "dev"),
+        lock_of("base", "tools"),
         lock_of("docs", "dev"),
         Lock(name="models", sources=PACKAGES, constraints="dev"),
         Lock(name="profiling", sources=("profiling/pyproject.toml",), constraints="models"),
