@@ -16,7 +16,9 @@ from nightjar_ci.bisect.ladders.commits import make_branch_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.probing.classify import Classifier
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
+from nightjar_ci.bisect.probing.rung_test import RungTest
 from nightjar_ci.bisect.probing.runner import Worker
+from nightjar_ci.bisect.probing.sense import Sensors
 from nightjar_ci.bisect.result.answer import (
     Answer,
     Side,
@@ -64,6 +66,7 @@ class Plan:
         compares: the classifier compares with a result of the good end.
         workers: probes that run side by side.
         python: interpreter of environments; this one where None.
+        sensors: the programs of rungs are read too.
         repository: of commits.
         metric: what the metric is called, for people.
         explain: both sides of the culprit are captured and compared.
@@ -75,6 +78,7 @@ class Plan:
     search: SearchSettings
     paired: bool = False
     pairs: PerformancePolicy | None = None
+    sensors: bool = False
     compares: bool = False
     workers: int = 1
     python: str | None = None
@@ -128,10 +132,12 @@ def run_bisection(
         if probes:
             on_line(f"going on after {len(probes)} probes in {folder}")
         setup = RungSetup(folder, plan.question, settings, plan.python, plan.repository, mask)
-        number = 0
+        workers: list[Worker] = []
         while True:
+            number = len(workers)
             worker = _worker(plan, bisection, number, probes, folder, setup, on_line, on_probe)
-            conclusion = worker.run()
+            workers.append(worker)
+            conclusion = _without_clock(worker, worker.run())
             probes = [*(probe for probe in probes if probe.stage != number), *worker.probes]
             deeper = _next_stage(plan, bisection, number, conclusion, len(probes))
             if deeper is None:
@@ -139,9 +145,8 @@ def run_bisection(
             if number + 1 == len(bisection.stages):
                 bisection = bisection.model_copy(update={"stages": (*bisection.stages, deeper)})
                 write_bisection(folder, bisection)
-            number += 1
             on_line(f"the culprit is a merge: bisecting its branch, {len(deeper.ladder.rungs)} commits")
-        answer = make_answer(plan, bisection, number, worker, conclusion, probes)
+        answer = make_answer(plan, bisection, workers, conclusion, probes)
         if plan.explain and conclusion.culprits is not None:
             texts = tuple(map(mask.text, _explain(plan, worker, conclusion, folder, on_line)))
             pages = tuple(str(page.relative_to(folder)) for page in sorted(folder.glob(f"explain*/diff/{PAGE}")))
@@ -164,6 +169,10 @@ def _worker(
     ladder = bisection.stages[number].ladder
     before = sum(probe.stage < number for probe in probes)
     limits = replace(plan.settings, max_tests=max(2, plan.settings.max_tests - before))
+    sensors: Sensors | None = None
+    if plan.sensors:
+        test = RungTest(setup=setup, ladder=ladder, stage=number, on_line=on_line)
+        sensors = Sensors(folder=folder, test=test)
     return Worker(
         folder=folder,
         stage=number,
@@ -174,6 +183,7 @@ def _worker(
         find=bisection.find,
         on_line=on_line,
         on_probe=on_probe,
+        sensors=sensors,
         pairs=plan.pairs,
         compares=plan.compares,
         workers=plan.workers,
@@ -197,9 +207,10 @@ def _next_stage(plan: Plan, bisection: Bisection, number: int, conclusion: Concl
 
 
 def make_answer(
-    plan: Plan, bisection: Bisection, number: int, worker: Worker, conclusion: Conclusion, probes: Sequence[Probe]
+    plan: Plan, bisection: Bisection, workers: Sequence[Worker], conclusion: Conclusion, probes: Sequence[Probe]
 ) -> Answer:
     """The answer of the last stage; where its branch as a whole is good, the merge itself is the culprit."""
+    number, worker = len(workers) - 1, workers[-1]
     stage = bisection.stages[number]
     if stage.inside is not None and conclusion.kind != "culprit":
         above = bisection.stages[number - 1]
@@ -209,17 +220,10 @@ def make_answer(
         else:
             notes = (*above.ladder.notes, conclusion.message)
         stage = above.model_copy(update={"ladder": above.ladder.model_copy(update={"notes": notes})})
-        number -= 1
-        earlier = [probe for probe in probes if probe.stage == number]
-        search = Search(len(stage.ladder.rungs), plan.settings)
-        for probe in earlier:
-            search.add(probe.observation)
-        above_conclusion = search.conclusion()
+        worker = workers[number - 1]
+        above_conclusion = worker.search.conclusion()
         assert above_conclusion is not None, "the stage above had concluded"
-        conclusion, worker = (
-            above_conclusion,
-            replace(worker, ladder=stage.ladder, stage=number, search=search, probes=earlier),
-        )
+        conclusion = above_conclusion
     rungs = stage.ladder.rungs
     before, after, changes = _sides(plan, bisection.find, worker, conclusion.culprits)
     second = _sides(plan, bisection.find, worker, conclusion.second)
@@ -248,7 +252,28 @@ def make_answer(
         builds=sum(probe.build_s > 0 for probe in probes),
         duration_s=sum(probe.build_s + probe.test_s for probe in probes),
         notes=stage.ladder.notes,
+        programs=tuple(_compare_programs(worker, conclusion)),
     )
+
+
+def _compare_programs(worker: Worker, conclusion: Conclusion) -> list[str]:
+    """How the programs of both sides of the (first) change differ."""
+    if worker.sensors is None or conclusion.culprits is None:
+        return []
+    first, last = conclusion.culprits
+    return worker.sensors.compare(first - 1, last)
+
+
+def _without_clock(worker: Worker, conclusion: Conclusion) -> Conclusion:
+    """Where the machine is too loud to tell by time: the only place at which the programs change, if there is one."""
+    if worker.sensors is None or conclusion.kind != "too_loud":
+        return conclusion
+    worker.changes = worker.sensors.changes(everywhere=True)
+    if worker.changes is None or worker.changes.exact is None:
+        return conclusion
+    low, high = worker.changes.exact
+    message = f"{conclusion.message} The compiled programs change once between the ends, at rung {high}."
+    return replace(conclusion, kind="program_change", message=message, culprits=(low + 1, high), probability=0.0)
 
 
 def _explain(plan: Plan, worker: Worker, conclusion: Conclusion, folder: Path, on_line: OnLine) -> tuple[str, ...]:

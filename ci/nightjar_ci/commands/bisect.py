@@ -127,6 +127,14 @@ def command(
             rich_help_panel=JUDGE,
         ),
     ] = None,
+    sensors: Annotated[
+        bool,
+        typer.Option(
+            "--sensors/--no-sensors",
+            help="Run rungs once more to read the programs that XLA compiles, and look first where these change.",
+            rich_help_panel=JUDGE,
+        ),
+    ] = True,
     bad_too: Annotated[
         list[str] | None,
         typer.Option(

@@ -50,6 +50,7 @@ class BisectOptions:
     cell: str = ""
     rtol: float | None = None
     paired: bool | None = None
+    sensors: bool = True
     bad_too: tuple[str, ...] = ()
     executor: str | None = None
     workers: int | None = None

@@ -82,6 +82,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         ),
         paired=paired,
         pairs=pairs,
+        sensors=options.sensors and paired and executor == "local",
         compares=isinstance(classifier, GateJudge),
         workers=options.workers or _fitting(options, classifier, pairs, executor),
         python=options.python,

@@ -19,12 +19,13 @@ from nightjar_ci.bisect.ladders.rung import Ladder, file_name
 from nightjar_ci.bisect.probing.classify import Classification, Classifier, swap_good_and_bad, why_not_run
 from nightjar_ci.bisect.probing.classify_by_gate import GOOD_END, read_pairs
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
+from nightjar_ci.bisect.probing.rung_test import RungTest
+from nightjar_ci.bisect.probing.sense import Sensors
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion
+from nightjar_ci.bisect.sensors.program_changes import ProgramChanges, weigh_culprits
 from nightjar_ci.bisect.state import Find, Probe, append_probe
-from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.executors import Task
-from nightjar_ci.executors.ending import not_started
+from nightjar_ci.environments.uv import FOLLOWS_JAX
 from nightjar_ci.executors.process import end_running
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now, read_result
@@ -32,7 +33,6 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import PerformancePolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.night.paired_runs import Comparison, run_pairs
-from nightjar_ci.night.run_job import execute
 from nightjar_ci.web.http import hide_passwords
 
 GUESSED_BUILD_S = {"packages": 30.0, "image": 120.0, "commit": 30.0, "listed": 30.0}  # until the first is measured
@@ -51,12 +51,14 @@ class Worker:
         classifier: makes an answer of what a test left.
         setup: makes rungs ready.
         find: whether the old end is good (a regression is looked for) or bad (a fix is).
+        sensors: read the programs of rungs, to know where to look; None where tests have none to read.
         pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
         compares: the classifier compares with a result of the good end, so that one is needed first.
         workers: probes that run side by side.
         on_line: called with one line of progress.
         on_probe: called with each probe that has ended.
         probes: those that have ended, earlier ones included.
+        changes: where the programs change, once the sensors were read.
     """
 
     folder: Path
@@ -68,11 +70,14 @@ class Worker:
     find: Find
     on_line: OnLine
     on_probe: Callable[[Probe], None]
+    sensors: Sensors | None = None
     pairs: PerformancePolicy | None = None
     compares: bool = False
     workers: int = 1
     probes: list[Probe] = field(default_factory=list)
+    changes: ProgramChanges | None = None
     _started: int = 0
+    _sensed: bool = False
 
     @property
     def good_end(self) -> int:
@@ -93,12 +98,35 @@ class Worker:
         self._started = len(self.probes)
         if self.workers == 1:
             while (conclusion := self.search.conclusion()) is None:
+                self._read_sensors()
                 wanted = self._next(1, [])
                 if not wanted:
                     return self._nothing_left()
                 self._take_in(self._probe(wanted[0], self.search.partner(wanted[0]), self._number()))
             return conclusion
         return self._run_side_by_side()
+
+    @property
+    def test(self) -> RungTest:
+        """The test on rungs of this ladder."""
+        return RungTest(setup=self.setup, ladder=self.ladder, stage=self.stage, on_line=self.on_line)
+
+    def _read_sensors(self) -> None:
+        """Once the ends differ: the search looks first where the programs change."""
+        if self.sensors is None or self._sensed or len(self.ladder.rungs) < 3 or not self.search.is_inside:
+            return
+        self._sensed = True
+        self.changes = self.sensors.changes(everywhere=False)
+        if self.changes is not None:
+            self.search.weigh(weigh_culprits(len(self.ladder.rungs), self.changes, alike=self._has_same_runtime))
+
+    def _has_same_runtime(self, index: int) -> bool:
+        """Whether a rung has the compiled packages of the one before: jaxlib and its plugins."""
+        before, after = (
+            {name: version for name, version in rung.pins.items() if FOLLOWS_JAX.fullmatch(name)}
+            for rung in self.ladder.rungs[index - 1 : index + 1]
+        )
+        return before == after
 
     def cost_of(self, index: int) -> float:
         """Expected time of one test of a rung, its build included where it is not there yet."""
@@ -216,7 +244,7 @@ class Worker:
 
     def _test(self, index: int, folder: Path) -> tuple[Outcome, Classification]:
         """One test of a rung, in a folder of its own."""
-        outcome = self._run(self._job(index, folder.name), index, folder)
+        outcome = self.test.run(self.test.job(index, folder.name), index, folder)
         return outcome, self.classifier.read(outcome, folder, self._reference())
 
     def _test_pairs(self, index: int, folder: Path, how: PerformancePolicy) -> tuple[Outcome, Classification]:
@@ -224,10 +252,10 @@ class Worker:
         outcomes: list[tuple[Outcome, Path]] = []
 
         def run(job: Job, here: Path) -> Outcome:
-            outcomes.append((self._run(job, self.good_end if job.environment == GOOD_END else index, here), here))
+            outcomes.append((self.test.run(job, self.good_end if job.environment == GOOD_END else index, here), here))
             return outcomes[-1][0]
 
-        comparison = Comparison(job=self._job(index, folder.name), reference=GOOD_END, how=how, numbers=how)
+        comparison = Comparison(job=self.test.job(index, folder.name), reference=GOOD_END, how=how, numbers=how)
         pairs = run_pairs(comparison, folder, run=run, read=read_result)
         last, here = outcomes[-1]
         outcome = last.model_copy(update={"duration_s": sum(ended.duration_s for ended, _ in outcomes)})
@@ -236,37 +264,6 @@ class Worker:
             return outcome, Classification(answer="cannot_tell", why=said)
         return outcome, read_pairs(pairs, self.ladder.rungs[self.good_end].name, how)
 
-    def _job(self, index: int, name: str) -> Job:
-        question, rung = self.setup.question, self.ladder.rungs[index]
-        rung_folder = self.setup.folder_of(rung, index, self.stage)
-        command = [_escape(part) for part in self.setup.command(rung, rung_folder, question.command)]
-        return Job(
-            id=name,
-            cell=file_name(index, rung.name),
-            replicate=None,
-            kind="train",
-            command=tuple(command),
-            env={},
-            environment="current",
-            executor=question.executor,
-            timeout_s=question.timeout_s,
-            pass_env=question.pass_env,
-            secrets=question.secrets,
-        )
-
-    def _run(self, job: Job, index: int, folder: Path) -> Outcome:
-        """Runs a job on a rung."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob("*"):  # of a probe that a kill ended
-            if left.is_symlink() or not left.is_dir():
-                left.unlink()
-        try:
-            environment = self.setup.make(self.ladder, index, self.stage, self.on_line)
-        except EnvironmentFailedError as error:
-            return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
-        self.on_line(f"testing {self.ladder.rungs[index].name}")
-        return execute(Task(job, environment, folder, self.on_line, self.setup.mask))
-
     def _reference(self) -> RunRecord | None:
         if not self.compares:
             return None
@@ -274,8 +271,3 @@ class Worker:
             if probe.rung == self.good_end and (record := read_result(self.folder / probe.folder)) is not None:
                 return record
         return None
-
-
-def _escape(text: str) -> str:
-    """Braces of a command are not placeholders, but for `{out}`."""
-    return "{out}".join(part.replace("{", "{{").replace("}", "}}") for part in text.split("{out}"))

@@ -18,7 +18,7 @@ from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 from nightjar_ci.bisect.state import Find, Probe
 
 ANSWER_SCHEMA = "nightjar.answer/1"
-FOUND: tuple[Kind, ...] = ("culprit", "two_changes")
+FOUND: tuple[Kind, ...] = ("culprit", "two_changes", "program_change")
 
 
 class _Strict(BaseModel):
@@ -73,6 +73,7 @@ class Answer(_Strict):
         tests, builds: how many.
         duration_s: time that tests and builds took, one after the other.
         notes: what was left out, and what else there is to know.
+        programs: how the compiled programs of the two sides differ, with HLO instructions and Python lines.
         explained: what captures of both sides and the compiler's programs have different.
         pages: the differences of captures as pages, below the answer's folder.
     """
@@ -102,6 +103,7 @@ class Answer(_Strict):
     builds: int
     duration_s: float
     notes: tuple[str, ...]
+    programs: tuple[str, ...] = ()
     explained: tuple[str, ...] = ()
     pages: tuple[str, ...] = ()
 
@@ -139,6 +141,8 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
     if conclusion.kind == "culprit":
         which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"
         return f"It {verb} {which}{where} {sure}."
+    if conclusion.kind == "program_change":
+        return f"The compiled programs change with {names[0]} and nowhere else; the machine is too loud to time them."
     if conclusion.kind == "two_changes":
         second = rungs[conclusion.second[0]].name if conclusion.second else "another"
         return f"Two changes: with {names[0]} and with {second} {sure}."

@@ -94,6 +94,10 @@ def print_answer(answer: Answer, console: Console) -> None:
     console.print(_table(answer))
     for old, new, changes in answer.steps:
         _print_step(old, new, changes, console, alone=len(answer.steps) == 1)
+    if answer.programs:
+        console.print("The compiled programs", markup=False, style="bold")
+    for line in answer.programs:
+        console.print(f"  {line}", markup=False, soft_wrap=True)
     for text in answer.explained:
         console.print(text, markup=False, soft_wrap=True)
     for note in answer.notes:

@@ -45,12 +45,16 @@ class Results:
     def __init__(self, n_rungs: int, settings: SearchSettings, prior: Array) -> None:
         self.n_rungs = n_rungs
         self.settings = settings
-        self.prior = prior
-        self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
+        self.weigh(prior)
         self.observations: list[Observation] = []
         self.values: dict[int, list[float]] = {}
         self.pairs: dict[tuple[int, int], list[tuple[float, float]]] = {}
         self.misses: dict[int, int] = {}
+
+    def weigh(self, prior: Array) -> None:
+        """Takes a prior over culprits 0 to N."""
+        self.prior = prior
+        self.below: Array = np.concatenate([[0.0], np.cumsum(prior)])  # prior mass of culprits before
         self._fitted: tuple[int, Fit] | None = None
         self._shaped: tuple[int, Shape] | None = None
 

@@ -21,6 +21,20 @@ from nightjar_ci.errors import InputError
 END_DOUBT = 0.1  # prior probability that an end is not what it is said to be
 
 
+def make_prior(n_rungs: int, weights: Sequence[float] | Array) -> Array:
+    """Probability of each culprit 0 to N, with some doubt about the ends.
+
+    Args:
+        n_rungs: length of the ladder.
+        weights: of each culprit 1 to N - 1.
+    """
+    inner = np.asarray(weights, dtype=np.float64)
+    if inner.shape != (n_rungs - 1,) or not np.all(inner >= 0) or not 0 < inner.sum() < math.inf:
+        raise InputError(f"prior: expected {n_rungs - 1} weights, none negative, not all zero.")
+    ends = [END_DOUBT / 2]
+    return np.concatenate([ends, inner / inner.sum() * (1 - END_DOUBT), ends])
+
+
 class Search:
     """A bisection of a ladder.
 
@@ -40,19 +54,25 @@ class Search:
     def __init__(self, n_rungs: int, settings: SearchSettings, prior: Sequence[float] | None = None) -> None:
         if n_rungs < 2:
             raise InputError(f"a ladder of {n_rungs} rungs cannot be bisected.", "give a good end and a bad one")
-        weights = np.ones(n_rungs - 1) if prior is None else np.asarray(prior, dtype=np.float64)
-        if weights.shape != (n_rungs - 1,) or not np.all(weights >= 0) or not 0 < weights.sum() < math.inf:
-            raise InputError(f"prior: expected {n_rungs - 1} weights, none negative, not all zero.")
-        ends = [END_DOUBT / 2]
-        self._results = Results(
-            n_rungs, settings, np.concatenate([ends, weights / weights.sum() * (1 - END_DOUBT), ends])
-        )
+        weights = np.ones(n_rungs - 1) if prior is None else prior
+        self._results = Results(n_rungs, settings, make_prior(n_rungs, weights))
         self._concluded: tuple[int, Conclusion | None] | None = None
 
     @property
     def observations(self) -> tuple[Observation, ...]:
         """All that were added, in their order."""
         return tuple(self._results.observations)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether both ends were tested and differ, so that the search looks between them."""
+        results = self._results
+        return all(results.count(end) >= results.least for end in results.tested_ends) and results.ends_differ()
+
+    def weigh(self, weights: Sequence[float]) -> None:
+        """Takes another prior: weight of each culprit 1 to N - 1."""
+        self._results.weigh(make_prior(self._results.n_rungs, weights))
+        self._concluded = None
 
     @property
     def tests(self) -> int:

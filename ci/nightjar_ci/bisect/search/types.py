@@ -22,6 +22,7 @@ Kind = Literal[
     "budget_out",
     "unbuildable",
     "too_loud",
+    "program_change",
 ]
 
 # Share of the doubt asked for at which the search stops: so that an exit code that errs in 20 % of runs, more than the

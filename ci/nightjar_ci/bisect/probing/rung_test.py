@@ -1,0 +1,77 @@
+"""The test of a bisection, run once on one rung by an executor.
+
+In: the question, a ladder and what makes its rungs ready. Out: the outcome of the test's process, with logs and result
+in a folder of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nightjar_ci.bisect.ladders.rung import Ladder, file_name
+from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.executors import Task
+from nightjar_ci.executors.ending import not_started
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.night_folder import now
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.night.run_job import execute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungTest:
+    """Runs the test on rungs of one ladder.
+
+    Attributes:
+        setup: makes rungs ready.
+        ladder: the rungs.
+        stage: which ladder of the bisection it is.
+        on_line: called with one line of progress.
+        env: variables of the test besides those that it inherits, templates like a job's.
+    """
+
+    setup: RungSetup
+    ladder: Ladder
+    stage: int
+    on_line: OnLine
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def job(self, index: int, name: str) -> Job:
+        """The test on a rung as a job."""
+        question, rung = self.setup.question, self.ladder.rungs[index]
+        rung_folder = self.setup.folder_of(rung, index, self.stage)
+        command = [_escape(part) for part in self.setup.command(rung, rung_folder, question.command)]
+        return Job(
+            id=name,
+            cell=file_name(index, rung.name),
+            replicate=None,
+            kind="train",
+            command=tuple(command),
+            env=self.env,
+            environment="current",
+            executor=question.executor,
+            timeout_s=question.timeout_s,
+            pass_env=question.pass_env,
+            secrets=question.secrets,
+        )
+
+    def run(self, job: Job, index: int, folder: Path) -> Outcome:
+        """Runs a job on a rung, which is made ready first."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob("*"):  # of a probe that a kill ended
+            if left.is_symlink() or not left.is_dir():
+                left.unlink()
+        try:
+            environment = self.setup.make(self.ladder, index, self.stage, self.on_line)
+        except EnvironmentFailedError as error:
+            return not_started(job, f"it could not be made ready: {error.message}", error.hint, now())
+        self.on_line(f"testing {self.ladder.rungs[index].name}")
+        return execute(Task(job, environment, folder, self.on_line, self.setup.mask))
+
+
+def _escape(text: str) -> str:
+    """Braces of a command are not placeholders, but for `{out}`."""
+    return "{out}".join(part.replace("{", "{{").replace("}", "}}") for part in text.split("{out}"))

@@ -1,0 +1,101 @@
+"""The sensors of one ladder: a run of the test on a rung for its programs, beside the runs that are timed.
+
+In: the test. Out: the programs that it compiles on a rung. Each rung is run once, and what was seen is kept in
+`sensed/`, so that an interrupted bisection does not run it again. Timed runs never dump: writing takes time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nightjar_ci.bisect.ladders.rung import file_name
+from nightjar_ci.bisect.probing.rung_test import RungTest
+from nightjar_ci.bisect.sensors.compare import compare_programs
+from nightjar_ci.bisect.sensors.program_changes import ProgramChanges, find_program_changes
+from nightjar_ci.bisect.sensors.programs import Program, digest_programs, dump_flags, read_programs
+from nightjar_ci.formats.documents import read_document, write_json
+from nightjar_ci.untrusted.inheritance import inherit
+
+PROGRAMS_SCHEMA = "nightjar.programs/1"
+
+
+class Sensed(BaseModel):
+    """What one run of a rung compiled.
+
+    Attributes:
+        programs: by name; empty where it used no XLA, or could not be run.
+        problem: why it could not be run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: Annotated[Literal["nightjar.programs/1"], Field(alias="schema")] = "nightjar.programs/1"
+    programs: dict[str, Program] = {}
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class Sensors:
+    """Reads the programs of rungs.
+
+    Attributes:
+        folder: of the bisection.
+        test: what is run.
+        runs: how many runs this took in this process.
+    """
+
+    folder: Path
+    test: RungTest
+    runs: int = 0
+    _seen: dict[int, Sensed] = field(default_factory=dict)
+
+    def sense(self, index: int) -> Sensed:
+        """The programs of a rung; it is run where it was not yet."""
+        if index in self._seen:
+            return self._seen[index]
+        name = f"s{self.test.stage}-{file_name(index, self.test.ladder.rungs[index].name)}"
+        path = self.folder / "sensed" / f"{name}.json"
+        if path.exists():
+            sensed = read_document(path, Sensed, PROGRAMS_SCHEMA)
+        else:
+            sensed = self._run(index, name)
+            write_json(path, sensed)
+        self._seen[index] = sensed
+        return sensed
+
+    def digest(self, index: int) -> str | None:
+        """A digest of the programs of a rung; None where it has none."""
+        programs = self.sense(index).programs
+        return digest_programs(programs) if programs else None
+
+    def changes(self, *, everywhere: bool) -> ProgramChanges | None:
+        """Where the programs of the ladder change; None where an end has none."""
+        return find_program_changes(len(self.test.ladder.rungs), self.digest, everywhere=everywhere)
+
+    def compare(self, before: int, after: int) -> list[str]:
+        """The programs of two rungs compared, in words; empty where one of them has none."""
+        old, new = self.sense(before).programs, self.sense(after).programs
+        if not old or not new:
+            return []
+        return compare_programs(old, new) or [f"Both sides compile the same {len(new)} programs."]
+
+    def _run(self, index: int, name: str) -> Sensed:
+        self.runs += 1
+        folder = self.folder / "sensed" / name
+        inherited = inherit(os.environ, self.test.setup.question.inherited).get("XLA_FLAGS", "")
+        flags = f"{inherited.replace('{', '{{').replace('}', '}}')} {dump_flags('{out}/hlo')}".strip()
+        env = {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "false"}  # what is in the cache is not compiled
+        test = replace(self.test, env=env)
+        test.on_line(f"reading the programs of {test.ladder.rungs[index].name}")
+        outcome = test.run(test.job(index, name), index, folder)
+        if not outcome.completed:
+            return Sensed(problem=outcome.message or f"{outcome.state}, exit code {outcome.exit_code}")
+        programs = read_programs(folder / "hlo")
+        shutil.rmtree(folder / "hlo", ignore_errors=True)  # large, and read
+        return Sensed(programs=programs)
