@@ -81,14 +81,14 @@ def _records(path: Path, data: bytes) -> Iterator[bytes]:
         number += 1
         source, header = f"{path}: record {number} at byte {offset}", data[offset : offset + 12]
         if len(header) < 12:
-            raise InputError(f"{source}: the file ends too early.", _TRUNCATED_HINT)
+            raise InputError(f"{source}: the file is incomplete.", _TRUNCATED_HINT)
         length, check = struct.unpack("<QI", header)
         if check != checksum(header[:8]):
             raise InputError(f"{source}: damaged, or not a TensorBoard event file.")
         end = offset + 12 + length
         payload, tail = data[offset + 12 : end], data[end : end + 4]
         if len(tail) < 4:
-            raise InputError(f"{source}: the file ends too early.", _TRUNCATED_HINT)
+            raise InputError(f"{source}: the file is incomplete.", _TRUNCATED_HINT)
         if length <= _LARGEST_CHECKED and struct.unpack("<I", tail)[0] != checksum(payload):
             raise InputError(f"{source}: damaged: its checksum is wrong.")
         yield payload

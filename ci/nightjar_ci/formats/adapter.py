@@ -7,12 +7,13 @@ and samples.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.run_record import Better
 
 ADAPTER_SCHEMA = "nightjar.adapter/1"
@@ -20,19 +21,15 @@ Format = Literal["log", "jsonl", "csv", "tensorboard", "pytest-benchmark", "asv"
 BENCHMARKS: tuple[Format, ...] = ("pytest-benchmark", "asv")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Measured(_Strict):
-    """A field that is measured.
+class Measured(StrictModel):
+    """A field that holds measurements.
 
     Attributes:
         field: its name in the file, or a glob of names.
-        name: what it is called here; its name in the file where absent.
+        name: the metric's name in results; default: the field's name.
         unit: of the values after `factor`.
         better: which direction is good.
-        factor: what the values are multiplied with, such as 1e-3 where the file has milliseconds.
+        factor: multiplied with every value, such as 1e-3 where the file has milliseconds.
     """
 
     field: str
@@ -43,26 +40,26 @@ class Measured(_Strict):
 
 
 class MeasuredSample(Measured):
-    """A field whose values are repeated measurements of one quantity.
+    """A field with repeated measurements of one quantity.
 
     Attributes:
-        warmup: how many leading values do not count.
+        warmup: how many leading values are ignored.
     """
 
     warmup: Annotated[int, Field(ge=0)] = 0
 
 
-class Adapter(_Strict):
-    """How the files of a program become a result.
+class Adapter(StrictModel):
+    """How a program's files become a result.
 
     Attributes:
-        format: what the files are.
-        file: glob of files in the job's folder; of several the records are read one after the other, by name.
+        format: file format.
+        file: glob of files in the job's folder; several files are read in order of their names.
         pattern: for `log`: a regular expression with a named group for each field; a group named `json` is parsed as a
-            JSON object, whose keys are the fields. Lines that it does not match are passed over.
-        step: the field that holds the step. Where absent it is `step`; where no record has one, records are counted.
-        where: fields that must have these values for a record to count.
-        workload: name of what ran; the job's cell where absent.
+            JSON object, whose keys are the fields. Lines that do not match are skipped.
+        step: the field that holds the step; default: `step`. If no record has it, records are counted.
+        where: only records with these field values count.
+        workload: name of the program; default: the job's cell.
         curve: values by step.
         sample: repeated measurements.
     """
@@ -71,7 +68,7 @@ class Adapter(_Strict):
     file: str = "stdout.log"
     pattern: str | None = None
     step: str | None = None
-    where: dict[str, str | int | float | bool] = {}
+    where: Mapping[str, str | int | float | bool] = {}
     workload: str | None = None
     curve: tuple[Measured, ...] = ()
     sample: tuple[MeasuredSample, ...] = ()
@@ -84,13 +81,13 @@ class Adapter(_Strict):
             try:
                 groups = re.compile(self.pattern).groupindex
             except re.error as error:
-                raise ValueError(f"pattern is no regular expression: {error}") from None
+                raise ValueError(f"pattern is not a valid regular expression: {error}") from None
             if not groups:
                 raise ValueError("pattern needs a named group for each field, such as (?P<loss>[0-9.]+)")
         if self.format in BENCHMARKS:
             if self.curve or self.sample or self.where or self.step is not None:
                 raise ValueError(
-                    f"format = {self.format!r} names its measures itself: leave out curve, sample, where, step"
+                    f"format = {self.format!r} names its metrics itself: leave out curve, sample, where, step"
                 )
         elif not self.curve and not self.sample:
             raise ValueError("at least one [[curve]] or [[sample]] is needed")

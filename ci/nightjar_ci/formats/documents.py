@@ -1,8 +1,8 @@
 """Validated reading and atomic writing of TOML and JSON files.
 
-In: a path, a pydantic model and the schema's `name/version`. Out: the validated model, or an `InputError` that names
-the file, the place in it, the value and the nearest valid key. TOML and JSON are read alike. JSON is written
-atomically, so a killed process leaves no partial file.
+In: a path, a `StrictModel` and the schema's `name/version`. Out: the validated model, or an `InputError` that names
+the file, the key, the value and the nearest valid key. TOML and JSON follow the same rules. JSON is written atomically:
+a killed process leaves no partial file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pydantic
 import pydantic_core
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.errors import InputError, SchemaError
 from nightjar_ci.untrusted.files import read_untrusted
@@ -25,19 +25,25 @@ from nightjar_ci.untrusted.files import read_untrusted
 Model = TypeVar("Model", bound=BaseModel)
 
 
+class StrictModel(BaseModel):
+    """The base of all documents: frozen; unknown keys are errors; non-finite numbers are written as strings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
 def read_document(path: Path, model: type[Model], schema: str, *, left_in: Path | None = None) -> Model:
     """Reads and validates a TOML (by suffix) or JSON document.
 
     Args:
         path: the file.
-        model: its pydantic model; unknown keys must be forbidden there.
-        schema: the schema read here, such as `nightjar.run/1`.
-        left_in: folder of the job that left the file, which is then opened as an untrusted one; None where we or the
-            user wrote it.
+        model: its pydantic model.
+        schema: the expected schema, such as `nightjar.run/1`.
+        left_in: folder of the job that wrote the file, which is then opened as an untrusted one; None for files of
+            ours or the user's.
 
     Raises:
         InputError: missing, unreadable, truncated, or wrong in a key or type.
-        SchemaError: the document names a newer or another schema.
+        SchemaError: the document has another schema, or a newer version of it.
     """
     data = _parse(path, left_in)
     if not isinstance(data, dict):
@@ -53,13 +59,13 @@ def write_json(path: Path, document: BaseModel) -> None:
     """Writes a document as JSON, whole or not at all.
 
     Raises:
-        OSError: the disk is full or the folder cannot be written; an earlier file stays as it was.
+        OSError: the disk is full or the folder is not writable; the previous file is unchanged.
     """
     write_text(path, document.model_dump_json(by_alias=True, indent=1) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file through a temporary neighbour and a rename, so that a reader never sees half of it."""
+    """Writes a file atomically: to a temporary file in the same folder, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -84,61 +90,83 @@ def _parse(path: Path, left_in: Path | None) -> Any:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{path}: not valid TOML: {error}.") from None
     try:
-        return tomllib.loads(text) if path.suffix == ".toml" else pydantic_core.from_json(text)
-    except (tomllib.TOMLDecodeError, ValueError) as error:
-        hint = "the file ends too early: was its writer killed, or the disk full?" if "EOF" in str(error) else None
-        raise InputError(f"{path}: not valid {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}.", hint) from None
+        return pydantic_core.from_json(text)
+    except ValueError as error:
+        hint = None
+        if "EOF" in str(error):
+            hint = "the file is incomplete: was its writer killed, or the disk full?"
+        raise InputError(f"{path}: not valid JSON: {error}.", hint) from None
 
 
-def _check_schema(path: Path, found: object, expected: str) -> None:
-    if found == expected:
+def _check_schema(path: Path, schema: object, expected: str) -> None:
+    if schema == expected:
         return
-    name, _, version = expected.partition("/")
-    if isinstance(found, str) and found.startswith(f"{name}/") and found[len(name) + 1 :].isdigit():
-        newer = int(found[len(name) + 1 :]) > int(version)
-        hint = "upgrade nightjar-ci" if newer else "convert it, or use the nightjar-ci that wrote it"
-        raise SchemaError(f"{path}: schema is {found!r}, this version reads {expected!r}.", hint)
-    raise SchemaError(f"{path}: schema is {found!r}, expected {expected!r}.")
+    name, _, supported = expected.partition("/")
+    if isinstance(schema, str):
+        own_name, _, version = schema.partition("/")
+        if own_name == name and version.isdigit():
+            hint = "convert it, or use the nightjar-ci that wrote it"
+            if int(version) > int(supported):
+                hint = "upgrade nightjar-ci"
+            raise SchemaError(f"{path}: schema is {schema!r}, this version reads {expected!r}.", hint)
+    raise SchemaError(f"{path}: schema is {schema!r}, expected {expected!r}.")
 
 
 def _explain(path: Path, model: type[BaseModel], error: pydantic.ValidationError) -> InputError:
-    found = error.errors(include_url=False)  # a misspelt key is also a missing one: the misspelling says more
-    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
-    place = _place(first["loc"])
-    if first["type"] == "extra_forbidden":
-        key = str(first["loc"][-1])
-        known = sorted(_keys_at(model, first["loc"][:-1]))
-        where = _place(first["loc"][:-1])
-        near = difflib.get_close_matches(key, known, n=1)
-        return InputError(
-            f"{path}: {where + ': ' if where else ''}unknown key {key!r}: expected one of {', '.join(known)}.",
-            f"did you mean {near[0]!r}?" if near else None,
-        )
+    problems = error.errors(include_url=False)
+    for problem in problems:  # a misspelt key is also a missing one: the misspelling says more
+        if problem["type"] == "extra_forbidden":
+            return _explain_unknown_key(path, model, problem["loc"])
+    first = problems[0]
+    location = _render_location(first["loc"])
     if first["type"] == "missing":
-        return InputError(f"{path}: {place}: this key is missing.")
-    shown = repr(first["input"])
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return InputError(f"{path}: {place}: {first['msg']}, found {shown}{more}.")
+        return InputError(f"{path}: {location}: this key is missing.")
+    value = repr(first["input"])
+    if len(value) > 80:
+        value = f"{value[:77]}..."
+    if len(problems) > 1:
+        value += f" ({len(problems) - 1} more)"
+    return InputError(f"{path}: {location}: {first['msg']}, found {value}.")
 
 
-def _place(location: Iterable[int | str]) -> str:
-    text = ""
-    for part in location:
-        text += f" {part + 1}" if isinstance(part, int) else f"{'.' if text else ''}{part}"
-    return text
+def _explain_unknown_key(path: Path, model: type[BaseModel], location: tuple[int | str, ...]) -> InputError:
+    *parents, key = map(str, location)
+    valid = sorted(_keys_at(model, location[:-1]))
+    prefix = f"{path}: {_render_location(location[:-1])}: " if parents else f"{path}: "
+    hint = None
+    if near := difflib.get_close_matches(key, valid, n=1):
+        hint = f"did you mean {near[0]!r}?"
+    return InputError(f"{prefix}unknown key {key!r}: expected one of {', '.join(valid)}.", hint)
+
+
+def _render_location(location: Iterable[int | str]) -> str:
+    """A location in a document, its items counted from one.
+
+    >>> _render_location(("job", 2, "name"))
+    'job 3.name'
+    """
+    parts = (f" {part + 1}" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")
 
 
 def _keys_at(model: type[BaseModel], location: Iterable[int | str]) -> set[str]:
     """The keys that a model (or the nested model at a location) accepts."""
-    current: type[BaseModel] | None = model
+    current = model
     for part in location:
-        if current is None or isinstance(part, int):
+        if isinstance(part, int):
             continue
         field = next((f for n, f in current.model_fields.items() if (f.alias or n) == part), None)
-        current = _model_in(field.annotation) if field is not None else None
-    return {field.alias or name for name, field in current.model_fields.items()} if current is not None else set()
+        nested = None if field is None else _model_in(field.annotation)
+        if nested is None:
+            return set()
+        current = nested
+    return {field.alias or name for name, field in current.model_fields.items()}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

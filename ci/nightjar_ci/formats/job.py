@@ -1,4 +1,4 @@
-"""One job of a night, and the command line that it runs.
+"""One job of a night, and its command line.
 
 In: a job of an expanded matrix, and the output folder as the job sees it. Out: its argument list, and the environment
 variables that are added to the inherited ones (`inheritance`).
@@ -28,16 +28,16 @@ class Job:
         id: readable, stable, unique in its matrix, and safe as a file name.
         cell: the id without its replicate; the jobs of a cell differ only in their seed.
         replicate: the seed, where the matrix names seeds.
-        kind: what the job leaves: a result (`train`) or a capture (`profile`).
+        kind: what the job writes: a result (`train`) or a capture (`profile`).
         command: argument list; `{out}` is still a placeholder, and braces are escaped.
         env: environment variables, templates like the command.
         environment: `current`, `uv:<requirements>` or `image:<reference>`.
         executor: a name of `nightjar_ci.executors.EXECUTORS`.
-        timeout_s: wall time after which the job is ended.
-        adapter: how its result is read from what it wrote; None where it writes one itself.
-        resources: what it needs of the machines that it runs on.
-        pass_env: names and patterns of variables that it inherits besides those that every job does.
-        secrets: names of variables that it inherits, and whose values are masked in all that it leaves.
+        timeout_s: wall time after which the job is killed.
+        adapter: how its result is read from its output; None where it writes one itself.
+        resources: machine resources that it needs.
+        pass_env: names and patterns of variables that it inherits, besides those that every job inherits.
+        secrets: names of variables that it inherits, and whose values are masked in all its output.
     """
 
     id: str

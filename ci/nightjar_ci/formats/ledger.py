@@ -1,6 +1,6 @@
-"""The ledger of a night: each series that is due, whether it was measured and judged, and what could have been seen.
+"""The ledger of a night: each due series, whether it was measured and judged, and the smallest detectable change.
 
-In: what the gate counted. Out: the frozen `nightjar.ledger/1` document (docs/reference/verdicts.md).
+In: the gate's counts. Out: the frozen `nightjar.ledger/1` document (docs/reference/verdicts.md).
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from nightjar_ci.formats.documents import read_document, write_json
+from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 from nightjar_ci.formats.verdict import Judge
 
 LEDGER_SCHEMA = "nightjar.ledger/1"
@@ -18,28 +18,22 @@ LEDGER_SCHEMA = "nightjar.ledger/1"
 Measured = Literal["yes", "missing", "not_finite", "unit_changed", "zero", "not_run"]
 
 
-class _Strict(BaseModel):
-    """Frozen; unknown keys are errors; non-finite numbers travel as strings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", populate_by_name=True)
-
-
-class Due(_Strict):
-    """A series that is due tonight.
+class Due(StrictModel):
+    """A series that is due in this night.
 
     Attributes:
         series: `<cell>/<name>`.
         kind: `curve`, `sample`, `profile`, or `facts` for a compiled program.
-        unit: in which it is due; empty for a compiled program, or where only a policy names it.
+        unit: the expected unit; empty for a compiled program, or where only a policy names the series.
         had: how many of the `of` recent nights had it.
         named_by: what else names it.
-        since: the first night without it, where an earlier night was judged to lack it.
-        measured: whether tonight has it; `not_run` where no job of its cell completed, which the night says by itself.
-        judges: who judged it.
-        not_judged: why nobody did, or what is wrong with it tonight.
-        renamed_to: the new series that it may be, where there is one like it.
-        smallest_change: what its judges could have found tonight; a relative change, 0.03 is 3 %.
-        how: which judge's number that is.
+        since: the first night without it, where it was already absent in an earlier night.
+        measured: whether this night has it; `not_run` where no job of its cell completed.
+        judges: the judges that judged it.
+        not_judged: why no judge did, or what is wrong with it in this night.
+        renamed_to: a similar new series that may be the same one under another name.
+        smallest_change: smallest change that its judges could detect in this night, relative: 0.03 is 3 %.
+        how: the judge that this number is from.
     """
 
     series: str
@@ -68,7 +62,7 @@ class Due(_Strict):
         return self.series.partition("/")[2]
 
 
-class Ledger(_Strict):
+class Ledger(StrictModel):
     """All series that are due in a night, by name: `nightjar.ledger/1`."""
 
     schema_: Annotated[Literal["nightjar.ledger/1"], Field(alias="schema")] = "nightjar.ledger/1"

@@ -1,7 +1,7 @@
 """The night folder: its layout, `night.json` and the results of its jobs (docs/reference/night-folder.md).
 
-In: the path of a night folder. Out: the `Night`, and the outcome and result of each job. A job that ended well but left
-no readable result of its own is `invalid`.
+In: the path of a night folder. Out: the `Night`, and the outcome and result of each job. A job that exited with code 0
+without a readable result of its own is `invalid`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import read_document, write_json
+from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 from nightjar_ci.formats.outcome import Outcome, SafeId
 from nightjar_ci.formats.profile import read_profile
 from nightjar_ci.formats.run_record import Git, RunRecord, read_run
@@ -23,15 +23,13 @@ from nightjar_ci.formats.run_record import Git, RunRecord, read_run
 SCHEMA = "nightjar.night/1"
 
 
-class Night(BaseModel):
+class Night(StrictModel):
     """One run of a matrix: `night.json`.
 
     Attributes:
-        planned: ids of the jobs that the night is to run.
-        left_out: the cells of the matrix that it was asked to leave out (`--jobs`).
+        planned: ids of the jobs to run.
+        left_out: cells of the matrix that were not selected (`--jobs`).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_: Annotated[Literal["nightjar.night/1"], Field(alias="schema")] = "nightjar.night/1"
     id: SafeId
@@ -55,7 +53,7 @@ class Night(BaseModel):
 
     def with_outcome(self, outcome: Outcome) -> Night:
         """The night with one more outcome, which replaces an earlier one of the same job."""
-        others = tuple(one for one in self.jobs if one.job != outcome.job)
+        others = tuple(earlier for earlier in self.jobs if earlier.job != outcome.job)
         return self.model_copy(update={"jobs": (*others, outcome)})
 
 
@@ -70,12 +68,12 @@ def new_night_id() -> str:
 
 
 def is_night_id(name: str) -> bool:
-    """Whether a name is a night id, and not a folder's."""
+    """Whether a folder's name is a night id."""
     return re.fullmatch(r"\d{4}-\d\d-\d\dT\d{4}-[0-9a-f]{4}", name) is not None
 
 
 def job_folder(night_folder: Path, job_id: str) -> Path:
-    """Where a job of the night leaves its outcome, result, logs and capture."""
+    """The folder of a job: its outcome, result, logs and capture."""
     return night_folder / "jobs" / job_id
 
 
@@ -83,7 +81,7 @@ def read_night(folder: Path) -> Night:
     """Reads `night.json` of a night folder.
 
     Raises:
-        InputError: it is missing, truncated, newer, or has a wrong key or type.
+        InputError: it is missing, incomplete, of a newer schema, or has a wrong key or type.
     """
     return read_document(folder / "night.json", Night, SCHEMA)
 
@@ -94,15 +92,15 @@ def write_night(folder: Path, night: Night) -> None:
 
 
 def check_result(outcome: Outcome, folder: Path) -> Outcome:
-    """What became of a job that ended well: it completed only if it left a result that can be read and is its own."""
+    """The outcome of a job, `invalid` where it claims to have completed and its result is unreadable or not its own."""
     return read_checked(outcome, folder)[0]
 
 
 def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | None]:
-    """The outcome of a job, `invalid` where its result cannot be read any more, and its result.
+    """The checked outcome of a job, and its result.
 
-    The result is None where the job is a profile, or left no result that can be read; a job that failed may have left
-    one (a training that diverged says at which step).
+    The result is None for a profile job, and where no readable result exists. A failed job may have one: a training
+    that diverged records the step.
     """
     if not outcome.completed:
         return outcome, read_result(folder)
@@ -115,10 +113,10 @@ def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | N
         if outcome.replicate is not None and record.seed != outcome.replicate:
             raise InputError(
                 f"{folder / 'result.json'}: seed is {record.seed}, expected {outcome.replicate}.",
-                "pass {seed} to the command: jobs of one seed are no replicates",
+                "pass {seed} to the command: jobs with the same seed are not replicates",
             )
     except InputError as error:
-        hint = error.hint or "docs/reference/run-result.md says what a job leaves in {out}"
+        hint = error.hint or "see docs/reference/run-result.md for what a job writes to {out}"
         message = f"{outcome.job}: exit code 0, but its result cannot be read: {error.message} Hint: {hint}"
         return outcome.model_copy(update={"state": "invalid", "message": message}), record
     if record.status == "diverged":
@@ -128,7 +126,7 @@ def read_checked(outcome: Outcome, folder: Path) -> tuple[Outcome, RunRecord | N
 
 
 def read_result(folder: Path) -> RunRecord | None:
-    """The result in a job's folder, or None where there is none that can be read."""
+    """The result in a job's folder, or None where there is no readable one."""
     try:
         return read_run(folder / "result.json", left_in=folder)
     except InputError:

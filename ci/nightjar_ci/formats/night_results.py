@@ -1,6 +1,6 @@
-"""The results of a night, read once and handed along: to the store, the gate, the report and the exit code.
+"""The results of a night, read once for the store, the gate, the report and the exit code.
 
-In: a night folder. Out: its night with checked outcomes, and the result of each job that left one.
+In: a night folder. Out: its night with checked outcomes, and the result of each job that has one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Cells = Mapping[str, Sequence[RunRecord]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightResults:
-    """What a night left.
+    """A night with the results of its jobs.
 
     Attributes:
         folder: the night folder.
-        night: with the outcome of every job that ended, `invalid` where its result cannot be read any more.
-        records: the result by job id, of jobs that left one that can be read.
+        night: with checked outcomes: `invalid` where the result is not readable.
+        records: the results by job id.
     """
 
     folder: Path
@@ -36,7 +36,7 @@ class NightResults:
         return ((outcome, self.records.get(outcome.job)) for outcome in self.night.jobs)
 
     def by_cell(self) -> Cells:
-        """The training results by cell; `job` is the job's id, whatever the workload called itself."""
+        """The training results by cell; their `job` is the job's id, whatever name the workload wrote."""
         cells: dict[str, list[RunRecord]] = defaultdict(list)
         for outcome, record in self:
             if record is not None and outcome.kind == "train":

@@ -1,4 +1,4 @@
-"""The outcome of a job: the form of `outcome.json` and of the entries of `night.json`.
+"""The outcome of a job, as in `outcome.json` and the entries of `night.json`.
 
 Source: docs/reference/night-folder.md.
 """
@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from nightjar_ci.formats.documents import StrictModel
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
 from nightjar_ci.formats.run_record import LocalPackage
 
 State = Literal["completed", "failed", "killed", "timeout", "invalid", "not_started"]
 
-SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$", max_length=160)]  # of the longest job id, and a suffix
+SafeId = Annotated[str, Field(pattern=f"^{SAFE_ID}$", max_length=160)]  # the longest job id, and a suffix
 
 
-class Outcome(BaseModel):
-    """How a job ended, whichever executor ran it.
+class Outcome(StrictModel):
+    """How a job ended, on any executor.
 
-    `python` is the interpreter that it ran in, `local_packages` what was installed there from this machine; not known
-    of an image.
+    `python` is the interpreter of its environment, `local_packages` what was installed there from this machine; neither
+    is known for an image.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     job: SafeId
     cell: SafeId
@@ -45,7 +44,7 @@ class Outcome(BaseModel):
 
     @property
     def completed(self) -> bool:
-        """Whether the job ended well and left a valid result."""
+        """Whether the job succeeded and wrote a valid result."""
         return self.state == "completed"
 
 
@@ -61,13 +60,13 @@ def make_outcome(
     peak_rss_bytes: int | None = None,
     message: str | None = None,
 ) -> Outcome:
-    """The outcome of a job; what the job itself says is copied from it."""
+    """The outcome of a job, with the fields of the job itself copied; `command` replaces the job's own."""
     return Outcome(
         job=job.id,
         cell=job.cell,
         replicate=job.replicate,
         kind=job.kind,
-        command=job.command if command is None else command,
+        command=command or job.command,
         environment=job.environment,
         executor=job.executor,
         state=state,

@@ -1,7 +1,7 @@
 """Templates with placeholders, such as `--mesh {mesh}`.
 
 In: a template and the values of its placeholders. Out: the text. `{{` and `}}` stand for braces. A placeholder that is
-filled later (`{out}`, known only where a job runs) can be kept; then every brace stays escaped.
+filled later (`{out}`, known only once a job runs) can be kept; then every brace stays escaped.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ def fill_placeholders(template: str, values: Mapping[str, str], keep: Collection
 
     def fill(token: re.Match[str]) -> str:
         name = token[1]
+        if keep and (name in keep or token[0] in ("{{", "}}")):
+            return token[0]
         if token[0] in ("{{", "}}"):
-            return token[0] if keep else token[0][0]
+            return token[0][0]
         if name is None:
             raise ValueError(f"a lone {token[0]!r} in {template!r}: expected a placeholder, or {token[0] * 2!r}")
-        if name in keep:
-            return token[0]
         if name not in values:
-            known = ", ".join(f"{{{one}}}" for one in sorted({*values, *keep})) or "none here"
-            raise ValueError(f"unknown placeholder {token[0]!r} in {template!r}: expected one of {known}")
-        return values[name].replace("{", "{{").replace("}", "}}") if keep else values[name]
+            valid = ", ".join(f"{{{valid_name}}}" for valid_name in sorted({*values, *keep})) or "none here"
+            raise ValueError(f"unknown placeholder {token[0]!r} in {template!r}: expected one of {valid}")
+        if keep:
+            return values[name].replace("{", "{{").replace("}", "}}")
+        return values[name]
 
     return _TOKEN.sub(fill, template)

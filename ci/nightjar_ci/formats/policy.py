@@ -1,30 +1,29 @@
-"""Policies, the numbers by which each judge decides: `nightjar.policies/1` (docs/reference/policies.md).
+"""Policies, the thresholds and error rates of each judge: `nightjar.policies/1` (docs/reference/policies.md).
 
-In: `ci/policies.toml`. Out: for a cell and a measure, the first table in a judge's list whose globs match both.
+In: `ci/policies.toml`. Out: for a cell and a measure, the first table of a judge whose globs match both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 
 POLICIES_SCHEMA = "nightjar.policies/1"
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _Entry(BaseModel):
-    """What every policy table has: the cells that it is for."""
+class _Entry(StrictModel):
+    """The common part of all policy tables: the cells that it is for."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     jobs: str = "*"
 
     def numbers(self) -> dict[str, JsonValue]:
@@ -41,19 +40,19 @@ class ConvergencePolicy(_Entry):
         scale: `log` compares ratios (losses); `linear` compares differences (accuracies).
         same_as: another cell of the same night whose same-seed curve this one must equal within `rtol`; that
             cell itself is not judged.
-        window: with `same_as`, how many leading steps must be equal; all where absent.
-        replica_args: what is appended to the job's command to train the same with its sums in another order; where
-            given, a baseline has such replicas, and they say what rounding does to the curve.
-        paired_rtol: largest difference from the baseline's same seed at any step, where numerics are declared to
-            change (bfloat16 for float32); takes the place of what the replicas say.
+        window: with `same_as`, how many leading steps must be equal; default: all.
+        replica_args: arguments that make the job train the same with its sums in another order; with them, a
+            baseline has such replicas, which show how far rounding moves the curve.
+        paired_rtol: largest difference from the baseline's same seed at any step, for an intended change of numerics
+            (bfloat16 for float32); replaces the tolerance from the replicas.
         early_steps, early_rtol: the same-seed comparison without replicas, of the steps before `early_steps`.
         target: a value of the curve; the time until its running mean reaches it is judged too.
         slower: how much longer that may take, as a fraction.
         alpha: rate of false regressions of one verdict; the same for false improvements.
-        blocks: how many block means the envelope has.
+        blocks: number of block means in the envelope.
         margin: how much worse the final value may be.
         too_good: how much better than the best baseline seed the final value may be before it is suspicious.
-        final_fraction: share of the curve whose mean is the final value.
+        final_fraction: fraction of the curve whose mean is the final value.
         min_seeds: how many baseline seeds the envelope needs.
     """
 
@@ -89,22 +88,24 @@ class FactsPolicy(_Entry):
 
     Attributes:
         program: glob of program names.
-        tolerance: glob of fact names (`memory.temp_bytes`, `opcodes.*.bytes`) to the relative change allowed;
-            the first glob that matches counts, `inf` leaves a fact out. What no glob matches must be equal.
-        growth: what compiling takes (`compile_cpu_time`, `compiler_memory`) to how much more of it is allowed, as a
-            fraction, on the same processor; what is not named is not judged.
+        tolerance: glob of fact names (`memory.temp_bytes`, `opcodes.*.bytes`) to the allowed relative change; the
+            first matching glob counts, `inf` ignores a fact. A fact that no glob matches must be equal.
+        growth: compile cost (`compile_cpu_time`, `compiler_memory`) to its allowed growth, as a fraction, on the same
+            processor; a cost that is not named is not judged.
     """
 
     program: str = "*"
-    tolerance: dict[str, Annotated[float, Field(ge=0)]] = {}
-    growth: dict[Literal["compile_cpu_time", "compiler_memory"], Annotated[float, Field(gt=0)]] = {}
+    tolerance: Mapping[str, Annotated[float, Field(ge=0)]] = {}
+    growth: dict[Literal["compile_cpu_time", "compiler_memory"], Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict
+    )
 
 
 class _PairedPolicy(_Entry):
-    """When interleaved pairs are enough; docs/statistics.md derives the numbers.
+    """The stopping rule of interleaved pairs; docs/statistics.md derives the numbers.
 
     Attributes:
-        looks: after how many pairs it is decided; the last is the budget.
+        looks: numbers of pairs after which a decision is tried; the last is the budget.
         alphas: for each look, the rate of false regressions (and of false improvements) that it may spend.
         floor: smallest relative change that counts as one.
     """
@@ -120,7 +121,7 @@ class _PairedPolicy(_Entry):
     def _one_number_per_look(self) -> _PairedPolicy:
         for numbers in self._per_look():
             if not len(self.looks) == len(numbers) > 0:
-                raise ValueError(f"looks and the numbers for each look need one length, found {self.looks}, {numbers}")
+                raise ValueError(f"looks and the rates for each look need one length, found {self.looks}, {numbers}")
         if self.looks[0] < 3 or any(b <= a for a, b in pairwise(self.looks)):
             raise ValueError(f"looks must start at 3 or more and increase, found {list(self.looks)}")
         return self
@@ -131,9 +132,9 @@ class PerformancePolicy(_PairedPolicy):
 
     Attributes:
         sample: name of the sample that is compared.
-        ab_args: what is appended to the job's command to make a short run of it.
-        ok_alphas: for each look, the rate at which a slow-down of `delta` may be passed as ok.
-        delta: largest relative slow-down that may be called ok.
+        ab_args: arguments appended to the job's command to make it short.
+        ok_alphas: for each look, the rate at which a slowdown of `delta` may be passed as ok.
+        delta: largest relative slowdown that may be called ok.
     """
 
     sample: str = "step_time"
@@ -146,18 +147,18 @@ class PerformancePolicy(_PairedPolicy):
 
 
 class HistoryPolicy(_PairedPolicy):
-    """How the history of a measure is judged, night after night.
+    """How the history of a measure is judged.
 
     Attributes:
         measure: glob of measures; with a `floor` of `inf` they are not judged.
         scale: `log` compares ratios; `linear` compares differences, for values that may be zero or negative.
-        trigger: a series whose last nights stand out with a smaller p is suspicious: at most this share of the nights
-            of an unchanged series.
-        window: how many nights before the last ones it is compared with, at most.
-        min_nights: how many of them there must be.
+        trigger: a series whose last nights stand out with a smaller p is suspicious; an unchanged series is so in at
+            most this fraction of its nights.
+        window: largest number of earlier nights to compare the last ones with.
+        min_nights: smallest number of them.
         jump: three nights that are each at least this much worse, as a fraction, may be called regressed without pairs,
             where they lie far beyond the noise.
-        doubts: for each look of the pairs that a suspicion asks for, the p above which it is dropped.
+        doubts: for each look of a suspicious series' paired re-runs, the p above which the suspicion is dropped.
     """
 
     measure: str = "step_time"
@@ -174,29 +175,27 @@ class HistoryPolicy(_PairedPolicy):
         return self.alphas, self.doubts
 
 
-class NightPolicy(BaseModel):
+class NightPolicy(StrictModel):
     """How the verdicts of one night are judged together.
 
     Attributes:
-        q: rate of false discoveries; where nothing changed, the share of nights with any.
+        q: rate of false discoveries; where nothing changed, the fraction of nights with any.
         method: `bh` where series err independently or together (Benjamini and Hochberg), `by` for any dependence
             (Benjamini and Yekutieli).
-        most_confirmations: how many suspicious series are re-run in a night, the most surprising first.
+        most_confirmations: largest number of suspicious series to re-run in a night, the smallest p first.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     q: Fraction = 0.03
     method: Literal["bh", "by"] = "bh"
     most_confirmations: Annotated[int, Field(ge=0)] = 50
 
 
-Entry = TypeVar("Entry", bound=_Entry)
+Table = TypeVar("Table", bound=_Entry)
 
 
-class Policies(BaseModel):
-    """All policies: `nightjar.policies/1`. In each list the first table that matches a series is the one used."""
+class Policies(StrictModel):
+    """All policies: `nightjar.policies/1`. In each list the first table that matches a series is used."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     schema_: Annotated[Literal["nightjar.policies/1"], Field(alias="schema")]
     convergence: tuple[ConvergencePolicy, ...] = ()
     facts: tuple[FactsPolicy, ...] = ()
@@ -219,11 +218,13 @@ class Policies(BaseModel):
     def for_history(self, cell: str, measure: str) -> HistoryPolicy | None:
         """The policy of a measure's history, or None where it is not judged."""
         policy = _first(self.history, cell, lambda entry: fnmatchcase(measure, entry.measure))
-        return None if policy is None or policy.floor == inf else policy
+        if policy is None or policy.floor == inf:
+            return None
+        return policy
 
 
-def _first(entries: tuple[Entry, ...], cell: str, fits: Callable[[Entry], bool]) -> Entry | None:
-    return next((entry for entry in entries if fnmatchcase(cell, entry.jobs) and fits(entry)), None)
+def _first(tables: tuple[Table, ...], cell: str, matches: Callable[[Table], bool]) -> Table | None:
+    return next((table for table in tables if fnmatchcase(cell, table.jobs) and matches(table)), None)
 
 
 def read_policies(path: Path) -> Policies:

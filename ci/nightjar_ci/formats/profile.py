@@ -1,4 +1,4 @@
-"""The results of a profile job: `nightjar.profile/1` and the flame graph beside it.
+"""The results of a profile job: `nightjar.profile/1` and the flame graph next to it.
 
 In: the capture folder of a job (docs/reference/capture-folder.md). Out: a `Profile`, and the Plotly figure of its flame
 graph.
@@ -11,22 +11,18 @@ import json
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.run_record import describe_devices, read_run
 from nightjar_ci.untrusted.files import read_untrusted
 
 PROFILE_SCHEMA = "nightjar.profile/1"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class HotLine(_Strict):
-    """A Python line with the device time of the instructions that it made."""
+class HotLine(StrictModel):
+    """A Python line with the device time of its instructions."""
 
     file: str
     line: int
@@ -36,7 +32,7 @@ class HotLine(_Strict):
     fraction: float
 
 
-class Profile(_Strict):
+class Profile(StrictModel):
     """The summary of a capture: `nightjar.profile/1`."""
 
     schema_: Annotated[Literal["nightjar.profile/1"], Field(alias="schema")]
@@ -48,7 +44,7 @@ class Profile(_Strict):
     inferred_fraction: float
     unattributed_fraction: float
     user_fraction: float
-    library_fraction: float | None = None  # captures of older versions do not say it
+    library_fraction: float | None = None  # captures of older versions do not have it
     hot_lines: tuple[HotLine, ...]
     categories: dict[str, int]
     flamegraph: str | None
@@ -56,7 +52,7 @@ class Profile(_Strict):
 
 
 def read_profile(capture: Path) -> Profile:
-    """Reads the `profile.json` of a capture folder in the folder of its job.
+    """Reads the `profile.json` of a capture folder; the capture lies in its job's folder.
 
     Raises:
         InputError: it is missing, truncated, of a foreign or newer schema, or has a wrong key or type.
@@ -65,14 +61,14 @@ def read_profile(capture: Path) -> Profile:
 
 
 def find_machine(folder: Path) -> str | None:
-    """What a capture was measured on, as `Environment.measured_on` says it.
+    """The machine of a capture, in the form of `Environment.measured_on`.
 
-    The result that the traced program left in a folder of its job says it whole. Else the devices of the capture do.
+    The traced program's own result has all of it. Without one, the devices of the capture stand for the machine.
 
     Args:
         folder: the folder of the profile job.
 
-    Returns: None where neither says anything.
+    Returns: None where neither is readable.
     """
     for path in sorted(folder.glob("*/result.json")):
         with contextlib.suppress(InputError):
@@ -82,11 +78,13 @@ def find_machine(folder: Path) -> str | None:
         devices = [str(kind) for kind in manifest["environment"]["devices"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return describe_devices(devices) if devices else None
+    if not devices:
+        return None
+    return describe_devices(devices)
 
 
 def read_flamegraph(capture: Path, profile: Profile) -> dict[str, Any] | None:
-    """The Plotly figure of a capture, or None where it has none, or none in its own folder that may be read.
+    """The Plotly figure of a capture; None where it has none, or none that may be read in its own folder.
 
     Raises:
         InputError: the file is not a Plotly figure.

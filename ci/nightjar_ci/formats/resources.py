@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import Field, Strict
+
+from nightjar_ci.formats.documents import StrictModel
 
 Count = Annotated[int, Strict(), Field(ge=1)]
 Size = Annotated[str, Field(pattern=r"^[1-9][0-9]*[KMGT]$", description="a size such as 512M or 16G (powers of 1024)")]
@@ -15,21 +17,19 @@ Cpus = Annotated[str, Field(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", description="
 _BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-class Resources(BaseModel):
-    """What one job needs.
+class Resources(StrictModel):
+    """The resources of one job.
 
     Attributes:
-        nodes: machines.
+        nodes: number of machines.
         tasks_per_node: processes of the job's command on each machine; they find each other, for example by
             `jax.distributed.initialize()`.
-        cpus_per_task: processors of each process; None leaves it to the place.
+        cpus_per_task: processors of each process; None: the executor's default.
         gpus_per_task: GPUs of each process.
         memory: of each machine, or None.
-        shm: size of `/dev/shm` in a container, or None for the place's default.
-        pinned_cpus: the processors that the job runs on and no other, for timings that repeat; None pins nothing.
+        shm: size of `/dev/shm` in a container; None: the executor's default.
+        pinned_cpus: the only processors that the job may use, for repeatable timings; None pins nothing.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodes: Count = 1
     tasks_per_node: Count = 1
@@ -41,7 +41,7 @@ class Resources(BaseModel):
 
     @property
     def tasks(self) -> int:
-        """Processes of the job in all."""
+        """Number of processes on all machines."""
         return self.nodes * self.tasks_per_node
 
     @property
@@ -51,16 +51,18 @@ class Resources(BaseModel):
 
 
 def merge_resources(defaults: Resources, own: Resources | None) -> Resources:
-    """The resources of an entry: what it says itself, and the defaults for the rest.
+    """The resources of a matrix entry: its own, and the defaults for the rest.
 
     >>> merge_resources(Resources(nodes=2, memory="8G"), Resources(nodes=1)).memory
     '8G'
     """
-    return defaults if own is None else defaults.model_copy(update=own.model_dump(exclude_unset=True))
+    if own is None:
+        return defaults
+    return defaults.model_copy(update=own.model_dump(exclude_unset=True))
 
 
 def read_size(text: str) -> int:
-    """The bytes of a size.
+    """The size in bytes.
 
     >>> read_size("2G")
     2147483648

@@ -13,17 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 
 Better = Literal["lower", "higher"]
-
-
-class _Strict(BaseModel):
-    """Frozen; unknown keys are errors; non-finite numbers travel as strings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 def _increasing(steps: tuple[int, ...]) -> tuple[int, ...]:
@@ -32,8 +26,8 @@ def _increasing(steps: tuple[int, ...]) -> tuple[int, ...]:
     return steps
 
 
-class Curve(_Strict):
-    """Values by step, such as a loss; `steps` and `values` have one length."""
+class Curve(StrictModel):
+    """Values by step, such as a loss; `steps` and `values` have the same length."""
 
     name: str
     unit: str
@@ -48,8 +42,8 @@ class Curve(_Strict):
         return self
 
 
-class Sample(_Strict):
-    """Repeated measurements of one quantity; the first `warmup` values do not count."""
+class Sample(StrictModel):
+    """Repeated measurements of one quantity; the first `warmup` values are ignored."""
 
     name: str
     unit: str
@@ -65,17 +59,19 @@ class Sample(_Strict):
     @property
     def level(self) -> float:
         """The median after warm-up; NaN where one of those values is not finite, which a median could hide."""
-        return median(self.steady) if all(map(math.isfinite, self.steady)) else math.nan
+        if not all(map(math.isfinite, self.steady)):
+            return math.nan
+        return median(self.steady)
 
 
-class Tally(_Strict):
-    """How many instructions of a kind, and the bytes of their outputs."""
+class Tally(StrictModel):
+    """The number of instructions of a kind, and the bytes of their outputs."""
 
     count: int
     bytes: int
 
 
-class Memory(_Strict):
+class Memory(StrictModel):
     """What the compiler reserved for a program, in bytes."""
 
     argument_bytes: int | None
@@ -86,8 +82,8 @@ class Memory(_Strict):
     peak_bytes: int | None
 
 
-class Work(_Strict):
-    """Some instructions of a step: how many, how often they run, the bytes that they move, their operations."""
+class Work(StrictModel):
+    """Some instructions of a step: their number, how often they run, the bytes that they move, their FLOPs."""
 
     count: int
     runs: int
@@ -95,8 +91,8 @@ class Work(_Strict):
     flops: float
 
 
-class Buffer(_Strict):
-    """A value in memory at the peak, and the Python line that it is from."""
+class Buffer(StrictModel):
+    """A value in memory at the peak, and its Python line."""
 
     instruction: str
     kind: str
@@ -105,20 +101,20 @@ class Buffer(_Strict):
     op_name: str
 
 
-class Ahead(_Strict):
-    """What is read from a program that was compiled for devices that are not there.
+class Ahead(StrictModel):
+    """The facts of a program that was compiled ahead of time, for devices that this machine does not have.
 
     Attributes:
         target: such as `h100x8`.
         fingerprint: of instructions, shapes, configurations and schedule, without names.
-        kernels: work of a step by kind of kernel, loops counted.
-        messages: the same by collective and size of its groups, such as `all-gather/8`.
-        buffers: the largest values at the peak of memory.
-        reserved_bytes: what a step takes of the `device_bytes` of a device.
-        code_bytes: of PTX.
+        kernels: work of a step by kind of kernel, loops included.
+        messages: the same by collective and group size, such as `all-gather/8`.
+        buffers: the largest values at peak memory.
+        reserved_bytes: device memory of a step, out of the device's `device_bytes`.
+        code_bytes: size of the PTX.
         spill_bytes: None where no ptxas ran.
         estimate: seconds of a step by a model of the device, and its parts.
-        lints: what a person should read, such as fused attention that did not come out.
+        lints: warnings for people, such as fused attention that was not emitted.
     """
 
     target: str
@@ -134,7 +130,7 @@ class Ahead(_Strict):
     lints: tuple[str, ...]
 
 
-class Facts(_Strict):
+class Facts(StrictModel):
     """What the compiler emitted for one program; deterministic."""
 
     program: str
@@ -147,7 +143,7 @@ class Facts(_Strict):
     ahead: Ahead | None = None
 
 
-class Cpu(_Strict):
+class Cpu(StrictModel):
     """The processor of the machine that ran the job."""
 
     model: str
@@ -155,14 +151,14 @@ class Cpu(_Strict):
     memory_bytes: int
 
 
-class Git(_Strict):
+class Git(StrictModel):
     """The commit that the workload was run from."""
 
     sha: str
     dirty: bool
 
 
-class LocalPackage(_Strict):
+class LocalPackage(StrictModel):
     """A package that was installed from this machine, not from an index.
 
     Attributes:
@@ -170,8 +166,8 @@ class LocalPackage(_Strict):
         version: None where it is not installed.
         path: the folder, wheel or source archive.
         editable: the job imported the folder itself.
-        sha256: of the contents; None where the folder may have changed since it was installed.
-        git: the commit of the folder; dirty where the folder itself was changed since.
+        sha256: of the contents; None where the folder may have changed since the installation.
+        git: the commit of the folder; dirty where the folder itself has changes.
     """
 
     name: str
@@ -182,14 +178,21 @@ class LocalPackage(_Strict):
     git: Git | None
 
     def __str__(self) -> str:
-        commit = "" if self.git is None else f", commit {self.git.sha[:12]}" + " with changes" * self.git.dirty
-        contents = "contents not known" if self.sha256 is None else f"sha256:{self.sha256[:12]}"
-        version = "" if self.version is None else f" {self.version}"
-        return f"{self.name}{version} of {self.path} ({contents}{commit}{', editable' * self.editable})"
+        remarks = ["contents unknown"]
+        if self.sha256 is not None:
+            remarks = [f"sha256:{self.sha256[:12]}"]
+        if self.git is not None:
+            remarks.append(f"commit {self.git.sha[:12]}")
+            if self.git.dirty:
+                remarks[-1] += " with changes"
+        if self.editable:
+            remarks.append("editable")
+        name = " ".join(filter(None, (self.name, self.version)))
+        return f"{name} from {self.path} ({', '.join(remarks)})"
 
 
 def describe_devices(kinds: Sequence[str]) -> str:
-    """Devices for people and for keys.
+    """The devices as text, for people and for keys.
 
     >>> describe_devices(["NVIDIA H100", "NVIDIA H100"])
     '2 x NVIDIA H100'
@@ -197,7 +200,7 @@ def describe_devices(kinds: Sequence[str]) -> str:
     return f"{len(kinds)} x {','.join(sorted(set(kinds))) or 'none'}"
 
 
-class Environment(_Strict):
+class Environment(StrictModel):
     """Everything outside the workload's own configuration that can change a measure."""
 
     python: str
@@ -213,27 +216,29 @@ class Environment(_Strict):
 
     @property
     def measured_on(self) -> str:
-        """What a time depends on though no change of software explains it: devices, driver, processor.
+        """The machine that a time depends on: devices, driver, processor.
 
-        Nights of two machines are not compared; versions of packages are what is tested, and no part of it.
+        Nights of different machines are not compared. Package versions are what is tested, so they are not part of it.
         """
-        driver = f"; driver {self.driver}" if self.driver else ""
-        return f"{describe_devices(self.devices)}{driver}; {self.cpu.model}, {self.cpu.cores} cores"
+        parts = [describe_devices(self.devices), f"{self.cpu.model}, {self.cpu.cores} cores"]
+        if self.driver:
+            parts.insert(1, f"driver {self.driver}")
+        return "; ".join(parts)
 
     @property
     def facts_key(self) -> str:
-        """What compile facts depend on: `jaxlib-0.10.2-cpu-x1`, or with the device kind of an accelerator.
+        """The key of compile facts: `jaxlib-0.10.2-cpu-x1`, or with an accelerator's device kind.
 
-        Programs compiled ahead of time are compared across releases: their key holds the devices alone.
+        Programs compiled ahead of time are compared across releases, so their key holds the devices alone.
         """
         kinds = sorted({kind.lower() for kind in self.devices}) or ["none"]
-        if all(kind.endswith("(ahead of time)") for kind in kinds):  # what another release emits is what is asked
+        if all(kind.endswith("(ahead of time)") for kind in kinds):
             return re.sub(r"[^a-z0-9._+-]+", "-", f"{'+'.join(kinds)}-x{len(self.devices)}")
         key = f"jaxlib-{self.packages.get('jaxlib', 'unknown')}-{'+'.join(kinds)}-x{len(self.devices)}"
-        return re.sub(r"[^A-Za-z0-9._+-]+", "-", key)  # it is a file name as well
+        return re.sub(r"[^A-Za-z0-9._+-]+", "-", key)  # also a file name
 
 
-class RunRecord(_Strict):
+class RunRecord(StrictModel):
     """One run of a workload: `nightjar.run/1`."""
 
     schema_: Annotated[Literal["nightjar.run/1"], Field(alias="schema")]

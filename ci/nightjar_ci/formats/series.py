@@ -20,10 +20,10 @@ class Series:
         name: `<cell>/<measure>`, as in a verdict.
         unit: of the values.
         better: which direction is good.
-        nights: N ids of nights.
-        values: shape (N,); one value a night, the median over its runs; nan where the night has none.
-        environments: N keys of the machine (device, driver, runner); values of two machines are not compared. Versions
-            of software are no part of it.
+        nights: N night ids.
+        values: shape (N,); one value per night, the median over its runs; nan where the night has none.
+        environments: N machine keys (device, driver, runner) without software versions; values of different machines
+            are not compared.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Series:
     environments: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Checks that the three columns are of one length."""
-        if not len(self.nights) == len(self.values) == len(self.environments):
-            found = f"{len(self.nights)}, {len(self.values)}, {len(self.environments)}"
-            raise ValueError(f"{self.name}: nights, values and environments are of different lengths: {found}")
+        """Checks that the three columns have the same length."""
+        lengths = len(self.nights), len(self.values), len(self.environments)
+        if len(set(lengths)) > 1:
+            raise ValueError(f"{self.name}: nights, values and environments have different lengths: {lengths}")

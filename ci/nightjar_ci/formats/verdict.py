@@ -1,18 +1,19 @@
 """Verdicts on the series of a night, and the exit code of the night.
 
-In: what a judge decided. Out: a frozen `Verdict` with the numbers and the evidence behind it, the `nightjar.verdicts/1`
-document, and the exit code of a night.
+In: a judge's decision. Out: a frozen `Verdict` with its numbers and evidence, the `nightjar.verdicts/1` document, and
+the exit code of a night.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
-from nightjar_ci.formats.documents import read_document, write_json
+from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
 
@@ -28,20 +29,14 @@ STATUS_TEXT: dict[Status, str] = {
 }
 
 
-class _Strict(BaseModel):
-    """Frozen; unknown keys are errors; non-finite numbers travel as strings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Effect(_Strict):
-    """How much a series differs: a relative change (+0.031 is 3.1 % more), and what of."""
+class Effect(StrictModel):
+    """How much a series differs: a relative change (+0.031 is 3.1 % more), and what it is a change of."""
 
     value: float
     unit: str
 
 
-class Verdict(_Strict):
+class Verdict(StrictModel):
     """One judge's decision about one series.
 
     Attributes:
@@ -49,13 +44,14 @@ class Verdict(_Strict):
         effect: the change that decided, or None where there is nothing to compare.
         interval: low and high end of the effect, where the judge has one.
         p: probability of a difference at least this large if nothing had changed, where the judge has one.
-        p_adjusted: p for all series of the night together: the smallest false discovery rate at which it would count.
-        n: how many runs (pairs of runs, nights) the decision rests on.
-        policy: the numbers by which it was decided.
+        p_adjusted: p corrected for all series of the night: the smallest false discovery rate at which it is
+            significant.
+        n: number of runs (pairs of runs, nights) behind the decision.
+        policy: the thresholds used.
         runs: ids of the jobs whose results were used.
-        explanation: one sentence that says what was found.
+        explanation: the decision in one sentence.
         details: evidence, one line each.
-        watch: it is suspicious and chance explains it among all series of the night: ok, and worth an eye.
+        watch: unusual, but within what chance produces across all series of the night; ok, and worth watching.
     """
 
     series: str
@@ -79,11 +75,12 @@ class Verdict(_Strict):
 
 
 def status_of(verdict: Verdict) -> str:
-    """The status for people; `ok, watch` where it is suspicious."""
-    return STATUS_TEXT[verdict.status] + (", watch" if verdict.watch else "")
+    """The status for people, with `, watch` for a series on watch."""
+    text = STATUS_TEXT[verdict.status]
+    return f"{text}, watch" if verdict.watch else text
 
 
-class NightVerdicts(_Strict):
+class NightVerdicts(StrictModel):
     """All verdicts of a night, worst first: `nightjar.verdicts/1`.
 
     Attributes:
@@ -95,31 +92,28 @@ class NightVerdicts(_Strict):
     verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...] = ()
 
-    model_config = ConfigDict(populate_by_name=True)
-
 
 def sort_worst_first(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """Regressions first, then doubts, improvements, what to watch, the rest; the larger effect first, then by name."""
+    """Regressions first, then cannot tell, improvements, watch, the rest; larger effects first, then by name."""
 
     def rank(verdict: Verdict) -> tuple[int, bool, float, str]:
-        size = abs(verdict.effect.value) if verdict.effect is not None else 0.0
-        return (
-            WORST_FIRST.index(verdict.status),
-            not verdict.watch,
-            -size if size == size else float("-inf"),
-            verdict.series,
-        )
+        size = 0.0
+        if verdict.effect is not None:
+            size = abs(verdict.effect.value)
+        if math.isnan(size):
+            size = math.inf
+        return WORST_FIRST.index(verdict.status), not verdict.watch, -size, verdict.series
 
     return tuple(sorted(verdicts, key=rank))
 
 
 def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run: int = 0) -> int:
-    """The exit code of a night (docs/reference/night-folder.md), so that a doubt is never shown as a yes or a no.
+    """The exit code of a night (docs/reference/night-folder.md).
 
     Args:
-        verdicts: what the judges said.
+        verdicts: of all judges.
         states: the outcome's state of every job.
-        not_run: how many planned jobs have no outcome.
+        not_run: number of planned jobs without an outcome.
 
     Returns: 3 a job did not complete; 1 a series regressed; 4 a judge cannot tell, or jobs have not run; 0 otherwise.
 
@@ -128,12 +122,14 @@ def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run
     >>> decide_exit_code([], ["completed"]), decide_exit_code([], ["completed"], not_run=2)
     (0, 4)
     """
-    found = {verdict.status for verdict in verdicts}
+    statuses = {verdict.status for verdict in verdicts}
     if any(state != "completed" for state in states):
         return 3
-    if "regressed" in found:
+    if "regressed" in statuses:
         return 1
-    return 4 if "cannot_tell" in found or not_run else 0
+    if "cannot_tell" in statuses or not_run:
+        return 4
+    return 0
 
 
 def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0, not_run: int = 0) -> str:
@@ -141,26 +137,37 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
 
     Args:
         exit_code: of the night.
-        verdicts: what the judges said.
-        checked: how many numbers its jobs checked themselves.
-        not_run: how many planned jobs have no outcome.
+        verdicts: of all judges.
+        checked: number of values that its jobs checked themselves.
+        not_run: number of planned jobs without an outcome.
 
     >>> describe_exit(3, [])
     'a job did not complete'
     """
-    regressed = sum(verdict.status == "regressed" for verdict in verdicts)
-    found = f"{regressed} series regressed" if regressed else ""
+    count = sum(verdict.status == "regressed" for verdict in verdicts)
+    regressed = f"{count} series regressed"
     if exit_code == 3:
-        return "a job did not complete" + (f", and {found}" if found else "")
+        return f"a job did not complete, and {regressed}" if count else "a job did not complete"
     if exit_code == 4:
-        absent = sum(verdict.judge == "presence" for verdict in verdicts)
-        why = f"{absent} due series are absent or unusable" if absent > 1 else "one due series is absent or unusable"
-        why = why if absent else ""
-        why = describe_not_run(not_run) if not_run else why or "at least one judge cannot tell"
-        return f"no regression found, but {why}"
-    if found or verdicts:
-        return found or "all is well"
-    return "all jobs completed" + (f" and checked {checked} numbers" if checked else ", nothing was judged")
+        return f"no regression found, but {_describe_doubt(verdicts, not_run)}"
+    if count:
+        return regressed
+    if verdicts:
+        return "all is well"
+    if checked:
+        return f"all jobs completed and checked {checked} numbers"
+    return "all jobs completed, nothing was judged"
+
+
+def _describe_doubt(verdicts: Sequence[Verdict], not_run: int) -> str:
+    if not_run:
+        return describe_not_run(not_run)
+    absent = sum(verdict.judge == "presence" for verdict in verdicts)
+    if absent == 0:
+        return "at least one judge cannot tell"
+    if absent == 1:
+        return "one due series is absent or unusable"
+    return f"{absent} due series are absent or unusable"
 
 
 def describe_not_run(number: int) -> str:
@@ -169,8 +176,10 @@ def describe_not_run(number: int) -> str:
     >>> describe_not_run(3), describe_not_run(12)
     ('three jobs have not run', '12 jobs have not run')
     """
-    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-    return f"{words[number] if number < len(words) else number} job{' has' if number == 1 else 's have'} not run"
+    if number == 1:
+        return "one job has not run"
+    words = dict(enumerate(("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")))
+    return f"{words.get(number, number)} jobs have not run"
 
 
 def read_verdicts(path: Path) -> NightVerdicts:

@@ -129,11 +129,11 @@ def test_what_cannot_be_read_is_named_with_its_line(
     ("toml", "message"),
     [
         ("format = 'log'\ncurve = [{field = 'x'}]", "needs a pattern"),
-        ("format = 'log'\npattern = '(?P<x'\ncurve = [{field = 'x'}]", "no regular expression"),
+        ("format = 'log'\npattern = '(?P<x'\ncurve = [{field = 'x'}]", "not a valid regular expression"),
         ("format = 'log'\npattern = 'x'\ncurve = [{field = 'x'}]", "needs a named group"),
         ("format = 'csv'\npattern = '(?P<x>.)'\ncurve = [{field = 'x'}]", "no other format has one"),
         ("format = 'csv'", "at least one"),
-        ("format = 'asv'\ncurve = [{field = 'x'}]", "names its measures itself"),
+        ("format = 'asv'\ncurve = [{field = 'x'}]", "names its metrics itself"),
         ("format = 'csv'\nfile = '../x'\ncurve = [{field = 'x'}]", "inside the job's folder"),
         ("format = 'csv'\ncurve = [{filed = 'x'}]", "did you mean 'field'?"),
     ],

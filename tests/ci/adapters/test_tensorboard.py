@@ -92,7 +92,7 @@ def test_negative_steps_are_read_and_damage_is_named(tmp_path: Path) -> None:
     path.write_bytes(whole)
     assert [record.fields["step"] for record in read_events(path)] == [-1, -1]
     path.write_bytes(whole[:-3])
-    with pytest.raises(InputError, match=r"events: record 2 at byte \d+: the file ends too early"):
+    with pytest.raises(InputError, match=r"events: record 2 at byte \d+: the file is incomplete"):
         list(read_events(path))
     damaged = bytearray(whole)
     damaged[len(whole) // 2 + 20] ^= 1

@@ -95,7 +95,7 @@ def test_every_kind_of_bad_luck_has_its_state_and_message_and_the_other_jobs_go_
         "hang": "timeout_s = 2",
         "silent": "result.json: no such file",
         "garbage": "not valid JSON",
-        "truncated": "the file ends too early",
+        "truncated": "the file is incomplete",
         "newer": "this version reads 'nightjar.run/1'",
         "typo": "did you mean 'samples'?",
     }.items():
