@@ -367,6 +367,12 @@ def fuzz(session: nox.Session) -> None:
     run_module(session, "tests.fuzz")
 
 
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Plant 200 wrong expressions, one at a time, and list those that no test notices (`-- --only judges`; an hour)."""
+    run_module(session, "tests.mutants")
+
+
 BENCHES = {
     "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
     "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",

@@ -1,0 +1,84 @@
+"""Mutants tried in a copy: killed, surviving, without an end; the checkout stays as it is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.sites import Mutant, find_mutants
+from tests.mutants.workspace import Baseline, Workspace, WorkspaceError
+
+MODULE = "ci/nightjar_sample/rule.py"
+SOURCE = b"""LIMIT = 5
+
+
+def admits(n: int, size: int = 3) -> bool:
+    return n < LIMIT and size >= 0
+
+
+def double(n: float) -> float:
+    return n * 2
+"""
+TEST = """
+import subprocess, sys
+from nightjar_sample.rule import admits
+
+def test_limit():
+    assert admits(4) and not admits(5)
+
+def test_in_a_command_with_an_environment_of_its_own():
+    code = "from nightjar_sample.rule import double; raise SystemExit(double(2) != 4)"
+    assert subprocess.run([sys.executable, "-c", code], env={}).returncode == 0
+
+def test_that_always_fails():
+    assert False
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    root = tmp_path / "root"
+    for name, text in ((MODULE, SOURCE.decode()), ("ci/nightjar_sample/__init__.py", ""), ("tests/test_rule.py", TEST)):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    return Workspace(root, tmp_path / "work")
+
+
+def list_mutants() -> list[Mutant]:
+    return [mutant for group in find_mutants(MODULE, SOURCE) for mutant in group]
+
+
+@pytest.mark.git
+def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) -> None:
+    tests = ["tests/test_rule.py"]
+    baseline = workspace.measure(tests, 1)
+    assert baseline.failed == ("tests/test_rule.py::test_that_always_fails",)
+    assert list(baseline.seconds) == tests
+    outcomes = {m.place + m.after: workspace.try_mutant(m, tests, baseline) for m in list_mutants()}
+    assert outcomes == {
+        f"{MODULE}:16": "killed",
+        f"{MODULE}:44": "survived",
+        f"{MODULE}:5(n < LIMIT or size >= 0)": "killed",
+        f"{MODULE}:5(n < LIMIT)": "survived",
+        f"{MODULE}:5(n <= LIMIT)": "killed",
+        f"{MODULE}:5(n >= LIMIT)": "killed",
+        f"{MODULE}:5(size > 0)": "survived",
+        f"{MODULE}:5(size < 0)": "killed",
+        f"{MODULE}:51": "survived",
+        f"{MODULE}:9(n / 2)": "killed",  # by the command
+        f"{MODULE}:93": "killed",
+    }
+    assert (workspace.root / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
+
+
+@pytest.mark.git
+def test_a_mutant_without_tests_is_not_killed(workspace: Workspace) -> None:
+    assert workspace.try_mutant(list_mutants()[0], [], Baseline(failed=(), seconds={})) == "no tests"
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="is not a Git checkout"):
+        Workspace(tmp_path, tmp_path / "work")
