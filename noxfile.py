@@ -33,11 +33,8 @@ OLDEST_PYTHON = (3, 11)
 UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
 
 
-# Mirrors: pip's configuration is the one that machines have; uv gets the same.
-
-
 def read_pip_settings(environ: Mapping[str, str], files: list[Path]) -> dict[str, str]:
-    """What this machine tells pip, by option name (`index-url`, `cert`, ...); variables win over files."""
+    """What this machine tells pip, and uv is told, too, by option name (`index-url`, ...); variables win over files."""
     settings: dict[str, str] = {}
     for file in files:
         parser = configparser.RawConfigParser()

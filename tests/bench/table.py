@@ -1,19 +1,27 @@
-"""Which goals does a bench reach? In: its rows. Out: a table, a last line that sums it up, and an exit code.
+"""The goals of a bench: its rows become a table, a last line that sums them up, and an exit code.
 
 A row compares one number of ours with its goal and, where there is one, with a rival measured in the same run. Every
-`nox -s bench_*` session prints one such table and ends with `finish`.
+`nox -s bench_*` session prints such tables and ends with `finish`.
+
+A bench is cut into parts, and a part states the names of its goals before it measures (`list_goals`). A goal without a
+number is shown as not measured, with the reason, and counts: no data, no browser or no rival makes no goal vanish.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
+
+
+class NotMeasuredError(Exception):
+    """A part of a bench that cannot be measured on this machine, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +36,22 @@ class Row:
         unit: of `ours`, `goal` and `rival_value`.
         rival: name of what ours is compared with.
         rival_value: the rival's number in the same run; nan where it gave no answer.
+        lack: why a goal could not be measured; empty where it was.
     """
 
     name: str
-    ours: float
+    ours: float = math.nan
     goal: float | None = None
     better: Literal["lower", "higher"] = "lower"
     unit: str = ""
     rival: str = ""
     rival_value: float | None = None
+    lack: str = ""
+
+    @property
+    def is_goal(self) -> bool:
+        """Whether the row counts among the goals, measured or not."""
+        return self.goal is not None or bool(self.lack)
 
     @property
     def reached(self) -> bool:
@@ -45,6 +60,8 @@ class Row:
         >>> Row(name="time", ours=2.0, goal=2.0).reached, Row(name="time", ours=math.nan, goal=2.0).reached
         (True, False)
         """
+        if self.lack:
+            return False
         if self.goal is None:
             return True
         return self.ours <= self.goal if self.better == "lower" else self.ours >= self.goal
@@ -65,13 +82,64 @@ class Row:
 def sum_up(bench: str, rows: Sequence[Row]) -> str:
     """The last line of a bench.
 
-    >>> sum_up("bench_x", [Row(name="time", ours=3.0, goal=2.0), Row(name="size", ours=1.0)])
-    'bench_x: 0 of 1 goals reached; missed: time'
+    >>> rows = [Row(name="time", ours=3.0, goal=2.0), Row(name="size", ours=1.0), Row(name="p", lack="no x")]
+    >>> sum_up("bench_x", rows)
+    'bench_x: 0 of 2 goals met, 1 missed, 1 not measured; missed: time; not measured: p'
     """
-    goals = [row for row in rows if row.goal is not None]
-    missed = [row.name for row in goals if not row.reached]
-    line = f"{bench}: {len(goals) - len(missed)} of {len(goals)} goals reached"
-    return f"{line}; missed: {', '.join(missed)}" if missed else line
+    goals = [row for row in rows if row.is_goal]
+    missed = [row.name for row in goals if not row.reached and not row.lack]
+    unmeasured = [row.name for row in goals if row.lack]
+    met = len(goals) - len(missed) - len(unmeasured)
+    line = f"{bench}: {met} of {len(goals)} goals met, {len(missed)} missed, {len(unmeasured)} not measured"
+    for what, names in (("missed", missed), ("not measured", unmeasured)):
+        if names:
+            line += f"; {what}: {', '.join(names)}"
+    return line
+
+
+def names(goal: str, row: str) -> bool:
+    """Whether the name of a row is that of a goal; what was only known afterwards may follow.
+
+    It follows in brackets, or after a goal that ends with a space.
+
+    >>> names("power", "power [80, 90]"), names("jax -> ", "jax -> 0.12"), names("power", "power of asv")
+    (True, True, False)
+    """
+    return row == goal or row.startswith((f"{goal} [", f"{goal} (")) or (goal.endswith(" ") and row.startswith(goal))
+
+
+def measure_part(goals: Sequence[str], measure: Callable[[], list[Row]]) -> list[Row]:
+    """The rows of a part, with one for each goal that was not measured.
+
+    Args:
+        goals: the names of its goals, see `names`.
+        measure: makes the rows; raises `NotMeasuredError` where the machine lacks what all of them need.
+
+    Raises:
+        ValueError: a row has a goal that the part did not state; it would vanish unseen where it has no row.
+    """
+    try:
+        rows, why = measure(), "the part measured other rows"
+    except NotMeasuredError as error:
+        rows, why = [], str(error)
+    for row in rows:
+        if row.is_goal and not any(names(goal, row.name) for goal in goals):
+            raise ValueError(f"the goal {row.name!r} is not among those that its part states: expected one of {goals}")
+    measured = [row.name for row in rows if row.is_goal]
+    left = [goal for goal in dict.fromkeys(goals) if not any(names(goal, name) for name in measured)]
+    return rows + [Row(name=goal, lack=why) for goal in left]
+
+
+def run_parts(bench: str, parts: Sequence[str], *arguments: object) -> list[Row]:
+    """Measures parts of a bench, each a module with `list_goals` and `measure`, and prints a table of each."""
+    rows: list[Row] = []
+    for part in parts:
+        print(f"measuring: {part}", file=sys.stderr, flush=True)
+        module = import_module(f"tests.bench.{bench}.{part}")
+        measured = measure_part(module.list_goals(*arguments), lambda module=module: module.measure(*arguments))  # type: ignore[misc]
+        print_rows(part, measured)
+        rows += measured
+    return rows
 
 
 def print_rows(title: str, rows: Sequence[Row]) -> None:
@@ -82,16 +150,23 @@ def print_rows(title: str, rows: Sequence[Row]) -> None:
     for row in rows:
         sign = "<=" if row.better == "lower" else ">="
         goal = "" if row.goal is None else f"{sign} {row.goal:.4g} {row.unit}".strip()
-        mark = "" if row.reached else " MISSED"
+        ours = f"{row.ours:.4g} {row.unit}".strip() + ("" if row.reached else " MISSED")
+        if row.lack:
+            ours = f"not measured: {row.lack}"
         rival = "" if row.rival_value is None else f"{row.rival_value:.4g} {row.unit}".strip()
         rival = "no answer" if row.rival_value is not None and math.isnan(row.rival_value) else rival
         ratio = "" if row.ratio is None else f"{row.ratio:.3g}x"
-        table.add_row(row.name, goal, f"{row.ours:.4g} {row.unit}".strip() + mark, row.rival, rival, ratio)
+        table.add_row(row.name, goal, ours, row.rival, rival, ratio)
     Console(file=sys.stdout, width=150, soft_wrap=True).print(table)
 
 
 def finish(bench: str, rows: Sequence[Row]) -> int:
-    """Prints the last line and returns the exit code: 1 where a goal was missed or none was measured."""
+    """Prints the last line and returns the exit code.
+
+    1 where a goal was missed, or there is none; else 4 where one was not measured.
+    """
     print(sum_up(bench, rows), flush=True)
-    goals = [row for row in rows if row.goal is not None]
-    return 0 if goals and all(row.reached for row in goals) else 1
+    goals = [row for row in rows if row.is_goal]
+    if not goals or not all(row.reached or row.lack for row in goals):
+        return 1
+    return 4 if any(row.lack for row in goals) else 0

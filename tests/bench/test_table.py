@@ -1,12 +1,15 @@
-"""A bench that misses a goal, or measured none, ends with 1 and says which."""
+"""A bench that misses a goal ends with 1; a goal that could not be measured counts, and the bench ends with 4."""
 
 from __future__ import annotations
 
+import ast
 import math
+from pathlib import Path
 
 import pytest
 
-from tests.bench.table import Row, finish, print_rows
+from tests.bench.conftest import BENCHES
+from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print_rows
 
 FAST = Row(name="time of one night", ours=1.0, goal=2.0, unit="s", rival="Otava", rival_value=10.0)
 WEAK = Row(name="power", ours=0.5, goal=0.9, better="higher", rival="asv", rival_value=0.25)
@@ -14,12 +17,76 @@ WEAK = Row(name="power", ours=0.5, goal=0.9, better="higher", rival="asv", rival
 
 def test_a_missed_goal_ends_with_1_and_is_named_in_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert finish("bench_gate", [FAST, WEAK]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "bench_gate: 1 of 2 goals reached; missed: power"
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "bench_gate: 1 of 2 goals met, 1 missed, 0 not measured; missed: power"
+    )
 
 
 def test_all_goals_reached_ends_with_0_and_none_measured_with_1() -> None:
     assert finish("bench_gate", [FAST]) == 0
     assert finish("bench_gate", [Row(name="only informs", ours=1.0)]) == 1
+
+
+def test_a_goal_without_a_row_is_not_measured_and_ends_with_4(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = measure_part([FAST.name, "page on the screen"], lambda: [FAST, Row(name="only informs", ours=1.0)])
+    assert finish("bench_gate", rows) == 4
+    last = "bench_gate: 1 of 2 goals met, 0 missed, 1 not measured; not measured: page on the screen"
+    assert capsys.readouterr().out.splitlines()[-1] == last
+    assert finish("bench_gate", [*rows, WEAK]) == 1  # a missed goal weighs more
+
+
+def test_all_goals_of_a_part_are_not_measured_where_the_machine_lacks_what_it_needs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def measure() -> list[Row]:
+        raise NotMeasuredError("no data")
+
+    rows = measure_part([FAST.name, WEAK.name], measure)
+    assert [(row.name, row.lack, row.reached) for row in rows] == [
+        (FAST.name, "no data", False),
+        (WEAK.name, "no data", False),
+    ]
+    print_rows("Gate", rows)
+    shown = capsys.readouterr().out
+    assert shown.count("not measured: no data") == 2
+    assert "nan" not in shown
+
+
+def test_a_row_may_say_itself_why_it_is_not_measured() -> None:
+    lacking = Row(name=WEAK.name, lack="no Chromium")
+    assert measure_part([FAST.name, WEAK.name], lambda: [FAST, lacking]) == [FAST, lacking]
+
+
+def test_the_name_of_a_row_may_go_on_after_the_goal() -> None:
+    row = Row(name="power [80, 90]", ours=1.0, goal=0.9)
+    assert measure_part(["power"], lambda: [row]) == [row]
+
+
+def test_a_goal_that_no_part_states_is_refused() -> None:
+    with pytest.raises(ValueError, match="the goal 'power' is not among those that its part states"):
+        measure_part([FAST.name], lambda: [FAST, WEAK])
+
+
+def list_parts(main: Path) -> list[str]:
+    """The parts of a bench, read from its text: the rivals that it imports are not installed here."""
+    for node in ast.parse(main.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "PARTS":
+            parts: list[str] = list(ast.literal_eval(node.value))
+            return parts
+    return []
+
+
+def test_every_part_of_a_bench_states_its_goals_for_the_options_with_which_it_measures() -> None:
+    stated = []
+    for main in BENCHES.glob("*/__main__.py"):
+        for part in list_parts(main):
+            body = ast.parse((main.parent / f"{part}.py").read_text()).body
+            functions = {node.name: ast.unparse(node.args) for node in body if isinstance(node, ast.FunctionDef)}
+            stated.append(f"{main.parent.name}.{part}")
+            assert functions["list_goals"] == functions["measure"], stated[-1]
+    assert len(stated) > 25
+    assert "gate.store" in stated
 
 
 def test_the_table_shows_goal_ours_rival_and_ratio(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,8 @@
 `--only PART` runs one part, `--quick` a piece of it. `--folder FOLDER` keeps what is compiled there, and does not
 compile again what is there already, so that a session that was ended goes on.
 
-A part is a module beside this file with `measure(quick, folder) -> list[Row]`; the program without a fault is compiled
-once for all of them.
+A part is a module beside this file with `list_goals(quick, folder)` and `measure(quick, folder)`; the program without a
+fault is compiled once for all of them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 
-from tests.bench.table import Row, finish, print_rows
+from tests.bench.table import finish, print_rows, run_parts
 
 PARTS = ("repeats", "faults", "releases")
 
@@ -27,14 +26,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a part of the work: shows that it runs, decides little")
     parser.add_argument("--folder", type=Path, help="keep what is compiled here, and take what is here already")
     given = parser.parse_args()
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder.resolve() if given.folder is not None else Path(temporary)
-        for part in given.only or PARTS:
-            print(f"measuring: {part}", file=sys.stderr, flush=True)
-            found: list[Row] = import_module(f"tests.bench.aot.{part}").measure(given.quick, folder)
-            print_rows(part, found)
-            rows += found
+        rows = run_parts("aot", given.only or PARTS, given.quick, folder)
     if len(given.only or PARTS) > 1:
         print_rows("aot", rows)
     return finish("bench_aot", rows)

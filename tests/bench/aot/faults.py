@@ -69,6 +69,11 @@ def read_policy() -> FactsPolicy:
     return policy
 
 
+def list_goals(quick: bool, folder: Path) -> list[str]:
+    """The names of this part's goals."""
+    return list(FAULTS)[: 2 if quick else None]
+
+
 def measure(quick: bool, folder: Path) -> list[Row]:
     """One row per fault."""
     chosen = list(FAULTS)[: 2 if quick else None]

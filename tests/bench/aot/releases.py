@@ -50,10 +50,21 @@ class Compared:
     cpu_s: float
 
 
+def list_goals(quick: bool, folder: Path) -> list[str]:
+    """The names of this part's goals."""
+    goals = ["workloads compiled for eight H100 by both", "of them, not explained", "CPU for both releases"]
+    return goals if count_kept(list_presets(quick), folder) else [*goals, "time of the clock, "]
+
+
+def list_presets(quick: bool) -> list[str]:
+    """The workloads that are compared."""
+    locked = [name for name, preset in PRESETS.items() if preset().data == Source()]  # no lock has MNIST's digits
+    return locked[: 2 if quick else None]
+
+
 def measure(quick: bool, folder: Path) -> list[Row]:
     """Rows: facts that differ and that no sentence accounts for, and the CPU that it took."""
-    locked = [name for name, preset in PRESETS.items() if preset().data == Source()]  # no lock has MNIST's digits
-    presets = locked[: 2 if quick else None]
+    presets = list_presets(quick)
     begin, kept = time.monotonic(), count_kept(presets, folder)
     found = compare_releases(presets, folder)
     refused = sum(one.differences is None for one in found)

@@ -16,10 +16,10 @@ from multiprocessing import Pool
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.bench.bisect.machines import MACHINES, Trial, run_both
-from tests.bench.bisect.tables import machines, make_tables
+from tests.bench.bisect.tables import list_goals, machines, make_tables
 from tests.bench.bisect.trials import Outcome, run_cell
 from tests.bench.bisect.worlds import Cell
-from tests.bench.table import finish, print_rows
+from tests.bench.table import finish, measure_part, print_rows
 
 SIZES = (64, 256, 1024)
 TRIALS, QUICK_TRIALS = 250, 12
@@ -70,9 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for machine, both in pool.imap_unordered(run_both, ladders, chunksize=4):
             on_machines[machine].append(both)
     rows = []
+    goals = list_goals(cells, chosen)
     for title, table in [*(make_tables(results) if results else []), *machines(on_machines)]:
-        print_rows(title, table)
-        rows += table
+        measured = measure_part(goals.get(title, ()), lambda table=table: table)  # type: ignore[misc]
+        print_rows(title, measured)
+        rows += measured
     return finish("bench_bisect", rows)
 
 

@@ -13,6 +13,14 @@ from tests.bench.bisect.worlds import Cell
 from tests.bench.table import Row
 
 Results = dict[Cell, list[dict[str, Outcome]]]
+CORRECT = "Correct culprits, tests dominate; Wilson interval of ours"
+CORRECT_DEAR = "Correct culprits, builds dominate (a build costs 20 tests)"
+TESTS = "Tests, where tests dominate (mean)"
+BUILDS = "Builds, where builds dominate (mean)"
+OWN = "Goals of their own"
+TWO = "Two regressions in one range, both found and said to be two"
+WRONG = "Wrong answers by machine; that it cannot tell is not wrong"
+RUNS = "Runs (mean; a pair is two)"
 
 
 def wilson(right: int, trials: int, z: float = 1.96) -> tuple[float, float]:
@@ -40,17 +48,43 @@ def mean(outcomes: Sequence[dict[str, Outcome]], name: str, what: Callable[[Outc
     return float(np.mean(found)) if found else math.nan
 
 
+def list_goals(cells: Sequence[Cell], machine_names: Sequence[str]) -> dict[str, list[str]]:
+    """The names of the goals of these cells and machines, by the title of their table."""
+    two = [cell.name for cell in cells if cell.kind == "two"]
+    cells = [cell for cell in cells if cell.kind != "two"]
+    single = [cell.name for cell in cells]
+    sure = [cell.n for cell in cells if cell.kind == "exit" and cell.error == 0]
+    own = [f"deterministic, {what}, N={n}" for n in sure for what in ("most tests", "correct")]
+    hard = [cell.name for cell in cells if cell.kind == "metric" and cell.error == 0.2 and cell.n == 1024]
+    own += [f"{name}: {what}, builds dear" for name in hard for what in ("tests", "builds")]
+    if any(cell.n == 1024 for cell in cells):
+        own.append("CPU time of a decision, N=1024")
+    if any(cell.error > 0 for cell in cells):
+        own += ["stated 0.99 is right, cells with noise", "the same, not too seldom stated"]
+    by_title = {
+        CORRECT: single,
+        CORRECT_DEAR: single,
+        TESTS: [cell.name for cell in cells if cell.kind != "packages"],
+        BUILDS: single,
+        OWN: [*own, "aborts, all cells"] if single else [],
+        TWO: two,
+        WRONG: list(machine_names),
+        RUNS: list(machine_names),
+    }
+    return {title: names for title, names in by_title.items() if names}
+
+
 def make_tables(results: Results) -> list[tuple[str, list[Row]]]:
     """All tables, with titles."""
     single = {cell: found for cell, found in results.items() if cell.kind != "two"}
     two = {cell: found for cell, found in results.items() if cell.kind == "two"}
     return [
-        ("Correct culprits, tests dominate; Wilson interval of ours", correct(single, OURS)),
-        ("Correct culprits, builds dominate (a build costs 20 tests)", correct(single, DEAR)),
-        ("Tests, where tests dominate (mean)", tests(single)),
-        ("Builds, where builds dominate (mean)", builds(single)),
-        ("Goals of their own", special(single)),
-        ("Two regressions in one range, both found and said to be two", correct(two, OURS)),
+        (CORRECT, correct(single, OURS)),
+        (CORRECT_DEAR, correct(single, DEAR)),
+        (TESTS, tests(single)),
+        (BUILDS, builds(single)),
+        (OWN, special(single)),
+        (TWO, correct(two, OURS)),
         ("The rivals: correct and gave up (no goals)", rivals(results)),
     ]
 
@@ -72,9 +106,9 @@ def machines(trials: dict[str, list[dict[str, Trial]]]) -> list[tuple[str, list[
             Row(name=machine, ours=spent[0], goal=2 * spent[1], unit="runs", rival="single", rival_value=spent[1])
         )
     return [
-        ("Wrong answers by machine; that it cannot tell is not wrong", wrong),
+        (WRONG, wrong),
         ("Culprits named, and right", named),
-        ("Runs (mean; a pair is two)", runs),
+        (RUNS, runs),
     ]
 
 

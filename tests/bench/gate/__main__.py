@@ -1,15 +1,14 @@
 """Do the judges reach their goals? Each part measures some of them; `--only PART` runs one, `--quick` a tenth of it.
 
-A part is a module beside this file with `measure(quick) -> list[Row]`.
+A part is a module beside this file with `list_goals(quick)` and `measure(quick)`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from importlib import import_module
 
-from tests.bench.table import Row, finish, print_rows
+from tests.bench.table import finish, run_parts
 
 PARTS = ("false_alarms", "power", "whole", "night", "jumps", "public", "speed", "store", "convergence")
 
@@ -22,12 +21,7 @@ def main() -> int:
         "--quick", action="store_true", help="a tenth of the series: shows that it runs, decides little"
     )
     given = parser.parse_args()
-    rows: list[Row] = []
-    for part in given.only or PARTS:
-        print(f"measuring: {part}", file=sys.stderr, flush=True)
-        found: list[Row] = import_module(f"tests.bench.gate.{part}").measure(given.quick)
-        print_rows(part, found)
-        rows += found
+    rows = run_parts("gate", given.only or PARTS, given.quick)
     return finish("bench_gate", rows)
 
 

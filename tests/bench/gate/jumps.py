@@ -22,7 +22,23 @@ SERIES, OF_500 = 200_000, 500
 AGES = {"young": range(15, 25), "grown": range(25, 70), "old": range(70, 131, 3)}  # nights of history, tonight included
 HEAVY = "heavy tails"
 STEPS = ((3.0, 0.01), (3.0, 0.03), (1.3, 0.01), (1.3, 0.03), (1.1, 0.01))
+FOUND = "found on its third night"
+HISTORIES = (12, 20, 40)  # nights
 SEED = 20261125
+
+
+def is_loud(size: float, sd: float) -> bool:
+    """Whether a step stands out of the noise by so much that it has a goal."""
+    return bool(np.log(size) >= 10 * sd)
+
+
+def list_goals(quick: bool = False) -> list[str]:
+    """The names of this part's goals."""
+    false = [f"false jumps, {age} histories, {kind}" for kind in (*NOISES, HEAVY) for age in AGES]
+    loud = [(size, sd) for size, sd in STEPS if is_loud(size, sd)]
+    return false + [
+        f"x{size:g} at noise {sd:.0%} after {nights} nights, {FOUND}" for size, sd in loud for nights in HISTORIES
+    ]
 
 
 def measure(quick: bool = False) -> list[Row]:
@@ -42,10 +58,10 @@ def measure(quick: bool = False) -> list[Row]:
         for (kind, age), rate in rates.items()
     ]
     for size, sd in STEPS:
-        for history in (12, 20, 40):
-            name = f"x{size:g} at noise {sd:.0%} after {history} nights, found on its third night"
+        for history in HISTORIES:
+            name = f"x{size:g} at noise {sd:.0%} after {history} nights, {FOUND}"
             found = 100 * find_share(size, sd, history, series // 20)
-            goal = 95.0 if np.log(size) >= 10 * sd else None
+            goal = 95.0 if is_loud(size, sd) else None
             rows.append(Row(name=name, ours=found, goal=goal, better="higher", unit="%"))
     return rows
 

@@ -25,6 +25,11 @@ SERIES, NIGHTS_OF_HISTORY = 500, 130
 MONTH = 30
 
 
+def list_goals(quick: bool = False) -> list[str]:
+    """The names of this part's goals."""
+    return [f"nights with a false alarm in a month, {how}" for how in ("pairs decide", "history alone")]
+
+
 def measure(quick: bool = False) -> list[Row]:
     """Rows of false alarms and doubts of nights of 500 series."""
     nights = 12 if quick else 120

@@ -23,6 +23,12 @@ LENGTHS = (1_000, 10_000, 100_000)
 GOAL_S = 0.050
 
 
+def list_goals(quick: bool = False) -> list[str]:
+    """The names of this part's goals."""
+    names = ("1,000 nights, all change points", "1,000 nights, verdict of the last night")
+    return [*names, "all change points: exponent of growth (1 is linear)"]
+
+
 def measure(quick: bool = False) -> list[Row]:
     """Rows of the time of one series, and the exponent of its growth."""
     lengths = LENGTHS[:2] if quick else LENGTHS

@@ -33,6 +33,12 @@ TAKEN_BACK = 1.0  # % of the nights on which a regression stands
 SEED = 20261122
 
 
+def list_goals(quick: bool = False) -> list[str]:
+    """The names of this part's goals."""
+    back = [f"{STEP:.0%} step, {noise}: nights on which it is taken back" for noise in STEPPED]
+    return ["false alarms, mean of clean noise", "false alarms, mean of dirty noise", *back]
+
+
 def measure(quick: bool = False) -> list[Row]:
     """Rows of false alarms, and of steps that are mended after thirty nights."""
     series = SERIES // 10 if quick else SERIES

@@ -2,18 +2,17 @@
 
 `nox -s bench_images` measures CUDA 12 (an hour, 40 GB of disk, 4 GB to download); `-- --flavor cpu` the same tree in
 minutes, without the goals that only CUDA's sizes make sense of. `--only PART` runs one part, and may be repeated. A
-part is a module beside this file with `measure(flavor) -> list[Row]`.
+part is a module beside this file with `list_goals(flavor)` and `measure(flavor)`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from importlib import import_module
 
 from nightjar_ci.images.tree import find_flavors
 from tests.bench.images.workshop import CHECKOUT, drop_builds
-from tests.bench.table import Row, finish, print_rows
+from tests.bench.table import finish, run_parts
 
 PARTS = ("replay", "rebuild", "identity", "delta", "sizes", "leaves")
 
@@ -24,14 +23,11 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
     parser.add_argument("--flavor", choices=find_flavors(CHECKOUT), default="cuda12", help="of the images")
     given = parser.parse_args()
-    rows: list[Row] = []
+    rows = []
     for number, part in enumerate(given.only or PARTS):
         if number:
             drop_builds()  # a part of CUDA 12 fills what a disk has left
-        print(f"measuring: {part}", file=sys.stderr, flush=True)
-        found: list[Row] = import_module(f"tests.bench.images.{part}").measure(given.flavor)
-        print_rows(f"{part}, {given.flavor}", found)
-        rows += found
+        rows += run_parts("images", [part], given.flavor)
     return finish("bench_images", rows)
 
 

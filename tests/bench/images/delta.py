@@ -23,6 +23,7 @@ from nightjar_ci.settings import read_settings
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository
 from tests.bench.images.workshop import (
     CELL,
+    CHECKOUT,
     build,
     drop_builds,
     drop_cache,
@@ -50,6 +51,15 @@ RUN --mount=type=secret,id=index --mount=type=secret,id=ca --mount=type=cache,ta
 FROM below
 COPY --link --from=naive /target/ /
 """
+
+
+def list_goals(flavor: str) -> list[str]:
+    """The names of this part's goals."""
+    if flavor != "cuda12":  # the goals are of CUDA's sizes
+        return []
+    before, earlier = (f"jax {release} -> " for release in (BEFORE, EARLIER[0]))
+    share = f"{before}{locked_version(CHECKOUT, flavor, 'jax')}: share of the one-layer image's "
+    return [f"{before}{locked_version(CHECKOUT, flavor, 'jax')}: to pull, ", f"{earlier}{EARLIER[1]}: to pull, ", share]
 
 
 def measure(flavor: str) -> list[Row]:

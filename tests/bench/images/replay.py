@@ -17,6 +17,11 @@ LAST = date(2026, 11, 20)  # the date of the pins in docker/versions.json
 GB = 1e9
 
 
+def list_goals(flavor: str) -> list[str]:
+    """The names of this part's goals."""
+    return [f"{NIGHTS} nights, "] if flavor == "cuda12" else []
+
+
 def measure(flavor: str) -> list[Row]:
     """The cost of 179 nights with our layers, with one, and with one for each package."""
     source = CHECKOUT / f"docker/locks/jax-{flavor}.in"

@@ -50,10 +50,21 @@ RIVALS = (
 )
 
 
+def list_leaves(flavor: str) -> tuple[str, ...]:
+    """The leaves whose layers are measured."""
+    return () if flavor == "cpu" else ("te", "dali")
+
+
+def list_goals(flavor: str) -> list[str]:
+    """The names of this part's goals."""
+    layers = ["largest layer", *(f"largest layer that {name} adds" for name in list_leaves(flavor))]
+    return ["jax image, compressed", *layers] if flavor == "cuda12" else layers
+
+
 def measure(flavor: str) -> list[Row]:
     """Compressed bytes of the jax image and of each of its layers; and of each layer that the leaves add."""
     goals = flavor == "cuda12"
-    leaves = ("te", "dali") if flavor != "cpu" else ()
+    leaves = list_leaves(flavor)
     with open_workshop() as checkout:
         tags = [f"nightjar-bench/{name}:sizes" for name in ("jax", *leaves)]
         for name in ("jax", *leaves):

@@ -1,16 +1,16 @@
 """Are our training steps ahead of Flax's own loops and of PyTorch, and is the trainer no burden?
 
 `nox -s bench_models` (half an hour on two cores); `-- --only PART` runs one part. A part is a module beside
-this file with `measure() -> list[Row]`. All compare in one run, in turns: ratios hold on a busy machine, times do not.
+this file with `list_goals()` and `measure()`. All compare in one run, in turns: ratios hold on a busy machine, times do
+not.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from importlib import import_module
 
-from tests.bench.table import Row, finish, print_rows
+from tests.bench.table import finish, run_parts
 
 PARTS = ("trainer", "steps", "linear", "loaders")
 
@@ -19,12 +19,7 @@ def main() -> int:
     """Runs the parts, prints a table of each, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="nox -s bench_models --", description=__doc__)
     parser.add_argument("--only", choices=PARTS, action="append", help="run this part; may be given several times")
-    rows: list[Row] = []
-    for part in parser.parse_args().only or PARTS:
-        print(f"measuring: {part}", file=sys.stderr, flush=True)
-        found: list[Row] = import_module(f"tests.bench.models.{part}").measure()
-        print_rows(part, found)
-        rows += found
+    rows = run_parts("models", parser.parse_args().only or PARTS)
     return finish("bench_models", rows)
 
 

@@ -24,6 +24,13 @@ ROUNDS = 15
 BLOCK_S = 0.01  # of calls of one kind in a round
 
 
+def list_goals() -> list[str]:
+    """The names of this part's goals."""
+    loops = ("sample by sample", "sample by sample, torch.compile")
+    sizes = [f"linear predict, {SAMPLES} x {features}: time over PyTorch" for features in FEATURES]
+    return [f"{size} {loop}" for size in sizes for loop in loops]
+
+
 def measure() -> list[Row]:
     """Both sizes of model."""
     return [row for features in FEATURES for row in measure_size(features)]

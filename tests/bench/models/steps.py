@@ -36,6 +36,11 @@ PROCESSES = [BESIDE, *([name] for name in RIVALS if name not in BESIDE)]
 BATCHES = 8
 
 
+def list_goals() -> list[str]:
+    """The names of this part's goals."""
+    return [f"{preset}: step time over {title}" for preset in PRESETS for title in RIVALS.values()]
+
+
 def measure() -> list[Row]:
     """Races every preset."""
     rows = []
@@ -50,7 +55,7 @@ def measure() -> list[Row]:
             its = found[name]
             goal, what = 1.0, title
             if name.removesuffix(KEPT) in bare:
-                goal, what = 1.0 + trainer.GOAL, f"the bare jitted step ({title}: the same program)"
+                goal, what = 1.0 + trainer.GOAL, f"{title} (the same program: the bare jitted step)"
             rows += [
                 Row(name=f"{preset}: step time over {what}", ours=1 / its.wall_ratio, goal=goal, unit="x wall"),
                 Row(

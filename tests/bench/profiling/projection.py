@@ -48,6 +48,15 @@ def make_run(n: int) -> tuple[Ranges, Calls, Ops]:
     )
 
 
+FASTER = "times faster than the recipe"
+GROWTH = "growth of the time per kernel, ten times the kernels"
+
+
+def list_goals() -> list[str]:
+    """The names of this part's goals."""
+    return [FASTER, "time of a read of the Parquet tables", "peak memory at 10M kernels", GROWTH]
+
+
 def measure() -> list[Row]:
     """The rows of this part."""
     cpu_s: dict[int, float] = {}
@@ -68,15 +77,18 @@ def measure() -> list[Row]:
     cpu_s[SIZES[2]], peak_gib = map(float, child.stdout.split())
     read_s = time_read(run)
     growth = max(cpu_s[b] / cpu_s[a] / (b / a) for a, b in pairwise(SIZES))
+    faster = Row(name=FASTER, ours=rival_s / cpu_s[n], goal=150, better="higher", unit="x")
+    if rival is None:
+        faster = Row(name=FASTER, lack="no rival: pandas is not installed")
     recipe = "nsys-jax's recipe, written anew from how it works"
     return [
         Row(name="100k kernels", ours=cpu_s[SIZES[0]], unit="s"),
         Row(name="1M kernels", ours=cpu_s[n], unit="s", rival=recipe, rival_value=rival_s),
         Row(name="10M kernels", ours=cpu_s[SIZES[2]], unit="s"),
-        Row(name="times faster than the recipe", ours=rival_s / cpu_s[n], goal=150, better="higher", unit="x"),
+        faster,
         Row(name="time of a read of the Parquet tables", ours=cpu_s[n] / read_s, goal=1.0, unit="x"),
         Row(name="peak memory at 10M kernels", ours=peak_gib, goal=PEAK_GIB, unit="GiB"),
-        Row(name="growth of the time per kernel, ten times the kernels", ours=growth, goal=2.0, unit="x"),
+        Row(name=GROWTH, ours=growth, goal=2.0, unit="x"),
     ]
 
 

@@ -104,6 +104,12 @@ def best_command_s(*arguments: str) -> float:
     return min(times)
 
 
+def list_goals() -> list[str]:
+    """The names of this part's goals."""
+    asked = [f"1,024 ranks: {name}{what}" for name in QUERIES for what in ("", ", peak memory")]
+    return ["--help", "summary of 1M ops", *asked, "nanoseconds lost in the merge"]
+
+
 def measure() -> list[Row]:
     """Merges once, then asks."""
     rows = [Row(name="--help", ours=best_command_s("--help"), goal=HELP_S, unit="s")]

@@ -24,6 +24,11 @@ TRACES = (*sorted((SHARED_DATA / "xplane").glob("*.xplane.pb")), *sorted(GOLDEN.
 GOAL = 0.1  # percent
 
 
+def list_goals() -> list[str]:
+    """The names of this part's goals."""
+    return [f"{trace.name}: device time, off by" for trace in TRACES]
+
+
 def measure() -> list[Row]:
     """The largest difference of a device's total, by trace."""
     rows = []

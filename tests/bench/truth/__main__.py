@@ -11,10 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.table import Row, finish, print_rows
+from tests.bench.table import Row, finish, measure_part, print_rows
 from tests.bench.truth.measure import Shares, measure
 from tests.bench.truth.programs import PROGRAMS
 
+OUTLIVED = "all: ops that outlive the start of a reader of their result"
+OVERBUSY = "all: runs busier than all threads"
 POINTS = 3.0  # goal: how far the share of a part may lie from what it takes alone
 
 
@@ -32,19 +34,21 @@ def main() -> int:
                 folder = (given.keep or Path(temporary)) / program.name.replace(" ", "_").replace(",", "")
                 folder.mkdir(parents=True, exist_ok=True)
                 measured[program.name] = measure(program, folder)
-    rows = [row for name, shares in measured.items() for row in describe(name, shares)]
-    rows += [
+    measured_rows = [row for name, shares in measured.items() for row in describe(name, shares)]
+    measured_rows += [
         Row(
-            name="all: ops that outlive the start of a reader of their result",
+            name=OUTLIVED,
             ours=sum(one.outlived for one in measured.values()),
             goal=0.0,
         ),
         Row(
-            name="all: runs busier than all threads",
+            name=OVERBUSY,
             ours=sum(one.overbusy for one in measured.values()),
             goal=0.0,
         ),
     ]
+    goals = [f"{program.name}: off" for program in PROGRAMS if given.only in program.name]
+    rows = measure_part([*goals, OUTLIVED, OVERBUSY], lambda: measured_rows)
     print_rows("truth", rows)
     return finish("bench_truth", rows)
 
