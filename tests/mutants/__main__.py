@@ -166,11 +166,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not chosen:
             parser.error("there is nothing to mutate at these places")
         trials = []
-        with Progress(console=Console(stderr=True)) as progress:
+        console = Console(stderr=True)
+        with Progress(console=console, disable=not console.is_terminal) as progress:
             task = progress.add_task("mutants", total=len(chosen))
             for trial in try_all(chosen, given.jobs):
                 trials.append(trial)
                 progress.advance(task)
+                if not console.is_terminal:
+                    place = f"{trial.mutant.place}: {trial.mutant.kind}"
+                    print(f"[{len(trials)}/{len(chosen)}] {trial.outcome}: {place}", file=sys.stderr, flush=True)
     except (WorkspaceError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3

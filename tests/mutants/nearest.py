@@ -10,6 +10,7 @@ import re
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+FAR = ("tests/bench", "tests/docker", "tests/journeys", "tests/repo")  # of the whole product, or of real images
 PACKAGES = ("ci", "models", "profiling")
 
 
@@ -60,4 +61,4 @@ def _list_tests(root: Path, folder: PurePosixPath) -> tuple[str, ...]:
 def _read_modules(root: Path, folder: str) -> tuple[tuple[str, str], ...]:
     paths = (root / folder).rglob("test_*.py" if folder == "tests" else "*.py")
     names = sorted((path.relative_to(root).as_posix(), path) for path in paths)
-    return tuple((name, path.read_text()) for name, path in names if not name.startswith(("tests/bench", "tests/repo")))
+    return tuple((name, path.read_text()) for name, path in names if not name.startswith(FAR))

@@ -56,7 +56,10 @@ def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) 
     tests = ["tests/test_rule.py"]
     baseline = workspace.measure(tests, 1)
     assert baseline.failed == ("tests/test_rule.py::test_that_always_fails",)
-    assert list(baseline.seconds) == tests
+    assert set(baseline.seconds) == {
+        "tests/test_rule.py::test_limit",
+        "tests/test_rule.py::test_in_a_command_with_an_environment_of_its_own",
+    }
     outcomes = {m.place + m.after: workspace.try_mutant(m, tests, baseline) for m in list_mutants()}
     assert outcomes == {
         f"{MODULE}:16": "killed",
@@ -82,3 +85,12 @@ def test_a_mutant_without_tests_is_not_killed(workspace: Workspace) -> None:
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="is not a Git checkout"):
         Workspace(tmp_path, tmp_path / "work")
+
+
+def test_quick_tests_of_the_nearest_files_come_first() -> None:
+    seconds = {"d::quick": 0.1, "c::quick": 0.2, "b::slow": 3.0, "a::slow": 9.0, "a::quick": 0.3, "other::quick": 0.1}
+    baseline = Baseline(failed=(), seconds=seconds)
+    first, others = baseline.order(["a", "b", "c", "d"])
+    assert first == ["a::quick", "c::quick"]
+    assert others == ["d::quick", "a::slow", "b::slow"]
+    assert baseline.limit_s(others) > 4 * 12.1

@@ -24,8 +24,10 @@ from xml.etree import ElementTree
 from tests.mutants.nearest import PACKAGES
 from tests.mutants.sites import Mutant
 
-FIRST_FILES = 3  # of the nearest tests run before the others are collected: most mutants die of them
-PYTEST = ("-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-seed=0", "-o", "console_output_style=classic")
+FIRST_FILES = 3  # of the nearest tests are tried before the others are collected: most mutants die of them
+QUICK_S = 0.5  # of a test
+LEFT_OUT = ("slow", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")  # they take minutes a mutant
+PYTEST = ("-q", "-p", "no:cacheprovider", "-m", " and ".join(f"not {mark}" for mark in LEFT_OUT), "--hypothesis-seed=0")
 Outcome = Literal["killed", "timed out", "survived", "no tests"]
 
 
@@ -39,15 +41,27 @@ class Baseline:
 
     Attributes:
         failed: node ids of the tests that fail; they say nothing about a mutant.
-        seconds: how long the tests of a file take, by its path.
+        seconds: how long each of the others takes, by its node id.
     """
 
     failed: tuple[str, ...]
     seconds: dict[str, float]
 
+    def order(self, files: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The tests of these files in two groups: the quick ones of the first files, then all others, quick ones first.
+
+        Most mutants die of the first group, so that the other files need not be collected.
+        """
+        ranks = {file: rank for rank, file in enumerate(files)}
+        tests = [test for test in self.seconds if test.partition("::")[0] in ranks]
+        tests.sort(key=lambda test: (self.seconds[test] > QUICK_S, ranks[test.partition("::")[0]], self.seconds[test]))
+        nearest = set(files[:FIRST_FILES])
+        first = [test for test in tests if self.seconds[test] <= QUICK_S and test.partition("::")[0] in nearest]
+        return first, [test for test in tests if test not in set(first)]
+
     def limit_s(self, tests: Sequence[str]) -> float:
         """How long these tests may take with a mutant in them."""
-        return 60.0 + 4.0 * sum(self.seconds.get(test, 0.0) for test in tests)
+        return 60.0 + 4.0 * sum(self.seconds[test] for test in tests)
 
 
 class Workspace:
@@ -93,27 +107,41 @@ class Workspace:
         code, output = self._run([*options, *tests], limit_s=3600.0)
         if code not in (0, 1) or not report.is_file():
             raise WorkspaceError(f"pytest ended with {code} without a mutant:\n{output[-2000:]}")
-        seconds: dict[str, float] = {}
-        for case in ElementTree.parse(report).iter("testcase"):
-            path = case.get("file", "")
-            seconds[path] = seconds.get(path, 0.0) + float(case.get("time", 0.0))
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
-        return Baseline(failed=tuple(failed), seconds=seconds)
+        seconds = {
+            f"{case.get('file')}::{case.get('name')}": float(case.get("time", 0.0))
+            for case in ElementTree.parse(report).iter("testcase")
+            if case.find("skipped") is None
+        }
+        passed = [test for test in seconds if test not in failed]
+        return Baseline(failed=tuple(failed), seconds={test: seconds[test] for test in self._keep_named(passed)})
 
-    def try_mutant(self, mutant: Mutant, tests: Sequence[str], baseline: Baseline) -> Outcome:
+    def _keep_named(self, tests: Sequence[str]) -> list[str]:
+        """The tests that pytest finds again by these node ids; it cannot where an id holds what a report does not."""
+        _, output = self._run(["--collect-only", self._write_names(tests)], limit_s=3600.0)
+        lost = set(re.findall(r"^ERROR: not found: (?:.*?/checkout/)?(.*)$", output, re.MULTILINE))
+        return [test for test in tests if test not in lost]
+
+    def _write_names(self, tests: Sequence[str]) -> str:
+        """An argument that stands for so many tests that a command line does not hold them."""
+        path = self.copy / "tests.txt"
+        path.write_text("\n".join(tests) + "\n")
+        return f"@{path}"
+
+    def try_mutant(self, mutant: Mutant, files: Sequence[str], baseline: Baseline) -> Outcome:
         """Plants a mutant, runs its nearest tests up to the first that fails, and takes the mutant out again."""
-        if not tests:
+        groups = [group for group in baseline.order(files) if group]
+        if not groups:
             return "no tests"
         path = self.copy / mutant.path
         source = path.read_bytes()
         self._write(path, mutant.plant(source))
         try:
-            for group in filter(None, (tests[:FIRST_FILES], tests[FIRST_FILES:])):
-                left_out = [f"--deselect={test}" for test in baseline.failed]
-                code, _ = self._run(["-x", *left_out, *group], limit_s=baseline.limit_s(group))
+            for group in groups:
+                code, _ = self._run(["-x", self._write_names(group)], limit_s=baseline.limit_s(group))
                 if code is None:
                     return "timed out"
-                if code not in (0, 5):  # 5: no test was selected
+                if code:
                     return "killed"
         finally:
             self._write(path, source)
