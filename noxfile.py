@@ -1,8 +1,7 @@
 """The front door: every job that a person or a workflow runs is a session here.
 
 `python3 noxfile.py -s nightly` needs Python 3.11 with venv or pip and nothing else: run as a script, this file makes a
-tool environment (nox and uv, `.nox/tools`) once and hands over to nox. `nox -s nightly` and `uvx nox -s nightly` do the
-same.
+tool environment (nox and uv, `.nox/tools`) once and hands over to nox, as `nox -s nightly` and `uvx nox -s nightly` do.
 Everything after `--` goes to the command of the session: `python3 noxfile.py -s nightly -- --reference uv:jax==0.10.1`.
 """
 
@@ -25,6 +24,7 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".nox" / "tools"
 LOCKS = ROOT / "docker" / "locks"
+NIGHTLY_INDEX = "https://us-python.pkg.dev/ml-oss-artifacts-published/jax/simple/"  # as in nightjar_ci.jax_nightly.days
 PACKAGES = ("ci", "models", "profiling")
 NIGHTLY = str(ROOT / "ci" / "matrix" / "nightly-cpu.toml")
 ECOSYSTEM = str(ROOT / "ci" / "matrix" / "nightly-ecosystem.toml")
@@ -151,13 +151,14 @@ def install(session: nox.Session) -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     editable = [part for package in PACKAGES for part in ("-e", str(ROOT / package))]
-    commits = " @ git+" in (LOCKS / "dev.txt").read_text()  # of `images bump --nightly`: a commit has no other hash
+    options = [] if " @ git+" in (LOCKS / "dev.txt").read_text() else ["--require-hashes"]  # a commit has no other hash
+    if (LOCKS / "nightly.json").is_file():
+        options += ["--index", f"nightly={os.environ.get('NIGHTJAR_NIGHTLY_INDEX') or NIGHTLY_INDEX}"]
     try:
-        session.install(*([] if commits else ["--require-hashes"]), "-r", str(LOCKS / "dev.txt"))
+        session.install(*options, "-r", str(LOCKS / "dev.txt"))
         session.install("--no-deps", "--no-build-isolation", *editable)
     except CommandFailed as error:
-        hint = "is a package index reached, and the lock as it was committed?"
-        end(3, f"{LOCKS / 'dev.txt'} could not be installed: {error}; its own message is above.", hint)
+        end(3, f"{LOCKS / 'dev.txt'} could not be installed: {error}; its own message is above.", UNREACHED)
     stamp.write_text(wanted)
 
 

@@ -72,6 +72,18 @@ variable "VERSIONS" {
   default = "{}" // JSON, image to the version of what it is named after, for the label; "" is Nightjar's own
 }
 
+variable "JAX_DAY" {
+  default = "" // of JAX's nightly wheels in the locks, for the labels; empty where the locks hold releases
+}
+
+variable "JAX_COMMIT" {
+  default = ""
+}
+
+variable "XLA_COMMIT" {
+  default = ""
+}
+
 // What is built where nobody names an image, and all there is to build.
 group "default" {
   targets = FLAVOR == "cpu" ? ["base", "jax", "models"] : ["base", "cuda", "jax", "models"]
@@ -145,6 +157,9 @@ function "labels" {
     "nightjar.base.layers"                 = BASE_LAYERS
     "nightjar.debian"                      = debian_day(python, arch)
     "nightjar.flavor"                      = flavor
+    "nightjar.jax.day"                     = lock == "base" ? "" : JAX_DAY
+    "nightjar.jax.commit"                  = lock == "base" ? "" : JAX_COMMIT
+    "nightjar.xla.commit"                  = lock == "base" ? "" : XLA_COMMIT
     "nightjar.lock"                        = lock == "" ? "" : "${lock} ${digest(lock)}"
   }
 }

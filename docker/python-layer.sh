@@ -67,13 +67,31 @@ install_packages() {
 install_list() { # LIST
   local part=/tmp/list
   mkdir -p /target
-  grep -vE ' @ git[+]' "$1" >"$part-hashed" || true
+  grep -vE ' @ git[+]' "$1" | split_nightly "$part-hashed" "$part-nightly" || true
   grep -E ' @ git[+]' "$1" >"$part-commits" || true
   [ ! -s "$part-hashed" ] || install_packages --require-hashes -r "$part-hashed"
+  [ ! -s "$part-nightly" ] || install_nightly -r "$part-nightly"
   [ -s "$part-commits" ] || return 0
   add_git
   install_packages -r "$part-commits"
 }
+
+# JAX's nightly wheels (`jaxlib==0.13.0.dev20261120`) are in an index of their own, which is asked for nothing else.
+split_nightly() { # RELEASES NIGHTLY; a lock on stdin
+  : >"$1" && : >"$2"
+  awk -v releases="$1" -v nightly="$2" '
+    /^[A-Za-z0-9]/ { file = $1 ~ /==.*[.]dev20[0-9][0-9][0-9][0-9][0-9][0-9]$/ ? nightly : releases }
+    file { print >file }'
+}
+
+install_nightly() ( # in a process of its own, whose index is no other's
+  [ -n "${NIGHTJAR_NIGHTLY_INDEX:-}" ] ||
+    fail 3 "the lock has nightly wheels of JAX, and the build has no index of them." \
+      "set NIGHTJAR_NIGHTLY_INDEX to an http or https URL; serve a mirror folder with a web server"
+  unset UV_INDEX UV_EXTRA_INDEX_URL
+  export UV_DEFAULT_INDEX=$NIGHTJAR_NIGHTLY_INDEX
+  install_packages --require-hashes "$@"
+)
 
 add_git() {
   apt-get -qq -o Dpkg::Use-Pty=0 update

@@ -29,6 +29,7 @@ class Settings:
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
         cache_dir: what can be had again, such as resolutions of past nights.
+        nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None: JAX's own.
         index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
     """
 
@@ -42,6 +43,7 @@ class Settings:
     slurm_options: tuple[str, ...] = ()
     slurm_drain: Literal["move", "stay"] = "move"
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
+    nightly_index: str | None = field(default=None, repr=False)
     index_url: str | None = field(default=None, repr=False)
 
     @property
@@ -98,6 +100,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         sandbox_writes=_read_folders(environ, "NIGHTJAR_SANDBOX_WRITES"),
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
         slurm_drain=_read_drain(environ),
+        nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
     )
 

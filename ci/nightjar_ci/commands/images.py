@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands import images_layers, images_nights
+from nightjar_ci.commands import images_bump, images_layers, images_nights
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
-
-if TYPE_CHECKING:
-    from nightjar_ci.images.lock.commits import Commit
 
 app = typer.Typer(help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -32,6 +28,7 @@ Target = images_nights.Target
 Everything = images_nights.Everything
 
 _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
+    (images_bump.bump, "--nightly --dry-run"),
     (images_layers.diff, "engine:nightjar/jax:cpu oci:layout:jax"),
     (images_layers.plan, "--flavor cuda12 --nights 30"),
     (images_nights.push, "jax --to localhost:5000/nightjar --tests tests.json"),
@@ -166,6 +163,7 @@ def lock(
     dry_run: DryRun = False,
 ) -> None:
     """Make the lock files of docker/locks from the packages' dependencies and print their paths."""
+    from nightjar_ci.commands.images_bump import keep_locked_day
     from nightjar_ci.images.lock.locks import list_locks, make_locks, render_compile
 
     checkout = find_checkout(Path.cwd())
@@ -174,57 +172,17 @@ def lock(
         for file in locks:
             typer.echo(shlex.join(render_compile(file, upgrade=upgrade)))
         return
-    with show_steps() as on_step:
-        make_locks(checkout, locks, upgrade=upgrade, on_lock=lambda file: on_step(f"resolving {file.path}"))
+    with show_steps() as on_step, keep_locked_day(checkout, upgrade=upgrade) as day:
+        make_locks(
+            checkout,
+            locks,
+            upgrade=upgrade,
+            on_lock=lambda file: on_step(f"resolving {file.path}"),
+            options=() if day is None else day.options,
+            variables={} if day is None else day.variables,
+        )
     for file in locks:
         typer.echo(file.path)
-
-
-@app.command(epilog="Example: nightjar-ci images bump jax==0.12.0 --dry-run")
-def bump(
-    pins: Annotated[
-        list[str] | None, typer.Argument(help="Packages to move, such as jax==0.12.0 (default: all, to the newest).")
-    ] = None,
-    nightly: Annotated[
-        bool,
-        typer.Option(
-            "--nightly",
-            help="Lock the newest commits of docker/repositories.toml; with packages without a version, only of those.",
-        ),
-    ] = False,
-    pre: Annotated[bool, typer.Option("--pre", help="Allow pre-releases.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change and write nothing.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Update the locks and print the changes with changelogs; no file changes unless all locks resolve.
-
-    Exits with 2 if the versions do not resolve together, and names the ones that conflict.
-    """
-    from nightjar_ci.images.lock.bump import bump_locks, write_bump
-    from nightjar_ci.images.lock.commits import find_commits
-
-    checkout = find_checkout(Path.cwd())
-    packages = [pin for pin in pins or [] if nightly and re.fullmatch(r"[\w.-]+", pin)]
-    versions = [pin for pin in pins or [] if pin not in packages]
-    commits: tuple[Commit, ...] = ()
-    with show_steps() as on_step:
-        if nightly:
-            on_step("finding the newest commits")
-            commits = find_commits(checkout, packages)
-        result = bump_locks(checkout, versions, pre=pre, on_step=on_step, commits=commits, upgrade=not pins)
-    if not dry_run:
-        write_bump(checkout, result)
-    if as_json:
-        document = {"changes": [asdict(change) for change in result.changes], "notes": list(result.notes)}
-        typer.echo(json.dumps({**document, "files": sorted(result.files), "written": not dry_run}, indent=1))
-        return
-    for change in result.changes:
-        step = f"{', '.join(change.before) or 'new'} -> {', '.join(change.after) or 'gone'}"
-        typer.echo(f"{change.package:<28} {step:<32} {change.changelog or ''}".rstrip())
-    for note in result.notes:
-        typer.echo(note, err=True)
-    verb = "would change" if dry_run else "changed"
-    typer.echo(f"{len(result.changes)} packages and {len(result.files)} files of docker/ {verb}", err=True)
 
 
 @app.command(epilog="Example: DEBIAN_SNAPSHOT=$(nightjar-ci images snapshot) nightjar-ci images build")

@@ -172,6 +172,10 @@ def show(where: Where, as_json: Json = False) -> None:
     typer.echo(f"{night.name} {night.date}\n{night.reference}")
     if night.revision:
         typer.echo(f"commit {night.revision}")
+    if night.jax_day:
+        typer.echo(f"JAX of {night.jax_day}")
+    for name, commit in night.commits.items():
+        typer.echo(f"{name} commit {commit}")
     for platform, image in night.platforms.items():
         typer.echo(f"\n{platform}  {image.digest}  {image.size_bytes / 1e6:.1f} MB")
         for layer in image.layers:

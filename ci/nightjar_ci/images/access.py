@@ -19,7 +19,7 @@ CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 CERTIFICATES_IN_BUILD = "/run/secrets/ca"
 PASSED = re.compile(
     r"UV_(DEFAULT_INDEX|INDEX|INDEX_\w+|EXTRA_INDEX_URL|INSECURE_HOST|HTTP_TIMEOUT)"
-    r"|PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)|(?i:https?_proxy|no_proxy|all_proxy)"
+    r"|NIGHTJAR_NIGHTLY_INDEX|PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)|(?i:https?_proxy|no_proxy|all_proxy)"
 )
 # names of the same setting in uv and pip
 SYNONYMS = (

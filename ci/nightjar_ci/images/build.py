@@ -16,9 +16,11 @@ from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.lock.commits import read_image_python
+from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake
+from nightjar_ci.jax_nightly.days import INDEX_URL
 
 ROOT_FILESYSTEM = "nightjar/ground-floor:"
 ROOT_FILESYSTEM_SCRIPT = "docker/ground-floor.sh"
@@ -95,6 +97,9 @@ def build_images(
         on_step(f"pulling {base}")
         platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"] if environ.get("IMAGE_ARCH") else []
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
+    day = read_nightly_day(checkout)
+    if day is not None:
+        environ = {"NIGHTJAR_NIGHTLY_INDEX": INDEX_URL, **environ}
     with open_secrets(environ) as secrets:
         command = render_bake(
             [image.name for image in images],
@@ -104,7 +109,11 @@ def build_images(
             secrets=secrets,
             options=["--progress", "plain"],
             locks=digest_locks(checkout),
-            origin=describe_base(base, inspect_image(base)) | _list_versions(checkout, flavor, environ),
+            origin={
+                **describe_base(base, inspect_image(base)),
+                **_list_versions(checkout, flavor, environ),
+                **render_labels(day),
+            },
         )
         _bake(checkout, command, on_step)
     return BuildReport(

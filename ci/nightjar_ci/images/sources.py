@@ -105,7 +105,7 @@ def read_registry(reference: str, platform: str) -> ImageContent:
         return unknown
     if [layer.digest for layer in night.layers] != [layer.digest for layer in layers]:
         return unknown
-    return replace(unknown, python=night.python, system=night.system)
+    return replace(unknown, python=night.python, system=night.system, commits=night.commits)
 
 
 def _from_night(name: str, night: NightlyImage, platform: str) -> ImageContent:
@@ -115,4 +115,6 @@ def _from_night(name: str, night: NightlyImage, platform: str) -> ImageContent:
     image = night.platforms[platform]
     python = {name: version for name, version in {**night.packages, **image.packages}.items() if version}
     layers = tuple(LayerContent(digest=layer.digest, size_bytes=layer.size_bytes) for layer in image.layers)
-    return ImageContent(name=name, layers=layers, python=python, system=dict(night.system_packages))
+    return ImageContent(
+        name=name, layers=layers, python=python, system=dict(night.system_packages), commits=night.commits
+    )

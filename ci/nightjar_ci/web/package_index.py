@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from packaging.utils import (
     InvalidName,
@@ -47,17 +47,45 @@ class Release:
     yanked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file of a package."""
+    """One file of a package.
+
+    Attributes:
+        name: file name.
+        uploaded: when it was uploaded, if the index says so (PEP 700).
+        yanked: whether it is yanked (PEP 592).
+        url: where it is; a path for a file on this machine.
+        sha256: its hash, if the index says so.
+        requires_python: the Pythons that it is for.
+        has_metadata: whether the index has its metadata beside it (PEP 658).
+    """
 
     name: str
     uploaded: datetime | None
     yanked: bool
+    url: str = ""
+    sha256: str | None = None
+    requires_python: str | None = None
+    has_metadata: bool = False
 
 
 def read_releases(package: str, index_url: str) -> list[Release]:
     """The releases of a package, oldest version first.
+
+    Raises:
+        InputError: the index does not have it, or the name is not valid.
+        NightjarError: the index cannot be reached, or does not send a simple API page.
+    """
+    files = read_files(package, index_url)
+    releases = group(canonicalize_name(package), files)
+    if not releases:
+        raise InputError(f"the package index has no release of {package!r}.", "check the spelling")
+    return releases
+
+
+def read_files(package: str, index_url: str) -> list[File]:
+    """The files of a package, in the order of the index.
 
     Raises:
         InputError: the index does not have it, or the name is not valid.
@@ -68,19 +96,16 @@ def read_releases(package: str, index_url: str) -> list[Release]:
     except InvalidName:
         raise InputError(f"{package!r} is not a valid package name.", "check the spelling") from None
     try:
-        body, content_type = get(f"{index_url.rstrip('/')}/{name}/", accept=ACCEPT)
+        url = f"{index_url.rstrip('/')}/{name}/"
+        body, content_type = get(url, accept=ACCEPT)
     except HttpError as error:
         if error.status == 404:
             raise InputError(f"{package!r} is not in the package index.", "check the spelling") from None
         raise NightjarError(f"{error}", "set UV_DEFAULT_INDEX to use another package index") from None
-    read_files = _read_json if "json" in content_type else _read_html
     try:
-        releases = group(name, read_files(body))
+        return list(_read_json(body, url) if "json" in content_type else _read_html(body, url))
     except (ValueError, KeyError, TypeError) as error:
         raise NightjarError(f"cannot read the package index page of {package!r}: {error}.") from None
-    if not releases:
-        raise InputError(f"the package index has no release of {package!r}.", "check the spelling")
-    return releases
 
 
 def group(name: str, files: Iterable[File]) -> list[Release]:
@@ -106,13 +131,21 @@ def _version_of(name: str, file: str) -> Version | None:
     return version if package == name else None
 
 
-def _read_json(body: bytes) -> Iterable[File]:
+def _read_json(body: bytes, url: str) -> Iterable[File]:
     for file in json.loads(body)["files"]:
-        yield File(file["filename"], _parse_time(file.get("upload-time")), file.get("yanked", False) is not False)
+        yield File(
+            name=file["filename"],
+            uploaded=_parse_time(file.get("upload-time")),
+            yanked=file.get("yanked", False) is not False,
+            url=urljoin(url, file.get("url", "")),
+            sha256=(file.get("hashes") or {}).get("sha256"),
+            requires_python=file.get("requires-python"),
+            has_metadata=bool(file.get("core-metadata", file.get("dist-info-metadata"))),
+        )
 
 
-def _read_html(body: bytes) -> Iterable[File]:
-    reader = _Anchors()
+def _read_html(body: bytes, url: str) -> Iterable[File]:
+    reader = _Anchors(url)
     reader.feed(body.decode("utf-8", errors="replace"))
     return reader.files
 
@@ -120,15 +153,28 @@ def _read_html(body: bytes) -> Iterable[File]:
 class _Anchors(HTMLParser):
     """Parser of the links on a simple API page."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         super().__init__()
+        self.url = url
         self.files: list[File] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
-        if tag == "a" and (href := attributes.get("href")):
-            name = unquote(urlsplit(href).path.rpartition("/")[2])
-            self.files.append(File(name, _parse_time(attributes.get("data-upload-time")), "data-yanked" in attributes))
+        if tag != "a" or not (href := attributes.get("href")):
+            return
+        address = urlsplit(urljoin(self.url, href))
+        kind, _, digest = address.fragment.partition("=")
+        self.files.append(
+            File(
+                name=unquote(address.path.rpartition("/")[2]),
+                uploaded=_parse_time(attributes.get("data-upload-time")),
+                yanked="data-yanked" in attributes,
+                url=urlunsplit(address._replace(fragment="")),
+                sha256=digest if kind == "sha256" else None,
+                requires_python=attributes.get("data-requires-python"),
+                has_metadata="data-core-metadata" in attributes or "data-dist-info-metadata" in attributes,
+            )
+        )
 
 
 def _parse_time(text: Any) -> datetime | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nightjar_ci.jax_nightly.commits import REPOSITORIES, render_compare_link
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerContent:
@@ -33,12 +35,14 @@ class ImageContent:
         name: the reference that was read.
         layers: lowest first.
         python, system: packages, name to version; None if unknown.
+        commits: `jax` and `xla` of a nightly JAX, as far as they are known.
     """
 
     name: str
     layers: tuple[LayerContent, ...]
     python: Mapping[str, str] | None = None
     system: Mapping[str, str] | None = None
+    commits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -73,6 +77,7 @@ class ImageDifference:
         python, system: changes; None if the packages of one image are unknown.
         pulled_bytes: download size of the new image for an owner of the old one.
         total_bytes: download size for everybody else.
+        commits: `jax` and `xla` to the web page of the commits between both images, where they differ.
     """
 
     old: str
@@ -82,6 +87,7 @@ class ImageDifference:
     layers: tuple[LayerChange, ...] = field(default=())
     pulled_bytes: int
     total_bytes: int
+    commits: Mapping[str, str] = field(default_factory=dict)
 
 
 def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
@@ -111,6 +117,11 @@ def compare_images(old: ImageContent, new: ImageContent) -> ImageDifference:
         layers=tuple(layers),
         pulled_bytes=sum(layer.size_bytes for layer in layers if layer.pulled),
         total_bytes=new.size_bytes,
+        commits={
+            name: render_compare_link(repository, old.commits[name], new.commits[name])
+            for name, repository in REPOSITORIES.items()
+            if old.commits.get(name, "") != new.commits.get(name, "") and name in old.commits and name in new.commits
+        },
     )
 
 
@@ -138,6 +149,8 @@ def render_difference(difference: ImageDifference) -> str:
             lines.append("")
         else:
             lines += [f"{title}: the same", ""]
+    for name, link in difference.commits.items():
+        lines += [f"Commits of {name}: {link}", ""]
     lines.append("Layers")
     for layer in difference.layers:
         state = "pull" if layer.pulled else "have"

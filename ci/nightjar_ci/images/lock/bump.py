@@ -23,6 +23,8 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_text
 from nightjar_ci.images.lock.commits import Commit, read_image_python, render_overrides
 from nightjar_ci.images.lock.debian_day import PINS, move_day
+from nightjar_ci.images.lock.jax_day import FILE as DAY_FILE
+from nightjar_ci.images.lock.jax_day import ServedDay, keep_day
 from nightjar_ci.images.lock.locks import FOLDER, Lock, list_locks, make_locks
 from nightjar_ci.images.process import ToolError
 
@@ -72,8 +74,8 @@ class Bump:
 
     Attributes:
         changes: one for each package.
-        files: path of each changed file, relative to the checkout, to its new text: locks, and the pins file if the
-            Debian day moves.
+        files: path of each changed file, relative to the checkout, to its new text: locks, the pins file if the Debian
+            day moves, and `nightly.json` if JAX's day does (an empty text: the file is deleted).
         notes: messages about locks that could not be resolved and stay unchanged.
     """
 
@@ -91,12 +93,16 @@ class _Request:
     python: str
     pre: bool
     upgrade: bool
+    day: ServedDay | None
 
     @property
     def names(self) -> list[str]:
-        return [*self.pins, *map(str, self.commits)]
+        day = [] if self.day is None else [str(self.day.day)]
+        return [*self.pins, *map(str, self.commits), *day]
 
     def without(self, name: str) -> _Request:
+        if self.day is not None and name == str(self.day.day):
+            return replace(self, day=None)
         pins = tuple(pin for pin in self.pins if pin != name)
         return replace(self, pins=pins, commits=tuple(commit for commit in self.commits if str(commit) != name))
 
@@ -109,6 +115,7 @@ def bump_locks(
     on_step: Callable[[str], None],
     commits: Sequence[Commit] = (),
     upgrade: bool | None = None,
+    day: ServedDay | None = None,
 ) -> Bump:
     """Resolves every lock in a copy of the checkout.
 
@@ -120,6 +127,7 @@ def bump_locks(
         on_step: called before each lock.
         commits: packages to take from their repositories, on the Python of the images.
         upgrade: whether all other packages move to their newest versions; None: only without pins.
+        day: a day of JAX's nightly wheels, which replaces JAX's releases on the Pythons of the images.
 
     Raises:
         InputError: a pin is not a valid requirement, or the versions do not resolve: the message names the conflict.
@@ -131,6 +139,7 @@ def bump_locks(
         python=read_image_python(checkout) if commits else "",
         pre=pre,
         upgrade=not pins if upgrade is None else upgrade,
+        day=day,
     )
     locks = list_locks(checkout)
     related = [lock for lock in locks if not lock.independent]
@@ -158,6 +167,8 @@ def bump_locks(
             except ToolError as error:
                 notes.append(f"{lock.path} is unchanged: {error.message.splitlines()[-1].strip()}")
         after = {lock.path: _read(copy / lock.path) for lock in locks}
+    before[DAY_FILE] = _read(checkout / DAY_FILE)
+    after[DAY_FILE] = keep_day(before[DAY_FILE] if day is None else day.document, after)
     if request.upgrade:
         before[PINS] = _read(checkout / PINS)
         after[PINS] = move_day(before[PINS], datetime.now(UTC))
@@ -206,22 +217,31 @@ def find_changelog(package: str) -> str | None:
 
 
 def write_bump(checkout: Path, bump: Bump) -> None:
-    """Writes the new lock files, and the Debian day, into the checkout."""
+    """Writes the new lock files, and the days of Debian and JAX, into the checkout."""
     for path, text in bump.files.items():
-        write_text(checkout / path, text)
+        if path == DAY_FILE and not text:
+            (checkout / path).unlink()
+        else:
+            write_text(checkout / path, text)
 
 
 def _resolve(folder: Path, locks: Sequence[Lock], request: _Request, *, on_lock: Callable[[Lock], None]) -> None:
-    (folder / _PINS_FILE).write_text("".join(f"{pin}\n" for pin in request.pins))
+    day_pins = () if request.day is None else request.day.pins
+    pins = (*request.pins, *day_pins)
+    (folder / _PINS_FILE).write_text("".join(f"{pin}\n" for pin in pins))
     (folder / _COMMITS_FILE).write_text(render_overrides(request.commits, request.python))
     options: list[str] = []
-    if request.pins:
+    if pins:
         options += ["--constraints", _PINS_FILE]
     if request.commits:
         options += ["--overrides", _COMMITS_FILE]
     if request.pre:
         options += ["--prerelease", "allow"]
-    make_locks(folder, locks, upgrade=request.upgrade, options=options, on_lock=on_lock)
+    variables: dict[str, str] = {}
+    if request.day is not None:
+        options += request.day.options
+        variables = request.day.variables
+    make_locks(folder, locks, upgrade=request.upgrade, options=options, on_lock=on_lock, variables=variables)
 
 
 def _explain(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -109,6 +109,7 @@ def make_locks(
     upgrade: bool,
     on_lock: Callable[[Lock], None],
     options: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> None:
     """Makes locks in order.
 
@@ -118,6 +119,7 @@ def make_locks(
         upgrade: take the newest versions.
         on_lock: called before each lock.
         options: further options of uv.
+        variables: further environment variables of uv.
 
     Raises:
         ToolError: uv is missing, or the versions do not resolve; the message contains uv's explanation. The failure of
@@ -130,7 +132,12 @@ def make_locks(
         on_lock(lock)
         argv = render_compile(lock, upgrade=upgrade, options=options)
         try:
-            run_captured(argv, cwd=checkout, variables={"PATH": path}, hint="change one of the conflicting versions")
+            run_captured(
+                argv,
+                cwd=checkout,
+                variables={"PATH": path, **(variables or {})},
+                hint="change one of the conflicting versions",
+            )
         except ToolError as error:
             if not lock.independent:
                 raise

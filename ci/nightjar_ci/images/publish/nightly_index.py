@@ -60,6 +60,8 @@ class NightlyImage(_Strict):
         system_packages: Debian packages of the first platform, name to version.
         platforms: platform, such as `linux/amd64`, to its image.
         revision: the git commit that it was built from; empty if unknown.
+        jax_day: the day of its nightly JAX; empty if it has a release.
+        commits: `jax` and `xla` of the nightly JAX, as far as they are known.
     """
 
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][!-~]*)?$")]  # printed on a terminal and passed to docker
@@ -69,6 +71,8 @@ class NightlyImage(_Strict):
     system_packages: dict[str, str] = {}
     platforms: dict[str, PlatformImage] = {}
     revision: str = ""
+    jax_day: str = ""
+    commits: dict[str, str] = {}
 
 
 class NightlyIndex(_Strict):

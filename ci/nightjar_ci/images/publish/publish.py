@@ -86,14 +86,14 @@ def describe_entry(repository: Repository, name: str, day: str, index: bytes) ->
     platforms: dict[str, PlatformImage] = {}
     packages: dict[str, str] = {}
     system: dict[str, str] = {}
-    revision = ""
+    labels: dict[str, str] = {}
     for position, (platform, digest) in enumerate(sorted(read_platforms(json.loads(index)).items())):
         manifest, _ = repository.read_manifest(digest)
         python, debian = _read_packages(repository, digest)
         if position == 0:
             packages, system = python, debian
             config = json.loads(repository.read_blob(manifest["config"]["digest"]))
-            revision = (config.get("config", {}).get("Labels") or {}).get(_REVISION, "")
+            labels = config.get("config", {}).get("Labels") or {}
         layers = tuple(Layer(digest=layer["digest"], size_bytes=layer["size"]) for layer in manifest["layers"])
         names = sorted(packages.keys() | python.keys())
         platforms[platform] = PlatformImage(
@@ -109,7 +109,9 @@ def describe_entry(repository: Repository, name: str, day: str, index: bytes) ->
         packages=packages,
         system_packages=system,
         platforms=platforms,
-        revision=revision,
+        revision=labels.get(_REVISION, ""),
+        jax_day=labels.get("nightjar.jax.day", ""),
+        commits={name: commit for name in ("jax", "xla") if (commit := labels.get(f"nightjar.{name}.commit"))},
     )
 
 

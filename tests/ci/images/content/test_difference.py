@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -33,6 +34,14 @@ NEW = ImageContent(
     python={"jax": "0.12.0", "etils": "1.0"},
     system=None,
 )
+
+
+def test_two_nights_link_to_the_commits_of_xla_between_them() -> None:
+    old, new = (replace(image, commits={"jax": "a" * 40, "xla": xla * 40}) for image, xla in ((OLD, "b"), (NEW, "c")))
+    page = f"https://github.com/openxla/xla/compare/{'b' * 40}...{'c' * 40}"
+    assert compare_images(old, new).commits == {"xla": page}
+    assert f"Commits of xla: {page}" in render_difference(compare_images(old, new))
+    assert compare_images(OLD, new).commits == {}
 
 
 def test_only_layers_that_are_not_there_are_pulled_and_each_once() -> None:

@@ -1,0 +1,146 @@
+"""The command `nightjar-ci images bump`: newer releases, commits, and JAX's nightly wheels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.tree import find_checkout
+
+if TYPE_CHECKING:
+    from nightjar_ci.images.lock.bump import Bump
+    from nightjar_ci.images.lock.commits import Commit
+    from nightjar_ci.images.lock.jax_day import ServedDay
+    from nightjar_ci.jax_nightly.days import Choice
+
+
+def bump(
+    pins: Annotated[
+        list[str] | None, typer.Argument(help="Packages to move, such as jax==0.12.0 (default: all, to the newest).")
+    ] = None,
+    nightly: Annotated[
+        bool,
+        typer.Option(
+            "--nightly",
+            help="Lock the newest complete day of JAX's nightly wheels, and the newest commits of "
+            "docker/repositories.toml; with packages without a version, only of those.",
+        ),
+    ] = False,
+    date: Annotated[
+        str, typer.Option("--date", help="With --nightly: the day of JAX, YYYY-MM-DD.", show_default=False)
+    ] = "",
+    mirror: Annotated[
+        Path | None,
+        typer.Option(help="With --nightly: a folder that keeps the wheels of the day.", show_default=False),
+    ] = None,
+    pre: Annotated[bool, typer.Option("--pre", help="Allow pre-releases.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change and write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Update the locks and print the changes with changelogs; no file changes unless all locks resolve.
+
+    Exits with 2 if the versions do not resolve together, and names the ones that conflict; with 3 if an index does not
+    answer. NIGHTJAR_NIGHTLY_INDEX is the index of JAX's nightly wheels; a day without every wheel is not taken.
+    """
+    from nightjar_ci.images.lock.bump import bump_locks, write_bump
+    from nightjar_ci.images.lock.commits import find_commits
+    from nightjar_ci.images.lock.jax_day import read_image_pythons
+    from nightjar_ci.jax_nightly.days import MACHINES, NAMES
+    from nightjar_ci.jax_nightly.mirror import is_for_images, keep_files
+
+    checkout = find_checkout(Path.cwd())
+    packages = [pin for pin in pins or [] if nightly and re.fullmatch(r"[\w.-]+", pin)]
+    versions = [pin for pin in pins or [] if pin not in packages]
+    takes_day = nightly and (not packages or any(name in NAMES for name in packages))
+    if (date or mirror) and not takes_day:
+        raise InputError("--date and --mirror belong to a nightly of JAX.", "add --nightly")
+    commits: tuple[Commit, ...] = ()
+    choice: Choice | None = None
+    with show_steps() as on_step:
+        if takes_day:
+            on_step("reading the index of JAX's nightly wheels")
+            choice = choose(checkout, date)
+        names = [name for name in packages if name not in NAMES]
+        if nightly and (names or not packages):
+            on_step("finding the newest commits")
+            commits = find_commits(checkout, names)
+        moves_jax = any(re.match(r"jax(lib)?\b", version) for version in versions)
+        with serve(checkout, choice, keep=bool(pins) and not moves_jax) as day:
+            result = bump_locks(
+                checkout, versions, pre=pre, on_step=on_step, commits=commits, upgrade=not pins, day=day
+            )
+        if mirror is not None and choice is not None and not dry_run:
+            pythons = read_image_pythons(checkout)
+            wheels = [(name, file) for name, files in choice.day.files.items() for file in files]
+            keep_files(mirror, [wheel for wheel in wheels if is_for_images(wheel[1], pythons, MACHINES)], on_step)
+    if not dry_run:
+        write_bump(checkout, result)
+    _print(result, choice, written=not dry_run, as_json=as_json)
+
+
+def choose(checkout: Path, date: str) -> Choice:
+    """The day of a date, or the newest complete one."""
+    from nightjar_ci.images.lock.jax_day import read_image_pythons
+    from nightjar_ci.images.publish.tags import check_date
+    from nightjar_ci.jax_nightly.days import INDEX_URL, choose_day, read_days
+    from nightjar_ci.settings import read_settings
+
+    days = read_days(read_settings().nightly_index or INDEX_URL)
+    return choose_day(days, read_image_pythons(checkout), check_date(date) if date else None)
+
+
+@contextmanager
+def serve(checkout: Path, choice: Choice | None, *, keep: bool) -> Iterator[ServedDay | None]:
+    """The index of the chosen day; without one and with `keep`, that of the day in the locks; else None."""
+    from nightjar_ci.environments.uv import find_index
+    from nightjar_ci.images.lock.jax_day import describe_day, read_image_pythons, read_nightly_day, serve_to_uv
+    from nightjar_ci.jax_nightly.commits import JAX_REPOSITORY
+    from nightjar_ci.settings import read_settings
+
+    document = read_nightly_day(checkout) if keep and choice is None else None
+    if choice is None and document is None:
+        yield None
+        return
+    if choice is None and document is not None:
+        choice = choose(checkout, document.date)
+    assert choice is not None
+    document = document or describe_day(choice.day, JAX_REPOSITORY)
+    default_index = read_settings().index_url or find_index()
+    with serve_to_uv(choice.day, default_index, read_image_pythons(checkout)[0], document) as day:
+        yield day
+
+
+@contextmanager
+def keep_locked_day(checkout: Path, *, upgrade: bool) -> Iterator[ServedDay | None]:
+    """The index of the day in the locks, which `images lock` keeps unless it upgrades."""
+    with serve(checkout, None, keep=not upgrade) as day:
+        yield day
+
+
+def _print(result: Bump, choice: Choice | None, *, written: bool, as_json: bool) -> None:
+    refused: Sequence[str] = () if choice is None else choice.refused
+    if as_json:
+        document = {"changes": [asdict(change) for change in result.changes], "notes": [*result.notes, *refused]}
+        date = None if choice is None else choice.day.date
+        typer.echo(
+            json.dumps({**document, "files": sorted(result.files), "written": written, "jax_day": date}, indent=1)
+        )
+        return
+    for change in result.changes:
+        step = f"{', '.join(change.before) or 'new'} -> {', '.join(change.after) or 'gone'}"
+        typer.echo(f"{change.package:<28} {step:<32} {change.changelog or ''}".rstrip())
+    for note in (*result.notes, *refused):
+        typer.echo(note, err=True)
+    if choice is not None:
+        typer.echo(f"JAX of {choice.day.date}", err=True)
+    verb = "changed" if written else "would change"
+    typer.echo(f"{len(result.changes)} packages and {len(result.files)} files of docker/ {verb}", err=True)

@@ -1,0 +1,140 @@
+"""The day of JAX's nightly wheels that the locks hold: `docker/locks/nightly.json`.
+
+In: a checkout, the index of nightly wheels, and a date or none. Out: the day, served to uv as an index; and a document
+with its date, versions and commits, which becomes labels of the images. Locks of releases have no such document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nightjar_ci.formats.documents import read_document
+from nightjar_ci.jax_nightly.commits import find_jax_commit, find_xla_commit
+from nightjar_ci.jax_nightly.day_index import serve_day
+from nightjar_ci.jax_nightly.days import Day
+
+FILE = "docker/locks/nightly.json"
+SCHEMA = "nightjar.nightly-day/1"
+
+
+class NightlyDay(BaseModel):
+    """The day of JAX in the locks: `nightjar.nightly-day/1`.
+
+    Attributes:
+        date: `YYYY-MM-DD`.
+        versions: package to version.
+        commits: `jax` and `xla`, as far as they are known.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_: Literal["nightjar.nightly-day/1"] = Field(alias="schema")
+    date: str
+    versions: dict[str, str]
+    commits: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDay:
+    """A day that uv can lock.
+
+    Attributes:
+        day: its wheels.
+        url: of its index.
+        python: the oldest Python on which it replaces releases.
+        document: the text of `docker/locks/nightly.json`.
+    """
+
+    day: Day
+    url: str
+    python: str
+    document: str
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """The requirements that hold every lock to this day."""
+        return self.day.pin(self.python)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options with which uv asks this index first."""
+        return ("--index", f"nightly={self.url}")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables with which uv reaches the index past a proxy."""
+        hosts = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]
+        return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(host for host in hosts if host))
+
+
+@contextmanager
+def serve_to_uv(day: Day, default_index: str, python: str, document: NightlyDay) -> Iterator[ServedDay]:
+    """A day as an index for uv, while the context is open."""
+    with serve_day(day, default_index) as url:
+        yield ServedDay(day=day, url=url, python=python, document=render_nightly_day(document))
+
+
+def read_image_pythons(checkout: Path) -> tuple[str, ...]:
+    """The Python versions of the images, oldest first, from `docker/versions.json`."""
+    pins = json.loads((checkout / "docker/versions.json").read_text(encoding="utf-8"))
+    pythons = list(pins["variable"]["GROUND_FLOORS"]["default"])
+    return tuple(sorted(pythons, key=lambda python: [int(part) for part in python.split(".")]))
+
+
+def describe_day(day: Day, repository: str) -> NightlyDay:
+    """The document of a day, with the commits that can be found.
+
+    Args:
+        day: the chosen day.
+        repository: Git repository of JAX, which names XLA's commit.
+
+    Raises:
+        NightjarError: the jax wheel cannot be downloaded.
+    """
+    commits: dict[str, str] = {}
+    if jax := find_jax_commit(day):
+        commits["jax"] = jax
+        if xla := find_xla_commit(jax, repository):
+            commits["xla"] = xla
+    return NightlyDay(schema=SCHEMA, date=day.date, versions=dict(day.versions), commits=commits)
+
+
+def read_nightly_day(checkout: Path) -> NightlyDay | None:
+    """The day of JAX in the locks of a checkout; None if they hold releases."""
+    if not (checkout / FILE).is_file():
+        return None
+    return read_document(checkout / FILE, NightlyDay, SCHEMA)
+
+
+def render_nightly_day(document: NightlyDay) -> str:
+    """The document as JSON."""
+    return document.model_dump_json(by_alias=True, indent=1) + "\n"
+
+
+def keep_day(document: str, locks: Mapping[str, str]) -> str:
+    """The document if the locks still hold its day; else an empty text.
+
+    Args:
+        document: text of `docker/locks/nightly.json`; empty if there is none.
+        locks: path of each lock to its text.
+    """
+    if not document:
+        return ""
+    pin = f"jax=={json.loads(document)['versions']['jax']} "
+    return document if any(line.startswith(pin) for text in locks.values() for line in text.splitlines()) else ""
+
+
+def render_labels(document: NightlyDay | None) -> Mapping[str, str]:
+    """Variables of the bake file for the labels; empty values for releases."""
+    if document is None:
+        return {"JAX_DAY": "", "JAX_COMMIT": "", "XLA_COMMIT": ""}
+    commits = document.commits
+    return {"JAX_DAY": document.date, "JAX_COMMIT": commits.get("jax", ""), "XLA_COMMIT": commits.get("xla", "")}

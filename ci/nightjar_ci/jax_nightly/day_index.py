@@ -1,0 +1,117 @@
+"""One day of JAX as a package index on the loopback interface, for uv.
+
+In: a day, and the default index. Out: the URL of an index that has JAX's packages and no other: the wheels of that day,
+and the releases of the default index. uv asks it first and takes every other package from the default index, so that
+neither index can answer for a package of the other one (`--index-strategy first-index`, which is uv's default). It
+gives every file an upload time, so that `--exclude-newer` works with an index that has none.
+
+Source: packaging.python.org/en/latest/specifications/simple-repository-api (PEP 503, 691, 700, 714).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.jax_nightly.days import NAMES, Day
+from nightjar_ci.web.package_index import File, read_files
+
+_JSON = "application/vnd.pypi.simple.v1+json"
+_PAGE = re.compile(r"/simple/([a-z0-9-]+)/")
+_FILE = re.compile(r"/files/([a-z0-9-]+)/([^/]+)")
+
+
+@contextmanager
+def serve_day(day: Day, default_index: str) -> Iterator[str]:
+    """The URL of an index of one day, while the context is open.
+
+    Args:
+        day: the nightly wheels.
+        default_index: URL of the index with JAX's releases.
+    """
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(day, default_index))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/simple/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def render_page(name: str, files: tuple[File, ...], date: str) -> dict[str, Any]:
+    """The page of a package, as JSON of the simple API."""
+    return {
+        "meta": {"api-version": "1.1"},
+        "name": name,
+        "versions": [],
+        "files": [_render_file(name, file, date) for file in files],
+    }
+
+
+def _render_file(name: str, file: File, date: str) -> dict[str, Any]:
+    uploaded = f"{date}T00:00:00Z" if file.uploaded is None else file.uploaded.isoformat().replace("+00:00", "Z")
+    rendered: dict[str, Any] = {
+        "filename": file.name,
+        "url": file.url if "://" in file.url else f"/files/{name}/{file.name}",
+        "hashes": {} if file.sha256 is None else {"sha256": file.sha256},
+        "upload-time": uploaded,
+        "size": None,
+        "yanked": file.yanked,
+    }
+    if file.requires_python is not None:
+        rendered["requires-python"] = file.requires_python
+    if file.has_metadata and "://" in file.url:
+        rendered["core-metadata"] = True
+    return {key: value for key, value in rendered.items() if value is not None}
+
+
+def _make_handler(day: Day, default_index: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Pages of JAX's packages; 404 for any other package."""
+
+        def do_GET(self) -> None:
+            page, wheel = _PAGE.fullmatch(self.path), _FILE.fullmatch(self.path)
+            if page and page[1] in NAMES:
+                files = (*day.files.get(page[1], ()), *_read_releases(page[1], default_index))
+                self._answer(json.dumps(render_page(page[1], files, day.date)).encode(), _JSON)
+            elif wheel and (path := _find_path(day.files, wheel[1], wheel[2])):
+                self._answer(path.read_bytes(), "application/octet-stream")
+            else:
+                self.send_error(404)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def _answer(self, body: bytes, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Logs nothing."""
+
+    return Handler
+
+
+def _read_releases(name: str, default_index: str) -> tuple[File, ...]:
+    try:
+        return tuple(read_files(name, default_index))
+    except (InputError, NightjarError):
+        return ()  # uv then reports that it finds no release
+
+
+def _find_path(files: Mapping[str, tuple[File, ...]], name: str, wheel: str) -> Path | None:
+    return next((Path(file.url) for file in files.get(name, ()) if file.name == wheel and "://" not in file.url), None)

@@ -1,0 +1,185 @@
+"""The days of an index of nightly JAX wheels, and the choice of one that has every wheel.
+
+In: the URL (or mirror folder) of a simple index with jax, jaxlib and the CUDA plugins, and the platforms that need
+wheels. Out: days, each with one version per package, and what an incomplete day lacks. The date of a wheel is read from
+its version, `0.13.0.dev20261120`; the index needs no upload times.
+
+Source: docs.jax.dev/en/latest/installation.html, "JAX nightly installation".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.jax_nightly.mirror import read_mirror
+from nightjar_ci.web.http import hide_passwords
+from nightjar_ci.web.package_index import File, read_files
+
+INDEX_URL = "https://us-python.pkg.dev/ml-oss-artifacts-published/jax/simple/"
+CUDA_VERSIONS = ("12", "13")
+NAMES = (
+    "jax",
+    "jaxlib",
+    *(f"jax-cuda{version}-{part}" for version in CUDA_VERSIONS for part in ("plugin", "pjrt")),
+)
+MACHINES = ("x86_64", "aarch64")
+_DATED = re.compile(r"\.dev(20\d{2})(\d{2})(\d{2})$")
+_INDEX_HINT = "set NIGHTJAR_NIGHTLY_INDEX to the URL of an index with JAX's nightly wheels, or to a mirror folder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """The wheels of one day.
+
+    Attributes:
+        date: `YYYY-MM-DD`.
+        versions: package to version; a package that the day lacks is absent.
+        files: package to its wheels.
+    """
+
+    date: str
+    versions: Mapping[str, str]
+    files: Mapping[str, tuple[File, ...]]
+
+    def __str__(self) -> str:
+        return f"JAX of {self.date}"
+
+    def pin(self, python: str) -> tuple[str, ...]:
+        """A requirement for each package, on this Python (such as `3.12`) and newer ones."""
+        return tuple(
+            f"{name}=={version} ; python_full_version >= '{python}'" for name, version in self.versions.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The chosen day, and a message for each newer day that is incomplete."""
+
+    day: Day
+    refused: tuple[str, ...]
+
+
+def read_days(index: str, names: Sequence[str] = NAMES) -> tuple[Day, ...]:
+    """The days of an index, oldest first.
+
+    Args:
+        index: URL of a simple index, or a mirror folder.
+        names: packages; one that the index lacks is absent from every day.
+
+    Raises:
+        NightjarError: the index does not answer.
+        InputError: it has no nightly wheel.
+    """
+    days: dict[str, dict[str, list[File]]] = {}
+    with ThreadPoolExecutor(len(names)) as pool:
+        pages = list(pool.map(lambda name: _read(name, index), names))
+    for name, files in zip(names, pages, strict=True):
+        for file in files:
+            if not file.yanked and (date := read_date(_read_version(file))):
+                days.setdefault(date, {}).setdefault(name, []).append(file)
+    if not days:
+        raise InputError(f"{hide_passwords(index)} has no nightly wheel of {' or '.join(names[:2])}.", _INDEX_HINT)
+    return tuple(_make_day(date, days[date]) for date in sorted(days))
+
+
+def read_date(version: str) -> str | None:
+    """The date of a nightly version; None for any other version.
+
+    >>> read_date("0.13.0.dev20261120"), read_date("0.13.0")
+    ('2026-11-20', None)
+    """
+    dated = _DATED.search(version)
+    return "-".join(dated.groups()) if dated else None
+
+
+def choose_day(days: Iterable[Day], pythons: Sequence[str], date: str | None = None) -> Choice:
+    """The newest day with every wheel, or the day of a date.
+
+    Args:
+        days: oldest first.
+        pythons: versions that need wheels, such as `3.13`.
+        date: the only acceptable date; None: the newest complete one.
+
+    Raises:
+        InputError: the date is absent or incomplete, or every day is incomplete; the message names what is missing.
+    """
+    listed = list(days)
+    if date is not None:
+        matching = [day for day in listed if day.date == date]
+        if not matching:
+            dates = f"{listed[0].date} to {listed[-1].date}" if listed else "none"
+            raise InputError(f"the index has no JAX of {date}: it has {dates}.", "choose another date")
+        if gaps := find_gaps(matching[0], pythons):
+            raise InputError(_describe(matching[0], gaps), "choose another date")
+        return Choice(day=matching[0], refused=())
+    refused: list[str] = []
+    for day in reversed(listed):
+        gaps = find_gaps(day, pythons)
+        if not gaps:
+            return Choice(day=day, refused=tuple(refused))
+        refused.append(_describe(day, gaps))
+    raise InputError(f"no day is complete; {refused[0] if refused else 'the index is empty.'}", _INDEX_HINT)
+
+
+def find_gaps(day: Day, pythons: Sequence[str]) -> tuple[str, ...]:
+    """The wheels that a day lacks, such as `jaxlib for Python 3.13 on aarch64`."""
+    gaps = []
+    for name in NAMES:
+        wheels = {tag for file in day.files.get(name, ()) for tag in parse_wheel_filename(file.name)[3]}
+        if name == "jax":
+            gaps += [] if wheels else [name]
+            continue
+        for machine in MACHINES:
+            interpreters = {tag.interpreter for tag in wheels if tag.platform.endswith(machine)}
+            if name.endswith("pjrt"):  # one wheel for every Python
+                gaps += [] if interpreters else [f"{name} on {machine}"]
+                continue
+            for python in pythons:
+                if f"cp{python.replace('.', '')}" not in interpreters:
+                    gaps.append(f"{name} for Python {python} on {machine}")
+    return tuple(gaps)
+
+
+def _describe(day: Day, gaps: Sequence[str]) -> str:
+    more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
+    return f"{day} is incomplete: no wheel of {', '.join(gaps[:3])}{more}."
+
+
+def _make_day(date: str, files: Mapping[str, list[File]]) -> Day:
+    versions: dict[str, str] = {}
+    kept: dict[str, tuple[File, ...]] = {}
+    for name, wheels in files.items():
+        newest = max(_parse(wheel) for wheel in wheels)
+        versions[name] = str(newest)
+        kept[name] = tuple(wheel for wheel in wheels if _parse(wheel) == newest)
+    return Day(date=date, versions=versions, files=kept)
+
+
+def _parse(file: File) -> Version:
+    return parse_wheel_filename(file.name)[1]
+
+
+def _read_version(file: File) -> str:
+    try:
+        return str(parse_wheel_filename(file.name)[1])
+    except (InvalidWheelFilename, InvalidVersion):
+        return ""
+
+
+def _read(name: str, index: str) -> list[File]:
+    if not index.startswith(("http://", "https://")):
+        return read_mirror(Path(index), name)
+    try:
+        return read_files(name, index)
+    except InputError:
+        return []  # the index has no such package
+    except NightjarError as error:
+        raise NightjarError(error.message, _INDEX_HINT) from None

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.jax_nightly.days import NAMES, choose_day, find_gaps, read_days
+from tests.ci.jax_nightly.wheels import PYTHONS, fill_day, fill_jax, serve
+
+
+def test_the_newest_day_with_every_wheel_is_chosen_and_the_incomplete_ones_are_named(tmp_path: Path) -> None:
+    for date in ("2026-11-18", "2026-11-19", "2026-11-20"):
+        fill_day(tmp_path, date, lacking="cp313-cp313-manylinux_2_27_aarch64" if date == "2026-11-20" else "")
+    with serve(tmp_path) as index:
+        days = read_days(index)
+    assert [day.date for day in days] == ["2026-11-18", "2026-11-19", "2026-11-20"]
+    choice = choose_day(days, PYTHONS)
+    assert choice.day.date == "2026-11-19"
+    assert dict(choice.day.versions) == dict.fromkeys(NAMES, "2.0.0.dev20261119")
+    (message,) = choice.refused
+    assert message == (
+        "JAX of 2026-11-20 is incomplete: no wheel of jaxlib for Python 3.13 on aarch64, "
+        "jax-cuda12-plugin for Python 3.13 on aarch64, jax-cuda13-plugin for Python 3.13 on aarch64."
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_day_without_a_package_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    fill_day(tmp_path, "2026-11-20")
+    for path in (tmp_path / name).glob("*.whl"):
+        path.unlink()
+    with serve(tmp_path) as index:
+        days = read_days(index)
+    with pytest.raises(InputError, match=f"JAX of 2026-11-20 is incomplete: no wheel of {name}\\b"):
+        choose_day(days, PYTHONS, "2026-11-20")
+    with pytest.raises(InputError, match=f"no day is complete.*{name}"):
+        choose_day(days, PYTHONS)
+
+
+def test_a_date_that_the_index_lacks_is_refused_with_those_that_it_has(tmp_path: Path) -> None:
+    fill_day(tmp_path, "2026-11-19")
+    fill_day(tmp_path, "2026-11-20")
+    with (
+        serve(tmp_path) as index,
+        pytest.raises(InputError, match="no JAX of 2026-10-01: it has 2026-11-19 to 2026-11-20"),
+    ):
+        choose_day(read_days(index), PYTHONS, "2026-10-01")
+
+
+def test_an_index_that_is_down_is_a_failed_tool_and_one_of_releases_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NightjarError, match=r"127\.0\.0\.1:9") as caught:
+        read_days("http://127.0.0.1:9/index")
+    assert caught.value.exit_code == 3
+    assert "NIGHTJAR_NIGHTLY_INDEX" in str(caught.value.hint)
+    fill_jax(tmp_path, "1.0", "a" * 40)
+    with serve(tmp_path) as index, pytest.raises(InputError, match="has no nightly wheel of jax"):
+        read_days(index)
+
+
+def test_the_newest_wheels_of_a_day_count_where_its_version_changed(tmp_path: Path) -> None:
+    fill_day(tmp_path, "2026-11-20")
+    fill_jax(tmp_path, "2.1.0.dev20261120", "b" * 40)
+    with serve(tmp_path) as index:
+        (day,) = read_days(index)
+    assert set(day.versions.values()) == {"2.1.0.dev20261120"}
+    assert find_gaps(day, PYTHONS) == ()

@@ -1,0 +1,59 @@
+"""Images of a nightly day of JAX, built for real: its wheels come from their own index, labels name the commits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from docker.client import DockerClient
+
+from nightjar_ci.images.build import build_images
+from nightjar_ci.images.lock.jax_day import FILE
+from nightjar_ci.images.process import ToolError
+from nightjar_ci.images.tree import Image
+from tests.docker.conftest import Runner, rename_image
+from tests.docker.package_index import fill, serve_index
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+VERSION = "2.0.0.dev20261120"
+COMMITS = {"jax": "a" * 40, "xla": "b" * 40}
+
+
+def write_locks(checkout: Path, digests: dict[str, str]) -> None:
+    entries = (f"{release} \\\n    --hash=sha256:{digest}\n" for release, digest in digests.items())
+    (checkout / "docker/locks/jax-cpu.txt").write_text("".join(entries))
+    day = {"schema": "nightjar.nightly-day/1", "date": "2026-11-20", "versions": {"jax": VERSION}, "commits": COMMITS}
+    (checkout / FILE).write_text(json.dumps(day))
+
+
+def test_a_nightly_day_is_built_from_both_indexes_and_labelled(
+    checkout: Path, bridge: str, client: DockerClient, tree: tuple[Image, ...], tmp_path: Path
+) -> None:
+    image = rename_image(tree, "jax", "cpu")
+    released = fill(tmp_path / "releases", "flax==1.0", "jax==1.0")
+    nightly = fill(tmp_path / "nightly", f"jax=={VERSION}", "flax==1.0")
+    write_locks(checkout, {"flax==1.0": released["flax==1.0"], f"jax=={VERSION}": nightly[f"jax=={VERSION}"]})
+    with serve_index(tmp_path / "releases", bridge) as index, serve_index(tmp_path / "nightly", bridge) as days:
+        environ = {"UV_DEFAULT_INDEX": index, "NIGHTJAR_NIGHTLY_INDEX": days}
+        build_images(checkout, [image], flavor="cpu", environ=environ, on_step=lambda step: None)
+    labels = client.images.get(image.tag).attrs["Config"]["Labels"]
+    assert labels["nightjar.jax.day"] == "2026-11-20"
+    assert (labels["nightjar.jax.commit"], labels["nightjar.xla.commit"]) == (COMMITS["jax"], COMMITS["xla"])
+    run = Runner(client, image)
+    show = "from importlib.metadata import version; print(version('jax'), version('flax'))"
+    assert run("python", "-c", show).split() == [VERSION, "1.0"]
+    assert days not in json.dumps(client.images.get(image.tag).attrs)
+
+
+def test_a_mirror_folder_is_no_index_of_a_build_and_the_message_says_what_is(
+    checkout: Path, bridge: str, tree: tuple[Image, ...], tmp_path: Path
+) -> None:
+    image = rename_image(tree, "jax", "cpu")
+    write_locks(checkout, {f"jax=={VERSION}": hashlib.sha256(str(tmp_path).encode()).hexdigest()})
+    environ = {"NIGHTJAR_NIGHTLY_INDEX": str(tmp_path)}
+    with pytest.raises(ToolError, match="nightly wheels of JAX") as caught:
+        build_images(checkout, [image], flavor="cpu", environ=environ, on_step=lambda step: None)
+    assert "serve a mirror folder with a web server" in caught.value.message
