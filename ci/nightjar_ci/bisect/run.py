@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from nightjar_ci.bisect.ladders.commits import make_branch_ladder
+from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder
 from nightjar_ci.bisect.ladders.rung import Ladder
 from nightjar_ci.bisect.probing.classify import Classifier
+from nightjar_ci.bisect.probing.find_end import shorten_ladder
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
 from nightjar_ci.bisect.probing.rung_test import RungTest
 from nightjar_ci.bisect.probing.runner import Worker
@@ -66,8 +67,10 @@ class Plan:
         compares: the classifier compares with a result of the good end.
         workers: probes that run side by side.
         python: interpreter of environments; this one where None.
+        seeks_end: a good end is not known, and is looked for on the ladder first.
+        max_minutes: time that builds and tests may take, earlier runs of the same bisection included; None for any.
         sensors: the programs of rungs are read too.
-        repository: of commits.
+        sources: where the ladder inside of a culprit comes from.
         metric: what the metric is called, for people.
         explain: both sides of the culprit are captured and compared.
     """
@@ -76,13 +79,15 @@ class Plan:
     make_ladder: Callable[[], Ladder]
     classifier: Classifier
     search: SearchSettings
+    sources: Sources
     paired: bool = False
     pairs: PerformancePolicy | None = None
+    seeks_end: bool = False
+    max_minutes: float | None = None
     sensors: bool = False
     compares: bool = False
     workers: int = 1
     python: str | None = None
-    repository: Path | None = None
     metric: str | None = None
     explain: bool = False
 
@@ -123,7 +128,12 @@ def run_bisection(
     with locked(folder), mask.guard(folder):
         bisection = read_bisection(folder)
         if bisection is None:
-            stages = (Stage(ladder=plan.make_ladder()),)
+            ladder = plan.make_ladder()
+            if plan.seeks_end:
+                setup = RungSetup(folder, plan.question, settings, plan.python, mask)
+                test = RungTest(setup=setup, ladder=ladder, stage=0, on_line=on_line)
+                ladder = shorten_ladder(test, plan.classifier, folder)
+            stages = (Stage(ladder=ladder),)
             bisection = Bisection(
                 id=plan.question.id, find=plan.find, question=plan.question, created_at=now(), stages=stages
             )
@@ -131,7 +141,7 @@ def run_bisection(
         probes = read_probes(folder)
         if probes:
             on_line(f"going on after {len(probes)} probes in {folder}")
-        setup = RungSetup(folder, plan.question, settings, plan.python, plan.repository, mask)
+        setup = RungSetup(folder, plan.question, settings, plan.python, mask)
         workers: list[Worker] = []
         while True:
             number = len(workers)
@@ -139,13 +149,13 @@ def run_bisection(
             workers.append(worker)
             conclusion = _without_clock(worker, worker.run())
             probes = [*(probe for probe in probes if probe.stage != number), *worker.probes]
-            deeper = _next_stage(plan, bisection, number, conclusion, len(probes))
+            deeper = _next_stage(plan, bisection, number, conclusion, len(probes), on_line)
             if deeper is None:
                 break
             if number + 1 == len(bisection.stages):
                 bisection = bisection.model_copy(update={"stages": (*bisection.stages, deeper)})
                 write_bisection(folder, bisection)
-            on_line(f"the culprit is a merge: bisecting its branch, {len(deeper.ladder.rungs)} commits")
+            on_line(f"found {deeper.inside}: bisecting what is inside of it, {len(deeper.ladder.rungs)} rungs")
         answer = make_answer(plan, bisection, workers, conclusion, probes)
         if plan.explain and conclusion.culprits is not None:
             texts = tuple(map(mask.text, _explain(plan, worker, conclusion, folder, on_line)))
@@ -183,6 +193,8 @@ def _worker(
         find=bisection.find,
         on_line=on_line,
         on_probe=on_probe,
+        max_minutes=plan.max_minutes,
+        earlier_s=sum(probe.build_s + probe.test_s for probe in probes if probe.stage != number),
         sensors=sensors,
         pairs=plan.pairs,
         compares=plan.compares,
@@ -191,19 +203,21 @@ def _worker(
     )
 
 
-def _next_stage(plan: Plan, bisection: Bisection, number: int, conclusion: Conclusion, tests: int) -> Stage | None:
-    """The branch of a culprit that is a merge, where there is budget left for it."""
+def _next_stage(
+    plan: Plan, bisection: Bisection, number: int, conclusion: Conclusion, tests: int, on_line: OnLine
+) -> Stage | None:
+    """What is inside of a culprit, where there is budget left for it."""
     if number + 1 < len(bisection.stages):
         return bisection.stages[number + 1]
-    if conclusion.kind != "culprit" or conclusion.culprit is None or plan.repository is None:
+    if conclusion.kind != "culprit" or conclusion.culprit is None:
         return None
-    rung = bisection.stages[number].ladder.rungs[conclusion.culprit]
-    if rung.kind != "commit" or tests + 2 > plan.settings.max_tests:
+    above = bisection.stages[number].ladder
+    if tests + 2 > plan.settings.max_tests:
         return None
-    ladder = make_branch_ladder(plan.repository, rung.source)
+    ladder = make_inner_ladder(above, conclusion.culprit, plan.sources, on_line)
     if ladder is None:
         return None
-    return Stage(ladder=ladder, inside=rung.name)
+    return Stage(ladder=ladder, inside=above.rungs[conclusion.culprit].name)
 
 
 def make_answer(
@@ -214,11 +228,10 @@ def make_answer(
     stage = bisection.stages[number]
     if stage.inside is not None and conclusion.kind != "culprit":
         above = bisection.stages[number - 1]
-        said = f"{conclusion.message} So it is the merge itself: its two sides do not go together."
-        if conclusion.kind == "bad_end_is_good":
-            notes = (*above.ladder.notes, said)
-        else:
-            notes = (*above.ladder.notes, conclusion.message)
+        note = f"Inside of {stage.inside}: {conclusion.message}"
+        if conclusion.kind == "bad_end_is_good" and stage.is_branch_of(above):
+            note += " So it is the merge itself: its two sides do not go together."
+        notes = (*above.ladder.notes, note)
         stage = above.model_copy(update={"ladder": above.ladder.model_copy(update={"notes": notes})})
         worker = workers[number - 1]
         above_conclusion = worker.search.conclusion()
@@ -326,11 +339,10 @@ def _sides(
                 setup.question,
                 folder=setup.folder_of(rungs[index], index, worker.stage),
                 python=plan.python,
-                repository=plan.repository,
             ),
         )
         for index in (first, last)
     )
-    if plan.repository is not None and rungs[last].kind == "commit":
-        return old, new, describe_commits(plan.repository, rungs[first], rungs[last])
+    if worker.ladder.repository is not None:
+        return old, new, describe_commits(Path(worker.ladder.repository), rungs[first], rungs[last])
     return old, new, diff_pins(rungs[first], rungs[last], setup.prefix(worker.ladder, last))

@@ -124,6 +124,10 @@ class Stage(_Strict):
     ladder: Ladder
     inside: str | None = None
 
+    def is_branch_of(self, above: Stage) -> bool:
+        """Whether it is the branch that a merge on another ladder brought in."""
+        return self.ladder.package is None and above.ladder.rungs[0].kind == self.ladder.rungs[0].kind == "commit"
+
 
 class Bisection(_Strict):
     """`bisection.json`."""

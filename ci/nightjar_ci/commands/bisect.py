@@ -64,6 +64,14 @@ def command(
     repo: Annotated[
         str | None, typer.Option(help="Ladder of commits: folder or address of a git repository.", rich_help_panel=ENDS)
     ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=REPO",
+            help="Repository of a package: where a release of it is found, its commits are bisected next.",
+            rich_help_panel=ENDS,
+        ),
+    ] = None,
     rungs: Annotated[
         Path | None, typer.Option(help="Ladder of your own: a file with one rung per line.", rich_help_panel=ENDS)
     ] = None,
@@ -141,6 +149,14 @@ def command(
             help="Count a crash, timeout or import error as bad instead of cannot tell.", rich_help_panel=JUDGE
         ),
     ] = None,
+    failure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Count a failure as bad only where its output matches; other failures cannot tell.",
+            rich_help_panel=JUDGE,
+        ),
+    ] = None,
     verdict: Annotated[
         Path | None,
         typer.Option(
@@ -185,6 +201,12 @@ def command(
     max_tests: Annotated[
         int, typer.Option(min=2, help="Most tests to run, over all ladders; a pair is one.", rich_help_panel=BUDGET)
     ] = 400,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, help="Start no test after so many minutes of work, over all ladders.", rich_help_panel=BUDGET
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Profile both sides of the culprit and compare.", rich_help_panel=OUTPUT)
     ] = False,
@@ -267,7 +289,7 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
 
     recorded = read_bisection(folder)
     ladder = plan.make_ladder() if recorded is None else recorded.stages[0].ladder
-    setup = RungSetup(folder, plan.question, settings, plan.python, plan.repository)
+    setup = RungSetup(folder, plan.question, settings, plan.python)
     ready = [setup.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
     build_s = GUESSED_BUILD_S[ladder.rungs[0].kind]
     work = estimate(len(ladder.rungs), plan.settings, build_s, GUESSED_TEST_S, ready.__getitem__)

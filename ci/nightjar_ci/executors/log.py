@@ -31,13 +31,13 @@ class Log:
         OSError: the log cannot be written.
     """
 
-    def __init__(self, folder: Path, name: str, mask: Mask) -> None:
+    def __init__(self, folder: Path, name: str, mask: Mask, keep: str = "") -> None:
         self._thread: threading.Thread | None = None
         self.file: BinaryIO = create_untrusted(folder, name)
         if mask.values:
             log, (source, target) = self.file, os.pipe()
             self.file = os.fdopen(target, "wb", buffering=0)
-            self._thread = threading.Thread(target=_copy, args=(source, log, mask), daemon=True)
+            self._thread = threading.Thread(target=_copy, args=(source, log, mask, keep), daemon=True)
             self._thread.start()
 
     def finish(self) -> None:
@@ -46,10 +46,10 @@ class Log:
             self._thread.join(_JOIN_S)
 
 
-def _copy(source: int, log: BinaryIO, mask: Mask) -> None:
+def _copy(source: int, log: BinaryIO, mask: Mask, keep: str) -> None:
     """Copies lines until the pipe ends; where the log cannot be written, the command gets SIGPIPE."""
     with contextlib.suppress(OSError), log, os.fdopen(source, "rb", buffering=0) as pipe:
-        bounded_log = supervisor.Log(log.fileno())  # keeps the head and the tail of a long log
+        bounded_log = supervisor.Log(log.fileno(), keep.encode())  # keeps the head and the tail of a long log
         pending = b""
         while chunk := pipe.read(_CHUNK_BYTES):
             pending += chunk

@@ -25,6 +25,7 @@ from nightjar_ci.untrusted.files import read_end
 from nightjar_ci.untrusted.masking import NO_MASK, Mask
 
 STDOUT, STDERR = "stdout.log", "stderr.log"
+KEEP_LINES = "NIGHTJAR_KEEP_LINES"  # variable of a job: a long log keeps the last line with this word before `=` or `:`
 GRACE_S = 5.0  # between SIGTERM and SIGKILL: time to flush logs, short compared with any real timeout
 _POLL_S = 0.05  # 20 wake-ups a second cost less than 0.1 % of a core
 _LONG_S = 60.0
@@ -165,7 +166,7 @@ def _start(
     report, report_to = os.pipe()
     options = [str(report_to), str(GRACE_S), pinned_cpus or "", str(len(outside)), *outside]
     try:
-        logs = [Log(folder, name, mask) for name in (STDOUT, STDERR)]
+        logs = [Log(folder, name, mask, environ.get(KEEP_LINES, "")) for name in (STDOUT, STDERR)]
         with logs[0].file as stdout, logs[1].file as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR), *options, *command],

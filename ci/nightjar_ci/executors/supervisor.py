@@ -48,7 +48,7 @@ def main(report_to: int, grace_s: float, cpus: str, outside: list[str], command:
     logs, ends = {}, []
     for descriptor in (1, 2):
         pipe, end = os.pipe()
-        logs[pipe] = Log(descriptor)
+        logs[pipe] = Log(descriptor, os.environ.get("NIGHTJAR_KEEP_LINES", "").encode())
         ends.append(end)
     try:
         if cpus:
@@ -104,8 +104,10 @@ class Log:
     at most twice, and the file always contains the end of the log.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, keep: bytes = b"") -> None:
         self.descriptor = descriptor
+        self.keep = keep  # a word: the last line with it before the tail, followed by `=` or `:`, is kept, too
+        self.kept = b""
         try:
             os.lseek(descriptor, 0, os.SEEK_CUR)
             self.is_pipe = False
@@ -135,8 +137,10 @@ class Log:
         source = self.size - END_BYTES
         try:
             source += os.pread(self.descriptor, CHUNK_BYTES, source).find(b"\n") + 1  # begin with a whole line
+            kept = self.find_kept(self.tail_at if self.left_out else 0, source) if self.keep else b""
+            self.kept = kept or self.kept
             self.left_out += source - self.tail_at
-            line = LEFT_OUT % self.left_out
+            line = LEFT_OUT % self.left_out + self.kept
             os.pwrite(self.descriptor, line, END_BYTES)
             self.tail_at = target = END_BYTES + len(line)
             while chunk := os.pread(self.descriptor, min(CHUNK_BYTES, self.size - source), source):
@@ -146,6 +150,23 @@ class Log:
             self.size = target
         except OSError as error:
             self.why_lost = str(error.strerror)
+
+    def find_kept(self, start: int, stop: int) -> bytes:
+        """The last line with the kept word in a part of the file, cut to 1 KiB around it; empty where there is none."""
+        at = stop
+        while at > start:
+            begin = max(start, at - MOST_PIPED_BYTES)
+            data = os.pread(self.descriptor, at - begin + len(self.keep), begin)
+            found = len(data)
+            while (found := data.rfind(self.keep, 0, found)) >= 0:
+                around = os.pread(self.descriptor, 1024, max(start, begin + found - 512))
+                word = min(512, begin + found - start)
+                rest = around[word + len(self.keep) :].lstrip(b" \t")
+                if rest[:1] in (b"=", b":"):
+                    end = around.find(b"\n", word)
+                    return around[around.rfind(b"\n", 0, word) + 1 : end if end >= 0 else len(around)] + b"\n"
+            at = begin
+        return b""
 
     def close(self) -> None:
         """Leaves one tail, and notes how many bytes could not be written."""

@@ -22,6 +22,7 @@ MOST_BYTES = 64 * 2**20  # a result with a million steps has 30 MB
 MOST_DATA_BYTES = 256 * 2**20  # what an adapter reads; its records take ten times as much memory
 DEADLINE_S = 30.0
 LEFT_OUT = b"[nightjar left out %20d bytes here]"  # as `executors/supervisor.py` writes it
+_LEFT_OUT_LINE = re.compile(r"^\[nightjar left out +(\d{1,20}) bytes here\]$", re.MULTILINE)
 _END_BYTES = 8 * 2**20  # of a log, on either side
 _CHUNK_BYTES = 2**20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -133,8 +134,20 @@ def split_left_out(text: str) -> tuple[str, int]:
     >>> split_left_out("a\\n[nightjar left out                   12 bytes here]\\nb")
     ('a\\n\\nb', 12)
     """
-    found = re.search(r"^\[nightjar left out +(\d{1,20}) bytes here\]$", text, re.MULTILINE)
+    found = _LEFT_OUT_LINE.search(text)
     return (text[: found.start()] + text[found.end() :], int(found[1])) if found else (text, 0)
+
+
+def read_after_left_out(text: str) -> tuple[str, int]:
+    """What follows the line that says how many bytes were left out, and that number; all of a log that is whole.
+
+    >>> read_after_left_out("a\\n[nightjar left out                   12 bytes here]\\nb")
+    ('\\nb', 12)
+    """
+    match = _LEFT_OUT_LINE.search(text)
+    if match is None:
+        return text, 0
+    return text[match.end() :], int(match[1])
 
 
 def create_untrusted(folder: Path, name: str) -> BinaryIO:

@@ -114,7 +114,7 @@ def test_a_regular_expression_finds_the_number(tmp_path: Path) -> None:
     assert classification.value == 2500.5
     for pattern in ("took", "(a)(b)", "("):
         with pytest.raises(InputError, match="--metric-regex"):
-            check_pattern(pattern)
+            check_pattern(pattern, "--metric-regex", groups=1)
 
 
 def test_a_metric_is_read_from_the_result(tmp_path: Path) -> None:

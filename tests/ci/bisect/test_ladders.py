@@ -320,10 +320,19 @@ def test_a_merge_opens_into_the_commits_of_its_branch(repository: Path) -> None:
     assert make_branch_ladder(repository, run_git(repository, "rev-parse", "main")) is None
 
 
-def test_ends_that_do_not_lie_on_one_line_are_refused_with_where_they_parted(repository: Path) -> None:
-    with pytest.raises(InputError, match="no ancestor") as caught:
-        make_commit_ladder(repository, "side", "merged~1")
-    assert run_git(repository, "rev-parse", "first")[:12] in str(caught.value)
+def test_ends_on_two_branches_are_joined_over_where_they_part(repository: Path) -> None:
+    ladder = make_commit_ladder(repository, "side", "merged~1")
+    revisions = ("side", "side~1", "first", "merged~1")
+    assert [rung.source for rung in ladder.rungs] == [run_git(repository, "rev-parse", name) for name in revisions]
+    assert [(rung.note or "").partition(" ")[0] for rung in ladder.rungs] == ["", "without", "without", ""]
+    assert run_git(repository, "rev-parse", "first")[:12] in ladder.notes[0]
+    run_git(repository, "switch", "-q", "--orphan", "alone")
+    commit(repository, "9")
+    with pytest.raises(InputError, match="no common history"):
+        make_commit_ladder(repository, "side", "alone")
+
+
+def test_what_is_not_a_commit_is_refused(repository: Path) -> None:
     for revision in ("--output=x", "nonsense", "first:value"):
         with pytest.raises(InputError, match="is not a commit"):
             make_commit_ladder(repository, revision, "main")

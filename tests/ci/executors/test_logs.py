@@ -14,9 +14,10 @@ import pytest
 from nightjar_ci.adapters.convert import adapt
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import supervisor
-from nightjar_ci.executors.process import run_process
+from nightjar_ci.executors.process import KEEP_LINES, run_process
 from nightjar_ci.formats.adapter import Adapter
-from nightjar_ci.untrusted.files import LEFT_OUT, split_left_out
+from nightjar_ci.untrusted.files import LEFT_OUT, read_after_left_out, split_left_out
+from nightjar_ci.untrusted.masking import NO_MASK, make_mask
 from tests.ci.adapters.test_adapters import ABOUT
 from tests.ci.jobs import python
 
@@ -43,6 +44,18 @@ def test_head_and_tail_of_a_long_log_are_kept_and_what_is_missing_is_counted(tmp
     assert numbers[-1] == b"20000000"
     assert [int(number) for number in numbers] == list(range(int(numbers[0]), 20_000_001))
     assert split_left_out(line.decode()) == ("", size - len(head) - len(tail))
+
+
+@pytest.mark.parametrize("secret", [False, True])
+@pytest.mark.parametrize("at", ["start", "middle"])
+def test_the_last_line_with_a_word_is_kept_behind_what_was_left_out(at: str, secret: bool, tmp_path: Path) -> None:
+    first, second = {"start": (0, 10**7), "middle": (5 * 10**6, 5 * 10**6)}[at]
+    text = f"echo us=1; seq 1 {first}; echo us=2; echo us_more=3; echo thus 4; seq 1 {second}"
+    mask = make_mask(["SECRET"], {"SECRET": "12345678 no number"}) if secret else NO_MASK
+    run_process(shell(text), {**os.environ, KEEP_LINES: "us"}, tmp_path, 60, mask=mask)
+    tail, left_out = read_after_left_out((tmp_path / "stdout.log").read_text())
+    assert left_out > 0
+    assert tail.splitlines()[1] == "us=2"
 
 
 def test_a_log_that_fits_is_kept_byte_for_byte(tmp_path: Path) -> None:

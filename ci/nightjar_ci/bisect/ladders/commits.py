@@ -16,6 +16,7 @@ from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.web.http import hide_passwords
 
+MOST_HISTORY = 4096  # commits in which a good end is looked for
 _FORMAT = "%H%x00%h%x00%cI%x00%P%x00%s"
 
 
@@ -39,17 +40,50 @@ def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
     """The commits after one commit up to another, along first parents; the old end is the first rung.
 
     Raises:
-        InputError: a commit is not there, or the old one is no ancestor of the new one.
+        InputError: a commit is not there, or both have no common history.
     """
     first, last = find_commit(repository, old), find_commit(repository, new)
     if first == last:
         raise InputError(f"{old!r} and {new!r} are the same commit.", "there is nothing to bisect")
     if not is_ancestor(repository, first, last):
-        base = git(repository, "merge-base", first, last).strip()[:12]
-        raise InputError(f"{old!r} is no ancestor of {new!r}.", f"bisect from where they parted, {base}, to either")
+        return _make_diverged_ladder(repository, first, last)
     rungs = [read_commit(repository, first), *_between(repository, first, last)]
     notes = [] if first in _parents(repository, rungs[1].source) else [f"{old} is on a branch that was merged later."]
-    return Ladder(rungs=tuple(rungs), notes=tuple(notes))
+    return Ladder(rungs=tuple(rungs), notes=tuple(notes), repository=str(repository))
+
+
+def make_history_ladder(repository: Path, new: str) -> Ladder:
+    """The commits up to one, along first parents, 4,096 at most: the old end is to be found.
+
+    Raises:
+        InputError: there is none before it.
+    """
+    last = find_commit(repository, new)
+    text = git(repository, "log", "--first-parent", f"--max-count={MOST_HISTORY}", f"--format={_FORMAT}", last)
+    rungs = [_rung(line) for line in reversed(text.splitlines())]
+    if len(rungs) < 2:
+        raise InputError(f"{new!r} has no commit before it.", "there is nothing to bisect")
+    return Ladder(rungs=tuple(rungs), repository=str(repository))
+
+
+def _make_diverged_ladder(repository: Path, first: str, last: str) -> Ladder:
+    """From one branch back to where it left the other, and along that to its end.
+
+    Each rung differs from the one before by one commit, undone on the way back and done on the way on. A change on the
+    way back is a fix that the other branch does not have.
+    """
+    try:
+        base = git(repository, "merge-base", first, last).strip()
+    except NightjarError:
+        raise InputError(f"{first[:12]} and {last[:12]} have no common history.", "bisect each by itself") from None
+    own = [read_commit(repository, base), *_between(repository, base, first)]
+    back = [
+        rung.model_copy(update={"note": f"without {later.name}"})
+        for rung, later in zip(reversed(own[:-1]), reversed(own[1:]), strict=True)
+    ]
+    rungs = [own[-1], *back, *_between(repository, base, last)]
+    note = f"The ends are on two branches: the ladder goes back to where they part, {base[:12]}, and on from there."
+    return Ladder(rungs=tuple(rungs), notes=(note,), repository=str(repository))
 
 
 def make_branch_ladder(repository: Path, merge: str) -> Ladder | None:
@@ -60,7 +94,8 @@ def make_branch_ladder(repository: Path, merge: str) -> Ladder | None:
     began = git(repository, "merge-base", *parents).strip()
     rungs = [read_commit(repository, began), *_between(repository, parents[0], parents[1])]
     if len(rungs) > 2:
-        return Ladder(rungs=tuple(rungs), notes=(f"the branch that {merge[:12]} merged",))
+        notes = (f"the branch that {merge[:12]} merged",)
+        return Ladder(rungs=tuple(rungs), notes=notes, repository=str(repository))
     return None
 
 
@@ -98,16 +133,26 @@ def add_worktree(repository: Path, sha: str, folder: Path) -> None:
         try:
             if git(folder, "rev-parse", "HEAD").strip() == sha and git(folder, "rev-parse", "--show-toplevel").strip():
                 git(folder, "checkout", "--quiet", "--force", "--detach", sha)
+                _update_submodules(folder)
                 return
         except NightjarError:
             pass  # half made: made anew
     folder.parent.mkdir(parents=True, exist_ok=True)
     git(repository, "worktree", "prune")
     git(repository, "worktree", "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
+    _update_submodules(folder)
 
 
-def remove_worktree(repository: Path, folder: Path) -> None:
+def _update_submodules(tree: Path) -> None:
+    """Checks out the submodules as the commit records them; their addresses may have moved since another commit."""
+    if (tree / ".gitmodules").is_file():
+        git(tree, "submodule", "--quiet", "sync", "--recursive")
+        git(tree, "submodule", "--quiet", "update", "--init", "--recursive", "--force")
+
+
+def remove_worktree(folder: Path) -> None:
     """Removes a worktree."""
+    repository = Path(folder, git(folder, "rev-parse", "--git-common-dir").strip())
     git(repository, "worktree", "remove", "--force", "--force", str(folder))
 
 

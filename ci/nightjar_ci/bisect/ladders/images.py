@@ -19,28 +19,30 @@ _DATED = re.compile(r"(?:(?P<name>.+?)[-_.])?(?P<date>\d{4}-\d{2}-\d{2})")
 SIDE_BY_SIDE = 4
 
 
-def make_image_ladder(source: str, old: str, new: str, on_line: Callable[[str], None]) -> Ladder:
+def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[[str], None]) -> Ladder:
     """The images of the nights from one date to another.
 
     Args:
         source: `REPOSITORY`, `REPOSITORY:NAME` for tags `NAME-YYYY-MM-DD`, or the file or address of a nightly index.
-        old, new: dates, or whole tags, of the ends.
+        old, new: dates, or whole tags, of the ends; without an old one, from the first image on.
         on_line: called with one line of progress for each step.
 
     Raises:
         InputError: an end is not there, or it is not clear which tags are meant.
         NightjarError: the registry is not reached.
     """
-    for end in (old, new):
+    for end in (old or new, new):
         if _date(end) is None:
             raise InputError(f"{end!r} is not a valid date: expected YYYY-MM-DD.", "images are named by date")
-    first, last = sorted(str(_date(end)) for end in (old, new))
+    first, last = sorted(str(_date(end)) for end in (old or new, new))
+    if old is None:
+        first = "0000-00-00"
     on_line(f"asking {source} for images from {first} to {last}")
     nights = list(read_index_file(source).images) if source.endswith(".json") else _of_registry(source, first, last)
     within = [night for night in nights if first <= night.date <= last]
     _check_one_name(source, {night.name for night in within})
     dates = {night.date for night in within}
-    for end in (first, last):
+    for end in (first, last) if old else (last,):
         if end not in dates:
             raise InputError(f"{source} has no image of {end}.", f"it has {_listed(dates)}")
     return merge_nights(within)

@@ -51,6 +51,8 @@ class Ladder(BaseModel):
     Attributes:
         rungs: at least two.
         notes: what was left out, and why; one line each.
+        repository: folder of the repository of commits.
+        package: what each commit is installed as, beside the rung's pins; None where tests run in the work tree.
         folders: packages installed from a folder of this machine into every rung: name to folder and editable.
     """
 
@@ -59,6 +61,8 @@ class Ladder(BaseModel):
     rungs: tuple[Rung, ...]
     notes: tuple[str, ...] = ()
     folders: dict[str, tuple[str, bool]] = {}
+    repository: str | None = None
+    package: str | None = None
 
 
 def requirement(name: str, version: str) -> str:

@@ -15,11 +15,18 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from nightjar_ci.bisect.ladders.commits import find_commit, is_ancestor, make_commit_ladder, open_repository
+from nightjar_ci.bisect.ladders.commits import (
+    find_commit,
+    is_ancestor,
+    make_commit_ladder,
+    make_history_ladder,
+    open_repository,
+)
 from nightjar_ci.bisect.ladders.images import make_image_ladder
 from nightjar_ci.bisect.ladders.listed import make_listed_ladder, position
 from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder, parse_lock
 from nightjar_ci.bisect.ladders.rung import Ladder
+from nightjar_ci.bisect.ladders.timeline import releases_between
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
@@ -29,6 +36,9 @@ from nightjar_ci.environments.uv import find_index, read_sources
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import hide_passwords
+from nightjar_ci.web.package_index import read_releases
+
+MOST_RELEASES = 32  # before the bad end, in which a good one is looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +48,6 @@ class LadderChoice:
     described: Mapping[str, str]
     find: Find
     make: partial[Ladder]
-    repository: Path | None = None
 
 
 def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
@@ -71,7 +80,11 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
 
 
 def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    good, bad = (_versions(options, ends, name) for ends, name in ((options.good, "--good"), (options.bad, "--bad")))
+    bad = _versions(options, options.bad, "--bad")
+    if options.good:
+        good = _versions(options, options.good, "--good")
+    else:
+        good = {name: _find_old(name, version, settings) for name, version in bad.items()}
     if set(good) != set(bad):
         raise InputError(f"--good names {', '.join(good) or 'nothing'}, --bad {', '.join(bad) or 'nothing'}.",
                          "both ends need a version of every package")  # fmt: skip
@@ -82,6 +95,17 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
         else Base(wanted=options.with_, python=options.python, dated=not options.any_date)
     )
     return _choose_packages("packages", good, bad, find, base, settings, on_line)
+
+
+def _find_old(name: str, bad: str, settings: Settings) -> str:
+    """The release from which on a good end is looked for."""
+    releases = read_releases(name, settings.index_url or find_index())
+    earlier = [
+        release for release in releases_between("0", bad, releases) if release.version != bad and not release.yanked
+    ]
+    if not earlier:
+        raise InputError(f"{name} has no release before {bad}.", f"name a good end: --good {name}==VERSION")
+    return earlier[-MOST_RELEASES:][0].version
 
 
 def _current(options: BisectOptions) -> Base:
@@ -142,9 +166,14 @@ def _make_packages(
 
 def _images(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     assert options.images is not None
-    good, bad = _one(options.good, "--good"), _one(options.bad, "--bad")
+    bad = _one(options.bad, "--bad")
+    described = {"what": "images", "kind": "images", "source": hide_passwords(options.images), "old": "", "new": bad}
+    if not options.good:
+        make = partial(make_image_ladder, options.images, None, bad, on_line)
+        return LadderChoice(described=described, find="regression", make=make)
+    good = _one(options.good, "--good")
     old, new = sorted((good, bad), key=lambda end: end[-10:])
-    described = {"what": "images", "kind": "images", "source": hide_passwords(options.images), "old": old, "new": new}
+    described |= {"old": old, "new": new}
     find: Find = "regression" if old == good else "fix"
     return LadderChoice(
         described=described, find=find, make=partial(make_image_ladder, options.images, old, new, on_line)
@@ -154,6 +183,14 @@ def _images(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
 def _commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     assert options.repo is not None
     repository = open_repository(options.repo, settings.state_dir / "repositories")
+    if not options.good:
+        bad = find_commit(repository, _one(options.bad, "--bad"))
+        described = {"what": repository.name.removesuffix(".git"), "kind": "commits", "repository": str(repository)}
+        return LadderChoice(
+            described={**described, "old": "", "new": bad},
+            find="regression",
+            make=partial(make_history_ladder, repository, bad),
+        )
     good, bad = (find_commit(repository, _one(*ends)) for ends in ((options.good, "--good"), (options.bad, "--bad")))
     find: Find
     find = "regression" if is_ancestor(repository, good, bad) or not is_ancestor(repository, bad, good) else "fix"
@@ -161,7 +198,7 @@ def _commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> Lad
     described = {"what": repository.name.removesuffix(".git"), "kind": "commits", "repository": str(repository)}
     described |= {"old": old, "new": new}
     make = partial(make_commit_ladder, repository, old, new)
-    return LadderChoice(described=described, find=find, make=make, repository=repository)
+    return LadderChoice(described=described, find=find, make=make)
 
 
 def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:

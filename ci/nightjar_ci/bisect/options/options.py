@@ -34,6 +34,7 @@ class BisectOptions:
     bad_lock: Path | None = None
     images: str | None = None
     repo: str | None = None
+    source: tuple[str, ...] = ()
     rungs: Path | None = None
     prepare: str | None = None
     install: bool = False
@@ -52,12 +53,14 @@ class BisectOptions:
     paired: bool | None = None
     sensors: bool = True
     bad_too: tuple[str, ...] = ()
+    failure: str | None = None
     executor: str | None = None
     workers: int | None = None
     timeout_s: float = 600.0
     confidence: float = 0.99
     deterministic: bool = False
     max_tests: int = 400
+    max_minutes: float | None = None
     explain: bool = False
     pass_env: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from nightjar_ci.baselines.baseline import read_convergence
+from nightjar_ci.bisect.ladders.inner import Sources, parse_repositories
 from nightjar_ci.bisect.options.choose_ladder import choose_ladder
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.bisect.options.question_inputs import digest_files, digest_variables
@@ -45,6 +46,9 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
     choice = choose_ladder(options, settings, on_line)
     classifier, described = _find_classifier(options)
     pairs = _find_pairs(options) if options.judge == "performance" else None
+    seeks_end = not options.good and bool(options.bad) and options.rungs is None
+    if seeks_end and not isinstance(classifier, ExitCode):
+        raise InputError("--good is missing: a number or a judge tells good from bad beside a good end only.")
     executor = options.executor or ("docker" if options.images else "local")
     _check_place(options, executor)
     better = classifier.better
@@ -82,11 +86,13 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         ),
         paired=paired,
         pairs=pairs,
+        seeks_end=seeks_end,
+        max_minutes=options.max_minutes,
         sensors=options.sensors and paired and executor == "local",
         compares=isinstance(classifier, GateJudge),
         workers=options.workers or _fitting(options, classifier, pairs, executor),
         python=options.python,
-        repository=choice.repository,
+        sources=Sources(repositories=parse_repositories(options.source), settings=settings, python=options.python),
         explain=options.explain,
         metric=None if better is None else (options.metric or options.metric_regex),
     )
@@ -125,13 +131,15 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
     named = [name for name, value in (("--metric", options.metric), ("--metric-regex", options.metric_regex)) if value]
     if len(named) + (options.judge is not None) > 1 and not (options.judge == "performance" and named == ["--metric"]):
         raise InputError("a test is read in one way: --metric, --metric-regex or --judge.")
+    if options.failure is not None and (named or options.judge is not None):
+        raise InputError("--failure tells failures apart, and a metric or a judge reads none.", "leave one of them out")
     bad_too: list[BadToo] = [kind for kind in BAD_TOO if kind in options.bad_too]
     if unknown := sorted(set(options.bad_too) - set(BAD_TOO)):
         raise InputError(f"--bad-too: {unknown[0]!r} is unknown, expected one of {', '.join(BAD_TOO)}.")
     if options.judge is not None and options.judge not in JUDGES:
         raise InputError(f"--judge: {options.judge!r} is unknown, expected one of {', '.join(JUDGES)}.")
     if options.metric_regex is not None:
-        check_pattern(options.metric_regex)
+        check_pattern(options.metric_regex, "--metric-regex", groups=1)
         return Metric(better=options.better, pattern=options.metric_regex, search_s=min(SEARCH_S, options.timeout_s)), {
             "regex": options.metric_regex,
             "better": options.better,
@@ -147,7 +155,12 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
         return GateJudge(judge=kind, policies=policies, cell=options.cell, baseline=baseline), described
     if options.metric is not None:
         return Metric(better=options.better, name=options.metric), {"metric": options.metric, "better": options.better}
-    return ExitCode(bad_too=tuple(bad_too)), {"exit_code": ",".join(bad_too)}
+    described = {"exit_code": ",".join(bad_too)}
+    if options.failure is not None:
+        check_pattern(options.failure, "--failure")
+        described["failure"] = options.failure
+    search_s = min(SEARCH_S, options.timeout_s)
+    return ExitCode(bad_too=tuple(bad_too), failure=options.failure, search_s=search_s), described
 
 
 def _find_policies(options: BisectOptions) -> Policies:

@@ -20,8 +20,8 @@ from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Better, RunRecord
-from nightjar_ci.untrusted.files import read_log, split_left_out
-from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, find_last, find_names
+from nightjar_ci.untrusted.files import read_after_left_out, read_log, split_left_out
+from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, find_last, find_names, match_lines
 
 SKIP_EXIT_CODE = 125  # git-bisect(1): "the current source code cannot be tested"
 _SHELL = (126, 127)  # POSIX: a command that cannot be run, or is not found
@@ -115,13 +115,23 @@ def _why_in_log(folder: Path, bad_too: Collection[BadToo]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitCode:
-    """0 is good, anything else bad."""
+    """0 is good, anything else bad.
+
+    Attributes:
+        bad_too: ends that count as bad, and otherwise say nothing.
+        failure: only a failure whose output this regular expression matches is bad; others say nothing.
+        search_s: how long a search may take.
+    """
 
     bad_too: tuple[BadToo, ...] = ()
+    failure: str | None = None
+    search_s: float = SEARCH_S
     better: Better | None = None
 
     def read(self, outcome: Outcome, folder: Path, good_end: RunRecord | None) -> Classification:
         """Good or bad, by exit code (see `Classifier`)."""
+        if self.failure is not None and not outcome.completed and outcome.state != "not_started":
+            return self._search_failure(outcome, folder, self.failure)
         why = why_not_run(outcome, folder, self.bad_too)
         if why is not None:
             return Classification(answer="cannot_tell", why=why)
@@ -129,6 +139,20 @@ class ExitCode:
             return Classification(answer="good")
         how = outcome.signal or ("time-out" if outcome.state == "timeout" else f"exit code {outcome.exit_code}")
         return Classification(answer="bad", why=how)
+
+    def _search_failure(self, outcome: Outcome, folder: Path, pattern: str) -> Classification:
+        """Whether a failure is the one that is looked for."""
+        how = outcome.signal or outcome.state.replace("_", " ")
+        if outcome.exit_code is not None:
+            how = f"exit code {outcome.exit_code}"
+        try:
+            for name in (STDERR, STDOUT):
+                match = next(match_lines(pattern, read_log(folder, name), self.search_s), None)
+                if match is not None:
+                    return Classification(answer="bad", why=f"{how}, and line {match[0]} of {name} matches")
+        except (OSError, SlowPatternError) as error:
+            return Classification(answer="cannot_tell", why=f"its output: {getattr(error, 'strerror', None) or error}")
+        return Classification(answer="cannot_tell", why=f"another failure: {how}, and no output like {pattern!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +209,7 @@ class Metric:
 
     def _in_log(self, folder: Path) -> float | None:
         pattern = self.pattern or rf"(?<![\w.]){re.escape(self.name or '')}\s*[=:]\s*({_NUMBER})(?![\w])"
-        log, _ = split_left_out(read_log(folder, STDOUT))
+        log, _ = read_after_left_out(read_log(folder, STDOUT))  # before it is not the last one, or was kept behind it
         last = find_last(pattern, log, self.search_s)
         try:
             if last is None:
@@ -199,24 +223,24 @@ class Metric:
         what = f"it printed no {self._described}"
         log, left_out = split_left_out(read_log(folder, STDOUT))
         if left_out:
-            what += f" in the first and last 8 MiB of its output, without {left_out:,} bytes between"
+            what += f" in the last 8 MiB of its output; {left_out:,} bytes before were not kept"
         any_name = rf"(?<![\w.])([A-Za-z_][\w.]*)\s*[=:]\s*{_NUMBER}(?![\w])"
         printed = find_names(any_name, log, self.search_s) if self.pattern is None else []
         return what + (f", but {', '.join(printed)}" if printed else "")
 
 
-def check_pattern(pattern: str) -> None:
-    """Refuses a regular expression that names no number.
+def check_pattern(pattern: str, option: str, groups: int | None = None) -> None:
+    """Refuses what is not a regular expression, or has another number of groups.
 
     Raises:
-        InputError: it is none, or has not exactly one group.
+        InputError: it is not valid.
     """
     try:
-        groups = re.compile(pattern).groups
+        count = re.compile(pattern).groups
     except re.error as error:
-        raise InputError(f"--metric-regex: {pattern!r} is no regular expression: {error}.") from None
-    if groups != 1:
-        raise InputError(f"--metric-regex: {pattern!r} has {groups} groups, expected one around the number.")
+        raise InputError(f"{option}: {pattern!r} is not a valid regular expression: {error}.") from None
+    if groups is not None and count != groups:
+        raise InputError(f"{option}: {pattern!r} has {count} groups, expected {groups}, around the number.")
 
 
 def swap_good_and_bad(classification: Classification) -> Classification:

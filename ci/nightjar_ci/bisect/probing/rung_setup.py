@@ -43,7 +43,6 @@ class RungSetup:
         question: how rungs are prepared.
         settings: where environments are kept.
         python: interpreter of environments; this one where None.
-        repository: of commits.
         mask: hides the secrets of the question.
     """
 
@@ -51,7 +50,6 @@ class RungSetup:
     question: Question
     settings: Settings
     python: str | None = None
-    repository: Path | None = None
     mask: Mask = NO_MASK
     _sources: dict[str, Source] | None = field(default=None, repr=False)
     _locks: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock), repr=False)
@@ -95,11 +93,11 @@ class RungSetup:
 
     def clear(self) -> None:
         """Removes the worktrees of commits, unless environments were installed from them."""
-        if self.repository is None or self.question.install:
+        if self.question.install:
             return
         for tree in sorted(self.folder.glob("stage*/*/tree")):
             (tree.parent / _PREPARED).unlink(missing_ok=True)
-            remove_worktree(self.repository, tree)
+            remove_worktree(tree)
 
     def command(self, rung: Rung, folder: Path, command: Sequence[str]) -> list[str]:
         """A command with `{rung}` and `{folder}` filled; other braces are left as they are."""
@@ -150,10 +148,12 @@ class RungSetup:
             return _entered(f"uv:{rung.name}", made)
         environment = prepare(self.question.environment, self.settings, on_line)
         if rung.kind == "commit":
-            assert self.repository is not None, "a ladder of commits is of a repository"
+            assert ladder.repository is not None, "a ladder of commits is of a repository"
             tree = folder / "tree"
             on_line(f"checking out {rung.name}")
-            add_worktree(self.repository, rung.source, tree)
+            add_worktree(Path(ladder.repository), rung.source, tree)
+            if ladder.package is not None:
+                return self._install_commit(ladder.package, rung, tree, on_line)
             if self.question.install:
                 environment = self._install(rung, tree, on_line)
             environment = replace(environment, folder=tree)
@@ -169,6 +169,13 @@ class RungSetup:
         lines = sorted(line for pinned, line in frozen.pins.items() if pinned != name)
         cache = self.settings.environments_dir
         made = make_pinned(rung.name, lines, folders, cache, python=self.python, on_line=on_line)
+        return _entered(f"uv:{rung.name}", made)
+
+    def _install_commit(self, package: str, rung: Rung, tree: Path, on_line: OnLine) -> PreparedEnvironment:
+        """The rung's packages with a commit as one of them; tests run where the caller is."""
+        cache = self.settings.environments_dir
+        folders = {package: (tree, False)}
+        made = make_pinned(rung.name, rung.lock, folders, cache, python=self.python, on_line=on_line)
         return _entered(f"uv:{rung.name}", made)
 
     def _prepare(self, rung: Rung, folder: Path, environment: PreparedEnvironment, on_line: OnLine) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nightjar_ci.bisect.ladders.rung import Ladder, file_name
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
 from nightjar_ci.errors import EnvironmentFailedError
-from nightjar_ci.executors import Task
+from nightjar_ci.executors import EXECUTORS, Task
 from nightjar_ci.executors.ending import not_started
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now
@@ -43,7 +43,7 @@ class RungTest:
         """The test on a rung as a job."""
         question, rung = self.setup.question, self.ladder.rungs[index]
         rung_folder = self.setup.folder_of(rung, index, self.stage)
-        command = [_escape(part) for part in self.setup.command(rung, rung_folder, question.command)]
+        command = [escape(part) for part in self.setup.command(rung, rung_folder, question.command)]
         return Job(
             id=name,
             cell=file_name(index, rung.name),
@@ -52,7 +52,7 @@ class RungTest:
             command=tuple(command),
             env=self.env,
             environment="current",
-            executor=question.executor,
+            executor=_executor_of(rung, question.executor),
             timeout_s=question.timeout_s,
             pass_env=question.pass_env,
             secrets=question.secrets,
@@ -72,6 +72,13 @@ class RungTest:
         return execute(Task(job, environment, folder, self.on_line, self.setup.mask))
 
 
-def _escape(text: str) -> str:
+def _executor_of(rung: Rung, executor: str) -> str:
+    """That of the question; releases inside of an image that was found run on this machine."""
+    if rung.kind != "image" and "image" in EXECUTORS[executor].kinds:
+        return "local"
+    return executor
+
+
+def escape(text: str) -> str:
     """Braces of a command are not placeholders, but for `{out}`."""
     return "{out}".join(part.replace("{", "{{").replace("}", "}}") for part in text.split("{out}"))

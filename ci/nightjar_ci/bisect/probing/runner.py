@@ -16,17 +16,17 @@ from random import Random
 from statistics import fmean
 
 from nightjar_ci.bisect.ladders.rung import Ladder, file_name
-from nightjar_ci.bisect.probing.classify import Classification, Classifier, swap_good_and_bad, why_not_run
+from nightjar_ci.bisect.probing.classify import Classification, Classifier, Metric, swap_good_and_bad, why_not_run
 from nightjar_ci.bisect.probing.classify_by_gate import GOOD_END, read_pairs
 from nightjar_ci.bisect.probing.rung_setup import OnLine, RungSetup
-from nightjar_ci.bisect.probing.rung_test import RungTest
+from nightjar_ci.bisect.probing.rung_test import RungTest, escape
 from nightjar_ci.bisect.probing.sense import Sensors
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion
 from nightjar_ci.bisect.sensors.program_changes import ProgramChanges, weigh_culprits
 from nightjar_ci.bisect.state import Find, Probe, append_probe
 from nightjar_ci.environments.uv import FOLLOWS_JAX
-from nightjar_ci.executors.process import end_running
+from nightjar_ci.executors.process import KEEP_LINES, end_running
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import now, read_result
 from nightjar_ci.formats.outcome import Outcome
@@ -51,6 +51,8 @@ class Worker:
         classifier: makes an answer of what a test left.
         setup: makes rungs ready.
         find: whether the old end is good (a regression is looked for) or bad (a fix is).
+        max_minutes: time after which no probe is started; None for any.
+        earlier_s: time that the other ladders of the bisection took.
         sensors: read the programs of rungs, to know where to look; None where tests have none to read.
         pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
         compares: the classifier compares with a result of the good end, so that one is needed first.
@@ -70,6 +72,8 @@ class Worker:
     find: Find
     on_line: OnLine
     on_probe: Callable[[Probe], None]
+    max_minutes: float | None = None
+    earlier_s: float = 0.0
     sensors: Sensors | None = None
     pairs: PerformancePolicy | None = None
     compares: bool = False
@@ -78,6 +82,7 @@ class Worker:
     changes: ProgramChanges | None = None
     _started: int = 0
     _sensed: bool = False
+    _began: float = 0.0
 
     @property
     def good_end(self) -> int:
@@ -96,9 +101,13 @@ class Worker:
         for probe in self.probes:
             self.search.add(probe.observation)
         self._started = len(self.probes)
+        self.earlier_s += sum(probe.build_s + probe.test_s for probe in self.probes)
+        self._began = time.monotonic()
         if self.workers == 1:
             while (conclusion := self.search.conclusion()) is None:
                 self._read_sensors()
+                if self._is_over():
+                    return self.search.give_up(f"{self.max_minutes:g} minutes")
                 wanted = self._next(1, [])
                 if not wanted:
                     return self._nothing_left()
@@ -109,7 +118,16 @@ class Worker:
     @property
     def test(self) -> RungTest:
         """The test on rungs of this ladder."""
-        return RungTest(setup=self.setup, ladder=self.ladder, stage=self.stage, on_line=self.on_line)
+        env: dict[str, str] = {}
+        if isinstance(self.classifier, Metric) and self.classifier.name is not None:
+            env[KEEP_LINES] = escape(self.classifier.name)
+        return RungTest(setup=self.setup, ladder=self.ladder, stage=self.stage, on_line=self.on_line, env=env)
+
+    def _is_over(self) -> bool:
+        """Whether the time is spent: no probe is started then."""
+        if self.max_minutes is None:
+            return False
+        return self.earlier_s + time.monotonic() - self._began >= 60 * self.max_minutes
 
     def _read_sensors(self) -> None:
         """Once the ends differ: the search looks first where the programs change."""
@@ -142,6 +160,8 @@ class Worker:
             running: dict[Future[Probe], int] = {}
             try:
                 while (conclusion := self.search.conclusion()) is None:
+                    if self._is_over():
+                        return self.search.give_up(f"{self.max_minutes:g} minutes")
                     for index in self._next(self.workers - len(running), list(running.values())):
                         partner = self.search.partner(index)
                         running[pool.submit(self._probe, index, partner, self._number())] = index

@@ -136,7 +136,7 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
     verb = "came with" if find == "regression" else "was mended by"
     names = culprit_names(conclusion, rungs)
     sure = f"(probability {conclusion.probability:.3f})"
-    where = f", in the branch merged by {inside}" if inside else ""
+    where = f", inside of {inside}" if inside else ""
     old, new = ("good", "bad") if find == "regression" else ("bad", "good")
     if conclusion.kind == "culprit":
         which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -19,6 +20,10 @@ from nightjar_ci.errors import NightjarError
 
 _CHANGELOG = re.compile(r"change|release|history|what.?s.?new|news", re.IGNORECASE)
 _SOURCE = re.compile(r"source|repository|code|github|home", re.IGNORECASE)
+_GITHUB = re.compile(r"https?://github\.com/([\w.-]+/[\w.-]+?)(?:\.git|/|$)")
+# What stands before the version in a release's tag, where it is not `v`.
+TAG_PREFIXES = {"jax": "jax-v", "jaxlib": "jax-v"}
+_FORGE = re.compile(r"(?:https://|git@)(?P<host>(?:github|gitlab)[\w.-]*)[/:](?P<name>[\w./-]+?)(?:\.git)?/?")
 _MOST_LINES = 40
 
 
@@ -50,24 +55,35 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
     """
     links = {} if prefix is None else read_links(prefix)
     names = sorted({*before.pins, *after.pins})
-    return [
-        Change(name=name, old=before.pins.get(name), new=after.pins.get(name), links=links.get(name, ()))
-        for name in names
-        if before.pins.get(name) != after.pins.get(name)
-    ]
+    changes = []
+    for name in names:
+        old, new = before.pins.get(name), after.pins.get(name)
+        if old != new:
+            compare = _compare_releases(name, old, new, links.get(name, ()))
+            changes.append(Change(name=name, old=old, new=new, links=(*compare, *links.get(name, ())[:2])))
+    return changes
+
+
+def _compare_releases(name: str, old: str | None, new: str | None, links: Sequence[str]) -> tuple[str, ...]:
+    """GitHub's comparison of two releases, by the tags of the package; none where it is not on GitHub."""
+    on_github = next((match for link in links if (match := _GITHUB.match(link))), None)
+    if on_github is None or old is None or new is None or old.startswith("@") or new.startswith("@"):
+        return ()
+    prefix = TAG_PREFIXES.get(name, "v")
+    return (f"https://github.com/{on_github[1]}/compare/{prefix}{old}...{prefix}{new}",)
 
 
 def read_links(prefix: Path) -> dict[str, tuple[str, ...]]:
-    """The changelog of each package of an environment, or else its sources, where it names them."""
+    """The changelog of each package of an environment, then its sources, where it names them."""
     folders = [str(path) for path in prefix.glob("lib/python*/site-packages")]
     links: dict[str, tuple[str, ...]] = {}
     for distribution in importlib.metadata.distributions(path=folders):
         urls = [text.partition(",") for text in distribution.metadata.get_all("Project-URL") or []]
         labelled = [(label.strip(), url.strip()) for label, _, url in urls if url.strip().startswith("http")]
         labelled += [("home", home) for home in distribution.metadata.get_all("Home-page") or []]
-        wanted = [url for label, url in labelled if _CHANGELOG.search(label)]
-        wanted = wanted or [url for label, url in labelled if _SOURCE.search(label)]
-        links[canonicalize_name(distribution.metadata["Name"])] = tuple(dict.fromkeys(wanted))[:2]
+        changelogs = [url for label, url in labelled if _CHANGELOG.search(label)]
+        sources = [url for label, url in labelled if _SOURCE.search(label)]
+        links[canonicalize_name(distribution.metadata["Name"])] = tuple(dict.fromkeys([*changelogs, *sources]))
     return links
 
 
@@ -75,9 +91,24 @@ def describe_commits(repository: Path, before: Rung, after: Rung) -> list[Change
     """The commits that lie between two rungs, the latest first, with what they touched."""
     try:
         text = git(repository, "log", "--first-parent", "--format=%H", f"{before.source}..{after.source}")
-        return [_describe_commit(repository, sha) for sha in text.split()[:_MOST_LINES]]
+        compare = _compare_commits(repository, before, after)
+        return [*compare, *(_describe_commit(repository, sha) for sha in text.split()[:_MOST_LINES])]
     except NightjarError:
         return [Change(name=after.name)]
+
+
+def _compare_commits(repository: Path, before: Rung, after: Rung) -> list[Change]:
+    """The comparison of both commits on the page of the repository that this one was cloned from, where that is one."""
+    try:
+        origin = git(repository, "config", "--get", "remote.origin.url").strip()
+    except NightjarError:
+        return []
+    match = _FORGE.fullmatch(origin)
+    if match is None:
+        return []
+    separator = "/-/compare" if match["host"].startswith("gitlab") else "/compare"
+    address = f"https://{match['host']}/{match['name']}{separator}/{before.source}...{after.source}"
+    return [Change(name="compare", links=(address,))]
 
 
 def _describe_commit(repository: Path, sha: str) -> Change:

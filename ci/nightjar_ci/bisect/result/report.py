@@ -1,6 +1,6 @@
 """The rendering of an answer, for a terminal and as one self-contained page.
 
-In: an `Answer`. Out: text, or HTML with plotly.js inside. The page fetches nothing, and everything in it is escaped.
+In: an `Answer`. Out: text, or HTML. The page has no script and fetches nothing, and everything in it is escaped.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
-from plotly.offline import get_plotlyjs
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
 from nightjar_ci.bisect.result.difference import Change
+from nightjar_ci.bisect.result.figures import draw_posterior, draw_values
+from nightjar_ci.bisect.result.markdown import render_markdown
 from nightjar_ci.bisect.state import Probe
 from nightjar_ci.formats.documents import write_json, write_text
-from nightjar_ci.report.figures import COLOURS, MUTED, Figure
 from nightjar_ci.report.html import show_duration
 
 _BAR = 12  # characters of the longest bar on a terminal
@@ -29,8 +28,9 @@ _MOST_ROWS = 60  # of a table on a terminal; the page has all
 
 
 def write_answer(answer: Answer, folder: Path) -> Path:
-    """Writes `answer.json` and `report.html`; returns the page."""
+    """Writes `answer.json`, `answer.md` and `report.html`; returns the page."""
     write_json(folder / "answer.json", answer)
+    write_text(folder / "answer.md", render_markdown(answer))
     page = folder / "report.html"
     write_text(page, render_html(answer))
     return page
@@ -50,40 +50,8 @@ def render_html(answer: Answer) -> str:
         answer=answer,
         in_short=_in_short(answer),
         command=shlex.join(answer.command),
-        figures={"values": values_figure(answer), "posterior": posterior_figure(answer)},
-        plotly=get_plotlyjs(),
+        figures=[draw(answer) for draw in (draw_values, draw_posterior)],  # escaped where they are drawn
     )
-
-
-def values_figure(answer: Answer) -> Figure:
-    """What each test said, by rung: the metric, or good and bad."""
-    names = [row.name for row in answer.places]
-    if answer.metric is not None:
-        points = [(row.name, value) for row in answer.places for value in row.values]
-        marker = {"color": COLOURS[0], "size": 8, "opacity": 0.7}
-        traces: list[dict[str, Any]] = [_dots([x for x, _ in points], [y for _, y in points], answer.metric, marker)]
-        wide = (
-            bool(points)
-            and min(y for _, y in points) > 0
-            and max(p[1] for p in points) > 10 * min(p[1] for p in points)
-        )
-        axis: dict[str, Any] = {"title": {"text": answer.metric}, "type": "log" if wide else "linear"}
-    else:
-        traces = []
-        for what, colour in (("good", COLOURS[2]), ("bad", COLOURS[4]), ("cannot_tell", MUTED)):
-            bar = {"type": "bar", "x": names, "y": [getattr(row, what) for row in answer.places]}
-            traces.append({**bar, "name": what.replace("_", " "), "marker": {"color": colour}})
-        axis = {"title": {"text": "tests"}, "dtick": 1}
-    return {"data": traces, "layout": {"xaxis": _rungs(names), "yaxis": axis, "barmode": "stack"}}
-
-
-def posterior_figure(answer: Answer) -> Figure:
-    """The probability that the change came with each rung."""
-    names = [row.name for row in answer.places]
-    bar: dict[str, Any] = {"type": "bar", "x": names, "y": [row.probability or 0.0 for row in answer.places]}
-    axis = {"title": {"text": "probability"}, "range": [0, 1]}
-    layout = {"xaxis": _rungs(names), "yaxis": axis, "showlegend": False}
-    return {"data": [{**bar, "marker": {"color": COLOURS[3]}}], "layout": layout}
 
 
 def print_answer(answer: Answer, console: Console) -> None:
@@ -159,14 +127,6 @@ def _tests(row: RungSummary) -> str:
         return " ".join(f"{value:.4g}" for value in row.values)
     counts = ((row.good, "good"), (row.bad, "bad"), (row.cannot_tell, "cannot tell"))
     return ", ".join(f"{number} {word}" for number, word in counts if number)
-
-
-def _dots(x: list[str], y: list[float], name: str, marker: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker}
-
-
-def _rungs(names: list[str]) -> dict[str, Any]:
-    return {"type": "category", "categoryorder": "array", "categoryarray": names, "tickangle": 45, "automargin": True}
 
 
 def to_json(answer: Answer) -> str:

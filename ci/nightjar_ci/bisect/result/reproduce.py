@@ -7,6 +7,7 @@ another machine too; `uv` makes the environment.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
@@ -14,9 +15,7 @@ from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.current import find_current
 
 
-def render_reproduction(
-    rung: Rung, ladder: Ladder, question: Question, *, folder: Path, python: str | None, repository: Path | None
-) -> str:
+def render_reproduction(rung: Rung, ladder: Ladder, question: Question, *, folder: Path, python: str | None) -> str:
     """The command line.
 
     Args:
@@ -25,7 +24,6 @@ def render_reproduction(
         question: the test.
         folder: the rung's folder.
         python: interpreter or version; that of this process where None.
-        repository: of commits.
     """
     command = [part.replace("{rung}", rung.source or rung.name) for part in question.command]
     command = [part.replace("{folder}", str(folder)).replace("{out}", "/tmp") for part in command]
@@ -42,13 +40,21 @@ def render_reproduction(
     if prepare:
         lines.insert(0, shlex.join([*variables, *prepare]))
     if rung.kind == "commit":
-        assert repository is not None, "a commit is of a repository"
+        assert ladder.repository is not None, "a commit is of a repository"
+        add = shlex.join(["git", "-C", ladder.repository, "worktree", "add", "--detach"])
+        checkout = ["tree=$(mktemp -d)", f'{add} "$tree" {shlex.quote(rung.source)}']
+        if ladder.package is not None:
+            run = shlex.join(_uv_run(rung, ladder, python))
+            return _join([*checkout, f'{run} --with "$tree" -- {lines[-1]}'])
         if question.install:
             lines[-1] = f'uv run --no-project --with "$tree" -- {lines[-1]}'
-        add = shlex.join(["git", "-C", str(repository), "worktree", "add", "--detach"])
-        lines = ["tree=$(mktemp -d)", f'{add} "$tree" {shlex.quote(rung.source)}', 'cd "$tree"', *lines]
-        return f"({' && '.join(lines)})"
+        return _join([*checkout, 'cd "$tree"', *lines])
     return " && ".join(lines)
+
+
+def _join(lines: Sequence[str]) -> str:
+    """Commands that run one after the other in a shell of their own."""
+    return f"({' && '.join(lines)})"
 
 
 def _uv_run(rung: Rung, ladder: Ladder, python: str | None) -> list[str]:

@@ -182,17 +182,30 @@ def judge_budget(results: Results) -> Conclusion | None:
     """Not found, and nothing left to spend."""
     settings = results.settings
     tests = len(results.observations)
-    fitted = results.fit() if results.values else None
-    gap = fitted.best if fitted is not None else 0
-    mass = float(fitted.mass[gap]) if fitted is not None and gap else 0.0
     if tests >= settings.max_tests:
-        spent = f"{tests} tests"
-    elif results.builds >= settings.max_builds and mass >= settings.sure:
-        spent = f"{results.builds} builds"
-    else:
-        return None
-    mass = honest(results, mass, (gap,)) if gap else mass
-    return answer(results, "budget_out", f"Not found within {spent}.", mass, (gap,) if gap else ())
+        return give_up(results, f"{tests} tests")
+    if results.builds >= settings.max_builds and best_gap(results)[1] >= settings.sure:
+        return give_up(results, f"{results.builds} builds")
+    return None
+
+
+def best_gap(results: Results) -> tuple[int, float]:
+    """The most probable gap and its probability; gap 0 where nothing is known."""
+    if not results.values:
+        return 0, 0.0
+    fitted = results.fit()
+    if not fitted.best:
+        return 0, 0.0
+    return fitted.best, float(fitted.mass[fitted.best])
+
+
+def give_up(results: Results, spent: str) -> Conclusion:
+    """The answer where something is spent, such as `400 tests`."""
+    gap, mass = best_gap(results)
+    message = f"Not found within {spent}."
+    if not gap:
+        return answer(results, "budget_out", message)
+    return answer(results, "budget_out", message, honest(results, mass, (gap,)), (gap,))
 
 
 def answer(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nightjar_ci.bisect.search.conclude import conclude
+from nightjar_ci.bisect.search.conclude import conclude, give_up
 from nightjar_ci.bisect.search.next_probes import next_rungs
 from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import Results
@@ -113,6 +113,10 @@ class Search:
     def partner(self, rung: int) -> int | None:
         """The rung that a test of `rung` is paired with, right before or after it in random order; None for none."""
         return self._results.partner(rung)
+
+    def give_up(self, spent: str) -> Conclusion:
+        """The answer as far as it is known, where something other than tests is spent."""
+        return give_up(self._results, spent)
 
     def conclusion(self) -> Conclusion | None:
         """The answer, where there is one."""

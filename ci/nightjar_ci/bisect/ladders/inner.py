@@ -1,0 +1,115 @@
+"""The ladder inside a culprit: releases between two images, commits between two releases, the branch of a merge.
+
+In: a ladder and the rung that was found on it. Out: a finer ladder between that rung and the one before, or None where
+there is none, with the reason as a line of progress. A package leads on to its commits where the caller named its
+repository: only pure Python is installed from a commit without further ado.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from nightjar_ci.bisect.ladders.commits import find_commit, make_branch_ladder, make_commit_ladder, open_repository
+from nightjar_ci.bisect.ladders.packages import Base, make_package_ladder
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.environments.uv import find_index
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.settings import Settings
+
+# What stands before the version in the tag of a release, tried in this order.
+TAGS = ("v{version}", "{name}-v{version}", "{version}", "{name}-{version}", "release-{version}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where finer ladders come from.
+
+    Attributes:
+        repositories: folder or address of the repository of a package, by its canonical name.
+        settings: where clones are kept, and which index is asked.
+        python: interpreter of environments; this one where None.
+    """
+
+    settings: Settings
+    repositories: Mapping[str, str] = field(default_factory=dict)
+    python: str | None = None
+
+
+def make_inner_ladder(ladder: Ladder, index: int, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
+    """The ladder between a rung and the one before it.
+
+    Args:
+        ladder: what was bisected.
+        index: the culprit.
+        sources: where finer ladders come from.
+        on_line: called with one line of progress.
+    """
+    before, rung = ladder.rungs[index - 1], ladder.rungs[index]
+    try:
+        if rung.kind == "commit":
+            return None if ladder.repository is None else make_branch_ladder(Path(ladder.repository), rung.source)
+        if rung.kind == "image":
+            return _releases_between(before, rung, sources, on_line)
+        if rung.kind == "packages":
+            return _commits_between(before, rung, sources, on_line)
+    except NightjarError as error:
+        on_line(f"{rung.name} is not bisected further: {error.message.splitlines()[0]}")
+    return None
+
+
+def parse_repositories(options: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=FOLDER_OR_ADDRESS`, by canonical name.
+
+    Raises:
+        InputError: one has another form.
+    """
+    repositories: dict[str, str] = {}
+    for option in options:
+        name, equals, address = option.partition("=")
+        if not (name and equals and address):
+            raise InputError(f"--source: {option!r} is not NAME=FOLDER_OR_ADDRESS.", "--source jax=../jax")
+        repositories[canonicalize_name(name)] = address
+    return repositories
+
+
+def _releases_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
+    """The packages that two images hold, released one after the other."""
+    moving = [name for name in before.pins if name in rung.pins and before.pins[name] != rung.pins[name]]
+    if not moving:
+        return None
+    constant = {name: version for name, version in before.pins.items() if rung.pins.get(name) == version}
+    base = Base(pins=constant, python=sources.python, dated=False)
+    old, new = ({name: side.pins[name] for name in moving} for side in (before, rung))
+    return make_package_ladder(old, new, base, sources.settings.index_url or find_index(), on_line)
+
+
+def _commits_between(before: Rung, rung: Rung, sources: Sources, on_line: Callable[[str], None]) -> Ladder | None:
+    """The commits of the package that moved between two environments, each installed in place of its release."""
+    moved = [name for name in sorted({*before.pins, *rung.pins}) if before.pins.get(name) != rung.pins.get(name)]
+    named = [name for name in moved if name in sources.repositories and name in before.pins and name in rung.pins]
+    if len(named) != 1:
+        return None
+    name = named[0]
+    repository = open_repository(sources.repositories[name], sources.settings.state_dir / "repositories")
+    on_line(f"reading the commits of {name} from {before.pins[name]} to {rung.pins[name]}")
+    old, new = (_find_tag(repository, name, side.pins[name]) for side in (before, rung))
+    commits = make_commit_ladder(repository, old, new)
+    others = {package: version for package, version in rung.pins.items() if package != name}
+    rungs = tuple(commit.model_copy(update={"pins": others}) for commit in commits.rungs)
+    note = f"Other packages of these commits are those of {rung.name}."
+    notes = (*commits.notes, note) if len(moved) > 1 else commits.notes
+    return commits.model_copy(update={"rungs": rungs, "package": name, "notes": notes})
+
+
+def _find_tag(repository: Path, name: str, version: str) -> str:
+    for tag in TAGS:
+        try:
+            return find_commit(repository, f"refs/tags/{tag.format(name=name, version=version)}")
+        except InputError:
+            continue
+    tried = ", ".join(tag.format(name=name, version=version) for tag in TAGS)
+    raise InputError(f"{repository} has no tag of {name} {version}: {tried}.", "fetch its tags, or add one")

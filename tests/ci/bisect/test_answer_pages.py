@@ -1,0 +1,80 @@
+"""The answer as a page and as markdown to paste."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nightjar_ci.bisect.result.answer import Answer, RungSummary, Side
+from nightjar_ci.bisect.result.difference import Change
+from nightjar_ci.bisect.result.figures import draw_posterior, draw_values
+from nightjar_ci.bisect.result.markdown import render_markdown
+from nightjar_ci.bisect.result.report import render_html, write_answer
+
+DOT = "  + 1 dot f32[8]  (dot.1 at /t.py:3)"
+
+
+def summary(name: str, **changes: object) -> RungSummary:
+    usual = RungSummary(
+        name=name, when=None, note=None, probability=0.5, good=0, bad=0, cannot_tell=0, values=(), why=None
+    )
+    return usual.model_copy(update=changes)
+
+
+def make_answer(**changes: object) -> Answer:
+    usual = Answer(
+        id="x", find="regression", kind="culprit", title="It came with jax 0.4.32 (probability 0.999).", message="m",
+        culprits=("jax 0.4.32",), probability=0.999, effect="2 -> 8, 4 times as much", inside=None,
+        changes=(Change(name="jax", old="0.4.31", new="0.4.32", links=("https://host/compare",)),),
+        before=Side(name="jax 0.4.31", answers="good", reproduce="uv run --with jax==0.4.31 -- python t.py"),
+        after=Side(name="jax 0.4.32", answers="bad", reproduce="uv run --with jax==0.4.32 -- python t.py"),
+        places=tuple(summary(f"jax 0.4.{index}", values=(1.0 + index, 2.0)) for index in range(31, 44)),
+        probes=(), command=("python", "t.py"), metric="us_per_step", tests=13, builds=4, duration_s=90.0, notes=(),
+        programs=("JAX hands other programs to XLA:", "jit_f: 1 -> 2 instructions", DOT),
+    )  # fmt: skip
+    return usual.model_copy(update=changes)
+
+
+def test_the_page_of_thirteen_tests_is_small_and_runs_nothing(tmp_path: Path) -> None:
+    page = write_answer(make_answer(), tmp_path)
+    assert page.stat().st_size < 30_000
+    text = page.read_text()
+    assert "<script" not in text
+    assert text.count("<svg") == 2
+    assert text.count('class="dot"') == 26
+    assert "dot.1 at /t.py:3" in text
+
+
+def test_every_mark_lies_within_the_picture() -> None:
+    for values in ((1.0, 1.0), (0.0, -5.0), (1e-9, 1e9), (3.0,)):
+        answer = make_answer(places=tuple(summary(f"n{index}", values=values) for index in range(300)))
+        for picture in (draw_values(answer), draw_posterior(answer)):
+            marks = re.findall(r'(?:cy|y)="(-?[\d.]+)"', picture)
+            assert marks
+            assert all(0 <= float(y) <= 280 for y in marks)
+    counted = make_answer(metric=None, places=(summary("a", good=2), summary("b", bad=1, cannot_tell=1)))
+    assert len(re.findall(r'class="(good|bad|cannot_tell)"', draw_values(counted))) == 3
+    assert draw_values(make_answer(places=(summary("a"),))) == ""
+
+
+def test_names_of_rungs_cannot_become_markup() -> None:
+    evil = '<script>alert(1)</script>"&'
+    page = render_html(make_answer(places=(summary(evil, values=(1.0,)),), metric=evil))
+    assert "<script" not in page
+    text = render_markdown(make_answer(title="[x](y) @someone `z`", programs=("```", "# head")))
+    assert r"\[x\](y) @​someone \`z\`" in text
+    assert "````diff\n```\n# head\n````" in text
+
+
+def test_markdown_has_what_a_maintainer_wants() -> None:
+    text = render_markdown(make_answer())
+    for part in (
+        "It came with jax 0.4.32",
+        "`us_per_step`: 2 -\\> 8, 4 times as much",
+        "uv run --with jax==0.4.31 -- python t.py",
+        "uv run --with jax==0.4.32 -- python t.py",
+        "- jax 0.4.31 → 0.4.32 <https://host/compare>",
+        "+ 1 dot f32[8]  (dot.1 at /t.py:3)",
+        "| jax 0.4.31 | 32 2 | 0.5000 |",
+    ):
+        assert part in text

@@ -1,0 +1,144 @@
+"""Bisections that go on inside of what they found, and ends that are not known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.bisect.ladders.inner import Sources, make_inner_ladder, parse_repositories
+from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.probing.find_end import find_good_end
+from nightjar_ci.errors import InputError
+from nightjar_ci.settings import Settings, read_settings
+from tests.ci.bisect.test_command import answer, program, rungs
+from tests.ci.bisect.test_ladders import commit, repository, run_git
+from tests.machine import asks
+
+__all__ = ["repository"]
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    return read_settings()
+
+
+def releases(*versions: str) -> Ladder:
+    return Ladder(
+        rungs=tuple(
+            Rung(kind="packages", name=f"demo {version}", pins={"demo": version, "other": "7"}) for version in versions
+        )
+    )
+
+
+def test_a_release_opens_into_the_commits_between_its_tags(repository: Path, settings: Settings) -> None:
+    run_git(repository, "tag", "v1.0", "first")
+    run_git(repository, "tag", "demo-v1.1", "main")
+    lines: list[str] = []
+    sources = Sources(settings=settings, repositories=parse_repositories((f"Demo={repository}",)))
+    inner = make_inner_ladder(releases("1.0", "1.1"), 1, sources, lines.append)
+    assert inner is not None
+    assert (inner.package, inner.repository) == ("demo", str(repository))
+    assert [rung.name.partition(" ")[2] for rung in inner.rungs] == ["Set 1", "Set 2", "Merge side", "Set 3"]
+    assert all(rung.pins == {"other": "7"} for rung in inner.rungs)
+    assert make_inner_ladder(releases("1.0", "2.0"), 1, sources, lines.append) is None
+    assert "no tag of demo 2.0" in lines[-1]
+    assert make_inner_ladder(releases("1.0", "1.1"), 1, Sources(settings=settings), lines.append) is None
+
+
+@pytest.mark.parametrize("option", ["jax", "=x", "jax="])
+def test_a_source_is_a_name_and_an_address(option: str) -> None:
+    with pytest.raises(InputError, match="NAME=FOLDER_OR_ADDRESS"):
+        parse_repositories((option,))
+
+
+@given(st.integers(2, 5000), st.integers(1, 4999), st.sets(st.integers(0, 4999)))
+def test_a_good_end_is_found_wherever_it_is_or_is_not(n_rungs: int, culprit: int, broken: set[int]) -> None:
+    tested: list[int] = []
+
+    def read(rung: int) -> str:
+        tested.append(rung)
+        return "cannot_tell" if rung in broken else "good" if rung < culprit else "bad"
+
+    found = find_good_end(n_rungs, read)  # type: ignore[arg-type]
+    if found is None:
+        assert 0 in tested
+        assert not any(read(rung) == "good" for rung in list(tested))
+    else:
+        assert read(found) == "good"
+        assert n_rungs - 1 - found <= 4 * max(1, n_rungs - culprit) + 2 * len(broken)
+
+
+def test_only_the_bad_end_is_named(repository: Path, tmp_path: Path) -> None:
+    for value in range(4, 40):
+        commit(repository, str(value))
+    test = tmp_path / "test.py"
+    test.write_text("import pathlib, sys; sys.exit(int(pathlib.Path('value').read_text()) >= 30)")
+    found = answer("--repo", repository, "--bad", "main", "--deterministic", "--", "python", test)
+    assert (found["exit_code"], found["culprits"][0].partition(" ")[2]) == (0, "Set 30")
+    assert len(found["places"]) < 20, "the ladder begins at the good end that was found"
+    nowhere = answer_error("--repo", repository, "--bad", "first~0", "--", "false")
+    assert "has no commit before it" in nowhere
+    assert "no good end was found" in answer_error("--repo", repository, "--bad", "main", "--", "false")
+    assert "--good is missing" in answer_error("--repo", repository, "--bad", "main", "--metric", "x", "--", "true")
+
+
+def answer_error(*arguments: object) -> str:
+    from tests.ci.bisect.test_command import bisect
+
+    done = bisect(*arguments)
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+@asks("git")
+def test_submodules_are_as_each_commit_records_them(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (name, value) in enumerate({"protocol.file.allow": "always"}.items()):
+        monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    run_git(outer, "init", "-q", "-b", "main")
+    run_git(outer, "submodule", "--quiet", "add", str(repository), "inner")
+    for revision in ("first", "merged", "main"):
+        run_git(outer / "inner", "checkout", "-q", run_git(repository, "rev-parse", revision))
+        commit(outer, revision)
+    test = tmp_path / "test.py"
+    test.write_text("import pathlib, sys; sys.exit(int(pathlib.Path('inner/value').read_text()) >= 2)")
+    ends = ("--good", "main~2", "--bad", "main")
+    found = answer("--repo", outer, *ends, "--deterministic", "--", "python", test)
+    assert (found["exit_code"], found["culprits"][0].partition(" ")[2]) == (0, "Set merged")
+    assert not list((tmp_path / "state").rglob("tree")), "worktrees with submodules are removed, too"
+
+
+def test_another_failure_is_not_the_one_that_is_looked_for(tmp_path: Path) -> None:
+    text = """
+if 7 <= n < 12: sys.exit("ConnectionError: the index is down")
+if n >= 12: os.abort() if n % 2 else sys.exit("ValueError: shapes differ")
+"""
+    test = program(tmp_path, text.replace("os.abort()", "[print('ValueError: x'), os.abort()]"))
+    found = answer("--rungs", rungs(tmp_path), "--failure", "ValueError", "--deterministic", *test)
+    assert found["exit_code"] == 0
+    assert (found["culprits"][0], found["culprits"][-1]) == ("n007", "n012")
+    skipped = [probe["why"] for probe in found["probes"] if probe["outcome"] == "cannot_tell"]
+    assert skipped
+    assert all(re.match(r"another failure: exit code 1, and no output like 'ValueError'", why) for why in skipped)
+    assert "not a valid regular expression" in answer_error("--rungs", rungs(tmp_path), "--failure", "(", "--", "true")
+
+
+def test_the_time_is_spent(tmp_path: Path) -> None:
+    test = program(tmp_path, "import time; time.sleep(0.5); sys.exit(n >= 13)")
+    found = answer("--rungs", rungs(tmp_path), "--workers", "1", "--max-minutes", "0.02", *test)
+    assert (found["exit_code"], found["kind"]) == (4, "budget_out")
+    assert found["message"] == "Not found within 0.02 minutes."
+    assert found["tests"] < 5
+    more = answer("--rungs", rungs(tmp_path), "--workers", "1", *test)
+    assert (more["exit_code"], more["culprits"]) == (0, ["n013"])
+    assert more["probes"][0] == found["probes"][0], "it goes on with what was seen"
