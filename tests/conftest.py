@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.machine import PARTS, SYSTEM, find_lack, refuse, resolve
+from tests.skips import SkipBudget, read_budget
 from tests.stand_ins import render_path
 
 PATH = os.environ.get("PATH", os.defpath)
@@ -27,13 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--whole-machine",
         action="store_true",
-        help=f"Fail where a part is lacking that `{SYSTEM}` brings, instead of skipping.",
+        help=f"Fail where a part is lacking that `{SYSTEM}` brings, or more is skipped than tests/skips.toml says.",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for name, part in PARTS.items():
         config.addinivalue_line("markers", f"{name}: needs {part.what}")
+    if config.getoption("--whole-machine") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SkipBudget(read_budget()), "skip budget")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -1,0 +1,59 @@
+"""The budget of skipped tests: over it a whole machine fails, another one does not; every pattern is still in use."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from tests.machine import PARTS
+from tests.places import ROOT
+from tests.skips import BUDGET, SkipBudget, count_skips, find_excess, read_budget
+
+pytest_plugins = ["pytester"]
+MODULE = """
+import pytest
+
+@pytest.mark.parametrize("n", range(3))
+def test_asks(n):
+    pytest.skip("no gpu: JAX computes on cpu")
+
+def test_passes():
+    pass
+"""
+
+
+@pytest.mark.parametrize(("most", "code"), [(3, pytest.ExitCode.OK), (2, pytest.ExitCode.TESTS_FAILED)])
+def test_a_run_over_its_budget_fails_and_names_the_reason(
+    pytester: pytest.Pytester, most: int, code: pytest.ExitCode
+) -> None:
+    pytester.makepyfile(MODULE)
+    plugin = SkipBudget({"no gpu: *": most})
+    done = pytester.inline_run("-p", "no:cacheprovider", plugins=[plugin])
+    assert done.ret == code
+    assert len(plugin.reasons) == 3
+
+
+def test_a_reason_that_nobody_stated_may_skip_nothing() -> None:
+    budget = {"no gpu: *": 5}
+    assert find_excess(["no gpu: x", "not today"], budget) == [
+        "1 tests are skipped for 'not today', expected at most 0"
+    ]
+    assert count_skips(["no gpu: x", "no gpu: y", "not today"], budget) == {"no gpu: *": 2, "not today": 1}
+
+
+def test_the_budget_names_parts_and_reasons_that_tests_have() -> None:
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
+    reasons = [f"no {part}: not there" for part in PARTS]
+    reasons += [re.sub(r"{[^{}]*}", "x", text) for source in texts for text in re.findall(r'"([^"\n]+)"', source)]
+    unused = [pattern for pattern in read_budget() if not any(fnmatchcase(reason, pattern) for reason in reasons)]
+    assert unused == []
+
+
+def test_only_a_whole_machine_has_a_budget(request: pytest.FixtureRequest) -> None:
+    assert Path(BUDGET).is_file()
+    plugin = request.config.pluginmanager.get_plugin("skip budget")
+    is_worker = hasattr(request.config, "workerinput")
+    assert (plugin is not None) == (request.config.getoption("--whole-machine") and not is_worker)
