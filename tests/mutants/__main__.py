@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tests.mutants.nearest import find_tests
 from tests.mutants.sites import Mutant, find_mutants
-from tests.mutants.workspace import Baseline, Outcome, Workspace, WorkspaceError
+from tests.mutants.workspace import Outcome, Unmutated, Workspace, WorkspaceError
 from tests.places import ROOT
 
 AREAS = {
@@ -86,18 +86,14 @@ def try_all(chosen: Sequence[tuple[str, Mutant]], jobs: int) -> Iterator[Trial]:
     nearest = {mutant.path: tuple(find_tests(ROOT, mutant.path)) for _, mutant in chosen}
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         free: SimpleQueue[Workspace] = SimpleQueue()
+        unmutated = Unmutated()
         for number in range(jobs):
-            free.put(Workspace(ROOT, Path(folder, str(number))))
-        first = free.get()
-        baseline = first.measure(sorted({test for tests in nearest.values() for test in tests}), jobs)
-        free.put(first)
-        for test in baseline.failed:
-            print(f"fails without a mutant, left out: {test}", file=sys.stderr, flush=True)
+            free.put(Workspace(ROOT, Path(folder, str(number)), unmutated))
 
         def run(item: tuple[str, Mutant]) -> Trial:
             workspace = free.get()
             try:
-                return _try(workspace, *item, nearest[item[1].path], baseline)
+                return _try(workspace, *item, nearest[item[1].path])
             finally:
                 free.put(workspace)
 
@@ -105,8 +101,8 @@ def try_all(chosen: Sequence[tuple[str, Mutant]], jobs: int) -> Iterator[Trial]:
             yield from pool.map(run, chosen)
 
 
-def _try(workspace: Workspace, area: str, mutant: Mutant, tests: tuple[str, ...], baseline: Baseline) -> Trial:
-    return Trial(area=area, mutant=mutant, tests=tests, outcome=workspace.try_mutant(mutant, tests, baseline))
+def _try(workspace: Workspace, area: str, mutant: Mutant, tests: tuple[str, ...]) -> Trial:
+    return Trial(area=area, mutant=mutant, tests=tests, outcome=workspace.try_mutant(mutant, tests))
 
 
 def render_table(trials: Sequence[Trial]) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.sites import Mutant, find_mutants
-from tests.mutants.workspace import Baseline, Workspace, WorkspaceError
+from tests.mutants.workspace import Unmutated, Workspace, WorkspaceError
 
 MODULE = "ci/nightjar_sample/rule.py"
 SOURCE = b"""LIMIT = 5
@@ -44,7 +44,7 @@ def workspace(tmp_path: Path) -> Workspace:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     subprocess.run(["git", "init", "-q", str(root)], check=True)
-    return Workspace(root, tmp_path / "work")
+    return Workspace(root, tmp_path / "work", Unmutated())
 
 
 def list_mutants() -> list[Mutant]:
@@ -54,13 +54,7 @@ def list_mutants() -> list[Mutant]:
 @pytest.mark.git
 def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) -> None:
     tests = ["tests/test_rule.py"]
-    baseline = workspace.measure(tests, 1)
-    assert baseline.failed == ("tests/test_rule.py::test_that_always_fails",)
-    assert set(baseline.seconds) == {
-        "tests/test_rule.py::test_limit",
-        "tests/test_rule.py::test_in_a_command_with_an_environment_of_its_own",
-    }
-    outcomes = {m.place + m.after: workspace.try_mutant(m, tests, baseline) for m in list_mutants()}
+    outcomes = {m.place + m.after: workspace.try_mutant(m, tests) for m in list_mutants()}
     assert outcomes == {
         f"{MODULE}:16": "killed",
         f"{MODULE}:44": "survived",
@@ -74,23 +68,30 @@ def test_mutants_are_killed_by_the_tests_that_notice_them(workspace: Workspace) 
         f"{MODULE}:9(n / 2)": "killed",  # by the command
         f"{MODULE}:93": "killed",
     }
+    assert workspace.unmutated.left_out == ["tests/test_rule.py::test_that_always_fails"]
     assert (workspace.root / MODULE).read_bytes() == (workspace.copy / MODULE).read_bytes() == SOURCE
 
 
 @pytest.mark.git
 def test_a_mutant_without_tests_is_not_killed(workspace: Workspace) -> None:
-    assert workspace.try_mutant(list_mutants()[0], [], Baseline(failed=(), seconds={})) == "no tests"
+    assert workspace.try_mutant(list_mutants()[0], []) == "no tests"
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="is not a Git checkout"):
-        Workspace(tmp_path, tmp_path / "work")
+        Workspace(tmp_path, tmp_path / "work", Unmutated())
 
 
-def test_quick_tests_of_the_nearest_files_come_first() -> None:
-    seconds = {"d::quick": 0.1, "c::quick": 0.2, "b::slow": 3.0, "a::slow": 9.0, "a::quick": 0.3, "other::quick": 0.1}
-    baseline = Baseline(failed=(), seconds=seconds)
-    first, others = baseline.order(["a", "b", "c", "d"])
-    assert first == ["a::quick", "c::quick"]
-    assert others == ["d::quick", "a::slow", "b::slow"]
-    assert baseline.limit_s(others) > 4 * 12.1
+@pytest.mark.git
+def test_tests_that_cannot_be_collected_kill_nothing(workspace: Workspace) -> None:
+    (workspace.copy / "tests" / "test_broken.py").write_text("import absent_module\n")
+    with pytest.raises(WorkspaceError, match=r"cannot be collected without a mutant: tests/test_broken\.py"):
+        workspace.try_mutant(list_mutants()[0], ["tests/test_broken.py"])
+
+
+@pytest.mark.git
+def test_a_mutant_that_never_ends_is_noticed(workspace: Workspace) -> None:
+    source = (workspace.copy / MODULE).read_bytes() + b"\n\nwhile not double(1):\n    pass\n"
+    (workspace.copy / MODULE).write_bytes(source)
+    (mutant,) = [m for group in find_mutants(MODULE, source) for m in group if m.kind == "dropped not"]
+    assert workspace.try_mutant(mutant, ["tests/test_rule.py"], limit_s=5.0) == "timed out"

@@ -14,18 +14,17 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Literal
-from xml.etree import ElementTree
 
 from tests.mutants.nearest import PACKAGES
 from tests.mutants.sites import Mutant
 
 FIRST_FILES = 3  # of the nearest tests are tried before the others are collected: most mutants die of them
-QUICK_S = 0.5  # of a test
+LIMIT_S = 600.0  # of the tests of a mutant: a loop without an end kills it, too
 LEFT_OUT = ("slow", "buildx", "docker", "podman", "postgres", "slurm", "nsys", "gpu")  # they take minutes a mutant
 PYTEST = ("-q", "-p", "no:cacheprovider", "-m", " and ".join(f"not {mark}" for mark in LEFT_OUT), "--hypothesis-seed=0")
 Outcome = Literal["killed", "timed out", "survived", "no tests"]
@@ -35,40 +34,32 @@ class WorkspaceError(Exception):
     """Tests that could not be run at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """The tests without a mutant.
+class Unmutated:
+    """What tests say without a mutant, asked when one fails with a mutant, and once for all workers."""
 
-    Attributes:
-        failed: node ids of the tests that fail; they say nothing about a mutant.
-        seconds: how long each of the others takes, by its node id.
-    """
+    def __init__(self) -> None:
+        self.left_out: list[str] = []
+        self._passes: dict[tuple[str, ...], bool] = {}
+        self._lock = Lock()
 
-    failed: tuple[str, ...]
-    seconds: dict[str, float]
-
-    def order(self, files: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The tests of these files in two groups: the quick ones of the first files, then all others, quick ones first.
-
-        Most mutants die of the first group, so that the other files need not be collected.
-        """
-        ranks = {file: rank for rank, file in enumerate(files)}
-        tests = [test for test in self.seconds if test.partition("::")[0] in ranks]
-        tests.sort(key=lambda test: (self.seconds[test] > QUICK_S, ranks[test.partition("::")[0]], self.seconds[test]))
-        nearest = set(files[:FIRST_FILES])
-        first = [test for test in tests if self.seconds[test] <= QUICK_S and test.partition("::")[0] in nearest]
-        return first, [test for test in tests if test not in set(first)]
-
-    def limit_s(self, tests: Sequence[str]) -> float:
-        """How long these tests may take with a mutant in them."""
-        return 60.0 + 4.0 * sum(self.seconds[test] for test in tests)
+    def passes(self, tests: Sequence[str], ask: Callable[[], bool]) -> bool:
+        """Whether these tests pass; a single one that does not is left out from now on."""
+        with self._lock:
+            key = tuple(tests)
+            if key not in self._passes:
+                self._passes[key] = ask()
+                if not self._passes[key]:
+                    self.left_out += tests
+                    print(f"fails without a mutant, left out: {', '.join(tests)}", file=sys.stderr, flush=True)
+            return self._passes[key]
 
 
 class Workspace:
     """A copy of the checkout and its environment, both below `folder`."""
 
-    def __init__(self, root: Path, folder: Path) -> None:
+    def __init__(self, root: Path, folder: Path, unmutated: Unmutated) -> None:
         self.root = root
+        self.unmutated = unmutated
         self.copy = folder / "checkout"
         self.environment = folder / "environment"
         self.temporary = folder / "tmp"
@@ -96,56 +87,45 @@ class Workspace:
             else:
                 target.symlink_to(program)
 
-    def measure(self, tests: Sequence[str], jobs: int) -> Baseline:
-        """Runs tests without a mutant.
+    def try_mutant(self, mutant: Mutant, files: Sequence[str], limit_s: float = LIMIT_S) -> Outcome:
+        """Plants a mutant, runs its nearest tests up to the first that fails, and takes the mutant out again.
+
+        A test that fails kills the mutant only if it passes without it.
 
         Raises:
-            WorkspaceError: pytest itself failed.
+            WorkspaceError: these tests cannot be collected without a mutant, either.
         """
-        report = self.copy / "baseline.xml"
-        options = ("-n", str(jobs), f"--junitxml={report}", "-o", "junit_family=xunit1", "-rfE")
-        code, output = self._run([*options, *tests], limit_s=3600.0)
-        if code not in (0, 1) or not report.is_file():
-            raise WorkspaceError(f"pytest ended with {code} without a mutant:\n{output[-2000:]}")
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
-        seconds = {
-            f"{case.get('file')}::{case.get('name')}": float(case.get("time", 0.0))
-            for case in ElementTree.parse(report).iter("testcase")
-            if case.find("skipped") is None
-        }
-        passed = [test for test in seconds if test not in failed]
-        return Baseline(failed=tuple(failed), seconds={test: seconds[test] for test in self._keep_named(passed)})
-
-    def _keep_named(self, tests: Sequence[str]) -> list[str]:
-        """The tests that pytest finds again by these node ids; it cannot where an id holds what a report does not."""
-        _, output = self._run(["--collect-only", self._write_names(tests)], limit_s=3600.0)
-        lost = set(re.findall(r"^ERROR: not found: (?:.*?/checkout/)?(.*)$", output, re.MULTILINE))
-        return [test for test in tests if test not in lost]
-
-    def _write_names(self, tests: Sequence[str]) -> str:
-        """An argument that stands for so many tests that a command line does not hold them."""
-        path = self.copy / "tests.txt"
-        path.write_text("\n".join(tests) + "\n")
-        return f"@{path}"
-
-    def try_mutant(self, mutant: Mutant, files: Sequence[str], baseline: Baseline) -> Outcome:
-        """Plants a mutant, runs its nearest tests up to the first that fails, and takes the mutant out again."""
-        groups = [group for group in baseline.order(files) if group]
-        if not groups:
+        if not files:
             return "no tests"
+        for group in filter(None, (files[:FIRST_FILES], files[FIRST_FILES:])):
+            outcome: Outcome | None = None
+            while outcome is None:
+                outcome = self._try_group(mutant, group, limit_s)
+            if outcome != "survived":
+                return outcome
+        return "survived"
+
+    def _try_group(self, mutant: Mutant, files: Sequence[str], limit_s: float) -> Outcome | None:
+        """The outcome of some test files; None where a test failed that fails without the mutant, too."""
         path = self.copy / mutant.path
         source = path.read_bytes()
+        left_out = [f"--deselect={test}" for test in self.unmutated.left_out]
         self._write(path, mutant.plant(source))
         try:
-            for group in groups:
-                code, _ = self._run(["-x", self._write_names(group)], limit_s=baseline.limit_s(group))
-                if code is None:
-                    return "timed out"
-                if code:
-                    return "killed"
+            code, output = self._run(["-x", "-rfE", *left_out, *files], limit_s)
         finally:
             self._write(path, source)
-        return "survived"
+        if code is None:
+            return "timed out"
+        if code in (0, 5):  # 5: no test was selected
+            return "survived"
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
+        if failed:
+            one = failed[:1]
+            return "killed" if self.unmutated.passes(one, lambda: self._run(one, limit_s)[0] == 0) else None
+        if self.unmutated.passes(files, lambda: self._run(["--collect-only", *files], limit_s)[0] in (0, 5)):
+            return "killed"
+        raise WorkspaceError(f"these tests cannot be collected without a mutant: {', '.join(files)}")
 
     def _write(self, path: Path, source: bytes) -> None:
         """Writes a module with a time of its own, by which Python knows that it has to compile it again."""

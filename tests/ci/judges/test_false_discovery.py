@@ -45,6 +45,43 @@ def test_a_doubt_or_an_alarm_of_history_that_chance_explains_is_dropped() -> Non
     assert statuses([verdict(0.5, "cannot_tell", "performance"), *others])[0] == "cannot_tell"
 
 
+def test_history_that_was_compared_with_a_reference_cannot_tell() -> None:
+    compared = verdict(0.01, "regressed", "history").model_copy(update={"policy": {"reference": "jax==0.10.1"}})
+    assert statuses([compared, *[verdict(0.5, "ok")] * 50])[0] == "cannot_tell"
+
+
+def test_a_drop_is_watched_and_an_improvement_is_not() -> None:
+    drop, gain, pairs, *_ = adjust_for_night(
+        [
+            verdict(0.01, "regressed", "history"),
+            verdict(0.01, "improved", "history"),
+            verdict(0.01),
+            *[verdict(0.5, "ok")] * 50,
+        ],
+        POLICY,
+    )
+    assert [(one.status, one.watch) for one in (drop, gain, pairs)] == [
+        ("ok", True),
+        ("ok", False),
+        ("cannot_tell", False),
+    ]
+
+
+def test_a_verdict_that_is_ok_already_gets_no_explanation() -> None:
+    (weighed,) = adjust_for_night([verdict(0.9, "ok")], POLICY)
+    assert (weighed.status, weighed.explanation, weighed.watch) == ("ok", "It is.", False)
+
+
+def test_the_threshold_itself_still_counts() -> None:
+    assert statuses([verdict(POLICY.q)]) == ["regressed"]
+    assert statuses([verdict(POLICY.q * 1.001)]) == ["cannot_tell"]
+
+
+def test_each_verdict_gets_its_own_p_though_exact_ones_stand_between() -> None:
+    weighed = adjust_for_night([verdict(None), verdict(0.2), verdict(None), verdict(0.001), verdict(2.0)], POLICY)
+    assert [one.p_adjusted for one in weighed] == [None, pytest.approx(0.3), None, pytest.approx(0.003), 1.0]
+
+
 @pytest.mark.parametrize("judge", ["facts", "convergence"])
 def test_an_exact_verdict_is_never_explained_away(judge: Judge) -> None:
     assert statuses([verdict(None, judge=judge), *[verdict(0.9, "ok")] * 500])[0] == "regressed"

@@ -1,0 +1,100 @@
+"""An open regression: when it is gone, when pairs could tell, and when there is none to look for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nightjar_ci.formats.verdict import Effect, Verdict
+from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
+from nightjar_ci.judges.history.segment import Segment
+
+GOOD, WINDOW = 40, 30  # index of the last good night; nights before it that count
+
+
+def make_segment(levels: list[float], scale: str = "log", sd: float = 0.001) -> Segment:
+    """Good nights, then one night for each level, on the segment's scale."""
+    noise = np.random.default_rng(7).normal(0, sd, GOOD + 1 + len(levels))
+    values = noise + np.array([*[1.0] * (GOOD + 1), *(1.0 + level for level in levels)])
+    return Segment(
+        values=values,
+        nights=tuple(f"{night:03d}" for night in range(len(values))),
+        accepted=None,
+        elsewhere=0,
+        sign=1.0,
+        scale=scale,  # type: ignore[arg-type]
+    )
+
+
+def make_verdict(effect: float = 0.1, status: str = "regressed", **policy: str | None) -> Verdict:
+    return Verdict(
+        series="cell/x",
+        judge="history",
+        status=status,
+        n=1,
+        runs=(),
+        explanation="",
+        effect=Effect(value=effect, unit="x"),
+        policy={"since": f"{GOOD + 1:03d}", "good_night": f"{GOOD:03d}", **policy},
+    )
+
+
+def look(levels: list[float], effect: float = 0.1, scale: str = "log") -> OpenRegression:
+    found = find_open_regression(make_segment(levels, scale), make_verdict(effect), WINDOW)
+    assert found is not None
+    return found
+
+
+def test_while_it_stays_it_is_not_gone() -> None:
+    found = look([math.log(1.1)] * 20)
+    assert (found.gone, found.perhaps_gone) == (False, False)
+    assert (found.size, found.shift) == pytest.approx((math.log(1.1), math.log(1.1)), abs=0.001)
+
+
+def test_two_good_nights_may_be_luck_or_the_mend() -> None:
+    found = look([math.log(1.1)] * 10 + [0.0] * 2)
+    assert found.perhaps_gone
+    assert found.shift == pytest.approx(math.log(1.1), abs=0.01)  # of the last five nights
+
+
+@pytest.mark.parametrize(("left", "gone"), [(0.45, True), (0.55, False)])
+def test_it_is_gone_when_less_than_half_of_it_is_left(left: float, gone: bool) -> None:
+    size = math.log(1.1)
+    found = look([size] * 3 + [left * size] * 20)
+    assert (found.gone, found.perhaps_gone) == (gone, gone)
+
+
+def test_its_size_is_a_part_of_the_level_where_the_scale_is_linear() -> None:
+    assert look([0.3] * 5, effect=0.3, scale="linear").size == pytest.approx(0.3, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        None,
+        make_verdict(status="ok"),
+        make_verdict(status="improved"),
+        make_verdict().model_copy(update={"effect": None}),
+        make_verdict(since=None),
+        make_verdict(good_night=None),
+        make_verdict(good_night="of another machine"),
+        make_verdict(effect=0.0),
+    ],
+)
+def test_without_an_earlier_regression_there_is_none_to_look_for(verdict: Verdict | None) -> None:
+    assert find_open_regression(make_segment([0.1] * 5), verdict, WINDOW) is None
+
+
+def test_one_night_is_too_few_to_say_anything() -> None:
+    assert find_open_regression(make_segment([0.1]), make_verdict(), WINDOW) is None
+    assert find_open_regression(make_segment([0.1] * 2), make_verdict(), WINDOW) is not None
+
+
+def test_only_the_nights_of_the_window_are_compared_with() -> None:
+    segment = make_segment([math.log(1.1)] * 20)
+    segment.values[: GOOD + 1 - WINDOW] += 5.0
+    found = find_open_regression(segment, make_verdict(), WINDOW)
+    assert found is not None
+    assert found.shift == pytest.approx(math.log(1.1), abs=0.002)

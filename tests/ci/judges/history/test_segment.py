@@ -1,0 +1,74 @@
+"""The segment that tonight is compared with: one machine, usable values, from the last accepted change on."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nightjar_ci.formats.series import Series
+from nightjar_ci.judges.history.segment import current_segment
+
+
+def make_series(values: list[float], environments: str = "", better: str = "lower") -> Series:
+    return Series(
+        name="cell/x",
+        unit="s",
+        better=better,  # type: ignore[arg-type]
+        nights=tuple(f"2026-01-{day + 1:02d}" for day in range(len(values))),
+        values=np.array(values),
+        environments=tuple(environments or "a" * len(values)),
+    )
+
+
+def test_only_the_machine_of_tonight_counts_and_the_nights_of_others_are_counted() -> None:
+    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0], "abbab"), "linear")
+    assert segment.values.tolist() == [2.0, 3.0, 5.0]
+    assert segment.nights == ("2026-01-02", "2026-01-03", "2026-01-05")
+    assert segment.elsewhere == 2
+
+
+def test_a_night_of_another_machine_without_a_value_is_no_night() -> None:
+    assert current_segment(make_series([1.0, math.nan, 3.0], "bba"), "linear").elsewhere == 1
+
+
+@pytest.mark.parametrize(("scale", "kept"), [("log", 2), ("linear", 4)])
+def test_ratios_leave_out_what_is_not_positive(scale: str, kept: int) -> None:
+    series = make_series([1.0, 0.0, -1.0, math.inf, math.e, math.nan])
+    segment = current_segment(series, scale)  # type: ignore[arg-type]
+    assert len(segment.values) == kept
+    if scale == "log":
+        assert segment.values.tolist() == pytest.approx([0.0, 1.0])
+
+
+def test_a_measure_that_is_better_when_higher_is_turned() -> None:
+    segment = current_segment(make_series([1.0, math.e], better="higher"), "log")
+    assert segment.values.tolist() == pytest.approx([0.0, -1.0])
+    assert segment.as_effect(-math.log(1.1)) == pytest.approx(0.1)
+    assert segment.as_interval(-math.log(1.2), -math.log(1.1)) == pytest.approx((0.1, 0.2))
+
+
+def test_a_difference_stays_one_where_the_scale_is_linear() -> None:
+    segment = current_segment(make_series([1.0, 2.0], better="higher"), "linear")
+    assert (segment.as_effect(3.0), segment.as_interval(1.0, 3.0)) == (-3.0, (-3.0, -1.0))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "kept", "since"),
+    [
+        ((), 5, None),
+        (("2026-01-03",), 3, "2026-01-03"),
+        (("2026-01-03", "2026-01-04"), 2, "2026-01-04"),
+        (("2026-01-03-later",), 2, "2026-01-04"),  # between two nights: from the second on
+        (("2026-01-05",), 1, "2026-01-05"),
+        (("2026-01-06",), 5, None),  # not yet
+        (("2025-12-31",), 5, "2026-01-01"),
+    ],
+)
+def test_a_segment_begins_with_the_last_accepted_change(
+    accepted: tuple[str, ...], kept: int, since: str | None
+) -> None:
+    segment = current_segment(make_series([1.0, 2.0, 3.0, 4.0, 5.0]), "linear", accepted)
+    assert (len(segment.values), segment.accepted) == (kept, since)
+    assert segment.nights[-1] == "2026-01-05"
