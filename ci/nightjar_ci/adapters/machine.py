@@ -9,8 +9,11 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import distributions
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.formats.run_record import Cpu, Environment, Git
@@ -18,18 +21,21 @@ from nightjar_ci.formats.run_record import Cpu, Environment, Git
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
-def read_machine(environment: str, git: Git | None, interpreter: Interpreter | None = None) -> Environment:
+def read_machine(
+    environment: str, git: Git | None, interpreter: Interpreter | None = None, *, all_packages: bool = False
+) -> Environment:
     """The environment of a job that ran here.
 
     Args:
         environment: what it ran in, as the matrix spells it.
         git: the commit of the working directory.
         interpreter: the Python that it ran in; where None, no versions of packages are known.
+        all_packages: record every installed package, not only those that decide how fast JAX is.
     """
     devices, driver = find_gpus()
     python, packages = platform.python_version(), dict[str, str]()
     if interpreter is not None:
-        python, packages = interpreter.version, _read_versions(interpreter)
+        python, packages = interpreter.version, _read_versions(interpreter, None if all_packages else _PACKAGES)
     return Environment(
         python=python,
         platform=f"{platform.system().lower()}-{platform.machine()}",
@@ -66,7 +72,12 @@ def _read_cpu() -> Cpu:
     return Cpu(model=model, cores=cores, memory_bytes=memory)
 
 
-def _read_versions(interpreter: Interpreter) -> dict[str, str]:
-    path = list(interpreter.path)
-    installed = {name: next(iter(distributions(name=name, path=path)), None) for name in _PACKAGES}
-    return {name: distribution.version for name, distribution in installed.items() if distribution is not None}
+def _read_versions(interpreter: Interpreter, names: Sequence[str] | None) -> dict[str, str]:
+    """The versions of packages by canonical name; of all that are installed where no names are given."""
+    versions: dict[str, str] = {}
+    for installed in distributions(path=list(interpreter.path)):
+        if name := installed.metadata["Name"]:
+            versions.setdefault(canonicalize_name(name), installed.version)
+    if names is None:
+        return dict(sorted(versions.items()))
+    return {name: versions[name] for name in names if name in versions}

@@ -39,8 +39,8 @@ def command(
 ) -> None:
     """Run every job of a matrix and keep the results.
 
-    Prints the night folder. Exit codes: 0 every job completed; 2 the matrix or an option is wrong; 3 a job did not
-    complete, the night could not be written, or another process runs it.
+    Prints the night folder. Exit codes: 0 every job completed; 1 a test fails; 2 the matrix or an option is wrong; 3 a
+    job did not complete, the night could not be written, or another process runs it.
 
     Example: nightjar-ci run ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*' --seeds 0
     """
@@ -73,6 +73,8 @@ def command(
     print(night.model_dump_json(by_alias=True, indent=1) if as_json else out)
     if not all(outcome.completed for outcome in night.jobs):
         raise typer.Exit(INCOMPLETE)
+    if any(outcome.kind == "test" and outcome.message is not None for outcome in night.jobs):
+        raise typer.Exit(1)
 
 
 def _render_dry_run(jobs: Sequence[Job], settings: Settings, as_json: bool) -> str:

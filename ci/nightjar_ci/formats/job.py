@@ -7,17 +7,18 @@ variables that are added to the inherited ones (`inheritance`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Literal
 
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.placeholders import fill_placeholders
 from nightjar_ci.formats.resources import Resources
+from nightjar_ci.formats.suite import SuiteOptions
 
 SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
 
-Kind = Literal["train", "profile"]
+Kind = Literal["train", "profile", "test"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Job:
         id: readable, stable, unique in its matrix, and safe as a file name.
         cell: the id without its replicate; the jobs of a cell differ only in their seed.
         replicate: the seed, where the matrix names seeds.
-        kind: what the job writes: a result (`train`) or a capture (`profile`).
+        kind: what the job writes: a result (`train`), a capture (`profile`) or its tests (`test`).
         command: argument list; `{out}` is still a placeholder, and braces are escaped.
         env: environment variables, templates like the command.
         environment: `current`, `uv:<requirements>` or `image:<reference>`.
@@ -36,6 +37,8 @@ class Job:
         timeout_s: wall time after which the job is killed.
         adapter: how its result is read from its output; None where it writes one itself.
         resources: machine resources that it needs.
+        tests: how its tests are read; None where the matrix does not say.
+        source: package whose source distribution it needs, as `{source}`, in the version of its environment.
         pass_env: names and patterns of variables that it inherits, besides those that every job inherits.
         secrets: names of variables that it inherits, and whose values are masked in all its output.
     """
@@ -53,6 +56,8 @@ class Job:
     resources: Resources = field(default_factory=Resources)
     pass_env: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    tests: SuiteOptions | None = None
+    source: str | None = None
 
     @property
     def seed(self) -> int:
@@ -63,6 +68,15 @@ class Job:
     def inherited(self) -> tuple[str, ...]:
         """The names and patterns of variables that this job inherits and others do not."""
         return (*self.pass_env, *self.secrets)
+
+    def with_source(self, folder: PurePath) -> Job:
+        """The job with the folder of its source distribution in place of `{source}`."""
+        values = {"source": str(folder)}
+        return replace(
+            self,
+            command=tuple(fill_placeholders(text, values, keep={"out"}) for text in self.command),
+            env={name: fill_placeholders(text, values, keep={"out"}) for name, text in self.env.items()},
+        )
 
     def rendered(self, out: PurePath) -> tuple[tuple[str, ...], dict[str, str]]:
         """The argument list and the environment variables of the job.

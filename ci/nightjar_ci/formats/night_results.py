@@ -13,6 +13,7 @@ from pathlib import Path
 from nightjar_ci.formats.night_folder import Night, job_folder, read_checked, read_night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.formats.suite import Suite, join_suites
 
 Cells = Mapping[str, Sequence[RunRecord]]
 
@@ -42,6 +43,21 @@ class NightResults:
             if record is not None and outcome.kind == "train":
                 cells[outcome.cell].append(record.model_copy(update={"job": outcome.job}))
         return cells
+
+    def suites_by_cell(self) -> Mapping[str, Mapping[str, RunRecord]]:
+        """The results of test jobs by cell and job."""
+        cells: dict[str, dict[str, RunRecord]] = defaultdict(dict)
+        for outcome, record in self:
+            if record is not None and record.tests is not None and outcome.completed:
+                cells[outcome.cell][outcome.job] = record
+        return cells
+
+    def read_suites(self) -> dict[str, Suite]:
+        """The tests of each cell, those of all its jobs together."""
+        return {
+            cell: join_suites([record.tests for record in records.values() if record.tests is not None])
+            for cell, records in self.suites_by_cell().items()
+        }
 
 
 def read_night_results(folder: Path) -> NightResults:

@@ -175,6 +175,24 @@ class HistoryPolicy(_PairedPolicy):
         return self.alphas, self.doubts
 
 
+class SuitePolicy(_Entry):
+    """How the tests of a job are judged.
+
+    Attributes:
+        nights: how many earlier nights are looked at.
+        vanished: the suite is *cannot tell* if it ran fewer tests than usual by more than this share.
+        slower: a test is on watch if it took more than this many times the longest of the earlier nights,
+        slower_s: and at least so many seconds more;
+        min_nights: of which there must be so many on the same machine.
+    """
+
+    nights: Annotated[int, Field(ge=1)] = 30
+    vanished: Fraction = 0.02
+    slower: Annotated[float, Field(ge=1)] = 2.5
+    slower_s: Annotated[float, Field(ge=0)] = 1.0
+    min_nights: Annotated[int, Field(ge=3)] = 10
+
+
 class NightPolicy(StrictModel):
     """How the verdicts of one night are judged together.
 
@@ -201,6 +219,7 @@ class Policies(StrictModel):
     facts: tuple[FactsPolicy, ...] = ()
     performance: tuple[PerformancePolicy, ...] = ()
     history: tuple[HistoryPolicy, ...] = ()
+    tests: tuple[SuitePolicy, ...] = ()
     night: NightPolicy = NightPolicy()
 
     def for_curve(self, cell: str, curve: str) -> ConvergencePolicy | None:
@@ -221,6 +240,10 @@ class Policies(StrictModel):
         if policy is None or policy.floor == inf:
             return None
         return policy
+
+    def for_tests(self, cell: str) -> SuitePolicy:
+        """The policy of a cell's tests; tests are judged without one, too."""
+        return _first(self.tests, cell, lambda _: True) or SuitePolicy()
 
 
 def _first(tables: tuple[Table, ...], cell: str, matches: Callable[[Table], bool]) -> Table | None:

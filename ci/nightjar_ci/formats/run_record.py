@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from nightjar_ci.formats.documents import StrictModel, read_document
+from nightjar_ci.formats.suite import Suite
 
 Better = Literal["lower", "higher"]
 
@@ -253,6 +254,7 @@ class RunRecord(StrictModel):
     curves: tuple[Curve, ...]
     samples: tuple[Sample, ...]
     facts: tuple[Facts, ...]
+    tests: Suite | None = None
 
     def curve(self, name: str) -> Curve | None:
         """The curve of that name, or None."""

@@ -18,7 +18,7 @@ from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
 
 Status = Literal["ok", "regressed", "improved", "cannot_tell"]
-Judge = Literal["convergence", "performance", "history", "facts", "presence"]
+Judge = Literal["convergence", "performance", "history", "facts", "presence", "tests"]
 
 WORST_FIRST: tuple[Status, ...] = ("regressed", "cannot_tell", "improved", "ok")
 STATUS_TEXT: dict[Status, str] = {
@@ -145,7 +145,7 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
     'a job did not complete'
     """
     count = sum(verdict.status == "regressed" for verdict in verdicts)
-    regressed = f"{count} series regressed"
+    regressed = _describe_regressed([verdict.judge for verdict in verdicts if verdict.status == "regressed"])
     if exit_code == 3:
         return f"a job did not complete, and {regressed}" if count else "a job did not complete"
     if exit_code == 4:
@@ -157,6 +157,17 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
     if checked:
         return f"all jobs completed and checked {checked} numbers"
     return "all jobs completed, nothing was judged"
+
+
+def _describe_regressed(judges: Sequence[Judge]) -> str:
+    tests = judges.count("tests")
+    failing = f"{tests} tests fail"
+    if tests == 1:
+        failing = "1 test fails"
+    if tests == len(judges):
+        return failing
+    series = f"{len(judges) - tests} series regressed"
+    return f"{series} and {failing}" if tests else series
 
 
 def _describe_doubt(verdicts: Sequence[Verdict], not_run: int) -> str:

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
@@ -20,6 +21,7 @@ from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Facts, RunRecord
+from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import (
     NightVerdicts,
     Verdict,
@@ -33,6 +35,7 @@ from nightjar_ci.gate.earlier_nights import import_earlier
 from nightjar_ci.gate.history import COMMAND, Memory, Remembering, judge_histories, remember
 from nightjar_ci.gate.ledger import find_due
 from nightjar_ci.gate.presence import add_judges, judge_presence
+from nightjar_ci.gate.suites import LONGEST_HISTORY, judge_tests
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.equality import judge_equality
 from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, mark_new
@@ -67,6 +70,9 @@ class GateStore(FactsHistory, Remembering, Protocol):
     def night_ids(self) -> Sequence[str]:
         """The ids of all nights."""
 
+    def suites_before(self, night_id: str, *, window: int) -> Mapping[str, Sequence[PastSuite]]:
+        """The tests that the cells of a night ran in earlier nights."""
+
     def recent_before(self, night_id: str) -> Recent:
         """What the recent nights of the matrix of a night had."""
 
@@ -97,11 +103,13 @@ def gate_night(
     """
     folder, night = results.folder, results.night
     memory, recent, notes = Memory(), Recent(), list[str]()
+    suites: Mapping[str, Sequence[PastSuite]] = {}
     if store is not None:
         notes = import_earlier(store, folder, nights)
         import_results(store, results)  # they may come from another machine
         memory, recent = remember(store, night.id, baselines, command), store.recent_before(night.id)
-    verdicts = judge_night(results, policies, baselines, store, memory)
+        suites = store.suites_before(night.id, window=LONGEST_HISTORY)
+    verdicts = judge_night(results, policies, baselines, store, memory, suites)
     due = find_due(results, recent, policies, baselines, memory.series)
     absent = []
     if night.finished_at is not None:
@@ -129,6 +137,7 @@ def judge_night(
     baselines: Path,
     store: FactsHistory | None = None,
     memory: Memory = Memory(),  # noqa: B008  (frozen)
+    suites: Mapping[str, Sequence[PastSuite]] = MappingProxyType({}),
 ) -> NightVerdicts:
     """Judges everything that a night left.
 
@@ -138,6 +147,7 @@ def judge_night(
         baselines: folder of committed baselines.
         store: earlier nights, asked for facts where no baseline is committed.
         memory: histories, and what was decided about them.
+        suites: the tests of earlier nights, by cell.
 
     Raises:
         InputError: a baseline cannot be read.
@@ -149,10 +159,11 @@ def judge_night(
         *_judge_facts(cells, policies, baselines, store, night.id, notes),
         *judge_night_compilers(cells, policies, baselines, memory.series),
         *_judge_pairs(folder, cells, policies, notes),
+        *judge_tests(results, suites, policies),
         *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes),
     ]
     verdicts = adjust_for_night(verdicts, policies.night)
-    if watched := sum(verdict.watch for verdict in verdicts):
+    if watched := sum(verdict.watch and verdict.judge != "tests" for verdict in verdicts):
         usual = "unusual tonight, but within what chance produces across this many series."
         notes.append(f"{watched} series on watch: {usual}")
     if night.finished_at is None:

@@ -35,7 +35,7 @@ def judge_presence(due: Sequence[Due], verdicts: Sequence[Verdict], night: str) 
     reported = {  # pairs and histories leave out what is absent, and say nothing of it
         verdict.series
         for verdict in verdicts
-        if verdict.judge in ("convergence", "facts") and verdict.status in ("regressed", "cannot_tell")
+        if verdict.judge in ("convergence", "facts", "tests") and verdict.status in ("regressed", "cannot_tell")
     }
     for entry in due:
         if entry.measured in ("yes", "not_run") or entry.series in reported:

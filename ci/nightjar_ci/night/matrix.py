@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 
 from nightjar_ci.environments.prepare import parse_environment, with_requirements
+from nightjar_ci.environments.source_distribution import parse_source
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.adapter import Adapter
@@ -24,10 +25,11 @@ from nightjar_ci.formats.documents import read_document
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
 from nightjar_ci.formats.placeholders import fill_placeholders
 from nightjar_ci.formats.resources import Resources, merge_resources
+from nightjar_ci.formats.suite import SuiteOptions
 from nightjar_ci.untrusted.inheritance import check_passed, check_secret
 
 SCHEMA = "nightjar.matrix/1"
-RESERVED = ("seed", "out", "job")
+RESERVED = ("seed", "out", "job", "source")
 _LONGEST_ID = 120  # leaves room for suffixes: a file name has at most 255 bytes
 
 
@@ -40,6 +42,11 @@ def _known_executor(name: str) -> str:
 def _known_environment(name: str) -> str:
     parse_environment(name)
     return name
+
+
+def _known_source(text: str) -> str:
+    parse_source(text.replace("{", "").replace("}", ""))
+    return text
 
 
 AxisValue = Annotated[int, Strict()] | str
@@ -87,11 +94,15 @@ class JobEntry(_Strict):
     secrets: tuple[SecretName, ...] = ()
     resources: Resources | None = None
     adapter: Adapter | None = None
+    tests: SuiteOptions | None = None
+    source: Annotated[str, AfterValidator(_known_source)] | None = None
 
     @model_validator(mode="after")
-    def _adapts_a_training(self) -> JobEntry:
-        if self.adapter is not None and self.kind == "profile":
+    def _fits_its_kind(self) -> JobEntry:
+        if self.adapter is not None and self.kind in ("profile", "test"):
             raise ValueError("adapter makes a result: expected kind = 'train', which is the default")
+        if self.tests is not None and self.kind not in (None, "test"):
+            raise ValueError("tests says how JUnit files are read: expected kind = 'test'")
         return self
 
 
@@ -222,9 +233,12 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
     resources = merge_resources(defaults.resources, entry.resources)
     _check_place(executor, environment, resources)
+    if entry.source is not None and executor != "local":
+        raise ValueError(f"'source' is unpacked on this machine: expected the executor local, not {executor}")
     secrets = tuple(dict.fromkeys((*defaults.secrets, *entry.secrets)))
     if both := [name for name in secrets if name in {**defaults.env, **entry.env}]:
         raise ValueError(f"{both[0]!r} stands in 'env' and in 'secrets': expected a value or the name of a secret")
+    kept = {"out"} if entry.source is None else {"out", "source"}
     for combination in _combinations(entry):
         cell = fill_placeholders(entry.name, combination)
         for seed in (None,) if entry.seeds is None else entry.seeds:
@@ -235,10 +249,10 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 id=job_id,
                 cell=cell,
                 replicate=seed,
-                kind=entry.kind or defaults.kind,
-                command=tuple(fill_placeholders(text, values, keep={"out"}) for text in entry.command),
+                kind=entry.kind or ("test" if entry.tests is not None else defaults.kind),
+                command=tuple(fill_placeholders(text, values, keep=kept) for text in entry.command),
                 env={
-                    name: fill_placeholders(text, values, keep={"out"})
+                    name: fill_placeholders(text, values, keep=kept)
                     for name, text in {**defaults.env, **entry.env}.items()
                 },
                 environment=fill_placeholders(environment, values),
@@ -248,6 +262,8 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 resources=resources,
                 pass_env=tuple(dict.fromkeys((*defaults.pass_env, *entry.pass_env))),
                 secrets=secrets,
+                tests=entry.tests,
+                source=None if entry.source is None else fill_placeholders(entry.source, values),
             )
 
 

@@ -11,8 +11,10 @@ import shutil
 from pathlib import Path
 
 from nightjar_ci.adapters.job import adapt_job
+from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
+from nightjar_ci.environments.source_distribution import make_source
 from nightjar_ci.errors import EnvironmentFailedError, InputError
 from nightjar_ci.executors import EXECUTORS, BatchExecutor, OnLine, Task
 from nightjar_ci.executors.ending import not_started
@@ -20,6 +22,8 @@ from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_folder import check_result, now
 from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.night.run_tests import run_tests
+from nightjar_ci.suites.collect import collect_suite
 from nightjar_ci.untrusted.masking import make_mask
 
 DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
@@ -50,7 +54,7 @@ def execute(task: Task) -> Outcome:
     """Runs what is prepared; its secrets are masked in its folder and its outcome, also where it is interrupted."""
     started_at = now()
     try:
-        outcome = EXECUTORS[task.job.executor].run(task.job, task.environment, task.folder, task.on_line)
+        outcome = _run(task)
     except OSError as error:
         outcome = _unwritable(task.job, task.folder, error, started_at)
     except Exception as error:  # one job ends no night
@@ -59,6 +63,13 @@ def execute(task: Task) -> Outcome:
         task.mask.clean(task.folder)
         raise
     return conceal(task, outcome)
+
+
+def _run(task: Task) -> Outcome:
+    executor = EXECUTORS[task.job.executor]
+    if task.job.kind != "test":
+        return executor.run(task.job, task.environment, task.folder, task.on_line)
+    return run_tests(task, lambda job, folder: executor.run(job, task.environment, folder, task.on_line))
 
 
 def conceal(task: Task, outcome: Outcome) -> Outcome:
@@ -90,7 +101,10 @@ def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine 
                 shutil.rmtree(folder)
             folder.mkdir(parents=True)
         mask = make_mask(job.secrets, os.environ)
-        return Task(job, environments.get(job.environment, on_line), folder, on_line and mask.listener(on_line), mask)
+        environment = environments.get(job.environment, on_line)
+        if job.source is not None:
+            job = job.with_source(make_source(job.source, environment, environments.settings))
+        return Task(job, environment, folder, on_line and mask.listener(on_line), mask)
     except (EnvironmentFailedError, InputError) as error:
         outcome = not_started(job, error.message, error.hint, started_at)
     except OSError as error:
@@ -124,6 +138,8 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         except Exception as error:  # what a job wrote must not end the night, whatever it is
             message = f"{job.id}: exit code 0, but its adapter met {type(error).__name__}: {error}"
             outcome = outcome.model_copy(update={"state": "invalid", "message": message})
+    if job.kind == "test":
+        outcome = _collect_tests(job, outcome, folder, interpreter)
     outcome = check_result(outcome, folder)
     try:
         write_json(folder / "outcome.json", outcome)
@@ -131,6 +147,16 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         lost = f"{job.id}: outcome.json cannot be written: {error}. Hint: {DISK_HINT}"
         return outcome.model_copy(update={"message": f"{outcome.message}\n{lost}" if outcome.message else lost})
     return outcome
+
+
+def _collect_tests(job: Job, outcome: Outcome, folder: Path, interpreter: Interpreter | None) -> Outcome:
+    try:
+        return collect_suite(job, outcome, folder, interpreter, read_git(Path.cwd()))
+    except InputError as error:
+        message = f"{job.id}: exit code {outcome.exit_code}, but its tests cannot be read: {error}"
+        return outcome.model_copy(update={"state": "invalid", "message": message})
+    except OSError as error:
+        return _unwritable(job, folder, error, outcome.started_at)
 
 
 def not_run(job: Job, error: Exception, started_at: str) -> Outcome:

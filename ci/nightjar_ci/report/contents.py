@@ -24,6 +24,7 @@ from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.profile import Profile, read_flamegraph, read_profile
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import NightVerdicts, describe_exit
 from nightjar_ci.gate.gate import find_exit_code, read_pairs
 from nightjar_ci.gate.history import KnowsSeries, with_earlier_names
@@ -107,6 +108,7 @@ class Contents:
     checked: tuple[CheckedPart, ...]
     cells: tuple[CellPart, ...]
     facts: tuple[FactsRow, ...]
+    suites: tuple[tuple[str, Suite], ...]
     cards: tuple[Card, ...]
     rows: tuple[Row, ...]
     due: tuple[Due, ...]
@@ -142,7 +144,7 @@ def gather(
             exit_code, verdicts.verdicts, sum(len(part.numbers) for part in checked), len(night.not_run)
         ),
         duration_s=sum(outcome.duration_s for outcome in night.jobs),
-        environment=_environment(cells),
+        environment=_environment(tuple(results.records.values())),
         failed=tuple(outcome for outcome in night.jobs if not outcome.completed),
         checked=checked,
         cells=tuple(
@@ -157,6 +159,7 @@ def gather(
             for cell, runs in cells.items()
         ),
         facts=tuple(row for cell, runs in cells.items() for row in _facts_rows(cell, runs[0])),
+        suites=tuple(results.read_suites().items()),
         cards=gather_cards(folder, verdicts.verdicts, series, accepted, by_series, night.jobs),
         rows=gather_rows(verdicts.verdicts, series),
         due=read_ledger(folder / "ledger.json").due if (folder / "ledger.json").exists() else (),
@@ -164,9 +167,8 @@ def gather(
     )
 
 
-def _environment(cells: Cells) -> tuple[tuple[str, str], ...]:
+def _environment(records: Sequence[RunRecord]) -> tuple[tuple[str, str], ...]:
     """The environment of the first result, and the packages that all results share."""
-    records = [run for runs in cells.values() for run in runs]
     if not records:
         return ()
     first = records[0].environment

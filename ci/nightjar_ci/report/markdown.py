@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 
+from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import Verdict, status_of
 from nightjar_ci.report.contents import Contents
 
@@ -32,6 +33,10 @@ def render_markdown(contents: Contents) -> str:
             for one in contents.checked
         ]
         lines.append("")
+    if contents.suites:
+        lines += ["| tests of | passed | failed | known failures | flaky | skipped |", "|---|---|---|---|---|---|"]
+        lines += [_suite_row(cell, suite) for cell, suite in contents.suites]
+        lines.append("")
     verdicts = contents.verdicts.verdicts
     if verdicts:
         lines += ["| verdict | series | judge | what was found |", "|---|---|---|---|"]
@@ -47,6 +52,13 @@ def render_markdown(contents: Contents) -> str:
 def escape(text: str) -> str:
     """Text that markdown and the HTML in it show as it is, on one line."""
     return html.escape(_SPECIAL.sub(r"\\\1", " ".join(text.split())), quote=False)
+
+
+def _suite_row(cell: str, suite: Suite) -> str:
+    known = suite.count_known()
+    numbers = (suite.count("failed") - known, known, suite.count("flaky"), suite.count("skipped"))
+    counts = " | ".join(f"{number:,}" for number in numbers)
+    return f"| {escape(cell)} | {suite.passed:,}/{suite.ran:,} | {counts} |"
 
 
 def _row(verdict: Verdict) -> str:

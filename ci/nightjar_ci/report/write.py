@@ -16,7 +16,8 @@ def write_reports(folder: Path, contents: Contents) -> Path:
     """Writes them into a night folder and returns the path of `report.html`."""
     write_text(folder / "junit.xml", render_junit(contents.night, contents.verdicts))
     write_text(folder / "summary.md", render_markdown(contents))
-    badge = render_badge(contents.exit_code, contents.verdicts.verdicts, len(contents.failed))
+    suites = [suite for _, suite in contents.suites]
+    badge = render_badge(contents.exit_code, contents.verdicts.verdicts, len(contents.failed), suites)
     write_text(folder / "badge.json", badge)
     write_text(folder / "report.html", render_html(contents))
     return folder / "report.html"

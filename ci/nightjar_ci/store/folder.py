@@ -16,7 +16,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.profile import Profile, find_machine, read_profile
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import read_verdicts
-from nightjar_ci.store.store import StoredRun
+from nightjar_ci.store.measures import StoredRun
 
 
 class NightStore(Protocol):

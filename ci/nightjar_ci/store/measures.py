@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.profile import Profile
 from nightjar_ci.formats.run_record import Better, Curve, RunRecord
 
@@ -27,6 +28,24 @@ class Measure:
     unit: str
     better: Better
     value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """What the store is given of a job: its outcome, and what it left."""
+
+    outcome: Outcome
+    record: RunRecord | None = None
+    profile: Profile | None = None
+    machine: str | None = None
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The numbers for histories; none of a run that did not complete."""
+        if not self.outcome.completed:
+            return ()
+        profile = summarize_profile(self.profile) if self.profile is not None else ()
+        return (*(summarize(self.record) if self.record is not None else ()), *profile)
 
 
 def summarize(record: RunRecord) -> Iterator[Measure]:

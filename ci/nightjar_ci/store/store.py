@@ -23,14 +23,16 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.profile import Profile
 from nightjar_ci.formats.run_record import Better, Environment, Facts, RunRecord
 from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.settings import Settings
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
 from nightjar_ci.store.history import read_latest_verdict, read_one, read_regressions, read_series
 from nightjar_ci.store.keys import Keys, add_night_row, find_night
-from nightjar_ci.store.measures import Measure, MeasureKind, summarize, summarize_profile
+from nightjar_ci.store.measures import Measure, MeasureKind, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
+from nightjar_ci.store.suites import read_suites
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +68,6 @@ class NightSummary:
     finished_at: str | None
     completed: int
     runs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
-    """What the store is given of a job: its outcome, and what it left."""
-
-    outcome: Outcome
-    record: RunRecord | None = None
-    profile: Profile | None = None
-    machine: str | None = None
-
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """The numbers for histories; none of a run that did not complete."""
-        if not self.outcome.completed:
-            return ()
-        profile = summarize_profile(self.profile) if self.profile is not None else ()
-        return (*(summarize(self.record) if self.record is not None else ()), *profile)
 
 
 class Store:
@@ -170,6 +154,12 @@ class Store:
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
             return [] if number is None else read_series(connection, number, window)
+
+    def suites_before(self, night_id: str, *, window: int) -> dict[str, list[PastSuite]]:
+        """The tests that the cells of a night ran in earlier nights, oldest first; `window` nights at most."""
+        with self._reading() as connection:
+            number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
+            return {} if number is None else read_suites(connection, number, window)
 
     def recent_before(self, night_id: str) -> Recent:
         """What the recent nights of the matrix of a night had, that night not included."""

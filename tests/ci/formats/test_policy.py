@@ -30,9 +30,16 @@ def test_the_documented_example_is_read(tmp_path: Path) -> None:
 def test_the_documented_keys_are_the_ones_that_exist() -> None:
     page = (ROOT / "docs" / "reference" / "policies.md").read_text()
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
-    from nightjar_ci.formats.policy import ConvergencePolicy, FactsPolicy, HistoryPolicy, NightPolicy, PerformancePolicy
+    from nightjar_ci.formats.policy import (
+        ConvergencePolicy,
+        FactsPolicy,
+        HistoryPolicy,
+        NightPolicy,
+        PerformancePolicy,
+        SuitePolicy,
+    )
 
-    tables = (ConvergencePolicy, FactsPolicy, PerformancePolicy, HistoryPolicy, NightPolicy)
+    tables = (ConvergencePolicy, FactsPolicy, PerformancePolicy, HistoryPolicy, SuitePolicy, NightPolicy)
     known = {name for table in tables for name in table.model_fields}
     assert documented == known
 

@@ -16,6 +16,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
 from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.gate import find_exit_code, gate_night, judge_night
 from nightjar_ci.report.contents import gather
@@ -66,6 +67,9 @@ class Memory:
 
     def night_ids(self) -> Sequence[str]:
         return ()
+
+    def suites_before(self, night_id: str, *, window: int) -> Mapping[str, Sequence[PastSuite]]:
+        return {}
 
     def recent_before(self, night_id: str) -> Recent:
         return Recent()

@@ -118,7 +118,7 @@ def test_a_mistake_is_named(entry: dict[str, Any], message: str) -> None:
         {"seeds": ["0"]},
         {"timeout_s": 0},
         {"timeout_s": float("inf")},
-        {"kind": "test"},
+        {"kind": "other"},
         {"command": []},
         {"axes": {"a": []}},
     ],
@@ -170,3 +170,43 @@ def test_expansion_gives_unique_safe_ids_and_commands_with_the_values_of_the_axe
         *values, out = job.rendered(Path("/out"))[0]
         assert out == "/out"
         assert all(value in axes[axis] for value, axis in zip(values, axes, strict=True))
+
+
+TESTS = """
+schema = "nightjar.matrix/1"
+name = "tests"
+[[job]]
+name = "{library}-tests"
+command = ["pytest", "{source}/tests", "--basetemp={out}/tmp"]
+axes = { library = ["flax", "optax"] }
+source = "{library}"
+KIND
+"""
+
+
+def test_a_test_job_says_how_it_is_read_and_whose_source_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text(TESTS.replace("KIND", 'tests = { known_failure = [{ test = "a.*", reason = "old" }] }'))
+    job, other = expand(read_matrix(path))
+    assert (job.kind, job.source, other.source) == ("test", "flax", "optax")
+    assert job.tests is not None
+    assert [entry.reason for entry in job.tests.known_failure] == ["old"]
+    placed = job.with_source(Path("/src/flax-1{0}"))
+    assert placed.rendered(Path("/out"))[0] == ("pytest", "/src/flax-1{0}/tests", "--basetemp=/out/tmp")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('kind = "train"\ntests = { reruns = 1 }', "expected kind = 'test'"),
+        ('kind = "test"\ntests = { junit = "../a.xml" }', "must be inside the job's folder"),
+        ('kind = "test"\nadapter = { format = "csv", curve = [{ field = "loss" }] }', "expected kind = 'train'"),
+        ('kind = "test"\nexecutor = "docker"\nenvironment = "image:a"', "unpacked on this machine"),
+        ('kind = "test"\ntests = { known_failure = [{ test = "a", reason = "" }] }', "at least 1 character"),
+    ],
+)
+def test_what_a_test_job_cannot_be_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text(TESTS.replace("KIND", line))
+    with pytest.raises(InputError, match=message):
+        read_matrix(path)

@@ -1,0 +1,129 @@
+"""The source distribution of a package, for tests that its wheel does not hold.
+
+In: `flax` (the version that is installed in an environment) or `flax==0.12.8`. Out: the folder of its unpacked source
+distribution, kept under its name and version. The archive is checked against the digest of the package index, and is
+unpacked as something that somebody else wrote: no links out of it, no devices, a limit of size.
+
+Source: packaging.python.org/en/latest/specifications/source-distribution-format; PEP 706 (`data` filter).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from nightjar_ci.environments.prepare import PreparedEnvironment
+from nightjar_ci.environments.uv import find_index
+from nightjar_ci.errors import EnvironmentFailedError, InputError
+from nightjar_ci.settings import Settings
+from nightjar_ci.web.http import HttpError, get
+from nightjar_ci.web.package_index import File, read_files, version_of
+
+MOST_BYTES = 2 * 2**30  # unpacked; JAX's own has 60 MB
+MOST_FILES = 100_000
+
+
+def parse_source(text: str) -> Requirement:
+    """The package of `source`, and its version where one is given.
+
+    Raises:
+        ValueError: it is not a package name, alone or with `==VERSION`.
+
+    >>> parse_source("flax==0.12.8").name
+    'flax'
+    """
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        raise ValueError(f"{text!r} is not a package: expected NAME or NAME==VERSION") from None
+    if [one.operator for one in requirement.specifier] not in ([], ["=="]) or requirement.url or requirement.extras:
+        raise ValueError(f"{text!r} is not one version of a package: expected NAME or NAME==VERSION")
+    return requirement
+
+
+def make_source(text: str, environment: PreparedEnvironment, settings: Settings) -> Path:
+    """The unpacked source distribution, fetched unless it is there already.
+
+    Args:
+        text: `NAME` or `NAME==VERSION`.
+        environment: where the version is looked up that is installed.
+        settings: where it is kept, and which index is asked.
+
+    Raises:
+        EnvironmentFailedError: the package is not installed, has no source distribution, or it cannot be fetched.
+    """
+    requirement = parse_source(text)
+    name, version = canonicalize_name(requirement.name), _find_version(requirement, environment)
+    folder = settings.cache_dir.absolute() / "sources" / f"{name}-{version}"
+    if folder.is_dir():
+        return folder
+    try:
+        files = read_files(name, settings.index_url or find_index())
+    except InputError as error:
+        raise EnvironmentFailedError(f"source {text!r}: {error.message}", error.hint) from None
+    archive = _choose(name, version, files)
+    try:
+        data, _ = get(archive.url, accept="*/*")
+    except HttpError as error:
+        raise EnvironmentFailedError(f"source {text!r}: {error}.") from None
+    digest = hashlib.sha256(data).hexdigest()
+    if archive.sha256 is not None and digest != archive.sha256:
+        raise EnvironmentFailedError(f"source {text!r}: {archive.name} has the digest {digest}, not {archive.sha256}.")
+    try:
+        _unpack(data, folder)
+    except (OSError, tarfile.TarError, ValueError) as error:
+        raise EnvironmentFailedError(f"source {text!r}: {archive.name} cannot be unpacked: {error}.") from None
+    return folder
+
+
+def _find_version(requirement: Requirement, environment: PreparedEnvironment) -> str:
+    if requirement.specifier:
+        return next(iter(requirement.specifier)).version
+    path = [] if environment.interpreter is None else list(environment.interpreter.path)
+    installed = next(iter(distributions(name=requirement.name, path=path)), None)
+    if installed is None:
+        hint = f"name the version: source = '{requirement.name}==VERSION'"
+        raise EnvironmentFailedError(f"source: {requirement.name} is not installed in {environment.name}.", hint)
+    return installed.version
+
+
+def _choose(name: str, version: str, files: Sequence[File]) -> File:
+    for file in files:
+        if file.name.endswith(".tar.gz") and version_of(name, file.name) == Version(version):
+            return file
+    raise EnvironmentFailedError(
+        f"the package index has no source distribution of {name} {version}.",
+        "some projects upload wheels only: run their tests from a checkout of their repository",
+    )
+
+
+def _unpack(data: bytes, folder: Path) -> None:
+    """Unpacks the one folder of an archive beside `folder`, and moves it there: it is whole, or not there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+            files = size = 0
+            for member in archive:
+                files, size = files + 1, size + member.size
+                if size > MOST_BYTES or files > MOST_FILES:
+                    raise ValueError(f"it holds more than {MOST_FILES:,} files or {MOST_BYTES:,} bytes")
+                archive.extract(member, temporary, filter="data")
+        roots = [path for path in Path(temporary).iterdir() if path.is_dir()]
+        if len(roots) != 1:
+            raise ValueError(f"it holds {len(roots)} folders, expected one")
+        try:
+            roots[0].rename(folder)
+        except OSError:
+            if not folder.is_dir():  # another process was quicker
+                raise
+            shutil.rmtree(roots[0])

@@ -1,0 +1,184 @@
+"""The tests that a job ran: the `tests` of a `nightjar.run/1`, and the `tests` of a matrix job.
+
+In: what a test runner reported. Out: a validated `Suite`: one `Case` per test, and what explains those that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from nightjar_ci.formats.documents import StrictModel
+
+CaseState = Literal["passed", "failed", "flaky", "skipped"]
+
+WORST_FIRST: tuple[CaseState, ...] = ("failed", "flaky", "passed", "skipped")
+MOST_NAMED = 10  # failing tests in the message of an outcome
+WHOLE_COMMAND = "command"  # the name of the one test of a command that writes no report
+
+
+def _inside_the_folder(pattern: str) -> str:
+    if PurePath(pattern).is_absolute() or ".." in PurePath(pattern).parts:
+        raise ValueError(f"{pattern!r} must be inside the job's folder")
+    return pattern
+
+
+class KnownFailure(StrictModel):
+    """A test that is known to fail.
+
+    Attributes:
+        test: glob of test names.
+        reason: why it fails, for people.
+        issue: address of the upstream issue.
+    """
+
+    test: str
+    reason: Annotated[str, Field(min_length=1)]
+    issue: str | None = None
+
+    def __str__(self) -> str:
+        if self.issue is None:
+            return self.reason
+        return f"{self.reason} ({self.issue})"
+
+    def matches(self, name: str) -> bool:
+        """Whether it names the test, letter by letter or as a glob; pytest writes brackets into names."""
+        return name == self.test or fnmatchcase(name, self.test.replace("[", "[[]"))
+
+
+class SuiteOptions(StrictModel):
+    """How the tests of a job are read and repeated: `tests` of a matrix job.
+
+    Attributes:
+        junit: glob of the JUnit files in the job's folder.
+        reruns: how often failing tests are run again to find the flaky ones.
+        known_failure: tests that are known to fail.
+    """
+
+    junit: Annotated[str, AfterValidator(_inside_the_folder)] = "*.xml"
+    reruns: Annotated[int, Field(ge=0, le=5)] = 2
+    known_failure: tuple[KnownFailure, ...] = ()
+
+    def find_known(self, name: str) -> KnownFailure | None:
+        """The entry that names a test, or None."""
+        return next((entry for entry in self.known_failure if entry.matches(name)), None)
+
+
+class Case(StrictModel):
+    """One test.
+
+    Attributes:
+        name: class and function, as the report spells them, such as `tests.test_nn.TestLinear.test_init[float32]`.
+        state: how it ended; `flaky` if it failed and then passed when it was run again.
+        duration_s: as the runner measured it.
+        node: what pytest is given to run this test alone, where the report tells.
+        message: the assertion or error, one line.
+        quote: the end of the traceback and of the test's own output.
+        runs: how often it was run.
+        known: why it was known to fail, where it was listed.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    state: CaseState
+    duration_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    node: str | None = None
+    message: str | None = None
+    quote: str | None = None
+    runs: int = 1
+    known: str | None = None
+
+
+class Suite(StrictModel):
+    """All tests of a job.
+
+    Attributes:
+        cases: one per test, by name.
+        stdout_end, stderr_end: the last lines that the command printed; None where no test failed.
+    """
+
+    cases: tuple[Case, ...]
+    stdout_end: str | None = None
+    stderr_end: str | None = None
+
+    def count(self, *states: CaseState) -> int:
+        """How many tests ended so."""
+        return sum(case.state in states for case in self.cases)
+
+    def count_known(self) -> int:
+        """How many tests failed as listed."""
+        return sum(case.state == "failed" and case.known is not None for case in self.cases)
+
+    def by_name(self) -> dict[str, Case]:
+        """The tests by name."""
+        return {case.name: case for case in self.cases}
+
+    @property
+    def passed(self) -> int:
+        """How many tests passed, if need be when run again."""
+        return self.count("passed", "flaky")
+
+    @property
+    def ran(self) -> int:
+        """How many tests ran."""
+        return len(self.cases) - self.count("skipped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSuite:
+    """The tests of a cell in an earlier night, and what they ran on."""
+
+    night: str
+    machine: str
+    suite: Suite
+
+
+def merge_cases(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """One case per name: the worst state, the time of all."""
+    merged: dict[str, Case] = {}
+    for case in cases:
+        if (other := merged.get(case.name)) is not None:
+            worse = min(other, case, key=lambda either: WORST_FIRST.index(either.state))
+            case = worse.model_copy(update={"duration_s": other.duration_s + case.duration_s})
+        merged[case.name] = case
+    return tuple(merged[name] for name in sorted(merged))
+
+
+def join_suites(suites: Sequence[Suite]) -> Suite:
+    """The tests of several jobs of a cell as one suite."""
+    if len(suites) == 1:
+        return suites[0]
+    ends = {
+        name: "\n".join(end for suite in suites if (end := getattr(suite, name))) or None
+        for name in ("stdout_end", "stderr_end")
+    }
+    return Suite(cases=merge_cases(case for suite in suites for case in suite.cases), **ends)
+
+
+def describe_failing(suite: Suite) -> str | None:
+    """The tests that fail and are not known to, one line each; None where there are none."""
+    failing = [case for case in suite.cases if case.state == "failed" and case.known is None]
+    if not failing:
+        return None
+    lines = [f"{case.name}: {case.message}" for case in failing[:MOST_NAMED]]
+    if len(failing) > MOST_NAMED:
+        lines.append(f"and {len(failing) - MOST_NAMED:,} more")
+    return "\n  ".join([f"{describe_counts([suite])}; these fail:", *lines])
+
+
+def describe_counts(suites: Sequence[Suite]) -> str:
+    """The tests of some jobs for people.
+
+    >>> describe_counts([Suite(cases=(Case(name="a", state="passed"), Case(name="b", state="skipped")))])
+    '1/1 tests passed, 1 skipped'
+    """
+    passed, ran = sum(suite.passed for suite in suites), sum(suite.ran for suite in suites)
+    parts = [f"{passed:,}/{ran:,} tests passed"]
+    for state in ("flaky", "skipped"):
+        if number := sum(suite.count(state) for suite in suites):
+            parts.append(f"{number:,} {state}")
+    return ", ".join(parts)

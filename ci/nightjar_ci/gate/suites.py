@@ -1,0 +1,37 @@
+"""The tests of a night, handed to their judge cell by cell.
+
+In: what a night left, the tests of earlier nights, policies. Out: verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from nightjar_ci.formats.night_results import NightResults
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.suite import PastSuite
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.suite import Tonight, judge_suite
+
+LONGEST_HISTORY = 60  # nights that are read of each suite: reading one of 3,000 tests takes 10 ms
+
+
+def judge_tests(
+    results: NightResults, suites: Mapping[str, Sequence[PastSuite]], policies: Policies
+) -> Iterator[Verdict]:
+    """The verdicts on all suites of a night.
+
+    Args:
+        results: what the night left.
+        suites: the tests of earlier nights, by cell, oldest first.
+        policies: the numbers to judge by.
+    """
+    joined = results.read_suites()
+    for cell, records in results.suites_by_cell().items():
+        tonight = Tonight(
+            cell=cell,
+            jobs=tuple(records),
+            machine=next(iter(records.values())).environment.measured_on,
+            suite=joined[cell],
+        )
+        yield from judge_suite(tonight, suites.get(cell, ()), policies.for_tests(cell))

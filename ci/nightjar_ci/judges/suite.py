@@ -1,0 +1,210 @@
+"""Judge of a test suite: which tests fail, since when, which are flaky, which vanished, which became slower.
+
+In: the tests of a cell tonight and in earlier nights. Out: a verdict for each test that a person should read, and one
+for the suite. No test is judged by chance: a test that fails each time it is run is red, and one that fails once and
+then passes is on watch. A test that was listed as a known failure is red for nobody until it passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pydantic import JsonValue
+
+from nightjar_ci.formats.policy import SuitePolicy
+from nightjar_ci.formats.suite import Case, PastSuite, Suite, describe_counts
+from nightjar_ci.formats.verdict import Effect, Status, Verdict
+from nightjar_ci.judges.finding import count
+
+SUITE = "tests_passed"  # the series of a suite's own verdict
+MOST_NAMED = 20  # tests with a verdict of their own, of each kind
+_MOST_LINES = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tonight:
+    """The tests of a cell tonight.
+
+    Attributes:
+        cell: it.
+        jobs: ids of the jobs that ran them.
+        machine: what they ran on; times of two machines are not compared.
+        suite: the tests.
+    """
+
+    cell: str
+    jobs: tuple[str, ...]
+    machine: str
+    suite: Suite
+
+
+def judge_suite(tonight: Tonight, history: Sequence[PastSuite], policy: SuitePolicy) -> list[Verdict]:
+    """The verdicts on a suite.
+
+    Args:
+        tonight: its tests.
+        history: the suite in earlier nights, oldest first.
+        policy: the numbers to judge by.
+    """
+    judge = _Judge(tonight, history[-policy.nights :], policy)
+    failing = [case for case in tonight.suite.cases if case.state == "failed" and case.known is None]
+    return [
+        *map(judge.explain_failure, failing[:MOST_NAMED]),
+        *judge.find_fixed(),
+        *judge.find_flaky(),
+        *judge.find_slower(),
+        judge.judge_whole(failing),
+    ]
+
+
+class _Judge:
+    """The tests of a cell beside their history."""
+
+    def __init__(self, tonight: Tonight, history: Sequence[PastSuite], policy: SuitePolicy) -> None:
+        self._tonight, self._history, self._policy = tonight, history, policy
+        self._past = [(past, past.suite.by_name()) for past in history]
+
+    def explain_failure(self, case: Case) -> Verdict:
+        """Since when a test fails, and its assertion."""
+        before = list(self._of(case.name))
+        last_good = next((night for night, past in reversed(before) if past.state in ("passed", "flaky")), None)
+        since = [night for night, past in before if past.state == "failed" and (last_good is None or night > last_good)]
+        if last_good is not None and not since:
+            told = f"fails tonight, and passed in night {last_good}"
+        elif last_good is not None:
+            told = f"fails since night {since[0]}, and passed in night {last_good}"
+        elif since:
+            told = f"fails since night {since[0]}, and no earlier night saw it pass"
+        elif self._history:
+            told = "fails, and is new or did not run before"
+        else:
+            told = "fails, in the first night of its suite"
+        if case.runs > 1:
+            told += f" (in each of {case.runs} runs)"
+        numbers: dict[str, JsonValue] = {"good_night": last_good, "since": since[0] if since else None}
+        return self._verdict(case, "regressed", f"{told}: {case.message}", policy=numbers)
+
+    def find_fixed(self) -> Iterator[Verdict]:
+        """The tests that begin to pass."""
+        fixed = []
+        for case in self._tonight.suite.cases:
+            if case.state != "passed":
+                continue
+            before = [past.state for _, past in self._of(case.name) if past.state != "skipped"]
+            if case.known is not None:
+                fixed.append((case, f"is listed as a known failure, and passes: remove its entry ({case.known})"))
+            elif before and before[-1] == "failed":
+                fixed.append((case, "passes again"))
+        yield from (self._verdict(case, "improved", told) for case, told in fixed[:MOST_NAMED])
+
+    def find_flaky(self) -> Iterator[Verdict]:
+        """The tests that failed and then passed."""
+        flaky = [case for case in self._tonight.suite.cases if case.state == "flaky" and case.known is None]
+        for case in flaky[:MOST_NAMED]:
+            before = [past.state for _, past in self._of(case.name)]
+            often = f"as in {before.count('flaky')} of {count(len(before), 'earlier night')}"
+            if "flaky" not in before:
+                often = "for the first time"
+            told = f"is flaky, {often}: it failed, and passed when it was run again: {case.message}"
+            yield self._verdict(case, "ok", told, watch=True)
+
+    def find_slower(self) -> Iterator[Verdict]:
+        """The tests that took far longer than in any of the compared nights of this machine."""
+        slower = []
+        for case in self._tonight.suite.cases:
+            times = [past.duration_s for past in self._times(case)]
+            if len(times) < self._policy.min_nights:
+                continue
+            longest, usual = max(times), median(times)
+            if case.duration_s > self._policy.slower * longest and case.duration_s - longest > self._policy.slower_s:
+                told = f"took {case.duration_s:.3g} s: at most {longest:.3g} s in {count(len(times), 'earlier night')}"
+                change = case.duration_s / usual - 1 if usual else None
+                slower.append((change or 0.0, case, told))
+        for change, case, told in sorted(slower, key=lambda entry: -entry[0])[:MOST_NAMED]:
+            effect = Effect(value=change, unit="relative change of its median time") if change else None
+            yield self._verdict(case, "ok", told, effect=effect, watch=True)
+
+    def judge_whole(self, failing: Sequence[Case]) -> Verdict:
+        """The suite: how many tests passed, and whether as many ran as in earlier nights."""
+        suite = self._tonight.suite
+        vanished = self._find_vanished()
+        known = suite.count_known()
+        told = [describe_counts([suite])]
+        if known:
+            told.append(f"{known} {'fails' if known == 1 else 'fail'} as listed")
+        status: Status = "ok"
+        details: list[str] = []
+        if len(failing) > MOST_NAMED:
+            status = "regressed"
+            told.append(f"{len(failing):,} tests fail, {MOST_NAMED} of them with a verdict of their own")
+        if vanished:
+            told.append(f"{count(len(vanished), 'test')} vanished since night {self._history[-1].night}")
+            details += [f"vanished: {name}" for name in vanished[:MOST_NAMED]]
+        usual = median(past.suite.ran for past in self._history) if self._history else 0.0
+        if status == "ok" and suite.ran < (1 - self._policy.vanished) * usual:
+            status = "cannot_tell"
+            told.append(f"{usual:,.0f} ran in the usual night: are they skipped, or no longer collected?")
+        if failing:
+            for name, end in (("stdout", suite.stdout_end), ("stderr", suite.stderr_end)):
+                if end:
+                    details += [f"-- the end of {name}:", *end.splitlines()]
+        return Verdict(
+            series=f"{self._tonight.cell}/{SUITE}",
+            judge="tests",
+            status=status,
+            n=len(self._history),
+            policy={**self._policy.numbers(), "good_night": self._last_without_failure(), "node": None},
+            runs=self._tonight.jobs,
+            explanation="; ".join(told) + ".",
+            details=tuple(details),
+            watch=status == "ok" and bool(vanished),
+        )
+
+    def _find_vanished(self) -> list[str]:
+        """The tests of the latest earlier night that tonight lacks."""
+        if not self._past:
+            return []
+        tonight = self._tonight.suite.by_name()
+        return sorted(name for name in self._past[-1][1] if name not in tonight)
+
+    def _last_without_failure(self) -> str | None:
+        for past in reversed(self._history):
+            if not any(case.state == "failed" and case.known is None for case in past.suite.cases):
+                return past.night
+        return None
+
+    def _of(self, name: str) -> Iterator[tuple[str, Case]]:
+        """A test in the earlier nights that have it, oldest first."""
+        return ((past.night, cases[name]) for past, cases in self._past if name in cases)
+
+    def _times(self, case: Case) -> Iterator[Case]:
+        for past, cases in self._past:
+            before = cases.get(case.name)
+            if before is not None and before.state == case.state == "passed" and past.machine == self._tonight.machine:
+                yield before
+
+    def _verdict(
+        self,
+        case: Case,
+        status: Status,
+        told: str,
+        *,
+        policy: dict[str, JsonValue] | None = None,
+        effect: Effect | None = None,
+        watch: bool = False,
+    ) -> Verdict:
+        lines = (case.quote or "").splitlines()
+        return Verdict(
+            series=f"{self._tonight.cell}/{case.name}",
+            judge="tests",
+            status=status,
+            effect=effect,
+            n=len(self._history),
+            policy={**self._policy.numbers(), **(policy or {}), "node": case.node},
+            runs=self._tonight.jobs,
+            explanation=f"{case.name.rpartition('.')[2]} {told}",
+            details=tuple(lines[-_MOST_LINES:]),
+            watch=watch,
+        )

@@ -1,0 +1,153 @@
+"""The result of a test job, made from its JUnit files, the runs of its failing tests and its exit code.
+
+In: a job of kind `test`, its outcome and its folder. Out: `result.json` with the `tests`, and the outcome. A job whose
+tests fail did complete: the gate judges its tests. A command that writes no JUnit file is one test, which passes if the
+exit code is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from nightjar_ci.adapters.machine import read_machine
+from nightjar_ci.environments.current import Interpreter
+from nightjar_ci.executors.ending import find_reason
+from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Git, RunRecord, Sample
+from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite, SuiteOptions, describe_failing, merge_cases
+from nightjar_ci.suites.command import JUNIT, find_pytest
+from nightjar_ci.suites.junit import read_junit
+
+PASSED, TIME = "tests_passed", "tests_time"
+_MOST_QUOTED = 100  # failing tests whose traceback is kept: a suite that cannot import its library has thousands
+_CANNOT_RUN = (126, 127)  # of a shell: not executable, not found
+_RERUN = "rerun-"
+
+
+def rerun_folder(folder: Path, number: int) -> Path:
+    """Where the failing tests of a job leave what they write when they are run again."""
+    return folder / f"{_RERUN}{number}"
+
+
+def find_reports(folder: Path, options: SuiteOptions) -> list[Path]:
+    """The JUnit files in a job's folder."""
+    return sorted(path for path in folder.glob(options.junit) if path.is_file())
+
+
+def read_failing(folder: Path, options: SuiteOptions) -> list[str]:
+    """The names of the tests that failed, those that are known to fail left out.
+
+    Raises:
+        InputError: a JUnit file cannot be read.
+    """
+    cases = read_junit(find_reports(folder, options), folder)
+    return [case.name for case in cases if case.state == "failed" and options.find_known(case.name) is None]
+
+
+def collect_suite(
+    job: Job, outcome: Outcome, folder: Path, interpreter: Interpreter | None, git: Git | None
+) -> Outcome:
+    """Writes the result of a job whose command ended by itself, whatever its exit code.
+
+    Args:
+        job: with its options for tests.
+        outcome: how its command ended.
+        folder: what it left.
+        interpreter: the Python that it ran in; None in an image.
+        git: the commit of the working directory.
+
+    Returns:
+        The outcome: completed where its tests are known.
+
+    Raises:
+        InputError: a JUnit file cannot be read.
+        OSError: the result cannot be written.
+    """
+    options = job.tests or SuiteOptions()
+    if outcome.state not in ("completed", "failed") or outcome.exit_code in _CANNOT_RUN:
+        return outcome
+    reports = find_reports(folder, options)
+    if not reports and outcome.completed and (find_pytest(job.command) is not None or job.tests is not None):
+        message = f"{job.id}: exit code 0, but no file matches {options.junit!r} in {folder}."
+        hint = f"write a JUnit file to {{out}}/{JUNIT}, or name yours: tests = {{ junit = '*.xml' }}"
+        return outcome.model_copy(update={"state": "invalid", "message": f"{message} Hint: {hint}"})
+    cases = list(_with_reruns(read_junit(reports, folder), folder, options))
+    if case := _explain_exit(job, outcome, cases, folder):
+        cases.append(case)
+    suite = _make_suite(cases, folder, options)
+    write_json(folder / "result.json", _make_record(outcome, suite, interpreter, git))
+    return outcome.model_copy(update={"state": "completed", "message": describe_failing(suite)})
+
+
+def _with_reruns(cases: Sequence[Case], folder: Path, options: SuiteOptions) -> Iterable[Case]:
+    """The cases, flaky where one that failed passed in a later run."""
+    later: list[Mapping[str, Case]] = []
+    for number in range(1, options.reruns + 1):
+        reports = find_reports(rerun_folder(folder, number), options)
+        later.append({case.name: case for case in read_junit(reports, rerun_folder(folder, number))})
+    for case in cases:
+        again = [run[case.name].state for run in later if case.name in run]
+        update: dict[str, object] = {"runs": 1 + len(again)}
+        if case.state == "failed" and "passed" in again:
+            update["state"] = "flaky"
+        yield case.model_copy(update=update)
+
+
+def _explain_exit(job: Job, outcome: Outcome, cases: Sequence[Case], folder: Path) -> Case | None:
+    """The test that stands for the command: where it wrote no report, or where no test explains its exit code."""
+    if cases and (outcome.exit_code == 0 or any(case.state in ("failed", "flaky") for case in cases)):
+        return None
+    if outcome.exit_code == 0:
+        return Case(name=WHOLE_COMMAND, state="passed", duration_s=outcome.duration_s)
+    end = read_tail(folder / STDERR).strip() or read_tail(folder / STDOUT).strip()
+    reason = find_reason(end)
+    message = f"exit code {outcome.exit_code}, expected 0"
+    if cases:
+        message = f"exit code {outcome.exit_code}, though no test failed"
+    if reason:
+        message += f": {reason}"
+    return Case(name=WHOLE_COMMAND, state="failed", duration_s=outcome.duration_s, message=message, quote=end or None)
+
+
+def _make_suite(cases: Iterable[Case], folder: Path, options: SuiteOptions) -> Suite:
+    complete, quoted = [], 0
+    for case in merge_cases(cases):
+        if known := options.find_known(case.name):
+            case = case.model_copy(update={"known": str(known)})
+        if case.quote is not None:
+            quoted += 1
+            if quoted > _MOST_QUOTED:
+                case = case.model_copy(update={"quote": None})
+        complete.append(case)
+    if not any(case.state in ("failed", "flaky") for case in complete):
+        return Suite(cases=tuple(complete))
+    ends = {"stdout_end": read_tail(folder / STDOUT), "stderr_end": read_tail(folder / STDERR)}
+    return Suite(cases=tuple(complete), **{name: end or None for name, end in ends.items()})
+
+
+def _make_record(outcome: Outcome, suite: Suite, interpreter: Interpreter | None, git: Git | None) -> RunRecord:
+    samples = (
+        Sample(name=PASSED, unit="tests", better="higher", values=(float(suite.passed),)),
+        Sample(name=TIME, unit="s", better="lower", values=(outcome.duration_s,)),
+    )
+    return RunRecord.model_validate(
+        {
+            "schema": "nightjar.run/1",
+            "job": outcome.job,
+            "workload": outcome.cell,
+            "status": "completed",
+            "seed": outcome.replicate or 0,
+            "started_at": outcome.started_at,
+            "duration_s": outcome.duration_s,
+            "config": {},
+            "environment": read_machine(outcome.environment, git, interpreter, all_packages=True),
+            "curves": (),
+            "samples": samples,
+            "facts": (),
+            "tests": suite,
+        }
+    )

@@ -1,0 +1,87 @@
+"""The command of a test job: what is added so that it writes a JUnit file, runs what failed again, or runs one test.
+
+In: a job of kind `test`. Out: the job with other variables or another command. A pytest command needs no options of its
+own: they travel in `PYTEST_ADDOPTS`, which pytest reads before its command line, so that what the user gave wins.
+
+Source: pytest:src/_pytest/config/__init__.py (`PYTEST_ADDOPTS`); abseil-py:absl/testing/absltest.py
+(`XML_OUTPUT_FILE`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from nightjar_ci.formats.job import Job
+
+JUNIT = "junit.xml"
+CACHE = "pytest-cache"  # in the job's folder: the user's own cache stays as it is
+LAST_FAILED = f"{CACHE}/v/cache/lastfailed"
+_ADDED = "PYTEST_ADDOPTS"
+_REPORT = ("-o junit_family=xunit1", "-o junit_logging=all", "-o junit_log_passing_tests=false")
+_AGAIN = ("--last-failed", "--last-failed-no-failures=none")
+_SETTINGS = ("-c", "-o", "-p", "--rootdir", "--cov")  # their values may be files, and name no tests
+_WITH_VALUE = (*_SETTINGS, "-k", "-m", "-n", "-W", "-r", "--dist", "--maxfail", "--durations", "--tb", "--timeout")
+
+
+def find_pytest(command: Sequence[str]) -> int | None:
+    """The index of the word that starts pytest, or None.
+
+    >>> find_pytest(["python", "-m", "pytest", "tests"]), find_pytest([".venv/bin/pytest"]), find_pytest(["make"])
+    (2, 0, None)
+    """
+    for index, word in enumerate(command):
+        before = command[index - 1] if index else ""
+        if PurePath(word).name in ("pytest", "py.test") and (before == "-m" or not before.startswith("-")):
+            return index
+    return None
+
+
+def with_report(job: Job) -> Job:
+    """The job, made to write a JUnit file into its folder, where its command is one that can."""
+    if find_pytest(job.command) is not None:
+        options = [f"-o 'cache_dir={{out}}/{CACHE}'"]
+        if not any(word.startswith(("--junitxml", "--junit-xml")) for word in job.command):
+            options = [f"'--junitxml={{out}}/{JUNIT}'", *_REPORT, *options]
+        return _with_options(job, options)
+    if len(job.command) > 1 and re.fullmatch(r"python[\d.]*", PurePath(job.command[0]).name):
+        return replace(job, env={"XML_OUTPUT_FILE": f"{{out}}/{JUNIT}", **job.env})
+    return job
+
+
+def with_last_failed(job: Job) -> Job:
+    """The job, made to run only the tests that failed last time, where it runs pytest; else all of it again."""
+    if find_pytest(job.command) is None:
+        return job
+    return _with_options(job, _AGAIN)
+
+
+def select_test(command: Sequence[str], node: str | None, folder: Path) -> tuple[str, ...]:
+    """A pytest command for one test alone.
+
+    Args:
+        command: it may name files and folders, which the test takes the place of.
+        node: what pytest is given to run the test; where None, the command stays as it is.
+        folder: the command's working directory.
+
+    >>> select_test(["pytest", "-q", "-n", "2", "tests/nnx"], "tests/nnx/test_a.py::test_b", Path("/no"))
+    ('pytest', '-q', '-n', '2', 'tests/nnx/test_a.py::test_b')
+    """
+    start = find_pytest(command)
+    if node is None or start is None:
+        return tuple(command)
+    kept = list(command[: start + 1])
+    for before, word in zip(("", *command[start + 1 :]), command[start + 1 :], strict=False):
+        is_target = not word.startswith("-") and before not in _SETTINGS
+        if before in _WITH_VALUE and "::" not in word and not (folder / word).exists():
+            is_target = False
+        if not is_target:
+            kept.append(word)
+    return (*kept, node)
+
+
+def _with_options(job: Job, options: Sequence[str]) -> Job:
+    added = " ".join([*options, job.env.get(_ADDED, "")]).strip()
+    return replace(job, env={**job.env, _ADDED: added})

@@ -1,0 +1,210 @@
+"""The JUnit files of a test runner: pytest, unittest-xml-reporting, absltest, ctest, googletest.
+
+In: XML that a job wrote. Out: `Case`s. The file is untrusted: it is read once, without building a tree; document types
+(and with them entities) are refused; its depth, its number of tests and the text that is kept of each are limited.
+
+Source: github.com/testmoapp/junitxml (the dialects); pytest:src/_pytest/junitxml.py; abseil-py:absl/testing/
+xml_reporter.py; CMake:Source/CTest/cmCTestTestHandler.cxx; googletest:docs/advanced.md, "Generating an XML Report".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from xml.parsers import expat
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.suite import WORST_FIRST, Case, CaseState, merge_cases
+from nightjar_ci.untrusted.files import read_untrusted
+
+MOST_CASES = 200_000
+MOST_MESSAGE = 400
+QUOTE_CHARACTERS = 4_000  # of a traceback, and of each output of its test
+_MOST_DEPTH = 64
+_MOST_NAME = 1_000
+_KEPT = 4 * QUOTE_CHARACTERS  # of the text inside one element
+_STATES: dict[str, CaseState] = {
+    "failure": "failed",
+    "error": "failed",
+    "flakyFailure": "flaky",  # surefire: it passed when it was run again
+    "flakyError": "flaky",
+    "skipped": "skipped",
+    "disabled": "skipped",
+}
+_QUOTED = ("failure", "error", "system-out", "system-err")
+_HEADINGS = re.compile(r"^-+ Captured (?:Log|Out|Err) -+$", re.MULTILINE)  # pytest writes them over nothing
+_NOT_RUN = ("notrun", "disabled", "suppressed", "skipped")
+
+
+def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
+    """The tests of all files, by name; of two with one name the worse counts.
+
+    Args:
+        files: below `folder`.
+        folder: of the job that wrote them.
+
+    Raises:
+        InputError: a file cannot be read, or is not JUnit XML.
+    """
+    cases: list[Case] = []
+    for path in files:
+        try:
+            data = read_untrusted(folder, path.relative_to(folder))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+        try:
+            cases += parse_junit(data)
+        except (expat.ExpatError, ValueError) as error:
+            hint = "the file ends too early: was its writer killed, or the disk full?"
+            early = "no element found" in str(error) or "unclosed token" in str(error)
+            raise InputError(f"{path}: not a JUnit file: {error}.", hint if early else None) from None
+    return merge_cases(cases)
+
+
+def parse_junit(data: bytes) -> list[Case]:
+    """The tests of one file, in its order.
+
+    Raises:
+        ExpatError: it is not well-formed XML.
+        ValueError: it is not JUnit XML, or exceeds a limit.
+
+    >>> [case] = parse_junit(b'<testsuite><testcase classname="a.B" name="c" time="0.5"/></testsuite>')
+    >>> case.name, case.state, case.duration_s
+    ('a.B.c', 'passed', 0.5)
+    """
+    reader = _Reader()
+    reader.parse(data)
+    return reader.cases
+
+
+class _Reader:
+    """The handlers of the parser, and what is known of the test that it is in."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+        self._path: list[str] = []
+        self._case: dict[str, str] | None = None
+        self._state: CaseState | None = None
+        self._message: str | None = None
+        self._texts: dict[str, str] = {}
+
+    def parse(self, data: bytes) -> None:
+        """Reads a whole file."""
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = self._refuse_doctype
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.Parse(data, True)
+
+    def _refuse_doctype(self, name: str, *_: object) -> None:
+        raise ValueError(f"it has a document type, {name[:40]!r}, which no test runner writes")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if not self._path and tag not in ("testsuites", "testsuite"):
+            raise ValueError(f"its first element is {tag[:40]!r}, expected 'testsuites' or 'testsuite'")
+        self._path.append(tag)
+        if len(self._path) > _MOST_DEPTH:
+            raise ValueError(f"its elements are nested more than {_MOST_DEPTH} deep")
+        if tag == "testcase":
+            self._case, self._state, self._message, self._texts = attributes, None, None, {}
+        elif self._case is not None and tag in _STATES and self._is_worse(_STATES[tag]):
+            self._state, self._message = _STATES[tag], attributes.get("message")
+
+    def _is_worse(self, state: CaseState) -> bool:
+        return self._state is None or WORST_FIRST.index(state) < WORST_FIRST.index(self._state)
+
+    def _text(self, text: str) -> None:
+        tag = self._path[-1]
+        if self._case is not None and tag in _QUOTED:
+            self._texts[tag] = (self._texts.get(tag, "") + text)[-_KEPT:]
+
+    def _end(self, tag: str) -> None:
+        self._path.pop()
+        if tag != "testcase" or self._case is None:
+            return
+        if len(self.cases) >= MOST_CASES:
+            raise ValueError(f"it has more than {MOST_CASES:,} tests")
+        self.cases.append(self._make_case(self._case))
+        self._case = None
+
+    def _make_case(self, attributes: dict[str, str]) -> Case:
+        state = self._state or "passed"
+        if self._state is None and {attributes.get("status"), attributes.get("result")} & {*_NOT_RUN}:
+            state = "skipped"
+        message, quote = None, None
+        if state in ("failed", "flaky"):
+            trace = self._texts.get("failure") or self._texts.get("error") or ""
+            message = _first_line(self._message or "") or _last_line(trace) or "no message"
+            quote = "\n".join(self._quote()) or None
+        elif state == "skipped" and self._message:
+            message = _first_line(self._message)
+        return Case(
+            name=_name(attributes),
+            state=state,
+            duration_s=_read_seconds(attributes.get("time", "")),
+            node=_find_node(attributes),
+            message=message,
+            quote=quote,
+        )
+
+    def _quote(self) -> Iterable[str]:
+        for tag in _QUOTED:
+            text = self._texts.get(tag, "").strip()
+            if tag.startswith("system"):
+                text = _HEADINGS.sub("", text).strip()
+            if not text:
+                continue
+            if tag.startswith("system"):
+                yield f"-- the end of its {tag.replace('system-', 'std')}:"
+            if len(text) > QUOTE_CHARACTERS:
+                yield "[...]"
+            yield text[-QUOTE_CHARACTERS:]
+
+
+def _name(attributes: dict[str, str]) -> str:
+    """Class and name; ctest writes the name twice, and pytest names no class of a file that it cannot import."""
+    group, name = attributes.get("classname", "").strip(), attributes.get("name", "").strip()
+    parts = [part for part in (group, name) if part]
+    if group == name:
+        parts = parts[:1]
+    return " ".join(".".join(parts).split())[:_MOST_NAME] or "no name"
+
+
+def _find_node(attributes: dict[str, str]) -> str | None:
+    """The node id of pytest, from the file that its family `xunit1` names.
+
+    >>> _find_node({"file": "tests/test_a.py", "classname": "tests.test_a.TestB", "name": "test_c[1]"})
+    'tests/test_a.py::TestB::test_c[1]'
+    >>> _find_node({"classname": "a.B", "name": "c"})
+    """
+    file, group = attributes.get("file", ""), attributes.get("classname", "")
+    if not file.endswith(".py") or len(file) > _MOST_NAME or not attributes.get("name"):
+        return None
+    stem = re.sub(r"[/\\]", ".", file.removesuffix(".py"))
+    classes: list[str] = []
+    if group != stem:
+        matched = re.search(rf"(?:^|\.){re.escape(stem.rpartition('.')[2])}\.(.+)$", group)
+        if matched is None:
+            return None
+        classes = matched[1].split(".")
+    return "::".join([file, *classes, attributes["name"]])
+
+
+def _read_seconds(text: str) -> float:
+    """A duration; 0 where it is not a number, and thousands may have commas."""
+    try:
+        seconds = float(text.replace(",", ""))
+    except ValueError:
+        return 0.0
+    return seconds if 0 <= seconds < 1e9 else 0.0
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:MOST_MESSAGE]
+
+
+def _last_line(text: str) -> str:
+    return _first_line("\n".join(reversed(text.splitlines())))

@@ -1,0 +1,119 @@
+"""Source distributions from an index: the version, the digest, and archives that nobody should unpack."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.environments.source_distribution import make_source, parse_source
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.settings import Settings
+from tests.ci.jobs import HERE
+from tests.ci.servers import Answer, serve
+
+
+def archive(*members: tuple[str, bytes], link: tuple[str, str] | None = None) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as tar:
+        for name, contents in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(contents)
+            tar.addfile(info, io.BytesIO(contents))
+        if link is not None:
+            info = tarfile.TarInfo(link[0])
+            info.type, info.linkname = tarfile.SYMTYPE, link[1]
+            tar.addfile(info)
+    return file.getvalue()
+
+
+GOOD = archive(("lib-1.0/tests/test_a.py", b"def test_a(): pass\n"), ("lib-1.0/PKG-INFO", b"Name: lib\n"))
+
+
+def index(data: bytes, digest: str | None = None) -> Callable[[str, str, str | None], Answer]:
+    """An index with one package, `lib`, of one version."""
+    digest = digest or hashlib.sha256(data).hexdigest()
+
+    def answer(method: str, path: str, authorization: str | None) -> Answer:
+        if path.endswith(".tar.gz"):
+            return 200, {"Content-Type": "application/gzip"}, data
+        if path == "/simple/lib/":
+            links = (
+                f'<a href="../../files/lib-1.0.tar.gz#sha256={digest}">a</a><a href="lib-2.0-py3-none-any.whl">b</a>'
+            )
+            return 200, {"Content-Type": "text/html"}, links.encode()
+        return 404, {}, b""
+
+    return answer
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        state_dir=tmp_path,
+        database_url="",
+        docker_network="",
+        docker_options=(),
+        docker_config_dir=tmp_path,
+        cache_dir=tmp_path / "cache",
+    )
+
+
+def test_the_archive_is_fetched_once_and_unpacked(settings: Settings) -> None:
+    with serve(index(GOOD)) as served:
+        settings = replace(settings, index_url=f"{served.url}/simple")
+        folder = make_source("lib==1.0", HERE, settings)
+        assert make_source("lib==1.0", HERE, settings) == folder
+    assert folder.name == "lib-1.0"
+    assert (folder / "tests" / "test_a.py").read_text() == "def test_a(): pass\n"
+    assert [path for _, path in served.asked] == ["/simple/lib/", "/files/lib-1.0.tar.gz"]
+    assert [path.name for path in folder.parent.iterdir()] == ["lib-1.0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lib==2.0", "the package index has no source distribution of lib 2.0"),
+        ("other==1.0", "'other' is not in the package index"),
+        ("lib", "lib is not installed in current"),
+    ],
+)
+def test_what_is_not_there_is_said(settings: Settings, text: str, message: str) -> None:
+    with serve(index(GOOD)) as served, pytest.raises(EnvironmentFailedError, match=message):
+        make_source(text, HERE, replace(settings, index_url=f"{served.url}/simple"))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (archive(("lib-1.0/a", b""), ("../outside", b"x")), "cannot be unpacked"),
+        (archive(("lib-1.0/a", b""), link=("lib-1.0/b", "/etc/passwd")), "cannot be unpacked"),
+        (archive(("one/a", b""), ("two/b", b"")), "holds 2 folders, expected one"),
+        (gzip.compress(b"no tar", mtime=0), "cannot be unpacked"),
+        (b"", "cannot be unpacked"),
+    ],
+    ids=["outside", "link", "two-folders", "no-tar", "empty"],
+)
+def test_an_archive_that_reaches_outside_or_is_damaged_is_refused(
+    settings: Settings, tmp_path: Path, data: bytes, message: str
+) -> None:
+    with serve(index(data)) as served, pytest.raises(EnvironmentFailedError, match=message):
+        make_source("lib==1.0", HERE, replace(settings, index_url=f"{served.url}/simple"))
+    assert list((tmp_path / "cache" / "sources").iterdir()) == []
+
+
+def test_an_archive_with_another_digest_is_refused(settings: Settings) -> None:
+    with serve(index(GOOD, digest="0" * 64)) as served, pytest.raises(EnvironmentFailedError, match="has the digest"):
+        make_source("lib==1.0", HERE, replace(settings, index_url=f"{served.url}/simple"))
+
+
+@pytest.mark.parametrize("text", ["lib>=1", "lib @ https://example.com/lib.tar.gz", "lib[extra]", "-e ."])
+def test_a_source_is_one_package_and_at_most_one_version(text: str) -> None:
+    with pytest.raises(ValueError, match="expected NAME or NAME==VERSION"):
+        parse_source(text)

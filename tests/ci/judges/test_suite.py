@@ -1,0 +1,128 @@
+"""The judge of test suites: since when, flaky, fixed, vanished, slower; and how rarely it is wrong about the last."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nightjar_ci.formats.policy import SuitePolicy
+from nightjar_ci.formats.suite import Case, CaseState, PastSuite, Suite
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.suite import MOST_NAMED, Tonight, judge_suite
+
+MACHINE = "1 x cpu"
+
+
+def case(name: str, state: CaseState = "passed", **changes: object) -> Case:
+    if state in ("failed", "flaky"):
+        changes = {"message": "AssertionError: sums", "quote": "trace", "runs": 3, **changes}
+    return Case.model_validate({"name": name, "state": state, **changes})
+
+
+def judge(*nights: list[Case]) -> dict[str, Verdict]:
+    """The verdicts on the last of some nights, by test."""
+    history = [
+        PastSuite(night=f"night-{number}", machine=MACHINE, suite=Suite(cases=tuple(cases)))
+        for number, cases in enumerate(nights[:-1])
+    ]
+    tonight = Tonight(cell="flax", jobs=("flax",), machine=MACHINE, suite=Suite(cases=tuple(nights[-1])))
+    verdicts = judge_suite(tonight, history, SuitePolicy())
+    assert len({verdict.series for verdict in verdicts}) == len(verdicts)
+    return {verdict.series.partition("/")[2]: verdict for verdict in verdicts}
+
+
+def test_a_suite_that_passes_is_one_verdict() -> None:
+    verdicts = judge([case("a"), case("b", "skipped")])
+    assert list(verdicts) == ["tests_passed"]
+    assert verdicts["tests_passed"].status == "ok"
+    assert verdicts["tests_passed"].explanation == "1/1 tests passed, 1 skipped."
+
+
+def test_a_newly_failing_test_names_the_last_night_in_which_it_passed() -> None:
+    verdict = judge([case("m.a")], [case("m.a")], [case("m.a", "failed")])["m.a"]
+    assert (verdict.status, verdict.policy["good_night"], verdict.policy["since"]) == ("regressed", "night-1", None)
+    assert verdict.explanation == (
+        "a fails tonight, and passed in night night-1 (in each of 3 runs): AssertionError: sums"
+    )
+    assert verdict.details == ("trace",)
+
+
+def test_a_test_that_goes_on_failing_says_since_when() -> None:
+    verdict = judge([case("a", "flaky")], [case("a", "failed")], [], [case("a", "failed")], [case("a", "failed")])["a"]
+    assert (verdict.policy["good_night"], verdict.policy["since"]) == ("night-0", "night-1")
+    assert "fails since night night-1, and passed in night night-0" in verdict.explanation
+
+
+@pytest.mark.parametrize(
+    ("nights", "text"),
+    [
+        ([], "in the first night of its suite"),
+        ([[case("b")]], "is new or did not run before"),
+        ([[case("a", "failed")]], "no earlier night saw it pass"),
+    ],
+)
+def test_a_test_that_never_passed_is_red_and_has_no_good_night(nights: list[list[Case]], text: str) -> None:
+    verdict = judge(*nights, [case("a", "failed")])["a"]
+    assert (verdict.status, verdict.policy["good_night"]) == ("regressed", None)
+    assert text in verdict.explanation
+
+
+def test_a_known_failure_is_red_for_nobody_until_it_passes() -> None:
+    verdicts = judge([case("a", "failed", known="reason")])
+    assert list(verdicts) == ["tests_passed"]
+    assert verdicts["tests_passed"].explanation == "0/1 tests passed; 1 fails as listed."
+    fixed = judge([case("a", known="reason (https://example.com/1)")])["a"]
+    assert fixed.status == "improved"
+    assert fixed.explanation.endswith("remove its entry (reason (https://example.com/1))")
+
+
+def test_a_test_that_passes_again_is_improved_once() -> None:
+    assert judge([case("a", "failed")], [case("a")])["a"].status == "improved"
+    assert list(judge([case("a", "failed")], [case("a")], [case("a")])) == ["tests_passed"]
+
+
+def test_a_flaky_test_is_on_watch_and_says_how_often() -> None:
+    first = judge([case("a")], [case("a", "flaky")])["a"]
+    assert (first.status, first.watch) == ("ok", True)
+    assert "for the first time" in first.explanation
+    assert (
+        "as in 1 of 2 earlier nights" in judge([case("a", "flaky")], [case("a")], [case("a", "flaky")])["a"].explanation
+    )
+
+
+def test_vanished_tests_are_named_and_many_of_them_are_a_doubt() -> None:
+    many = [case(f"t{number:03}") for number in range(100)]
+    few = judge(many, many, many[:99])["tests_passed"]
+    assert (few.status, few.watch, few.details) == ("ok", True, ("vanished: t099",))
+    lost = judge(many, many, many[:90])["tests_passed"]
+    assert lost.status == "cannot_tell"
+    assert "10 tests vanished since night night-1; 100 ran in the usual night" in lost.explanation
+    skipped = judge(many, many, [*many[:90], *(case(f"t{number:03}", "skipped") for number in range(90, 100))])
+    assert skipped["tests_passed"].status == "cannot_tell"
+
+
+def test_a_library_that_cannot_be_imported_is_one_suite_and_not_two_thousand_verdicts() -> None:
+    many = [case(f"t{number:04}") for number in range(2000)]
+    verdicts = judge(many, [case(one.name, "failed") for one in many])
+    assert len(verdicts) == MOST_NAMED + 1
+    assert verdicts["tests_passed"].status == "regressed"
+    assert verdicts["tests_passed"].policy["good_night"] == "night-0"
+
+
+def test_a_test_that_takes_far_longer_than_the_longest_is_on_watch_once_there_are_nights_enough() -> None:
+    def nights(number: int, last: float) -> list[list[Case]]:
+        return [*([case("a", duration_s=1.0 + night % 3)] for night in range(number)), [case("a", duration_s=last)]]
+
+    assert judge(*nights(12, 8.0))["a"].explanation == "a took 8 s: at most 3 s in 12 earlier nights"
+    assert judge(*nights(12, 8.0))["a"].watch
+    assert "a" not in judge(*nights(12, 7.4))
+    assert "a" not in judge(*nights(9, 70.0))
+
+
+def test_times_that_only_vary_are_rarely_called_slower() -> None:
+    """Log-normal times that vary by half: at most one test in 500 is called slower by chance."""
+    rng = np.random.default_rng(7)
+    times = 2.0 * np.exp(rng.normal(0.0, 0.5, size=(13, 2000)))
+    nights = [[case(f"t{index}", duration_s=float(value)) for index, value in enumerate(row)] for row in times]
+    wrong = len(judge(*nights)) - 1
+    assert wrong <= MOST_NAMED / 5
