@@ -120,6 +120,12 @@ def find_imported_packages(path: Sequence[str]) -> tuple[LocalPackage, ...]:
     return tuple(sorted((*find_local_packages(sources, path), *copied), key=lambda package: package.name))
 
 
+def find_version(name: str, path: Sequence[str]) -> str | None:
+    """The version of a package in an environment; None where it is not installed."""
+    installed = next(iter(distributions(name=name, path=list(path))), None)
+    return None if installed is None else installed.version
+
+
 def _read_versions(path: Sequence[str]) -> dict[str, str]:
     versions: dict[str, str] = {}
     for found in distributions(path=list(path)):

@@ -57,6 +57,12 @@ def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
     return Path(first), parse_requirements(rest) if comma else ()
 
 
+def is_locked(environment: str) -> bool:
+    """Whether an environment is that of a lock, and not a copy of the current one."""
+    kind, _, rest = environment.partition(":")
+    return kind == "uv" and parse_lock(rest) is not None
+
+
 def read_pins(lock: str) -> dict[str, str]:
     """The versions that a lock gives this Python on this machine, by canonical name.
 

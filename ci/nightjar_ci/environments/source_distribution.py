@@ -15,13 +15,13 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import distributions
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from nightjar_ci.environments.installed import find_version
 from nightjar_ci.environments.prepare import PreparedEnvironment
 from nightjar_ci.environments.uv import find_index
 from nightjar_ci.errors import EnvironmentFailedError, InputError
@@ -89,12 +89,12 @@ def make_source(text: str, environment: PreparedEnvironment, settings: Settings)
 def _find_version(requirement: Requirement, environment: PreparedEnvironment) -> str:
     if requirement.specifier:
         return next(iter(requirement.specifier)).version
-    path = [] if environment.interpreter is None else list(environment.interpreter.path)
-    installed = next(iter(distributions(name=requirement.name, path=path)), None)
+    path = () if environment.interpreter is None else environment.interpreter.path
+    installed = find_version(requirement.name, path)
     if installed is None:
         hint = f"name the version: source = '{requirement.name}==VERSION'"
         raise EnvironmentFailedError(f"source: {requirement.name} is not installed in {environment.name}.", hint)
-    return installed.version
+    return installed
 
 
 def _choose(name: str, version: str, files: Sequence[File]) -> File:

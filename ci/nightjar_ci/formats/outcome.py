@@ -41,6 +41,7 @@ class Outcome(StrictModel):
     message: str | None
     python: str | None = None
     local_packages: tuple[LocalPackage, ...] = ()
+    jax: str | None = None
 
     @property
     def completed(self) -> bool:

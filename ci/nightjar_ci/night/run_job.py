@@ -13,6 +13,7 @@ from pathlib import Path
 from nightjar_ci.adapters.job import adapt_job
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.environments.git_tree import read_git
+from nightjar_ci.environments.installed import find_version
 from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
 from nightjar_ci.environments.source_distribution import make_source
 from nightjar_ci.errors import EnvironmentFailedError, InputError
@@ -125,7 +126,11 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
     """
     interpreter = None if environment is None else environment.interpreter
     if environment is not None and interpreter is not None:
-        tested = {"python": str(interpreter.executable), "local_packages": environment.local_packages}
+        tested = {
+            "python": str(interpreter.executable),
+            "local_packages": environment.local_packages,
+            "jax": find_version("jax", interpreter.path),
+        }
         outcome = outcome.model_copy(update=tested)
     if job.adapter is not None and outcome.completed:
         try:

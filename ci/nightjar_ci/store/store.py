@@ -33,6 +33,7 @@ from nightjar_ci.store.keys import Keys, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, MeasureKind, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
 from nightjar_ci.store.suites import read_suites
+from nightjar_ci.store.support import Tried, read_tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +161,11 @@ class Store:
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
             return {} if number is None else read_suites(connection, number, window)
+
+    def tried(self, matrix: str | None = None) -> list[Tried]:
+        """The latest outcome of every cell with every version of JAX; of nights of one matrix where it is named."""
+        with self._reading() as connection:
+            return read_tried(connection, matrix)
 
     def recent_before(self, night_id: str) -> Recent:
         """What the recent nights of the matrix of a night had, that night not included."""

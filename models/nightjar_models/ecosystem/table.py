@@ -19,6 +19,7 @@ class Entry:
 
     Attributes:
         name: of the cell, of its module beside this file, and of its lock in `docker/locks/ecosystem/`.
+        room: folder beside this file that holds its module; this folder where empty.
         packages: the distributions under test, besides JAX.
         summary: what it computes, and what it checks.
     """
@@ -26,10 +27,12 @@ class Entry:
     name: str
     packages: tuple[str, ...]
     summary: str
+    room: str = ""
 
     def load(self) -> Callable[[], Finding]:
         """The function that runs it; the libraries under test are imported only when it is called."""
-        run: Callable[[], Finding] = importlib.import_module(f"nightjar_models.ecosystem.{self.name}").run
+        module = ".".join(filter(None, ("nightjar_models.ecosystem", self.room, self.name)))
+        run: Callable[[], Finding] = importlib.import_module(module).run
         return run
 
 
@@ -78,6 +81,102 @@ _ENTRIES = (
         name="dali",
         packages=("nvidia-dali-cuda120",),
         summary="DALI's JAX iterator: every JPEG once an epoch, its pixels those of Pillow, batches sharded.",
+    ),
+    Entry(
+        name="haiku",
+        room="learning",
+        packages=("dm-haiku", "optax"),
+        summary="Haiku: a linear layer learns the least-squares solution; batch statistics; an RNN unrolled twice.",
+    ),
+    Entry(
+        name="keras",
+        room="learning",
+        packages=("keras",),
+        summary="Keras on JAX: a model learns the least-squares solution; a convolution equals NumPy's.",
+    ),
+    Entry(
+        name="chex",
+        room="learning",
+        packages=("chex",),
+        summary="Chex: eight wrong assertions stop, also in jit; a dataclass is a tree.",
+    ),
+    Entry(
+        name="qwix",
+        room="learning",
+        packages=("qwix", "flax"),
+        summary="Qwix: int8 weights and activations err by what rounding explains.",
+    ),
+    Entry(
+        name="jraph",
+        room="learning",
+        packages=("jraph",),
+        summary="Jraph: a graph convolution equals the normed adjacency matrix; batches come apart.",
+    ),
+    Entry(
+        name="evosax",
+        room="learning",
+        packages=("evosax",),
+        summary="evosax: CMA-ES finds the minimum of a sphere and of Rosenbrock's valley.",
+    ),
+    Entry(
+        name="gymnax",
+        room="learning",
+        packages=("gymnax",),
+        summary="gymnax: the cart moves by its equations; thousands of steps at once.",
+    ),
+    Entry(
+        name="mctx",
+        room="learning",
+        packages=("mctx",),
+        summary="Mctx: Gumbel MuZero finds the best action of a small game.",
+    ),
+    Entry(
+        name="blackjax",
+        room="science",
+        packages=("blackjax",),
+        summary="BlackJAX: NUTS draws from a Gaussian whose moments are known.",
+    ),
+    Entry(
+        name="distrax",
+        room="science",
+        packages=("distrax",),
+        summary="Distrax: densities, divergences and samples equal their formulas.",
+    ),
+    Entry(
+        name="jax_md",
+        room="science",
+        packages=("jax-md",),
+        summary="JAX MD: Lennard-Jones by its formula; energy kept; neighbour lists agree.",
+    ),
+    Entry(
+        name="e3nn",
+        room="science",
+        packages=("e3nn-jax",),
+        summary="e3nn: spherical harmonics and tensor products turn with space.",
+    ),
+    Entry(
+        name="pennylane",
+        room="science",
+        packages=("pennylane",),
+        summary="PennyLane: circuits give the cosines and gradients of quantum mechanics.",
+    ),
+    Entry(
+        name="netket",
+        room="science",
+        packages=("netket",),
+        summary="NetKet: exact and variational ground states of an Ising chain.",
+    ),
+    Entry(
+        name="ott",
+        room="science",
+        packages=("ott-jax",),
+        summary="OTT: transport costs equal their closed forms.",
+    ),
+    Entry(
+        name="lineax",
+        room="science",
+        packages=("lineax", "equinox"),
+        summary="Lineax and Equinox: four solvers equal NumPy's; the gradient of a solve.",
     ),
     Entry(
         name="transformer_engine",

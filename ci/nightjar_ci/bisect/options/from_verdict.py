@@ -8,6 +8,9 @@ same folder of nights whose verdict on the series was good (`ok` or `improved`),
 - The gate compares compile facts that have no baseline with the latest earlier night. So if no earlier night is good,
   the latest one whose verdict on the facts was *cannot tell* is taken.
 
+A red test is run alone: it takes the place of the files and folders that its pytest command names. If the job ran in
+a lock, all packages are known, and those that did not change stay as they were.
+
 If the job ran in an image, the ladder is the nightly images between the two nights. Otherwise it is the packages whose
 versions differ between the two results, or, if none differ, the commits of the working folder.
 """
@@ -21,12 +24,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.bisect.options.options import BisectOptions
+from nightjar_ci.environments.lock import is_locked
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.run_record import Environment, RunRecord
 from nightjar_ci.formats.verdict import Verdict, read_verdicts, sort_worst_first
+from nightjar_ci.suites.command import select_test
 
 _GOOD = ("ok", "improved")
 _DATED_IMAGE = re.compile(r"image:(?P<image>.+:.+?)-(?P<date>\d{4}-\d\d-\d\d)(?:@\S+)?")
@@ -50,7 +55,10 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     options = _with_classifier(replace(options, command=command, executor=executor), verdict, tonight)
     if outcome.environment.startswith("image:"):
         return _image_ends(options, earlier, outcome)
-    return _ends(options, before.environment, tonight.environment, night)
+    options = _ends(options, before.environment, tonight.environment, night)
+    if verdict.judge == "tests" and is_locked(outcome.environment):
+        return _with_constant(options, before.environment, tonight.environment, outcome)
+    return options
 
 
 def find_worst(path: Path) -> str | None:
@@ -80,7 +88,12 @@ def _find(path: Path, series: str) -> Verdict:
 def _result(folder: Path, verdict: Verdict) -> tuple[Outcome, RunRecord]:
     """A completed job of the verdict's cell, and its result."""
     for outcome, record in read_night_results(folder):
-        if outcome.cell == verdict.cell and outcome.kind == "train" and outcome.completed and record is not None:
+        if (
+            outcome.cell == verdict.cell
+            and outcome.kind in ("train", "test")
+            and outcome.completed
+            and record is not None
+        ):
             return outcome, record
     raise InputError(f"{folder}: no job of {verdict.cell} completed, so there is no test.")
 
@@ -124,12 +137,32 @@ def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
 
 def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord) -> BisectOptions:
     name = verdict.series.partition("/")[2]
+    if verdict.judge == "tests":
+        node = verdict.policy.get("node") or _first_failing(record)
+        return replace(options, command=select_test(options.command, str(node) if node else None, Path.cwd()))
     if verdict.judge in ("facts", "convergence", "performance"):
         return replace(options, judge=verdict.judge, cell=verdict.cell)
     measure = record.sample(name) or record.curve(name)
     if measure is None:
         raise InputError(f"{verdict.series}: tonight's result has no {name!r}.")
     return replace(options, metric=name, better=measure.better)
+
+
+def _first_failing(record: RunRecord) -> str | None:
+    """What pytest is given to run the first test that fails and is not known to."""
+    cases = () if record.tests is None else record.tests.cases
+    return next((case.node for case in cases if case.state == "failed" and case.known is None), None)
+
+
+def _with_constant(options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome) -> BisectOptions:
+    """The options with the packages of a lock that did not change, which this environment need not have."""
+    local = {package.name for package in outcome.local_packages}
+    constant = [
+        f"{name}=={version}"
+        for name, version in bad.packages.items()
+        if good.packages.get(name) == version and name not in local
+    ]
+    return replace(options, current=False, any_date=True, with_=(*constant, *options.with_))
 
 
 def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOptions:

@@ -56,7 +56,11 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
     def lock_of(name: str, constraints: str) -> Lock:
         return Lock(name=name, sources=(f"{FOLDER}/{name}.in",), constraints=constraints)
 
-    cells = sorted(f"ecosystem/{path.stem}" for path in (checkout / FOLDER / "ecosystem").glob("*.in"))
+    cells = sorted(
+        f"{folder}/{path.stem}"
+        for folder in ("ecosystem", "upstream")
+        for path in (checkout / FOLDER / folder).glob("*.in")
+    )
     aot = (PACKAGES[1], f"{FOLDER}/aot.in")
     return (
         Lock(name="dev", sources=(*PACKAGES, f"{FOLDER}/dev.in"), extras=("postgres", "query", "arrow")),

@@ -1,0 +1,97 @@
+"""The support matrix: for each cell the newest JAX with which it works, and why not with a newer one.
+
+In: the latest outcome of every cell with every version of JAX. Out: a row per cell, and the page as Markdown. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from nightjar_ci.report.markdown import escape
+from nightjar_ci.store.support import Tried
+
+_MOST_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportRow:
+    """What is known of a cell.
+
+    Attributes:
+        cell: it.
+        works: version of JAX to whether the cell works with it, oldest first.
+        newest: the newest version with which it works; None where there is none.
+        breaks: the oldest version after that with which it does not; None where it works with the newest.
+        since: night that saw that.
+        why: what failed then: the first failing test, or the message of the job.
+    """
+
+    cell: str
+    works: dict[str, bool]
+    newest: str | None
+    breaks: str | None
+    since: str | None
+    why: str | None
+
+
+def make_rows(tried: Sequence[Tried]) -> list[SupportRow]:
+    """A row per cell, by name."""
+    cells: dict[str, dict[str, Tried]] = defaultdict(dict)
+    for attempt in tried:
+        cells[attempt.cell][attempt.jax] = attempt
+    return [_make_row(cell, cells[cell]) for cell in sorted(cells)]
+
+
+def render_support(rows: Sequence[SupportRow], written_at: str) -> str:
+    """The page.
+
+    Args:
+        rows: from `make_rows`.
+        written_at: a time, for people.
+    """
+    versions = sorted({version for row in rows for version in row.works}, key=Version)
+    lines = [
+        "# What works with which JAX",
+        "",
+        f"Written {written_at}; each mark is the latest night that tried it.",
+        "",
+    ]
+    lines.append("| " + " | ".join(["", "newest that works", *versions, "why not newer"]) + " |")
+    lines.append("|---" * (len(versions) + 3) + "|")
+    for row in rows:
+        marks = ["" if version not in row.works else "✅" if row.works[version] else "❌" for version in versions]
+        why = ""
+        if row.breaks is not None:
+            why = f"JAX {row.breaks}, night {row.since}: {escape(row.why or 'no message')}"
+        lines.append("| " + " | ".join([escape(row.cell), row.newest or "none", *marks, why]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _make_row(cell: str, attempts: dict[str, Tried]) -> SupportRow:
+    versions = sorted(attempts, key=Version)
+    working = [version for version in versions if attempts[version].works]
+    newest = working[-1] if working else None
+    later = [version for version in versions if newest is None or Version(version) > Version(newest)]
+    first = attempts[later[0]] if later else None
+    return SupportRow(
+        cell=cell,
+        works={version: attempts[version].works for version in versions},
+        newest=newest,
+        breaks=None if first is None else first.jax,
+        since=None if first is None else first.night,
+        why=None if first is None else _explain(first),
+    )
+
+
+def _explain(attempt: Tried) -> str:
+    if attempt.suite is not None:
+        failing = [case for case in attempt.suite.cases if case.state == "failed" and case.known is None]
+        if failing:
+            more = f" (and {len(failing) - 1} more)" if len(failing) > 1 else ""
+            return f"{failing[0].name}: {failing[0].message}{more}"[:_MOST_CHARACTERS]
+    first = (attempt.outcome.message or attempt.outcome.state).strip().partition("\n")[0]
+    return first.partition(" The last lines of ")[0].removeprefix(f"{attempt.outcome.job}: ")[:_MOST_CHARACTERS]

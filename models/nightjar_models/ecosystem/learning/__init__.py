@@ -1,0 +1,1 @@
+"""Guests that learn: networks, their tools, search and games, one program each."""

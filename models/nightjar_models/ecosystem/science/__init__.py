@@ -1,0 +1,1 @@
+"""Guests of science: inference, transport, linear algebra, molecules, geometry and quanta, one program each."""
