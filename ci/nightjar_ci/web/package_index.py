@@ -112,7 +112,7 @@ def group(name: str, files: Iterable[File]) -> list[Release]:
     """Files grouped by version: a release is as old as its first file, and yanked if all of its files are."""
     by_version: dict[Version, list[File]] = {}
     for file in files:
-        version = _version_of(name, file.name)
+        version = version_of(name, file.name)
         if version is not None:
             by_version.setdefault(version, []).append(file)
     releases = []
@@ -123,7 +123,8 @@ def group(name: str, files: Iterable[File]) -> list[Release]:
     return releases
 
 
-def _version_of(name: str, file: str) -> Version | None:
+def version_of(name: str, file: str) -> Version | None:
+    """The version that a file is of; None where it is not a wheel or source distribution of the package."""
     try:
         package, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):

@@ -50,7 +50,7 @@ def run() -> Finding:
         negative,
     ]
     samples = time_calls(lambda: double(ones), items=1, unit="calls/s", calls=50)
-    moved = jax.tree.map(lambda leaf: leaf + 1, State(position=ones, step=0))
+    moved = jax.tree.map(lambda leaf: leaf + 1, State(position=ones, step=0))  # type: ignore[call-arg]
     stopped = 0
     for call in wrong:
         try:
