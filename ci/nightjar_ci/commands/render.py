@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -31,6 +32,12 @@ def kubernetes(
     select: Annotated[
         list[str] | None, typer.Option(metavar="LABEL=VALUE", help="A label of the nodes that may run it; repeatable.")
     ] = None,
+    cloud: Annotated[
+        str | None, typer.Option(help="Network and nodes of a cloud: eks, gke-rdma, aks, oke; other options add to it.")
+    ] = None,
+    patch: Annotated[
+        Path | None, typer.Option(help="What this site adds to each manifest: a TOML file (docs/clouds/kubernetes.md).")
+    ] = None,
     host_network: Annotated[bool, typer.Option("--host-network", help="Use the network of the node.")] = False,
 ) -> None:
     """Print the JobSet of a job, as JSON that kubectl reads.
@@ -39,13 +46,26 @@ def kubernetes(
 
     Example: nightjar-ci render kubernetes ci/matrix/multinode-gpu.toml '*dp16*' | kubectl apply -f -
     """
+    from nightjar_ci.executors.clouds import CLOUDS
     from nightjar_ci.executors.kubernetes import Fabric, render_jobset
+    from nightjar_ci.executors.site_patch import patch_jobset
+    from nightjar_ci.formats.documents import read_toml
 
+    if cloud is not None and cloud not in CLOUDS:
+        from nightjar_ci.errors import InputError
+
+        raise InputError(f"--cloud: {cloud!r} is unknown, expected one of {', '.join(CLOUDS)}.")
+    usual = CLOUDS[cloud] if cloud is not None else Fabric()
     found = _find(matrix, job, "slurm", environment)  # what runs several tasks in an image
-    fabric = Fabric(
-        requests=_pairs("--request", request), selector=_pairs("--select", select), host_network=host_network
+    fabric = replace(
+        usual,
+        requests={**usual.requests, **_pairs("--request", request)},
+        selector={**usual.selector, **_pairs("--select", select)},
+        host_network=usual.host_network or host_network,
     )
     manifest = render_jobset(found, claim=claim, out=None if out is None else PurePosixPath(out), fabric=fabric)
+    if patch is not None:
+        manifest = patch_jobset(manifest, read_toml(patch), str(patch))
     print(json.dumps(manifest, indent=2))
 
 

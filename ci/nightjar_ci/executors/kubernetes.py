@@ -3,7 +3,8 @@
 Each node runs one pod with all of its GPUs and one process of the job. The JobSet controller creates the headless
 service `subdomain`, so the first pod has a name before it runs. That pod is the coordinator; every process reads its
 address in `JAX_COORDINATOR_ADDRESS`, along with `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`. A lost or evicted pod
-restarts all pods, which resume from their checkpoint on the shared volume; the program's own exit code fails the job at
+restarts all pods, which resume from their checkpoint on the shared volume: JAX aborts the processes of the other nodes
+(exit code 134), often long before Kubernetes marks the lost pod. Any other exit code of the program fails the job at
 once.
 
 Source: jobset.x-k8s.io/v1alpha2 (jobset.sigs.k8s.io, reference), batch/v1 Job (kubernetes.io, API reference);
@@ -29,6 +30,7 @@ PORT = 55527
 RESTARTS = 3
 SECRETS = "nightjar-secrets"  # the Secret that holds the values of a job's secrets, by name
 _SIGNALLED = [137, 143]  # exit codes of a pod that was killed: SIGKILL, SIGTERM
+_ABORTED = 134  # SIGABRT: how JAX ends the other processes where one is lost
 _LONGEST_NAME = 40  # a pod's host name, with `-workers-0-` and its index, is a DNS label: 63 characters
 _SHM_WITH_GPUS = "8G"  # as in a docker container
 Manifest = dict[str, Any]
@@ -42,11 +44,17 @@ class Fabric:
         requests: quantities of additional resources for each pod, such as `vpc.amazonaws.com/efa`: 32.
         selector: labels of the nodes that may run them.
         host_network: whether they use the network of their node instead of the pod network.
+        annotations: of the pods, such as the networks that they are part of.
+        env: variables of the network's libraries; those of the job take precedence.
+        host_paths: folders of the node that are mounted, read-only: where in the container, to where on the node.
     """
 
     requests: Mapping[str, str] = field(default_factory=dict)
     selector: Mapping[str, str] = field(default_factory=dict)
     host_network: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    host_paths: Mapping[str, str] = field(default_factory=dict)
 
 
 _PLAIN = Fabric()
@@ -79,13 +87,13 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
     name = name_object(job.id)
     command, variables = job.rendered(out or VOLUME / job.id)
     nodes = job.resources.nodes
-    environ = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image}
+    environ = {"HOME": "/tmp", "NIGHTJAR_IMAGE": image, **fabric.env}
     if nodes > 1:
         environ |= _coordinator_variables(name, job.resources, fabric)
     pod: Manifest = {
         "restartPolicy": "Never",
         "containers": [_container(job, image, command, environ | variables, fabric)],
-        "volumes": _volumes(claim, job.resources),
+        "volumes": _volumes(claim, job.resources, fabric),
     }
     if job.resources.gpus_per_task:
         pod["tolerations"] = [_GPU_TAINT]
@@ -99,8 +107,8 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
         "completionMode": "Indexed",
         "backoffLimit": 0,
         "activeDeadlineSeconds": math.ceil(job.timeout_s),
-        "podFailurePolicy": {"rules": [_ON_EVICTION, _ON_ERROR]},
-        "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+        "podFailurePolicy": {"rules": [_ON_EVICTION, _on_error(nodes)]},
+        "template": {"metadata": _pod_metadata(fabric), "spec": pod},
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -139,10 +147,19 @@ def name_object(job_id: str) -> str:
 _LABELS = {"app.kubernetes.io/name": "nightjar", "app.kubernetes.io/managed-by": "nightjar-ci"}
 _GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 _ON_EVICTION = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-_ON_ERROR = {
-    "action": "FailJob",
-    "onExitCodes": {"containerName": "job", "operator": "NotIn", "values": _SIGNALLED},
-}
+
+
+def _on_error(nodes: int) -> Manifest:
+    """The program's own error fails the job; what the loss of a node does to the pods of the others does not."""
+    codes = sorted([*_SIGNALLED, _ABORTED]) if nodes > 1 else _SIGNALLED
+    return {"action": "FailJob", "onExitCodes": {"containerName": "job", "operator": "NotIn", "values": codes}}
+
+
+def _pod_metadata(fabric: Fabric) -> Manifest:
+    metadata: Manifest = {"labels": _LABELS}
+    if fabric.annotations:
+        metadata["annotations"] = dict(fabric.annotations)
+    return metadata
 
 
 def _coordinator_variables(name: str, resources: Resources, fabric: Fabric) -> dict[str, str]:
@@ -153,7 +170,9 @@ def _coordinator_variables(name: str, resources: Resources, fabric: Fabric) -> d
     }
     if resources.gpus_per_task:
         variables["NCCL_DEBUG"] = "WARN"
-        if not fabric.host_network:  # a node's own interfaces have other names
+        if (
+            not fabric.host_network and "NCCL_SOCKET_IFNAME" not in fabric.env
+        ):  # a node's own interfaces have other names
             variables["NCCL_SOCKET_IFNAME"] = "eth0"
     return variables
 
@@ -174,9 +193,12 @@ def _container(job: Job, image: str, command: tuple[str, ...], environ: dict[str
     if resources.gpus_per_task:
         limits["nvidia.com/gpu"] = str(resources.gpus_per_task)
     limits |= fabric.requests
-    mounts = [{"name": "nights", "mountPath": str(VOLUME)}]
+    mounts: list[Manifest] = [{"name": "nights", "mountPath": str(VOLUME)}]
     if _shm(resources):
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    mounts += [
+        {"name": f"host-{number}", "mountPath": path, "readOnly": True} for number, path in enumerate(fabric.host_paths)
+    ]
     container: Manifest = {
         "name": "job",
         "image": image,
@@ -195,10 +217,12 @@ def _escape(text: str) -> str:
     return text.replace("$(", "$$(")
 
 
-def _volumes(claim: str, resources: Resources) -> list[Manifest]:
+def _volumes(claim: str, resources: Resources, fabric: Fabric) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "nights", "persistentVolumeClaim": {"claimName": claim}}]
     if shm := _shm(resources):
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(shm)}})
+    for number, path in enumerate(fabric.host_paths.values()):
+        volumes.append({"name": f"host-{number}", "hostPath": {"path": path}})
     return volumes
 
 

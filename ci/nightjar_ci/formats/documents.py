@@ -78,6 +78,18 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file without a schema of its own.
+
+    Raises:
+        InputError: it cannot be read, or is not TOML.
+    """
+    if path.suffix != ".toml":
+        raise InputError(f"{path}: expected a TOML file, NAME.toml.")
+    table: dict[str, Any] = _parse(path, None)
+    return table
+
+
 def _parse(path: Path, left_in: Path | None) -> Any:
     try:
         if left_in is None:

@@ -3,7 +3,7 @@
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
 #SBATCH --cpus-per-task=8
-#SBATCH --gpus-per-task=1
+#SBATCH --gpus-per-node=8
 #SBATCH --mem=400G
 #SBATCH --time=60
 #SBATCH --requeue
@@ -40,7 +40,7 @@ if ! getent hosts "$first" >/dev/null; then
 fi
 
 started=$EPOCHREALTIME
-srun --kill-on-bad-exit=1 --cpus-per-task=8 --label '--container-image=ghcr.io#me/nightjar:models-cuda12' --no-container-mount-home --container-env=NIGHTJAR_JOB,NIGHTJAR_OUT,NIGHTJAR_SEED "--container-mounts=$folder:/out" "${command[@]}"
+srun --kill-on-bad-exit=1 --cpus-per-task=8 --label '--container-image=ghcr.io#me/nightjar:models-cuda12' --no-container-mount-home --container-env=NIGHTJAR_JOB,NIGHTJAR_OUT,NIGHTJAR_SEED "--container-mounts=$folder:/out" --gpu-bind=none sh -c 'JAX_LOCAL_DEVICE_IDS=$(seq -s , $((SLURM_LOCALID * 1)) $((SLURM_LOCALID * 1 + 0))) exec "$@"' sh "${command[@]}"
 code=$?
 rm -f "$folder/slurm.exit"
 echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"

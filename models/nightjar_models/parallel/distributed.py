@@ -102,12 +102,13 @@ def _read_slurm(environ: Mapping[str, str]) -> Cluster | None:
     step = int(environ["SLURM_JOB_ID"]) + 97 * int(environ.get("SLURM_STEP_ID", 0))
     host = first_host(environ["SLURM_STEP_NODELIST"])
     alone = environ.get("SLURM_STEP_TASKS_PER_NODE", "").split("(")[0] == "1"
+    listed = "JAX_LOCAL_DEVICE_IDS" in environ  # then JAX takes those by itself
     one_visible = len(environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")) == 1  # Slurm has bound it already
     return Cluster(
         coordinator=f"{host}:{_FIRST_PORT + step % _PORTS}",
         processes=processes,
         process_id=int(environ["SLURM_PROCID"]),
-        local_device=None if alone or one_visible else int(environ.get("SLURM_LOCALID", 0)),
+        local_device=None if alone or one_visible or listed else int(environ.get("SLURM_LOCALID", 0)),
     )
 
 

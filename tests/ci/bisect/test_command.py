@@ -314,7 +314,7 @@ def test_each_of_two_changes_is_explained_and_its_page_is_linked(
         'echo "from $(cat "$2/rung") to $(cat "$3/rung")"; echo page > "$5"\n'
     )
     profiler.chmod(0o755)
-    monkeypatch.setattr("nightjar_ci.bisect.result.explain.shutil.which", lambda *_, **__: str(profiler))
+    monkeypatch.setattr("nightjar_ci.bisect.result.explain.find_profiler", lambda: str(profiler))
     text = "print(f'time={random.gauss(1 if n < 5 else 9 if n < 14 else 3, 0.01)}')"
     options = ("--metric", "time", "--explain", "--rungs", rungs(tmp_path))
     found = answer(*options, *program(tmp_path, text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -15,7 +16,9 @@ import pytest
 import yaml
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.executors.clouds import CLOUDS
 from nightjar_ci.executors.kubernetes import Fabric, Manifest, name_object, render_jobset
+from nightjar_ci.executors.site_patch import patch_jobset
 from nightjar_ci.formats.resources import Resources
 from nightjar_ci.night.matrix import expand, read_matrix
 from tests.ci.jobs import make_job, write_matrix
@@ -106,6 +109,70 @@ def test_a_cloud_adds_its_network_and_chooses_its_nodes() -> None:
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8", "rdma/ib": "8"}
     assert (pod["nodeSelector"], pod["hostNetwork"]) == ({"agentpool": "h100"}, True)
     assert "NCCL_SOCKET_IFNAME" not in environment_of(manifest)  # eth0 is a pod's interface, not a node's
+
+
+def exit_codes_of(manifest: Manifest) -> list[int]:
+    rules = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    codes: list[int] = rules[1]["onExitCodes"]["values"]
+    return codes
+
+
+def test_processes_that_jax_aborts_because_a_node_is_lost_do_not_fail_the_job() -> None:
+    assert exit_codes_of(image_job(resources=Resources(nodes=2))) == [134, 137, 143]
+    assert exit_codes_of(image_job()) == [137, 143], "a single process that aborts does so by itself"
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_every_cloud_is_valid_and_the_job_has_the_last_word(cloud: str) -> None:
+    resources = Resources(nodes=2, gpus_per_task=8)
+    job = make_job("train", environment="image:x:1", resources=resources, env={"NCCL_SOCKET_IFNAME": "mine"})
+    manifest = render_jobset(job, claim="nights", fabric=CLOUDS[cloud])
+    check(manifest)
+    assert environment_of(manifest)["NCCL_SOCKET_IFNAME"] == "mine"
+    limits = pod_of(manifest)["containers"][0]["resources"]["limits"]
+    assert limits == {"nvidia.com/gpu": "8", **CLOUDS[cloud].requests}
+
+
+def test_a_site_adds_what_it_wants_and_a_misspelt_table_is_told(tmp_path: Path) -> None:
+    text = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "clouds" / "kubernetes.md").read_text(), re.DOTALL)[0]
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    command = (
+        "kubernetes",
+        str(SHIPPED),
+        "*dp16*",
+        "--environment",
+        "image:mine:1",
+        "--cloud",
+        "eks",
+        "--patch",
+        str(path),
+    )
+    printed = render(*command)
+    assert printed.returncode == 0, printed.stderr
+    manifest = json.loads(printed.stdout)
+    check(manifest)
+    assert manifest["metadata"]["namespace"] == "research"
+    assert set(manifest["metadata"]["labels"]) > {"kueue.x-k8s.io/queue-name", "app.kubernetes.io/name"}
+    pod = pod_of(manifest)
+    assert (pod["serviceAccountName"], pod["securityContext"]["fsGroup"]) == ("nightjar", 1000)
+    assert pod["containers"][0]["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    path.write_text("[pods]\nx = 1\n")
+    refused = render(*command)
+    assert refused.returncode == 2
+    assert "did you mean [pod]?" in refused.stderr
+
+
+def test_a_patch_adds_to_lists_and_refuses_another_kind() -> None:
+    manifest = image_job(resources=Resources(gpus_per_task=1))
+    taint = {"key": "team", "operator": "Exists"}
+    patched = patch_jobset(manifest, {"pod": {"tolerations": [taint]}}, "site.toml")
+    check(patched)
+    assert [one["key"] for one in pod_of(patched)["tolerations"]] == ["nvidia.com/gpu", "team"]
+    assert "tolerations" in pod_of(manifest)
+    assert len(pod_of(manifest)["tolerations"]) == 1, "what was given is left as it was"
+    with pytest.raises(InputError, match=r"site.toml: \[pod\]: 'tolerations' is 'x', expected a list"):
+        patch_jobset(manifest, {"pod": {"tolerations": "x"}}, "site.toml")
 
 
 def test_kubernetes_fills_in_nothing_that_the_job_means_itself() -> None:

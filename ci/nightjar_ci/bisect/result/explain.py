@@ -40,7 +40,7 @@ def explain(
         on_line: called with one line of progress.
         inherited: names of variables that the test inherits besides those that every job does.
     """
-    program = shutil.which("nightjar-profiling", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
+    program = find_profiler()
     texts: list[str] = []
     captures: list[Path] = []
     dumps: list[Path] = []
@@ -70,6 +70,11 @@ def explain(
         texts.append(_show(program, captures, folder / "diff"))
     texts.append(_compare(*(read_programs(dump) for dump in dumps)))
     return tuple(texts)
+
+
+def find_profiler() -> str | None:
+    """The command `nightjar-profiling`, beside this program or on PATH."""
+    return shutil.which("nightjar-profiling", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}")
 
 
 def _compare(before: Programs, after: Programs) -> str:

@@ -103,7 +103,7 @@ def _render_resources(resources: Resources) -> list[str]:
         ("nodes", resources.nodes),
         ("ntasks-per-node", resources.tasks_per_node),
         ("cpus-per-task", resources.cpus_per_task),
-        ("gpus-per-task", resources.gpus_per_task or None),
+        ("gpus-per-node", resources.gpus_per_node or None),  # NCCL talks between GPUs of a node that it sees
         ("mem", resources.memory),
     )
     return [f"--{option}={value}" for option, value in options if value is not None]
@@ -163,6 +163,12 @@ def _render_step(spec: BatchSpec, variables: Sequence[str]) -> list[str]:
             mounts += f",{spec.work}:{WORK}:ro"
             step.append(f"--container-workdir={WORK}")
         step.append(f'{mounts}"')
+    gpus = spec.resources.gpus_per_task
+    if gpus:  # JAX would take the one GPU that has the number of the task on its node
+        step.append("--gpu-bind=none")
+        last = f"$((SLURM_LOCALID * {gpus} + {gpus - 1}))"
+        own = f'JAX_LOCAL_DEVICE_IDS=$(seq -s , $((SLURM_LOCALID * {gpus})) {last}) exec "$@"'
+        step += ["sh", "-c", shlex.quote(own), "sh"]
     return [
         "started=$EPOCHREALTIME",
         f'{" ".join(step)} "${{command[@]}}"',

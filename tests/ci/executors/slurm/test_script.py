@@ -57,6 +57,25 @@ def test_small_jobs_are_an_array(golden: Golden) -> None:
     golden("slurm-array.sh", render_batch("nightjar-3-jobs", BatchSpec(resources=Resources(), timeout_s=60), cells))
 
 
+@pytest.mark.parametrize(("task", "ids"), [(0, "0,1,2,3"), (1, "4,5,6,7")])
+def test_a_task_is_told_all_of_its_gpus(task: int, ids: str, tmp_path: Path) -> None:
+    command = ("sh", "-c", 'echo "$JAX_LOCAL_DEVICE_IDS $0 $1"', "a'b", "c d")
+    cell = Cell(folder=str(tmp_path), command=command, variables={})
+    resources = Resources(tasks_per_node=2, gpus_per_task=4)
+    script = render_batch("x", BatchSpec(resources=resources, timeout_s=60), [cell])
+    assert "#SBATCH --gpus-per-node=8\n" in script
+    step = next(line for line in script.splitlines() if line.startswith("srun "))
+    assert "--gpu-bind=none" in step
+    (tmp_path / "srun").write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    alone = [line for line in script.splitlines() if line.startswith(("  command=", "srun "))]
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_LOCALID": str(task)}
+    done = subprocess.run(
+        ["bash"], input="\n".join(alone), env=environ, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == f"{ids} a'b c d\n"
+
+
 def bash(tmp_path: Path, restarts: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs a script of two cells with an srun that only runs its command."""
     (tmp_path / "bin").mkdir(exist_ok=True)

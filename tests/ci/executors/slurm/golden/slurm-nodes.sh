@@ -3,7 +3,7 @@
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
 #SBATCH --cpus-per-task=12
-#SBATCH --gpus-per-task=1
+#SBATCH --gpus-per-node=8
 #SBATCH --mem=900G
 #SBATCH --time=91
 #SBATCH --requeue
@@ -41,7 +41,7 @@ if ! getent hosts "$first" >/dev/null; then
 fi
 
 started=$EPOCHREALTIME
-srun --kill-on-bad-exit=1 --cpus-per-task=12 --label '--container-image=ghcr.io#nightjar/models:2026-11-21' --no-container-mount-home --container-env=NIGHTJAR_OUT,NIGHTJAR_SEED --container-workdir=/work "--container-mounts=$folder:/out,/src/jax:/work:ro" "${command[@]}"
+srun --kill-on-bad-exit=1 --cpus-per-task=12 --label '--container-image=ghcr.io#nightjar/models:2026-11-21' --no-container-mount-home --container-env=NIGHTJAR_OUT,NIGHTJAR_SEED --container-workdir=/work "--container-mounts=$folder:/out,/src/jax:/work:ro" --gpu-bind=none sh -c 'JAX_LOCAL_DEVICE_IDS=$(seq -s , $((SLURM_LOCALID * 1)) $((SLURM_LOCALID * 1 + 0))) exec "$@"' sh "${command[@]}"
 code=$?
 rm -f "$folder/slurm.exit"
 echo "$code $started $EPOCHREALTIME" >"$folder/slurm.exit"

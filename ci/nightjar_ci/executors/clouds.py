@@ -1,0 +1,49 @@
+"""The networks of Kubernetes services in clouds, as settings of the pods. Data, no logic.
+
+Each holds for nodes with eight GPUs. What else a node needs (drivers, device plugins, networks) is on the cloud's
+page in docs/clouds, with what the image has to hold. A site with other nodes changes single values by its patch file.
+
+Source: docs.aws.amazon.com/eks/latest/userguide/node-efa.html; cloud.google.com/kubernetes-engine/docs/how-to
+(GPUDirect RDMA) and GoogleCloudPlatform/container-engine-accelerators (gpudirect-rdma);
+learn.microsoft.com/azure/aks/gpu-cluster; oracle-quickstart/oci-hpc-oke.
+"""
+
+from __future__ import annotations
+
+import json
+
+from nightjar_ci.executors.kubernetes import Fabric
+
+_GKE_INTERFACES = [
+    {"interfaceName": "eth0", "network": "default"},
+    *({"interfaceName": f"eth{number + 2}", "network": f"rdma-{number}"} for number in range(8)),
+]
+
+CLOUDS = {
+    "eks": Fabric(  # p5.48xlarge: 32 EFA interfaces; the image holds libfabric and aws-ofi-nccl
+        requests={"vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5120Mi"},
+        selector={"node.kubernetes.io/instance-type": "p5.48xlarge"},
+        env={"FI_PROVIDER": "efa", "NCCL_SOCKET_IFNAME": "^docker,lo,veth"},
+    ),
+    "gke-rdma": Fabric(  # a3-ultragpu-8g: RoCE; NCCL's plugin is installed on the node
+        selector={"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"},
+        annotations={
+            "networking.gke.io/default-interface": "eth0",
+            "networking.gke.io/interfaces": json.dumps(_GKE_INTERFACES),
+        },
+        env={"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/usr/local/gib/lib64", "NCCL_NET": "gIB"},
+        host_paths={
+            "/usr/local/nvidia": "/home/kubernetes/bin/nvidia",
+            "/usr/local/gib": "/home/kubernetes/bin/gib",
+        },
+    ),
+    "aks": Fabric(  # Standard_ND96isr_H100_v5: InfiniBand as NVIDIA's network operator names it by default
+        requests={"rdma/ib": "8"},
+        selector={"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"},
+    ),
+    "oke": Fabric(  # BM.GPU.H100.8: RoCE by the host's network; virtual functions are not supported there
+        selector={"node.kubernetes.io/instance-type": "BM.GPU.H100.8"},
+        host_network=True,
+        env={"NCCL_IB_GID_INDEX": "3", "NCCL_IB_TC": "41", "NCCL_IB_SL": "0", "NCCL_SOCKET_IFNAME": "eth0"},
+    ),
+}
