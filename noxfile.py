@@ -322,18 +322,6 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
-def journeys(session: nox.Session) -> None:
-    """Run every command of the tutorials, those that need JAX and Docker too."""
-    run_module(session, "tests.journeys")
-
-
-@nox.session
-def rehearse(session: nox.Session) -> None:
-    """Run the nightly workflow on this machine, step by step from its YAML, up to the page in Chromium."""
-    run_module(session, "tests.rehearsal")
-
-
-@nox.session
 def generate_docs(session: nox.Session) -> None:
     """Write docs/reference/cli.md and the rooms of docs/structure.md from the code."""
     for page in ("cli_reference", "structure"):
@@ -358,19 +346,18 @@ def lock(session: nox.Session) -> None:
 
 
 @nox.session
-def fuzz(session: nox.Session) -> None:
-    """Feed damaged bytes to the readers of traces: `-- --seconds 300`, `-- --target sqlite` for one of them."""
+def hostile(session: nox.Session) -> None:
+    """Let jobs, registries, indexes and nights try some 140 attacks; they are among the tests, too."""
     install(session)
-    session.install("-r", str(ROOT / "tests" / "fuzz" / "requirements.txt"))
-    run_module(session, "tests.fuzz")
+    session.run("pytest", "tests/hostile", *session.posargs)
 
 
-@nox.session
-def mutants(session: nox.Session) -> None:
-    """Plant 200 wrong expressions, one at a time, and list those that no test notices (`-- --only judges`; an hour)."""
-    run_module(session, "tests.mutants")
-
-
+MODULES = {  # session: its module in tests/ and what it does
+    "journeys": ("journeys", "Run every command of the tutorials, those that need JAX and Docker too."),
+    "rehearse": ("rehearsal", "Run the nightly workflow here, step by step from its YAML, up to the page in Chromium."),
+    "fuzz": ("fuzz", "Feed damaged bytes to the readers: `-- --seconds 300`, `-- --target sqlite` for one of them."),
+    "mutants": ("mutants", "Plant 200 wrong expressions and list those that no test notices (`-- --only judges`)."),
+}
 BENCHES = {
     "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
     "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
@@ -383,18 +370,21 @@ BENCHES = {
 }
 
 
-def add_bench(name: str, summary: str) -> None:
-    """Adds the session `bench_NAME`: it installs the rivals of `tests/bench/NAME/rivals.txt` and runs that bench."""
+def add_session(name: str, module: str, summary: str) -> None:
+    """Adds a session that installs the `rivals.txt` or `requirements.txt` of a module of tests/ and runs it."""
 
-    def bench(session: nox.Session) -> None:
+    def run(session: nox.Session) -> None:
         install(session)
-        if (rivals := ROOT / "tests" / "bench" / name / "rivals.txt").is_file():
-            session.install("-r", str(rivals))
-        run_module(session, f"tests.bench.{name}")
+        for extra in ("rivals.txt", "requirements.txt"):
+            if (path := ROOT.joinpath("tests", *module.split("."), extra)).is_file():
+                session.install("-r", str(path))
+        run_module(session, f"tests.{module}")
 
-    bench.__doc__ = summary
-    nox.session(name=f"bench_{name}")(bench)
+    run.__doc__ = summary
+    nox.session(name=name)(run)
 
 
+for _name, (_module, _summary) in MODULES.items():
+    add_session(_name, _module, _summary)
 for _name, _summary in BENCHES.items():
-    add_bench(_name, _summary)
+    add_session(f"bench_{_name}", f"bench.{_name}", _summary)

@@ -78,7 +78,8 @@ class Sandbox:
             options += ["--bind", str(temporary), name]
         for path in self._find_writable(environ, cwd):
             options += ["--bind", str(path), str(path)]
-        options += ["--ro-bind-try", str(self.state_dir), str(self.state_dir)]
+        for path in (self.state_dir, cwd / ".git"):  # a hook would run with the user's next git command
+            options += ["--ro-bind-try", str(path), str(path)]
         options += ["--bind", str(folder), str(folder), *self._render_passwords(), "--chdir", str(cwd)]
         leave_default = ("env", "--default-signal=TERM", "--")
         return ("/bin/sh", "-c", _IGNORING_SIGTERM, "sandbox", self.program, *options, "--", *leave_default, *command)

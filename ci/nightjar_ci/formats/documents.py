@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterable
@@ -120,14 +121,18 @@ def _check_schema(path: Path, schema: object, expected: str) -> None:
     if schema == expected:
         return
     name, _, supported = expected.partition("/")
+    other = None
     if isinstance(schema, str):
-        own_name, _, version = schema.partition("/")
-        if own_name == name and version.isdigit():
-            hint = "convert it, or use the nightjar-ci that wrote it"
-            if int(version) > int(supported):
-                hint = "upgrade nightjar-ci"
-            raise SchemaError(f"{path}: schema is {schema!r}, this version reads {expected!r}.", hint)
-    raise SchemaError(f"{path}: schema is {schema!r}, expected {expected!r}.")
+        other = re.fullmatch(rf"{re.escape(name)}/([0-9]{{1,9}})", schema)
+    if other is not None:
+        hint = "convert it, or use the nightjar-ci that wrote it"
+        if int(other[1]) > int(supported):
+            hint = "upgrade nightjar-ci"
+        raise SchemaError(f"{path}: schema is {schema!r}, this version reads {expected!r}.", hint)
+    shown = repr(schema)
+    if len(shown) > 80:
+        shown = f"{shown[:77]}..."
+    raise SchemaError(f"{path}: schema is {shown}, expected {expected!r}.")
 
 
 def _explain(path: Path, model: type[BaseModel], error: pydantic.ValidationError) -> InputError:

@@ -1,18 +1,29 @@
-"""HTTP requests: a password in the URL goes to that host only and appears in no message."""
+"""HTTP requests: a password in the URL goes to that host only and appears in no message.
+
+The other side is not trusted: a response has a limit on its size and on its time, however slowly it comes.
+"""
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import http.client
 import re
+import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-TIMEOUT_S = 60.0
-MAX_BYTES = 256 * 2**20  # the largest page of a package index is about 10 MB; an endless response is cut off
+TIMEOUT_S = 60.0  # of silence
+DEADLINE_S = 600.0  # of a whole response without a file to send: 256 MB at 0.4 MB/s
+MAX_BYTES = 256 * 2**20  # the largest page of a package index is about 10 MB
 
 
 class HttpError(Exception):
@@ -67,25 +78,111 @@ def request(
         outgoing.add_unredirected_header("Authorization", authorization)
     try:
         if not isinstance(body, Path):
-            return _send(outgoing, body)
+            return _send(outgoing, body, deadline_s=DEADLINE_S)
         outgoing.add_header("Content-Length", str(body.stat().st_size))
         with body.open("rb") as file:
             outgoing.data = file
-            return _send(outgoing, None)
+            return _send(outgoing, None, deadline_s=None)
     except urllib.error.HTTPError as error:
         with error:
-            page = error.read(4096)
+            page = b""
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                page = error.read(4096)
             message = f"{address} answered {error.code} {error.reason}"
             raise HttpError(message, error.code, error.headers, page) from None
-    except (OSError, ValueError) as error:
-        raise HttpError(f"cannot reach {address}: {getattr(error, 'reason', error)}", 0) from None
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise HttpError(
+            f"cannot reach {address}: {getattr(error, 'reason', None) or error or type(error).__name__}", 0
+        ) from None
 
 
-def _send(outgoing: urllib.request.Request, body: bytes | None) -> tuple[bytes, Message]:
+def _send(outgoing: urllib.request.Request, body: bytes | None, *, deadline_s: float | None) -> tuple[bytes, Message]:
     if body is not None:
         outgoing.data = body
-    with urllib.request.urlopen(outgoing, timeout=TIMEOUT_S) as response:
-        return response.read(MAX_BYTES), response.headers
+    with _Watch(deadline_s) as watch:
+        opener = urllib.request.build_opener(_Plain(watch), _Encrypted(watch))
+        try:
+            with opener.open(outgoing, timeout=TIMEOUT_S) as response:
+                content: bytes = response.read(MAX_BYTES + 1)
+        except (OSError, http.client.HTTPException):
+            watch.check()
+            raise
+        watch.check()
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"the response is larger than {MAX_BYTES // 2**20} MB")
+        return content, response.headers
+
+
+class _Watch:
+    """Ends the connections of a request when its time is over: a socket's own timeout only limits each silence."""
+
+    def __init__(self, deadline_s: float | None) -> None:
+        self._deadline_s = deadline_s
+        self._ends_at = float("inf") if deadline_s is None else time.monotonic() + deadline_s
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(deadline_s or 0.0, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Watch:
+        if self._deadline_s is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def add(self, connection: socket.socket) -> None:
+        """Watches a connection, too."""
+        self._sockets.append(connection)
+        self.check()
+
+    def check(self) -> None:
+        """Raises a `TimeoutError` if the time is over."""
+        if time.monotonic() >= self._ends_at:
+            raise TimeoutError(f"no whole response within {self._deadline_s:g} s")
+
+    def _end(self) -> None:
+        for connection in self._sockets:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _PlainConnection(http.client.HTTPConnection):
+    def __init__(self, *arguments: Any, watch: _Watch, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._watch = watch
+
+    def connect(self) -> None:
+        super().connect()
+        self._watch.add(self.sock)
+
+
+class _EncryptedConnection(http.client.HTTPSConnection):
+    def __init__(self, *arguments: Any, watch: _Watch, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._watch = watch
+
+    def connect(self) -> None:
+        super().connect()
+        self._watch.add(self.sock)
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(_PlainConnection, watch=self._watch), req)
+
+
+class _Encrypted(urllib.request.HTTPSHandler):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(_EncryptedConnection, watch=self._watch), req)
 
 
 def split_credentials(url: str) -> tuple[str, str | None]:

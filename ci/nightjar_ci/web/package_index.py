@@ -8,7 +8,6 @@ PEP 700's upload time as `data-upload-time` in HTML; this module reads both.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
+import pydantic_core
 from packaging.utils import (
     InvalidName,
     InvalidSdistFilename,
@@ -104,7 +104,7 @@ def read_files(package: str, index_url: str) -> list[File]:
         raise NightjarError(f"{error}", "set UV_DEFAULT_INDEX to use another package index") from None
     try:
         return list(_read_json(body, url) if "json" in content_type else _read_html(body, url))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NightjarError(f"cannot read the package index page of {package!r}: {error}.") from None
 
 
@@ -133,7 +133,10 @@ def version_of(name: str, file: str) -> Version | None:
 
 
 def _read_json(body: bytes, url: str) -> Iterable[File]:
-    for file in json.loads(body)["files"]:
+    for file in pydantic_core.from_json(body)["files"]:
+        texts = (file["filename"], file.get("url", ""), file.get("requires-python") or "")
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"not a file of an index: {file!r}"[:200])
         yield File(
             name=file["filename"],
             uploaded=_parse_time(file.get("upload-time")),

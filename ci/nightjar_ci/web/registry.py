@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -20,6 +19,8 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
+
+import pydantic_core
 
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.web.http import HttpError, get, request
@@ -40,6 +41,8 @@ REFUSED_HINT = "the saved login is wrong or lacks this permission; log in again 
 REACH_HINT = "check the registry's host and port, and that it runs"
 _MAX_PAGES = 1000
 _DIGEST = re.compile(r"[a-z0-9+._-]+:[0-9a-fA-F]{32,}")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_TOKEN = re.compile(r"[!-~]+")
 _TRIES = 3
 _WAIT_S = 1.0
 
@@ -100,10 +103,12 @@ class Repository:
         tags: list[str] = []
         for _ in range(_MAX_PAGES):
             body, headers = self._request(url, accept="application/json")
-            try:
-                tags += json.loads(body)["tags"] or []
-            except (ValueError, KeyError, TypeError):
-                raise RegistryError(f"{self.name}: the registry did not send a list of tags.") from None
+            page = _read_object(body, f"{self.name}: tags").get("tags", "missing")
+            if page is None:  # as some registries write an empty list
+                page = []
+            if not isinstance(page, list) or not all(isinstance(tag, str) and _TAG.fullmatch(tag) for tag in page):
+                raise RegistryError(f"{self.name}: the registry did not send a list of tags.")
+            tags += page
             following = re.search(r'<([^>]+)>\s*;\s*rel="?next"?', headers.get("Link", ""))
             if following is None:
                 break
@@ -139,11 +144,11 @@ class Repository:
 
         Raises:
             AbsentError: there is none.
-            RegistryError: it is not a JSON object, or its digest is not the requested one.
+            RegistryError: it is not a manifest, or its digest is not the requested one.
         """
         body, _ = self._request(f"{self._base()}/manifests/{reference}", accept=MANIFESTS)
         _check_digest(reference, body, self.name)
-        return _read_object(body, f"{self.name}:{reference}"), body
+        return _read_manifest(body, f"{self.name}:{reference}"), body
 
     def read_blob(self, digest: str) -> bytes:
         """A small blob.
@@ -196,7 +201,7 @@ class Repository:
             RegistryError: the registry cannot be reached, or does not send a JSON object.
         """
         body, _ = self._request(f"{self._base()}/referrers/{digest}", accept=INDEX_TYPE)
-        return _read_object(body, f"{self.name}: referrers of {digest}")
+        return _read_manifest(body, f"{self.name}: referrers of {digest}")
 
     def put_manifest(self, reference: str, manifest: bytes, media_type: str) -> Message:
         """Uploads a manifest under a tag or its digest; everything that it refers to must be uploaded before.
@@ -258,11 +263,11 @@ class Repository:
             return login
         query = {"service": fields.get("service", ""), "scope": fields.get("scope", f"repository:{self.path}:pull")}
         body, _ = get(f"{realm}?{urlencode(query)}", accept="application/json", authorization=login)
-        try:
-            tokens = json.loads(body)
-            return f"Bearer {tokens.get('token') or tokens['access_token']}"
-        except (ValueError, KeyError, TypeError):
-            raise RegistryError(f"{self.name}: the registry's token service sent no token.") from None
+        answer = _read_object(body, f"{self.name}: token")
+        token = answer.get("token") or answer.get("access_token")
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise RegistryError(f"{self.name}: the registry's token service sent no token.")
+        return f"Bearer {token}"
 
 
 def digest_of(content: bytes) -> str:
@@ -279,9 +284,52 @@ def _check_digest(reference: str, body: bytes, name: str) -> None:
         raise RegistryError(f"{name}@{reference}: the registry sent content with another digest: {digest_of(body)}.")
 
 
+def _read_manifest(body: bytes, what: str) -> dict[str, Any]:
+    """A manifest, an index or a list of referrers, whose keys have the types that the specification gives them.
+
+    Source: github.com/opencontainers/image-spec, manifest.md, image-index.md, descriptor.md.
+    """
+    document = {key: value for key, value in _read_object(body, what).items() if value is not None}
+    wrong = [key for key in ("mediaType", "artifactType") if not isinstance(document.get(key, ""), str)]
+    wrong += [key for key in ("config", "subject") if key in document and not _is_descriptor(document[key])]
+    for key in ("layers", "manifests"):
+        descriptors = document.get(key, [])
+        if not isinstance(descriptors, list) or not all(map(_is_descriptor, descriptors)):
+            wrong.append(key)
+    if not _holds_texts(document.get("annotations", {})):
+        wrong.append("annotations")
+    if wrong:
+        raise RegistryError(f"{what}: the registry sent a manifest whose {' and '.join(wrong)} cannot be read.")
+    return document
+
+
+def _is_descriptor(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("digest"), str)
+        and _DIGEST.fullmatch(value["digest"]) is not None
+        and type(value.get("size")) is int
+        and value["size"] >= 0
+        and isinstance(value.get("mediaType", ""), str)
+        and isinstance(value.get("artifactType", ""), str)
+        and _holds_texts(value.get("annotations", {}))
+        and _is_platform(value.get("platform", {}))
+    )
+
+
+def _is_platform(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key, ""), str) for key in ("os", "architecture", "variant")
+    )
+
+
+def _holds_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
 def _read_object(body: bytes, what: str) -> dict[str, Any]:
     try:
-        document = json.loads(body)
+        document = pydantic_core.from_json(body)  # which also refuses what is nested too deeply
     except ValueError:
         document = None
     if not isinstance(document, dict):
@@ -298,8 +346,10 @@ def _explain(repository: Repository, error: HttpError) -> NightjarError:
         login = REFUSED_HINT.format(repository.host)
     hint = {401: login, 403: login, 405: "enable deletion in the registry's configuration", 0: REACH_HINT}
     details = ""
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # a proxy may send something else than registry errors
-        reasons = json.loads(error.body)["errors"]
+    with contextlib.suppress(
+        ValueError, KeyError, TypeError, AttributeError
+    ):  # a proxy may send something else than registry errors
+        reasons = pydantic_core.from_json(error.body)["errors"]
         details = ": " + "; ".join(f"{reason['code']} {reason.get('message', '')}".strip() for reason in reasons)
     return RegistryError(f"{name}: {error}{details}.", hint.get(error.status), error.status)
 

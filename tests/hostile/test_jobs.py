@@ -1,0 +1,77 @@
+"""A night of hostile jobs: each has an outcome, none is good, nothing gets out, and report and page can be read."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.formats.night_results import read_night_results
+from tests.ci.jobs import python
+from tests.hostile.jobs import ATTACKS, CONFINED, START
+from tests.hostile.world import SECRET, World, check_manners
+from tests.places import ROOT
+
+TIMEOUT_S = 2
+GRACE_S = 7.0  # of the executor, and a busy machine's
+
+
+def write_matrix(path: Path, attacks: Mapping[str, str]) -> None:
+    """A matrix with a job for each attack, and one whose result is read by a pattern that backtracks."""
+    lines = ['schema = "nightjar.matrix/1"', 'name = "hostile"', "[defaults]", f"timeout_s = {TIMEOUT_S}"]
+    for name, text in attacks.items():
+        lines += ["[[job]]", f"name = {json.dumps(name)}", f"command = {json.dumps(python(START + text))}"]
+        if name == "outruns-a-pattern":
+            lines += ["[job.adapter]", 'format = "log"', "pattern = '(?P<loss>(a+)+)$'", "curve = [{ field = 'loss' }]"]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def attack(tmp_path: Path, attacks: Mapping[str, str], **variables: str) -> World:
+    """Runs, gates, reports and publishes a night of these attacks, and checks what is true of all of them."""
+    world = World(tmp_path)
+    world.make()
+    write_matrix(world.work / "m.toml", attacks)
+    night = world.work / "night"
+    run = world.run("run", "m.toml", "--out", night, "--workers", 4, **variables)
+    # Each of four workers has its share of the jobs; the commands after it have no jobs to wait for.
+    assert run.duration_s < len(attacks) / 4 * (TIMEOUT_S + GRACE_S)
+    policies = ("--policies", ROOT / "ci" / "policies.toml", "--baselines", world.work / "baselines")
+    done = [run, *(world.run(name, night, *policies) for name in ("gate", "report"))]
+    done.append(world.run("site", "--out", world.work / "site"))
+    for end in done:
+        check_manners(end)
+    assert [end.code for end in done[:2]] == [3, 3], [end.stderr[-1000:] for end in done]
+    outcomes = {outcome.job: outcome for outcome in read_night_results(night).night.jobs}
+    assert set(outcomes) == set(attacks)
+    assert [job for job, outcome in outcomes.items() if outcome.completed] == []
+    late = {job: end.duration_s for job, end in outcomes.items() if end.duration_s > TIMEOUT_S + GRACE_S}
+    assert late == {}
+    assert world.find_leaks(done) == []
+    for page in (*night.glob("*.html"), *world.work.glob("site/**/*.html")):
+        text = page.read_text(encoding="utf-8")
+        assert "<script>alert" not in text
+        assert "onerror=alert(1)>" not in text
+    return world
+
+
+def test_nothing_gets_out_of_a_night_without_a_sandbox(tmp_path: Path) -> None:
+    attack(tmp_path, ATTACKS, NIGHTJAR_SANDBOX="off")
+
+
+@pytest.mark.sandbox
+def test_nothing_gets_out_of_a_night_in_the_sandbox(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        attacks = {
+            name: text.replace("os.environ['PORT']", f"'{server.getsockname()[1]}'") for name, text in CONFINED.items()
+        }
+        (tmp_path / "work" / ".git" / "hooks").mkdir(parents=True)
+        world = attack(tmp_path, attacks)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert sorted((world.work / ".git" / "hooks").iterdir()) == []
+    assert not (world.folder / "home" / ".bashrc").exists()
+    assert SECRET in world.host_file.read_text()
