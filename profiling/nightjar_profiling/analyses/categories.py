@@ -15,8 +15,8 @@ from nightjar_profiling.analyses.communication.overlap import mark_communication
 from nightjar_profiling.capture_folder.tables import Tables
 
 PRODUCTS = r"gemm|matmul|\$lt\$|cudnn.*conv|onednn"
-PRODUCT_KERNELS = r"(?i)gemm|cutlass|cublas|matmul|^nvjet"
-CONVOLUTION_KERNELS = r"(?i)implicit_gemm|fprop_optimized|[dw]grad[2_]|convolve|conv2d|cudnn::cnn"
+PRODUCT_KERNELS = r"(?i)gemm|cutlass|cublas|matmul|^nvjet|^aten::(?:add|b|badd|_)?(?:mm|mv|bmm)$"
+CONVOLUTION_KERNELS = r"(?i)^aten::.*conv|implicit_gemm|fprop_optimized|[dw]grad[2_]|convolve|conv2d|cudnn::cnn"
 MOVES = [
     "copy",
     "copy-start",
@@ -46,6 +46,7 @@ def categorise() -> pl.Expr:
     return (
         pl.when("communicates").then(pl.lit("communication"))
         .when(pl.col("kind").is_in(["memcpy", "memset"])).then(pl.lit("memory copy"))
+        .when(opcode.is_null() & pl.col("kernel").str.contains(CONVOLUTION_KERNELS)).then(pl.lit("convolution"))
         .when(opcode.is_null() & pl.col("kernel").str.contains(PRODUCT_KERNELS)).then(pl.lit("matrix product"))
         .when(opcode.is_null()).then(pl.lit("no instruction"))
         .when(bare == "convolution").then(pl.lit("convolution"))

@@ -25,7 +25,8 @@ class Manifest:
     """One capture.
 
     Attributes:
-        backend: which profiler wrote the raw files; `estimate` where none did and nothing ran.
+        backend: which profiler wrote the raw files; `json` for trace events of any program (PyTorch, Perfetto), and
+            `estimate` where none did and nothing ran.
         command: the program and its arguments; empty where only a raw trace was given.
         exit_code: of the program; minus the signal's number where one ended it; None where unknown.
         steps: first and last traced step, or None for the whole run.
@@ -36,7 +37,7 @@ class Manifest:
         warnings: what is missing or doubtful.
     """
 
-    backend: Literal["jax", "nsys", "estimate"]
+    backend: Literal["jax", "nsys", "json", "estimate"]
     command: tuple[str, ...]
     exit_code: int | None
     steps: tuple[int, int] | None

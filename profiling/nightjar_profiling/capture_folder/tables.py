@@ -68,6 +68,19 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "launch_ns": pl.Int64,  # when the host called for it
         "bytes": pl.Int64,  # of a memcpy or memset
     },
+    "kernels": {  # launches of a kernel with one configuration
+        "rank": pl.Int64,
+        "device": pl.Int64,
+        "kernel": pl.String,  # with its template arguments, where the trace has them
+        "launches": pl.Int64,
+        "duration_ns": pl.Int64,
+        "grid": pl.String,  # blocks in x, y and z: `128,1,1`
+        "block": pl.String,  # threads in x, y and z
+        "registers": pl.Int64,  # of a thread
+        "shared_bytes": pl.Int64,  # of a block, static and dynamic
+        "occupancy": pl.Float64,  # highest share of a multiprocessor's warps that its resources allow; null: not known
+        "tensor_cores": pl.Boolean,  # true: the name says so; null: it does not tell
+    },
     "collectives": {
         "rank": pl.Int64,
         "device": pl.Int64,
@@ -149,7 +162,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     },
 }
 
-LATER = ("groups", "variants")  # tables that captures of earlier versions lack
+LATER = ("groups", "kernels", "variants")  # tables that captures of earlier versions lack
 LATER_COLUMNS = {"collectives": "group", "instructions": "main_work", "ops": "uncertain_ns"}
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
 # What Polars raises of a damaged file: beside its errors, its decoders give up on some bytes with a panic.
@@ -166,6 +179,7 @@ class Tables:
     frames: pl.DataFrame
     executions: pl.DataFrame
     ops: pl.DataFrame
+    kernels: pl.DataFrame
     collectives: pl.DataFrame
     groups: pl.DataFrame
     variants: pl.DataFrame

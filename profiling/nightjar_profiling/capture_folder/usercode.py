@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 
-INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
+INSTALLED = re.compile(r"(?:.*/)?(?:site|dist)-packages/")
 STANDARD_LIBRARY = re.compile(r"(?:^|.*/)lib(?:64)?/python\d+\.\d+/")
 WINDOWS_LIBRARY = re.compile(
     r"[A-Za-z]:/(?:.*/)?(?:python\d+[^/]*|(?:mini|ana)conda\d?|envs/[^/]+)/lib/", re.IGNORECASE

@@ -149,7 +149,7 @@ def attribute(
     say("attributing the trace to Python lines")
     from nightjar_profiling.pipeline.ingest import ingest  # heavy: not before the program has run
 
-    return ingest(folder, manifest, copy_sources=True)
+    return ingest(folder, manifest, copy_sources=True, origin="the trace of this run")
 
 
 def say(text: str) -> None:

@@ -60,13 +60,11 @@ def report(
         check_apart(trace, folder)
         with making(folder) as new:
             manifest = adopt(trace, new, user_code or [])
-            profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value)
+            profile = ingest(new, manifest, copy_sources=True, fusion=fusion.value, origin=str(trace))
     elif out is None:
         folder, manifest = capture, read_manifest(capture)
         check_writable(folder)
-        if user_code is None:
-            manifest = manifest
-        else:
+        if user_code is not None:
             manifest = replace(manifest, user_code=tuple(user_code))
         if has_raw(folder) or not (folder / "tables").is_dir():
             never_read = not manifest.raw  # what `capture_steps` leaves under nsys
@@ -88,15 +86,18 @@ def show(profile: Profile, folder: Path, *, as_json: bool) -> None:
 
 
 def check_attributed(profile: Profile) -> None:
-    """A profile without a single Python stack is kept, but is no yes.
+    """A profile of JAX without a single Python stack is kept, but is no yes.
 
     Raises:
         NotAttributableError: nothing is attributed.
     """
-    if profile.unattributed_fraction == 1.0:
+    if profile.unattributed_fraction == 1.0 and not profile.foreign:
+        hint = "capture anew, without JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0"
+        if profile.backend == "json":
+            hint = "give the *.xplane.pb that JAX's profiler wrote beside it"
         raise NotAttributableError(
             "No device time could be attributed to Python: no instruction carries a stack, or the trace has no HLO.",
-            "capture anew, without JAX_TRACEBACK_IN_LOCATIONS_LIMIT=0",
+            hint,
         )
 
 

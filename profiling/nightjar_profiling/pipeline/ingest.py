@@ -17,6 +17,7 @@ from nightjar_profiling import report
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks
 from nightjar_profiling.analyses.communication.collectives import make_collectives, make_groups
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
+from nightjar_profiling.analyses.inferred_runs import infer_runs
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.overhead import find_overhead
 from nightjar_profiling.analyses.passed import advise_donation
@@ -62,6 +63,7 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
     if outlived is None:
         outlived = find_outlived(tables["ops"], raw.programs)
     tables["ops"] = cut_outlived(tables["ops"], outlived)
+    tables = infer_runs(tables)
     if "groups" not in raw.tables:
         tables["groups"] = make_groups(raw.programs)
     if "collectives" not in raw.tables:
@@ -69,6 +71,8 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
     if "clocks" not in raw.tables:
         tables["clocks"] = estimate_clocks(tables["collectives"])
     tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])
+    if "attribution" in raw.tables:
+        return Tables(**{**tables, "attribution": raw.tables["attribution"]})
     ran = tables["ops"].select("program_id", "instruction").drop_nulls().unique(maintain_order=True)
     attributions = [
         attribution
@@ -80,7 +84,9 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
     return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
 
 
-def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusion = "split") -> analyse.Profile:
+def ingest(
+    folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusion = "split", origin: str | None = None
+) -> analyse.Profile:
     """Makes tables, sources, profile, flame graph and report of a capture from its raw traces, one per rank.
 
     Args:
@@ -88,6 +94,7 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
         manifest: manifest so far; it is written with raw files and sources filled in.
         copy_sources: collect the sources from this machine; otherwise those in the folder are used.
         fusion: how the time of a fusion is divided.
+        origin: what an error calls the traces, where the folder is not where they stay.
 
     Raises:
         InputError: a raw trace is damaged.
@@ -97,7 +104,7 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
     manifest = replace(manifest, raw=tuple(f"raw/{path.name}" for path in raw))
     merged = merge_raw(find_kind(path).read(path, rank) for rank, path in enumerate(raw))
     if "ops" not in merged.tables or merged.tables["ops"].is_empty():
-        raise _explain_no_ops(raw, merged.warnings)
+        raise _explain_no_ops(raw, origin or ", ".join(map(str, raw[:3])), merged.warnings)
     if merged.devices and not manifest.environment.get("devices"):  # a capture of ours already names them
         manifest = replace(manifest, environment={**manifest.environment, "devices": list(merged.devices)})
     outlived = find_outlived(merged.tables["ops"], merged.programs)
@@ -118,14 +125,13 @@ def ingest(folder: Path, manifest: Manifest, *, copy_sources: bool, fusion: Fusi
     )
     reported = replace(manifest, warnings=warnings)
     impossible_ns = int(outlived["impossible_ns"].sum())
-    profile = publish(folder, reported, tables, fusion=fusion, impossible_ns=impossible_ns)
+    profile = publish(folder, reported, tables, fusion=fusion, impossible_ns=impossible_ns, foreign=merged.foreign)
     write_manifest(folder, manifest)
     return profile
 
 
-def _explain_no_ops(raw: Sequence[Path], warnings: Sequence[str]) -> NotAttributableError:
-    files = ", ".join(map(str, raw[:3]))
-    message = f"{files}: no kernels and no thunks: nothing ran on a device during the trace."
+def _explain_no_ops(raw: Sequence[Path], origin: str, warnings: Sequence[str]) -> NotAttributableError:
+    message = f"{origin}: no kernels and no thunks: nothing ran on a device during the trace."
     message = " ".join([message, *(f"{warning.removesuffix('.')}." for warning in warnings[:3])])
     hint = "choose steps in which the program computes (--steps FIRST:LAST)"
     if any(path.name.endswith(".xplane.pb") for path in raw):
@@ -143,6 +149,7 @@ def publish(
     shown: Tables | None = None,
     fusion: Fusion = "split",
     impossible_ns: int | None = None,
+    foreign: bool = False,
 ) -> analyse.Profile:
     """Writes profile, flame graph and report of a capture from its tables.
 
@@ -153,6 +160,7 @@ def publish(
         shown: tables for the page, if it shows a part only.
         fusion: how the time of a fusion is divided.
         impossible_ns: time cut off ops that outlast the start of an op that reads their result; None if not computed.
+        foreign: the trace is not of XLA's programs.
     """
     working_folder = manifest.environment.get("cwd")
     time = analyse.sum_device_time(tables, fusion)
@@ -168,6 +176,7 @@ def publish(
         flamegraph="flamegraph.json",
         warnings=manifest.warnings,
         impossible_ns=impossible_ns,
+        foreign=foreign,
     )
     write_json(folder / "profile.json", profile.document())
     tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))

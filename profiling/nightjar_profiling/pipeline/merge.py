@@ -90,6 +90,8 @@ def merge_tables(folders: Sequence[Path], out: Path) -> list[str]:
     parts, warnings = _match_programs(folders, out)
     for name in EVENTS:
         _stream(name, parts, out)
+    kernels = pl.concat([collect(_moved("kernels", part), part.tables, "kernels") for part in parts])
+    write_table(kernels, out / "kernels.parquet")
     runs = pl.concat([collect(_moved("collectives", part), part.tables, "collectives") for part in parts])
     collectives = add_waits(runs, read_table(out, "groups"))
     collectives = collectives.select(list(SCHEMAS["collectives"])).sort("rank", "device", "start_ns")

@@ -6,6 +6,8 @@ A reader is imported only when a file of its kind is read.
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,7 +30,7 @@ class Kind:
     """
 
     name: str
-    backend: Literal["jax", "nsys", "estimate"]
+    backend: Literal["jax", "nsys", "json", "estimate"]
     suffix: str
     reader: str
 
@@ -51,16 +53,32 @@ PARQUET = Kind(
 )
 REPORT = Kind(name="nsys report", backend="nsys", suffix=".nsys-rep", reader=f"{READERS}.nsys.nsys_rep:read_raw")
 ESTIMATE = Kind(name="estimate", backend="estimate", suffix=".estimate.zip", reader=f"{READERS}.estimate:read_raw")
-KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT)
+JSON = Kind(name="Chrome trace", backend="json", suffix=".json", reader=f"{READERS}.chrome.chrome:read_raw")
+JSON_GZIP = Kind(name="Chrome trace", backend="json", suffix=".json.gz", reader=f"{READERS}.chrome.chrome:read_raw")
+KINDS = (ESTIMATE, XPLANE, ARCHIVE, SQLITE, PARQUET, REPORT, JSON, JSON_GZIP)
 LISTED = 20  # traces of a log folder in a message
 MAGIC = {b"SQLite format 3\0": SQLITE, b"PK\3\4": ARCHIVE}
+STRANGERS = (  # beginnings of files that are no trace: what they are, and what to do
+    (
+        b"NVR\0",
+        "a report of Nsight Compute",
+        "profile with Nsight Systems (nsys), which records the times of a whole run",
+    ),
+    (b"PAR1", "a single Parquet file", "name the folder of an nsys export: `nsys export --type parquetdir`"),
+    (b"\x7fELF", "a program", "capture it: nightjar-profiling capture -- PROGRAM"),
+    (b"%PDF", "a PDF document", None),
+    (b"\x28\xb5\x2f\xfd", "a file compressed by zstd", "unpack it: zstd -d FILE"),
+    (b"\xfd7zXZ", "a file compressed by xz", "unpack it: xz -d FILE"),
+    (b"BZh", "a file compressed by bzip2", "unpack it: bzip2 -d FILE"),
+)
+SNIFFED_BYTES = 512
 
 
 def find_kind(path: Path) -> Kind:
     """The kind of a raw trace, by its name, else by what is in it; any other file is taken for an XPlane.
 
     Raises:
-        InputError: no such file, or a folder that is no raw trace.
+        InputError: no such file, a folder that is no raw trace, or a file that is something else.
     """
     kind = _find_kind(path)
     if kind is not None:
@@ -76,8 +94,15 @@ def find_kind(path: Path) -> Kind:
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The traces in a log folder of JAX's profiler, or in its folder of one date; oldest first."""
-    return sorted([*path.glob("plugins/profile/*/*.xplane.pb"), *path.glob("*.xplane.pb")])
+    """The traces in a log folder of JAX's profiler, or in its folder of one date; oldest first.
+
+    Its JSON counts where there is no XPlane, which says more.
+    """
+    for pattern in ("*.xplane.pb", "*.trace.json.gz", "perfetto_trace.json.gz", "*.pt.trace.json*"):
+        traces = sorted([*path.glob(f"plugins/profile/*/{pattern}"), *path.glob(pattern)])
+        if traces:
+            return traces
+    return []
 
 
 def find_trace(path: Path) -> Path:
@@ -110,16 +135,53 @@ def _find_kind(path: Path) -> Kind | None:
     if path.is_dir():
         if (path / "nvtx_gpu_proj_trace").is_dir():
             return ARCHIVE
-        if find_logs(path):
-            return XPLANE
+        logs = find_logs(path)
+        if logs:
+            return _find_kind(logs[-1])
         if any(path.glob("*.parquet")):
             return PARQUET
         return None
     if not path.is_file():
         return None
     with path.open("rb") as file:
-        start = file.read(16)
-    return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), XPLANE)
+        start = file.read(SNIFFED_BYTES)
+    for magic, kind in MAGIC.items():
+        if start.startswith(magic):
+            return kind
+    if start.startswith(b"\x1f\x8b"):
+        return _find_gzipped(path)
+    return _find_text(path, start)
+
+
+def _find_gzipped(path: Path) -> Kind:
+    try:
+        with gzip.open(path) as file:
+            start = file.read(SNIFFED_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: a damaged gzip file: {error}.", "copy the file again") from None
+    if start.lstrip()[:1] in (b"{", b"["):
+        return JSON_GZIP
+    raise InputError(
+        f"{path}: a gzip file that holds no JSON, such as a memory profile of JAX (pprof) or a packed trace.",
+        "unpack it (gzip -d) and give what is in it, if that is a trace",
+    )
+
+
+def _find_text(path: Path, start: bytes) -> Kind:
+    """The kind of a file without a signature of its own: JSON, else an XPlane; refuses what is surely neither."""
+    for magic, what, hint in STRANGERS:
+        if start.startswith(magic):
+            raise InputError(f"{path}: {what}, expected a trace.", hint)
+    text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] in (b"{", b"["):
+        return JSON
+    if text[:1] == b"<":
+        what = "an HTML page" if b"<html" in text.lower() or b"<!doctype html" in text.lower() else "XML"
+        hint = "name the capture folder or the raw trace: a page holds the finished report and cannot be read back"
+        raise InputError(f"{path}: {what}, expected a trace.", hint)
+    if len(text) > 1 and not text.translate(None, bytes(range(32, 127)) + b"\t\r\n"):
+        raise InputError(f"{path}: a text file, expected a trace.", "name the trace that the profiler wrote")
+    return XPLANE
 
 
 def find_raw(folder: Path) -> list[Path]:

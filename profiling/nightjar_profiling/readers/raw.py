@@ -30,6 +30,7 @@ class Raw:
         warnings: missing or doubtful data.
         placed: by program, the instructions that the trace does not name with their kernels, and how the reader found
             them: `numbered`, `placed` (see `attribute`).
+        foreign: the trace is of another program than XLA's, so that stacks are not to be expected.
         devices: JAX's name of each device that ran ops; empty if the trace does not name the GPUs.
     """
 
@@ -38,6 +39,7 @@ class Raw:
     warnings: tuple[str, ...] = ()
     placed: Mapping[int, Mapping[str, Placing]] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    foreign: bool = False
 
 
 def merge_raw(parts: Iterable[Raw]) -> Raw:
@@ -69,6 +71,7 @@ def merge_raw(parts: Iterable[Raw]) -> Raw:
         warnings=tuple(dict.fromkeys(warnings)),
         placed=merge_placings(placed),
         devices=tuple(kind for part in parts for kind in part.devices),
+        foreign=all(part.foreign for part in parts),
     )
 
 

@@ -54,7 +54,11 @@ class HotLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """`nightjar.profile/1` (docs/reference/capture-folder.md)."""
+    """`nightjar.profile/1` (docs/reference/capture-folder.md).
+
+    Attributes:
+        foreign: the trace is not of XLA's programs; it is whole without Python stacks.
+    """
 
     backend: str
     command: tuple[str, ...]
@@ -71,6 +75,7 @@ class Profile:
     categories: dict[str, int]
     flamegraph: str | None
     warnings: tuple[str, ...]
+    foreign: bool = False
 
     def document(self) -> dict[str, Any]:
         """The profile as JSON data."""
@@ -174,6 +179,7 @@ def make_profile(
     flamegraph: str | None,
     warnings: tuple[str, ...],
     impossible_ns: int | None = None,
+    foreign: bool = False,
 ) -> Profile:
     """The profile from summed device time and hot lines; `impossible_ns` is None if it was not measured."""
     direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
@@ -195,4 +201,5 @@ def make_profile(
         categories=dict(sorted(time.by_category.items(), key=lambda item: (-item[1], item[0]))),
         flamegraph=flamegraph,
         warnings=warnings,
+        foreign=foreign,
     )

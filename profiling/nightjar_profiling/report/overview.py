@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import polars as pl
+
 from nightjar_profiling.analyses.communication.overlap import sum_communication
 from nightjar_profiling.analyses.gaps import measure_busy
+from nightjar_profiling.analyses.roofline import count_runs
 from nightjar_profiling.analyses.steps import summarise_programs
 from nightjar_profiling.capture_folder.tables import Tables
+
+MOST_KERNELS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,15 @@ class ProgramRow:
     device_time_ns: int
     executions: int
     mean_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """A kernel or op by name."""
+
+    name: str
+    device_time_ns: int
+    launches: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +51,7 @@ class Overview:
     communication_ns: int
     exposed_ns: int
     programs: tuple[ProgramRow, ...]
+    kernels: tuple[KernelRow, ...]
 
     @property
     def idle_fraction(self) -> float:
@@ -44,6 +59,17 @@ class Overview:
         if not self.span_ns:
             return 0.0
         return 1 - self.busy_ns / self.span_ns
+
+
+def list_kernels(tables: Tables) -> tuple[KernelRow, ...]:
+    """The kernels and ops with the most time, by name."""
+    rows = (
+        tables.ops.group_by(pl.coalesce("kernel", "instruction").fill_null("unnamed").alias("name"))
+        .agg(device_time_ns=pl.col("duration_ns").sum(), launches=count_runs().cast(pl.Int64))
+        .sort("device_time_ns", "name", descending=[True, False])
+        .head(MOST_KERNELS)
+    )
+    return tuple(KernelRow(**row) for row in rows.iter_rows(named=True))
 
 
 def make_overview(tables: Tables) -> Overview:
@@ -66,4 +92,5 @@ def make_overview(tables: Tables) -> Overview:
             )
             for row in summarise_programs(tables).iter_rows(named=True)
         ),
+        kernels=list_kernels(tables),
     )

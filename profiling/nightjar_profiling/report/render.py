@@ -20,6 +20,7 @@ from nightjar_profiling.report.contents import page_document
 from nightjar_profiling.report.pack import pack
 
 PAGE = files("nightjar_profiling.report") / "page"
+PROFILERS = {"jax": "JAX's profiler", "nsys": "Nsight Systems", "json": "trace events in JSON"}
 SCRIPTS = ("data", "format", "table", "lines", "flame", "timeline", "timeline_view", "main")
 
 
@@ -76,6 +77,7 @@ def head_data(profile: Profile, manifest: Manifest, tables: Tables) -> dict[str,
         "mark": mark_times(manifest.backend),
         "device_time": duration(profile.device_time_ns),
         "steps": "" if profile.steps is None else f"steps {profile.steps[0]} to {profile.steps[1]}",
+        "has_stacks": profile.unattributed_fraction < 1.0,
         "user_share": percent(profile.user_fraction),
         "library_share": percent(profile.library_fraction),
         "uncertain_share": percent(profile.uncertain_fraction) if profile.uncertain_fraction else "",
@@ -131,7 +133,7 @@ def describe(manifest: Manifest) -> list[str]:
     versions = [f"{name} {version}" for name, version in sorted(environment.get("versions", {}).items())]
     devices = environment.get("devices", [])
     kinds = [f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices))]
-    source = mark_times(manifest.backend) or f"{manifest.backend} profiler"
+    source = mark_times(manifest.backend) or PROFILERS.get(manifest.backend, "")
     machine = environment.get("machine", {})
     parts = [*kinds, source, *versions, *(machine[name] for name in ("host", "cpu") if name in machine)]
     if "driver" in machine:

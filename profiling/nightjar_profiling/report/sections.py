@@ -36,6 +36,7 @@ def find_sections(tables: Tables, lines: Lines, peak: Peak | None) -> list[Secti
     sections = [
         categories(tables),
         opcodes(tables),
+        kernels(tables),
         programs(tables),
         variants(tables),
         steps(tables),
@@ -95,6 +96,26 @@ def opcodes(tables: Tables) -> Section:
     )
     kinds: dict[str, Kind] = {"opcode": "text", "time": "ns", "share": "fraction", "ops": "int", "mean": "ns"}
     return make_section("opcodes", "Opcodes", "Device time by HLO opcode; fusions by kind.", frame, kinds)
+
+
+def kernels(tables: Tables) -> Section:
+    """GPU kernels by launch configuration."""
+    total = max(tables.device_time_ns, 1)
+    frame = tables.kernels.with_columns(
+        share=pl.col("duration_ns") / total,
+        mean=(pl.col("duration_ns") / pl.col("launches")).round().cast(pl.Int64),
+        tensor=pl.when("tensor_cores").then(pl.lit("yes")),
+    ).rename({"duration_ns": "time", "shared_bytes": "shared memory", "tensor": "tensor cores"})
+    note = (
+        "One row per kernel and launch configuration. Occupancy is the highest share of a multiprocessor's warps that "
+        "registers, shared memory and blocks allow; tensor cores: yes where the name of the kernel says so."
+    )
+    kinds: dict[str, Kind] = {
+        "kernel": "text", "time": "ns", "share": "fraction", "launches": "int", "mean": "ns", "grid": "text",
+        "block": "text", "registers": "int", "shared memory": "bytes", "occupancy": "fraction",
+        "tensor cores": "text", "rank": "index", "device": "index",
+    }  # fmt: skip
+    return make_section("kernels", "Kernels", note, frame.sort("time", descending=True), kinds)
 
 
 def programs(tables: Tables) -> Section:

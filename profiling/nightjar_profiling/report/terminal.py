@@ -43,7 +43,10 @@ def render_summary(
         if len(overview.programs) > 1 or any(program.executions != 1 for program in overview.programs):
             yield programs(overview)
     yield categories(profile)
-    yield hot_lines(profile, lines)
+    if profile["hot_lines"]:
+        yield hot_lines(profile, lines)
+    elif overview is not None:
+        yield kernels(overview, profile["device_time_ns"], lines)
 
 
 def headline(profile: dict[str, Any], overview: Overview | None) -> Text:
@@ -124,6 +127,16 @@ def hot_lines(profile: dict[str, Any], lines: int) -> Table:
     for line in profile["hot_lines"][:lines]:
         label = f"{PurePath(line['file']).name}:{line['line']}"
         table.add_row(milliseconds(line["self_ns"]), f"{line['fraction']:.1%}", Text(label), Text(line["source"] or ""))
+    return table
+
+
+def kernels(overview: Overview, total_ns: int, lines: int) -> Table:
+    """The kernels and ops with the most time, where there are no lines."""
+    table = _table("ms", "share", "runs", "kernel or op")
+    total = total_ns or 1
+    for kernel in overview.kernels[:lines]:
+        share = f"{kernel.device_time_ns / total:.1%}"
+        table.add_row(milliseconds(kernel.device_time_ns), share, f"{kernel.launches:,}", Text(kernel.name))
     return table
 
 

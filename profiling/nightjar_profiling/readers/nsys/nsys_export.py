@@ -31,6 +31,7 @@ from nightjar_profiling.readers.annotations.xla_ranges import (
 )
 from nightjar_profiling.readers.annotations.xla_titles import DOMAIN, Titles, collect_titles
 from nightjar_profiling.readers.nsys.nsys_graphs import find_origins, find_ranges_of_events, read_node_events
+from nightjar_profiling.readers.nsys.nsys_kernels import read_kernels
 from nightjar_profiling.readers.nsys.nsys_nvtx import PID, PROCESS, STRINGS, read_nvtx, read_strings
 from nightjar_profiling.readers.nsys.nsys_ops import CALLS, KINDS, LAUNCHED, TIMES, read_calls, read_ops
 from nightjar_profiling.readers.nsys.nsys_placing import place_table
@@ -112,6 +113,7 @@ def read_export(tables: NsysTables, rank: int) -> Raw:
     written = {
         "ops": ops,
         "executions": execution_table(runs),
+        "kernels": read_kernels(tables, strings, ranks),
         "ranges": ranges,
         "compile": compiled.with_columns(pl.col("thread").and_(pl.lit(PID))),
         "programs": program_table(frames.xla.fields, {number: dump.fingerprint for number, dump in dumped.items()}),
@@ -129,6 +131,7 @@ def read_export(tables: NsysTables, rank: int) -> Raw:
         warnings=tuple(f"{name}: {text}" for text in warnings),
         placed=nodes.placed,
         devices=name_devices(kinds, ops),
+        foreign=ops["program_id"].is_null().all() and ops["thunk"].is_null().all(),
     )
 
 

@@ -32,6 +32,7 @@ from nightjar_profiling.readers.xplane.xplane_compile import POOL, make_compile
 from nightjar_profiling.readers.xplane.xplane_device import DEVICE, read_async, read_gpu, read_tpu
 from nightjar_profiling.readers.xplane.xplane_graphs import place_nodes
 from nightjar_profiling.readers.xplane.xplane_host import STATS, Launches, decode, read_launches, tabulate_ranges
+from nightjar_profiling.readers.xplane.xplane_kernels import read_kernels
 from nightjar_profiling.readers.xplane.xplane_ops import GRAPH, Ops, find_containers, sum_by_instruction, tabulate
 from nightjar_profiling.readers.xplane.xplane_planes import DAMAGED, Plane, Space, read_space, text_of
 from nightjar_profiling.readers.xplane.xplane_projection import project_ranges
@@ -67,6 +68,7 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     if not beside.is_empty():
         first = tables["ranges"].height
         tables["ranges"] = pl.concat([tables["ranges"], beside.with_columns(range_id=first + pl.int_range(pl.len()))])
+    tables["kernels"] = pl.concat([fill_table("kernels", 0), *_read_kernels(space, rank)])
     compiled = read_compile_events(path.parent / f"{path.name.removesuffix('.xplane.pb')}.compile.jsonl", rank)
     if compiled.is_empty():
         lines = [line for host in hosts for line in host.lines]
@@ -112,6 +114,12 @@ def _read_devices(space: Space, launches: Launches, programs: Mapping[int, Progr
     """The ops of each device, in order of its number."""
     for device, kind, plane in _find_devices(space):
         yield read_gpu(plane, device, launches) if kind == "GPU" else read_tpu(plane, device, programs)
+
+
+def _read_kernels(space: Space, rank: int) -> Iterator[pl.DataFrame]:
+    for device, kind, plane in _find_devices(space):
+        if kind == "GPU":
+            yield read_kernels(plane, device, rank)
 
 
 def _read_async(space: Space, rank: int) -> pl.DataFrame:

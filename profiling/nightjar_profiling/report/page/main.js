@@ -36,17 +36,25 @@ function instructionsView(data, app) {
     element("div", { class: "bar" }, ...table.searchBox("Search instructions")), table.root);
 }
 
+// A trace without stacks has no lines: it opens on its kernels, else on its ops.
+function orderViews(data, views) {
+  if (data.places.size) return views;
+  const first = ["kernels", "instructions", "timeline"];
+  const place = (view) => (first.includes(view.id) ? first.indexOf(view.id) : first.length);
+  return views.filter((view) => !["lines", "flame"].includes(view.id)).sort((a, b) => place(a) - place(b));
+}
+
 async function main() {
   const app = { remember: (place) => history.replaceState(null, "", `#${encodeURI(place)}`) };
   const data = complete(await inflate(document.getElementById("packed").textContent));
   apportion(data, data.fusion);
-  const views = [
+  const views = orderViews(data, [
     { id: "lines", title: "Lines", make: () => linesView(data, app) },
     { id: "flame", title: "Flame graph", make: () => flameView(data, app) },
     { id: "timeline", title: "Timeline", make: () => timelineView(data, app) },
     { id: "instructions", title: "Instructions", make: () => instructionsView(data, app) },
     ...data.sections.map((section) => ({ id: section.id, title: section.title, make: () => sectionView(data, app, section) })),
-  ];
+  ]);
   const nav = document.querySelector("nav.views"), stage = document.querySelector("main");
 
   function show(id) {

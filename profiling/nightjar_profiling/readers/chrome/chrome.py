@@ -1,0 +1,271 @@
+"""Reader of Chrome traces.
+
+In: trace events in JSON (`chrome_events`). Out: a `Raw`. What counts as an op is the best that the trace has:
+
+1. kernels, copies and fills of a GPU (PyTorch's categories, or the streams of `/device:GPU:n`), and ops of a TPU;
+2. ops of a framework on the host (PyTorch's `cpu_op`, JAX's thunks with `hlo_op`);
+3. all events that last, by lane.
+
+The other events become ranges. An event of the host that encloses others counts with the time that they leave. An op of
+PyTorch has the Python stack that the trace records; JAX's JSON has neither stacks nor HLO.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nightjar_profiling.capture_folder.tables import make_table
+from nightjar_profiling.readers.chrome.chrome_events import ChromeTrace, Event, Lane, read_events
+from nightjar_profiling.readers.chrome.chrome_nesting import cut_pieces
+from nightjar_profiling.readers.chrome.chrome_stacks import CALLS, OP, PYTHON, Stacks, read_stacks
+from nightjar_profiling.readers.kernels import summarise_kernels
+from nightjar_profiling.readers.raw import Raw
+
+KERNELS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d{1,9})")
+DEVICE_LANE = re.compile(r"Stream #|XLA Ops$")
+STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+OPTIMIZER = "Optimizer.step#"
+NOT_WORK = ("Trace", "gpu_user_annotation", "python_function", "overhead")
+PYTORCH = ("schemaVersion", "deviceProperties")
+PROGRAM_ID = 1
+FUNCTIONS = "PyTorch records calls of functions, not lines: a line is where its function begins"
+NO_STACKS = "the trace has no Python stacks: record with torch.profiler.profile(with_stack=True)"
+NO_HLO = "JSON of JAX's profiler has neither HLO nor stacks, and at most a million events: give its *.xplane.pb instead"
+
+
+@dataclass(slots=True)
+class _Programs:
+    """Program ids by name."""
+
+    names: dict[str, int] = field(default_factory=dict)
+
+    def number(self, name: str) -> int:
+        """The id of a program."""
+        return self.names.setdefault(name, PROGRAM_ID + len(self.names))
+
+
+def read_raw(path: Path, rank: int = 0) -> Raw:
+    """Reads a Chrome trace.
+
+    Raises:
+        InputError: missing, damaged, or JSON of another kind.
+    """
+    trace = read_events(path)
+    stacks = read_stacks(trace)
+    chosen, on_device = _choose_ops(trace)
+    programs = _Programs()
+    is_pytorch = any(key in trace.facts for key in PYTORCH)
+    default = "PyTorch" if is_pytorch else next(iter(trace.processes.values()), "") or "trace"
+    rows = list(_make_ops(trace, chosen, on_device, rank, programs, default, stacks))
+    ops = make_table("ops", rows)
+    tables = {
+        "ops": ops,
+        "steps": make_table("steps", _make_steps(trace, rank)),
+        "ranges": make_table("ranges", _make_ranges(trace, set(chosen), rank)),
+        "programs": make_table(
+            "programs", ({"program_id": number, "name": name} for name, number in programs.names.items())
+        ),
+        "instructions": _make_instructions(ops),
+        "frames": make_table("frames", ({**frame, "program_id": PROGRAM_ID} for frame in stacks.frames)),
+        "attribution": _attribute(rows),
+        "kernels": _make_kernels(trace, chosen, rank),
+    }
+    return Raw(
+        tables=tables,
+        programs={},
+        warnings=tuple(f"{path.name}: {text}" for text in _warn(trace, stacks)),
+        foreign=not any("hlo_op" in event.args for event in trace.events),
+    )
+
+
+def _choose_ops(trace: ChromeTrace) -> tuple[list[int], bool]:
+    """The numbers of the events that count as ops, and whether they ran on a device."""
+    lanes = {
+        lane
+        for lane, name in trace.threads.items()
+        if DEVICE_LANE.match(name) and DEVICE.match(trace.processes.get(lane[0], ""))
+    }
+    events = trace.events
+    kernels = [n for n, event in enumerate(events) if event.category in KERNELS or event.lane in lanes]
+    if kernels:
+        return kernels, True
+    ops = [n for n, event in enumerate(events) if event.category == OP or "hlo_op" in event.args]
+    if ops:
+        return ops, False
+    lasting = [n for n, event in enumerate(events) if event.duration_ns and event.category not in NOT_WORK]
+    return lasting or [n for n, event in enumerate(events) if event.duration_ns], False
+
+
+def _make_ops(
+    trace: ChromeTrace,
+    chosen: list[int],
+    on_device: bool,
+    rank: int,
+    programs: _Programs,
+    default: str,
+    stacks: Stacks,
+) -> Iterator[dict[str, Any]]:
+    runs: dict[tuple[int, str], int] = {}
+    for number, start_ns, end_ns in _find_times(trace, chosen, on_device):
+        event = trace.events[number]
+        args = event.args
+        name = str(args.get("hlo_op") or event.name)
+        program_id = programs.number(str(args.get("hlo_module") or default))
+        correlation = args.get("correlation", args.get("correlation_id"))
+        execution = None
+        if "run_id" in args:
+            execution = runs.setdefault((program_id, str(args["run_id"])), len(runs))
+        frame = stacks.frame_of_event.get(number)
+        if frame is None and isinstance(correlation, int):
+            frame = stacks.by_correlation.get(correlation)
+        yield {
+            "rank": rank,
+            "device": _find_device(trace, event, on_device),
+            "program_id": program_id,
+            "execution": execution,
+            "instruction": name,
+            "stream": _name_stream(trace, event, on_device),
+            "kernel": event.name,
+            "start_ns": start_ns,
+            "duration_ns": end_ns - start_ns,
+            "kind": KERNELS.get(event.category, "kernel" if on_device else "thunk"),
+            "thunk": number,
+            "correlation_id": correlation if isinstance(correlation, int) else None,
+            "bytes": args.get("bytes") if isinstance(args.get("bytes"), int) else None,
+            "frame_id": frame,
+            "from_forward": number in stacks.from_forward,
+        }
+
+
+def _find_times(trace: ChromeTrace, chosen: list[int], on_device: bool) -> Iterator[tuple[int, int, int]]:
+    """Number, start and end of each op, or of its pieces where it encloses others."""
+    if on_device:
+        for number in chosen:
+            yield number, trace.events[number].start_ns, trace.events[number].end_ns
+        return
+    lanes: dict[Lane, list[int]] = defaultdict(list)
+    for number in chosen:
+        lanes[trace.events[number].lane].append(number)
+    for members in lanes.values():
+        for position, start_ns, end_ns in cut_pieces([trace.events[number] for number in members]):
+            yield members[position], start_ns, end_ns
+
+
+def _find_device(trace: ChromeTrace, event: Event, on_device: bool) -> int:
+    device = event.args.get("device", event.args.get("device_ordinal"))
+    match = DEVICE.match(trace.processes.get(event.lane[0], ""))
+    if match is not None:
+        return int(match[1])
+    if isinstance(device, int) or (isinstance(device, str) and device.isdecimal()):
+        return int(device)
+    if on_device and event.lane[0].isdecimal():
+        return int(event.lane[0])
+    return 0
+
+
+def _name_stream(trace: ChromeTrace, event: Event, on_device: bool) -> str:
+    if on_device and "stream" in event.args:
+        return str(event.args["stream"])
+    return trace.threads.get(event.lane) or f"thread {event.lane[1]}"
+
+
+def _make_steps(trace: ChromeTrace, rank: int) -> list[dict[str, Any]]:
+    """The steps that the host marked; else those of an optimizer, each from the end of the one before."""
+    steps = [*_find_marked_steps(trace)]
+    if not steps:
+        ends = sorted(event.end_ns for event in trace.events if event.name.startswith(OPTIMIZER))
+        begins = [event.start_ns for event in trace.events[:1]] + ends
+        steps = [(number, *span) for number, span in enumerate(zip(begins, ends, strict=False))]
+    return [
+        {"rank": rank, "step": number, "start_ns": start_ns, "duration_ns": end_ns - start_ns}
+        for number, start_ns, end_ns in steps
+    ]
+
+
+def _find_marked_steps(trace: ChromeTrace) -> Iterator[tuple[int, int, int]]:
+    seen = set()
+    for event in trace.events:
+        match = STEP.fullmatch(event.name)
+        number = event.args.get("step_num") if match is None else match[1]
+        if event.category in NOT_WORK or not str(number).isdecimal() or number in seen:
+            continue
+        seen.add(number)
+        yield int(str(number)), event.start_ns, event.end_ns
+
+
+def _make_ranges(trace: ChromeTrace, chosen: set[int], rank: int) -> Iterator[dict[str, Any]]:
+    threads: dict[Lane, int] = {}
+    for number, event in enumerate(trace.events):
+        if number in chosen or event.category in NOT_WORK or event.name.startswith("$"):
+            continue
+        yield {
+            "rank": rank,
+            "thread": threads.setdefault(event.lane, len(threads)),
+            "domain": event.category or None,
+            "range_id": number,
+            "name": event.name,
+            "start_ns": event.start_ns,
+            "duration_ns": event.duration_ns,
+        }
+
+
+def _make_instructions(ops: pl.DataFrame) -> pl.DataFrame:
+    keys = ops.select("program_id", "instruction").unique(maintain_order=True)
+    return make_table("instructions", ({"program_id": number, "name": name} for number, name in keys.iter_rows()))
+
+
+def _attribute(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """The frames of each instruction by the time that they have of it."""
+    key = ["program_id", "instruction"]
+    schema = {"program_id": pl.Int64, "instruction": pl.String, "frame_id": pl.Int64, "from_forward": pl.Boolean}
+    frame = pl.DataFrame(rows, schema={**schema, "duration_ns": pl.Int64})
+    shares = frame.group_by([*key, "frame_id"], maintain_order=True).agg(
+        ns=pl.col("duration_ns").sum(), count=pl.len(), from_forward=pl.col("from_forward").all()
+    )
+    total = pl.col("ns").sum().over(key)
+    weight = pl.when(total > 0).then(pl.col("ns") / total).otherwise(pl.col("count") / pl.col("count").sum().over(key))
+    how = pl.when(pl.col("frame_id").is_null()).then(pl.lit("none")).when("from_forward").then(pl.lit("numbered"))
+    return shares.select(*key, "frame_id", weight=weight, root_weight=weight, how=how.otherwise(pl.lit("own")))
+
+
+def _make_kernels(trace: ChromeTrace, chosen: list[int], rank: int) -> pl.DataFrame:
+    rows = []
+    for event in (trace.events[number] for number in chosen):
+        args = event.args
+        if event.category != "kernel" or "grid" not in args:
+            continue
+        percent = args.get("est. achieved occupancy %")
+        rows.append(
+            {
+                "rank": rank,
+                "device": _find_device(trace, event, on_device=True),
+                "kernel": event.name,
+                "duration_ns": event.duration_ns,
+                "grid": ",".join(map(str, args["grid"])),
+                "block": ",".join(map(str, args.get("block", ()))),
+                "registers": args.get("registers per thread"),
+                "shared_bytes": args.get("shared memory"),
+                "occupancy": percent / 100 if isinstance(percent, (int, float)) else None,
+            }
+        )
+    schema = {"rank": pl.Int64, "device": pl.Int64, "kernel": pl.String, "duration_ns": pl.Int64, "grid": pl.String,
+              "block": pl.String, "registers": pl.Int64, "shared_bytes": pl.Int64, "occupancy": pl.Float64}  # fmt: skip
+    return summarise_kernels(pl.DataFrame(rows, schema=schema, strict=False))
+
+
+def _warn(trace: ChromeTrace, stacks: Stacks) -> Iterator[str]:
+    categories = {event.category for event in trace.events}
+    if any("hlo_op" in event.args for event in trace.events):
+        yield NO_HLO
+    elif PYTHON in categories and stacks.frames:
+        yield FUNCTIONS
+    elif categories & {OP, *KERNELS, *CALLS}:
+        yield NO_STACKS

@@ -1,0 +1,128 @@
+"""Events of a Chrome trace.
+
+In: a JSON file, gzipped or not: an object with `traceEvents`, or the bare list. Out: its complete events, `B` and `E`
+paired to one, in the order of their start, and the names of its processes and threads. Times are whole nanoseconds.
+
+Source: "Trace Event Format" (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU)
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nightjar_profiling.errors import InputError
+
+GZIP = b"\x1f\x8b"
+EXPECTED = "expected trace events: an object with `traceEvents`, or a list of events"
+HINT = "export the trace again, or copy the file again: it may be cut off"
+
+Lane = tuple[str, str]
+"""Process and thread, as the trace names them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that lasted."""
+
+    lane: Lane
+    name: str
+    category: str
+    start_ns: int
+    duration_ns: int
+    args: Mapping[str, Any]
+
+    @property
+    def end_ns(self) -> int:
+        """The end."""
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChromeTrace:
+    """The events of a trace by start, the longer first; names of processes and of lanes."""
+
+    events: list[Event]
+    processes: Mapping[str, str]
+    threads: Mapping[Lane, str]
+    facts: Mapping[str, Any]
+
+
+def read_events(path: Path) -> ChromeTrace:
+    """Reads a trace.
+
+    Raises:
+        InputError: missing, cut off, or JSON of another kind.
+    """
+    document = _load(path)
+    if isinstance(document, list):
+        rows, facts = document, {}
+    elif isinstance(document, dict) and isinstance(document.get("traceEvents"), list):
+        rows, facts = document["traceEvents"], {key: value for key, value in document.items() if key != "traceEvents"}
+    else:
+        raise InputError(f"{path}: JSON {_describe(document)}: {EXPECTED}.", "is it a trace?")
+    try:
+        return _collect(rows, facts)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: not a valid list of trace events: {error}.", HINT) from None
+
+
+def _load(path: Path) -> Any:
+    try:
+        data = path.read_bytes()
+        if data.startswith(GZIP):
+            data = gzip.decompress(data)
+        return json.loads(data)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}.", HINT) from None
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{path}: gzip data is damaged: {error}.", HINT) from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not valid JSON: {error}.", HINT) from None
+
+
+def _describe(document: Any) -> str:
+    if isinstance(document, dict):
+        return f"with the keys {', '.join(map(repr, list(document)[:5])) or 'none'}"
+    return f"of type {type(document).__name__}"
+
+
+def _collect(rows: Iterable[Any], facts: Mapping[str, Any]) -> ChromeTrace:
+    events: list[Event] = []
+    processes: dict[str, str] = {}
+    threads: dict[Lane, str] = {}
+    open_events: dict[Lane, list[dict[str, Any]]] = {}
+    for row in rows:
+        if not isinstance(row, dict):
+            continue
+        phase, lane = row.get("ph"), (str(row.get("pid", 0)), str(row.get("tid", 0)))
+        if phase == "X":
+            events.append(_make_event(row, lane, row["ts"], row.get("dur", 0), row.get("args")))
+        elif phase == "B":
+            open_events.setdefault(lane, []).append(row)
+        elif phase == "E" and open_events.get(lane):
+            begin = open_events[lane].pop()
+            args = {**(begin.get("args") or {}), **(row.get("args") or {})}
+            events.append(_make_event(begin, lane, begin["ts"], row["ts"] - begin["ts"], args))
+        elif phase == "M" and row.get("name") == "process_name":
+            processes[lane[0]] = str((row.get("args") or {}).get("name", ""))
+        elif phase == "M" and row.get("name") == "thread_name":
+            threads[lane] = str((row.get("args") or {}).get("name", ""))
+    events.sort(key=lambda event: (event.start_ns, -event.duration_ns))
+    return ChromeTrace(events=events, processes=processes, threads=threads, facts=facts)
+
+
+def _make_event(row: Mapping[str, Any], lane: Lane, start_us: float, duration_us: float, args: Any) -> Event:
+    return Event(
+        lane=lane,
+        name=str(row.get("name", "unnamed")),
+        category=str(row.get("cat", "")),
+        start_ns=round(start_us * 1000),
+        duration_ns=max(round(duration_us * 1000), 0),
+        args=args if isinstance(args, dict) else {},
+    )
