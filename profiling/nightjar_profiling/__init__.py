@@ -1,7 +1,8 @@
 """Every kernel mapped back to its HLO instruction and Python line (journey 4).
 
 For programs: `annotate` names steps and parts, `capture_steps` traces steps of a training loop. For what was captured:
-`load` opens a capture folder or a raw trace as lazy Polars tables.
+`load` opens a capture folder or a raw trace as lazy Polars tables, and in a notebook as its page. For notebooks:
+`%load_ext nightjar_profiling` brings `%%profile`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ def load(path: str | Path) -> Capture:
     from nightjar_profiling.pipeline.opened import open_capture
 
     return open_capture(path)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Adds `%%profile` to a notebook: `%load_ext nightjar_profiling`."""
+    from nightjar_profiling.capture.notebook import register_magic
+
+    register_magic(shell)
 
 
 def __getattr__(name: str) -> Any:

@@ -35,15 +35,17 @@ DEFAULT_LIMIT = 10  # of jax_traceback_in_locations_limit: library frames alone 
 
 
 @contextmanager
-def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Traces steps of the loop inside, and leaves a capture folder with a report when it is over.
+def capture_steps(
+    out: str | Path, steps: tuple[int, int] | None = None, *, user_code: tuple[str, ...] = ()
+) -> Iterator[Path]:
+    """Traces steps of the loop inside, or all that runs there, and leaves a capture folder with a report at its end.
 
     What cannot be captured is a warning: the loop and its results are worth more than its profile. Under the command
     `nightjar-profiling capture` it does nothing, since that traces already.
 
     Args:
         out: the capture folder to make.
-        steps: first and last step to trace, both included.
+        steps: first and last step to trace, both included; None for all that runs inside.
         user_code: patterns of modules that count as your own code though they are installed.
 
     Yields:
@@ -53,8 +55,7 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
         InputError: JAX is not imported, the steps are no range, the folder holds something else, or this is inside
             another `capture_steps`.
     """
-    first, last = steps
-    if last < first:
+    if steps is not None and steps[1] < steps[0]:
         raise InputError(f"capture_steps: steps {steps}: the last step is before the first.")
     profiler = getattr(sys.modules.get("jax"), "profiler", None)
     if profiler is None:
@@ -75,7 +76,7 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
     under_nsys = NSYS_SESSION in os.environ
     ended = None
     try:
-        with tracing(profiler, new / "raw", (first, last), under_nsys=under_nsys):
+        with tracing(profiler, new / "raw", steps, under_nsys=under_nsys):
             yield folder
     except BaseException as error:
         ended = type(error).__name__
@@ -85,7 +86,7 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
         try:
             with ExitStack() as stack:
                 stack.push(staging)
-                done = finish(new, folder, (first, last), user_code, "nsys" if under_nsys else "jax", ended)
+                done = finish(new, folder, steps, user_code, "nsys" if under_nsys else "jax", ended)
             print(f"nightjar-profiling: {done}", file=sys.stderr, flush=True)
         except (ProfilingError, OSError) as error:
             if isinstance(error, OSError):
@@ -96,8 +97,8 @@ def capture_steps(out: str | Path, steps: tuple[int, int], *, user_code: tuple[s
 
 
 @contextmanager
-def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int], *, under_nsys: bool) -> Iterator[None]:
-    """Traces the steps that run inside, into a folder."""
+def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None, *, under_nsys: bool) -> Iterator[None]:
+    """Traces the steps that run inside, or all that does, into a folder."""
     tracer = (hook.NsysTracer if under_nsys else hook.Tracer)(profiler, raw, steps)
     if under_nsys:
         keep_programs(tracer)
@@ -105,6 +106,9 @@ def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int], *, under_ns
         tracer.listen_to_compiler()
     with full_stacks(), listening(tracer):
         try:
+            if steps is None:
+                sys.modules["jax"].devices()  # a trace that starts before the backends misses their ops
+                tracer.start()
             yield
         finally:
             tracer.at_exit()
@@ -131,7 +135,7 @@ def keep_programs(tracer: hook.Tracer) -> None:
 def finish(
     new: Path,
     folder: Path,
-    steps: tuple[int, int],
+    steps: tuple[int, int] | None,
     user_code: tuple[str, ...],
     backend: Literal["jax", "nsys"],
     ended: str | None = None,
@@ -141,7 +145,7 @@ def finish(
     Args:
         new: where the capture is made.
         folder: where it will lie.
-        steps: that were asked for.
+        steps: that were asked for; None for all.
         user_code: patterns of further user code.
         backend: which profiler ran.
         ended: the exception that ended the loop, by its name.

@@ -26,6 +26,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "computation": pl.String,
         "op_name": pl.String,
         "frame_id": pl.Int64,  # null: no stack of its own
+        "shape": pl.String,  # of the output, on one device: `f32[8,128]`
         "bytes": pl.Int64,  # of the output
         "flops": pl.Float64,  # of one run; null: cannot be known (a loop's trips, a custom call)
         "bytes_accessed": pl.Int64,  # of one run, read and written; null: as flops
@@ -152,6 +153,13 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "residual_ns": pl.Int64,
         "method": pl.String,
     },
+    "scopes": {
+        "program_id": pl.Int64,
+        "instruction": pl.String,
+        "scope": pl.String,  # path of the module, with slashes; empty: none
+        "phase": pl.String,  # forward, backward, remat, optimizer, other
+        "weight": pl.Float64,  # of an instruction they sum to 1
+    },
     "attribution": {
         "program_id": pl.Int64,
         "instruction": pl.String,
@@ -162,8 +170,8 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     },
 }
 
-LATER = ("groups", "kernels", "variants")  # tables that captures of earlier versions lack
-LATER_COLUMNS = {"collectives": "group", "instructions": "main_work", "ops": "uncertain_ns"}
+LATER = ("groups", "kernels", "scopes", "variants")  # tables that captures of earlier versions lack
+LATER_COLUMNS = {"collectives": ("group",), "instructions": ("shape", "main_work"), "ops": ("uncertain_ns",)}
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
 # What Polars raises of a damaged file: beside its errors, its decoders give up on some bytes with a panic.
 UNREADABLE: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -188,6 +196,7 @@ class Tables:
     steps: pl.DataFrame
     buffers: pl.DataFrame
     clocks: pl.DataFrame
+    scopes: pl.DataFrame
     attribution: pl.DataFrame
 
     @property
@@ -286,9 +295,10 @@ def scan_table(folder: Path, name: str) -> pl.LazyFrame:
         return make_table(name, ()).lazy()
     try:
         table = pl.scan_parquet(path)
-        later = LATER_COLUMNS.get(name)
-        if later is not None and later not in table.collect_schema():
-            table = table.with_columns(pl.lit(None, SCHEMAS[name][later]).alias(later)).select(list(SCHEMAS[name]))
+        later = [column for column in LATER_COLUMNS.get(name, ()) if column not in table.collect_schema()]
+        if later:
+            empty = [pl.lit(None, SCHEMAS[name][column]).alias(column) for column in later]
+            table = table.with_columns(empty).select(list(SCHEMAS[name]))
         schema = dict(table.collect_schema())
     except UNREADABLE as error:
         raise InputError(f"{path}: cannot be read: {error}.", AGAIN) from None

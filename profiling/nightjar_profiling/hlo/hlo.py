@@ -20,7 +20,7 @@ from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo_cost import Cost, count_costs
 from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups
 from nightjar_profiling.hlo.hlo_memory import Buffer, read_peak
-from nightjar_profiling.hlo.shapes import count_bytes, count_elements, on_host
+from nightjar_profiling.hlo.shapes import count_bytes, count_elements, describe_shape, on_host
 from nightjar_profiling.protos import hlo_pb2
 
 Value = TypeVar("Value")
@@ -45,6 +45,7 @@ class Instruction:
         parameter_number: of a parameter, the index of the caller's operand.
         layout: of the result, for comparison only; empty for a tuple.
         target: of a custom call.
+        shape: of the result, as text.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Instruction:
     parameter_number: int = 0
     layout: str = ""
     target: str = ""
+    shape: str = ""
 
     @property
     def category(self) -> str:
@@ -209,6 +211,7 @@ def _read_instruction(
         parameter_number=instruction.parameter_number,
         layout=instruction.shape.layout.SerializeToString(deterministic=True).hex(),
         target=instruction.custom_call_target,
+        shape=describe_shape(instruction.shape),
     )
 
 

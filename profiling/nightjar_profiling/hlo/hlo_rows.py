@@ -26,6 +26,7 @@ def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
                 "computation": instruction.computation,
                 "op_name": instruction.op_name,
                 "frame_id": instruction.frame_id,
+                "shape": instruction.shape,
                 "bytes": instruction.bytes,
                 "flops": instruction.flops,
                 "bytes_accessed": instruction.bytes_accessed,

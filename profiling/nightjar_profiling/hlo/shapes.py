@@ -22,6 +22,24 @@ ELEMENT_BITS = {
 }
 FLOATS = frozenset((10, 11, 12, 15, 16, 18, 19, 20, 23, 24, 25, 28, 29, 32, 33))
 HOST_MEMORY = 5
+SHOWN_PARTS = 4  # of a tuple
+TYPES = {
+    1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32",
+    12: "f64", 15: "c64", 16: "bf16", 18: "c128", 19: "f8e5m2", 20: "f8e4m3fn", 21: "s4", 22: "u4", 24: "f8e5m2fnuz",
+    25: "f8e4m3fnuz", 28: "f8e4m3", 29: "f8e3m4",
+}  # fmt: skip
+
+
+def describe_shape(shape: hlo_pb2.Shape) -> str:
+    """A shape as XLA writes it, without its layout: `f32[8,128]`; of a tuple the first parts."""
+    if shape.tuple_shapes:
+        parts = [describe_shape(part) for part in shape.tuple_shapes[:SHOWN_PARTS]]
+        if len(shape.tuple_shapes) > SHOWN_PARTS:
+            parts.append("...")
+        return f"({', '.join(parts)})"
+    if shape.element_type not in ELEMENT_BITS:
+        return ""
+    return f"{TYPES.get(shape.element_type, 'other')}[{','.join(map(str, shape.dimensions))}]"
 
 
 def count_elements(shape: hlo_pb2.Shape) -> int:

@@ -18,12 +18,14 @@ from nightjar_profiling.analyses.communication.clocks import estimate_clocks
 from nightjar_profiling.analyses.communication.collectives import make_collectives, make_groups
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
 from nightjar_profiling.analyses.inferred_runs import infer_runs
+from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
 from nightjar_profiling.analyses.outlived import cut_outlived, explain_outlived, find_outlived
 from nightjar_profiling.analyses.overhead import find_overhead
 from nightjar_profiling.analyses.passed import advise_donation
 from nightjar_profiling.attribution import executed
 from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.attribute import attribute
+from nightjar_profiling.attribution.scopes import find_scopes
 from nightjar_profiling.capture_folder import sources
 from nightjar_profiling.capture_folder.documents import write_json, write_text
 from nightjar_profiling.capture_folder.manifest import Manifest, mark_times, write_manifest
@@ -80,6 +82,14 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
         if number in raw.programs
         for attribution in attribute(raw.programs[number], names["instruction"], raw.placed.get(number))
     ]
+    if "scopes" not in raw.tables:
+        scopes = [
+            row
+            for (number,), names in ran.group_by("program_id", maintain_order=True)
+            if number in raw.programs
+            for row in find_scopes(raw.programs[number], names["instruction"])
+        ]
+        tables["scopes"] = make_table("scopes", scopes)
     rows_of_attribution = ({s: getattr(row, s) for s in row.__slots__} for row in attributions)
     return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
 
@@ -177,6 +187,7 @@ def publish(
         warnings=manifest.warnings,
         impossible_ns=impossible_ns,
         foreign=foreign,
+        modules=tabulate_modules(build_modules(tables)),
     )
     write_json(folder / "profile.json", profile.document())
     tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))

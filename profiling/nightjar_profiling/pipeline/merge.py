@@ -42,7 +42,14 @@ from nightjar_profiling.errors import InputError, ProfilingError
 
 ROW_GROUP_ROWS = 1 << 18
 DIFFERS = "differs by rank"
-DESCRIBED = ("programs", "instructions", "frames", "buffers", "groups")  # tables of programs, one copy of each
+DESCRIBED = (
+    "programs",
+    "instructions",
+    "frames",
+    "buffers",
+    "groups",
+    "scopes",
+)  # tables of programs, one copy of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

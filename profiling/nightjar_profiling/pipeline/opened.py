@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from nightjar_profiling.capture_folder.documents import read_json
 from nightjar_profiling.capture_folder.manifest import Manifest, read_manifest
 from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, scan_table
 from nightjar_profiling.errors import InputError
+
+LARGEST_SHOWN_BYTES = 8 << 20  # of a page inside a notebook, which keeps it
+SHOWN_LINES = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,19 @@ class Capture:
             raise AttributeError(f"a capture has no table {name!r}: expected one of {', '.join(SCHEMAS)}")
         return self.tables[name]
 
+    def _repr_html_(self) -> str:
+        """The page of the capture, which a notebook shows; of a raw trace, how to make one."""
+        if self.profile is None:
+            path = escape(str(self.path))
+            return f"<p>{path}: a raw trace. Its page: <code>nightjar-profiling report {path}</code></p>"
+        page = self.path / "report.html"
+        heading = f"<p><b>{self.profile['device_time_ns'] / 1e6:,.3f} ms of device time</b> in {escape(str(page))}</p>"
+        if not page.is_file() or page.stat().st_size > LARGEST_SHOWN_BYTES:
+            return heading + render_lines(self.profile)
+        text = escape(page.read_text("utf-8"))
+        frame = 'style="width: 100%; height: 760px; border: 1px solid #ccc" sandbox="allow-scripts"'
+        return f'{heading}<iframe title="Profile" {frame} srcdoc="{text}"></iframe>'
+
     def to_arrow(self, name: str) -> Any:
         """A table as `pyarrow.Table` (needs `nightjar-profiling[arrow]`).
 
@@ -53,6 +70,16 @@ class Capture:
     def read(self) -> Tables:
         """Reads all tables into memory, for the analyses."""
         return Tables(**{name: table.collect() for name, table in self.tables.items()})
+
+
+def render_lines(profile: Mapping[str, Any]) -> str:
+    """The hottest lines as a table of HTML, for a page that is too large for a notebook."""
+    rows = "".join(
+        f"<tr><td>{line['self_ns'] / 1e6:,.3f}</td><td>{line['fraction']:.1%}</td><td>{escape(Path(line['file']).name)}"
+        f":{line['line']}</td><td><code>{escape(line['source'] or '')}</code></td></tr>"
+        for line in profile["hot_lines"][:SHOWN_LINES]
+    )
+    return f"<table><tr><th>ms</th><th>share</th><th>line</th><th>source</th></tr>{rows}</table>"
 
 
 def open_capture(path: str | Path) -> Capture:

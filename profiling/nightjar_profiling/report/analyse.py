@@ -20,6 +20,7 @@ from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
 from nightjar_profiling.capture_folder.tables import Tables
 
 SCHEMA = "nightjar.profile/1"
+MOST_MODULES = 200
 HOT_LINES = 50  # as many as fit on a page
 
 FrameKey = tuple[int, int]
@@ -58,6 +59,7 @@ class Profile:
 
     Attributes:
         foreign: the trace is not of XLA's programs; it is whole without Python stacks.
+        modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.
     """
 
     backend: str
@@ -76,6 +78,7 @@ class Profile:
     flamegraph: str | None
     warnings: tuple[str, ...]
     foreign: bool = False
+    modules: tuple[dict[str, Any], ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The profile as JSON data."""
@@ -180,6 +183,7 @@ def make_profile(
     warnings: tuple[str, ...],
     impossible_ns: int | None = None,
     foreign: bool = False,
+    modules: pl.DataFrame | None = None,
 ) -> Profile:
     """The profile from summed device time and hot lines; `impossible_ns` is None if it was not measured."""
     direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
@@ -202,4 +206,5 @@ def make_profile(
         flamegraph=flamegraph,
         warnings=warnings,
         foreign=foreign,
+        modules=() if modules is None else tuple(modules.head(MOST_MODULES).iter_rows(named=True)),
     )

@@ -102,7 +102,7 @@ def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> d
         pl.col("duration_ns").sum().alias("total_ns"), count_runs().alias("count"), pl.col("hidden_ns").sum()
     )
     instructions = tables.instructions.select(
-        "program_id", pl.col("name").alias("instruction"), "opcode", "op_name", "bytes", "flops"
+        "program_id", pl.col("name").alias("instruction"), "opcode", "op_name", "shape", "bytes", "flops"
     )
     work = summarise_work(tables).with_columns(kernel).sort("device_ns", "category", descending=[True, False])
     work = work.unique([*INSTRUCTION, "kernel"], keep="first").select(*INSTRUCTION, "kernel", "category")
@@ -128,6 +128,7 @@ def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> d
         "name": [row["instruction"] or row["kernel"] or "?" for row in records],
         "opcode": [row["opcode"] or "no instruction" for row in records],
         "op_name": [row["op_name"] or "" for row in records],
+        "shape": [row["shape"] or "" for row in records],
         "category": [row["category"] for row in records],
         "group": int32(groups.get(row["category"], len(GROUPS) - 1) for row in records),
         "program": int32(numbers.get(row["program_id"], -1) for row in records),

@@ -19,8 +19,10 @@ from nightjar_profiling.analyses.communication.stragglers import find_stragglers
 from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import summarise_devices
 from nightjar_profiling.analyses.memory import attribute_buffers
+from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
 from nightjar_profiling.analyses.roofline import Peak, measure_roofline
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
+from nightjar_profiling.attribution.scopes import PHASES
 from nightjar_profiling.attribution.stacks import NO_STACK
 from nightjar_profiling.capture_folder.tables import Tables
 
@@ -36,6 +38,7 @@ def find_sections(tables: Tables, lines: Lines, peak: Peak | None) -> list[Secti
     sections = [
         categories(tables),
         opcodes(tables),
+        modules(tables),
         kernels(tables),
         programs(tables),
         variants(tables),
@@ -98,10 +101,30 @@ def opcodes(tables: Tables) -> Section:
     return make_section("opcodes", "Opcodes", "Device time by HLO opcode; fusions by kind.", frame, kinds)
 
 
+def modules(tables: Tables) -> Section:
+    """Device time by module of the model, and by phase of a training step."""
+    frame = tabulate_modules(build_modules(tables)).rename({"total_ns": "time", "self_ns": "self"})
+    frame = frame.with_columns(share=pl.col("time") / max(tables.device_time_ns, 1))
+    note = (
+        "Time by module, with all modules inside it: by named_scope, which Linen and Haiku set for each module, else "
+        "by the classes whose __call__ is on the Python stack (NNX, Equinox). A fusion is split over what it holds."
+    )
+    kinds: dict[str, Kind] = {"module": "text", "time": "ns", "share": "fraction", "self": "ns"}
+    return make_section("modules", "Modules", note, frame, {**kinds, **dict.fromkeys(PHASES, "ns")})
+
+
 def kernels(tables: Tables) -> Section:
-    """GPU kernels by launch configuration."""
+    """GPU kernels by launch configuration, and copies; empty where no launch is described."""
     total = max(tables.device_time_ns, 1)
-    frame = tables.kernels.with_columns(
+    copies = (
+        tables.ops.filter(pl.col("kind").is_in(["memcpy", "memset"]))
+        .group_by("rank", "device", "kernel")
+        .agg(launches=pl.len().cast(pl.Int64), duration_ns=pl.col("duration_ns").sum())
+    )
+    launched = tables.kernels
+    if not launched.is_empty():
+        launched = pl.concat([launched, copies], how="diagonal")
+    frame = launched.with_columns(
         share=pl.col("duration_ns") / total,
         mean=(pl.col("duration_ns") / pl.col("launches")).round().cast(pl.Int64),
         tensor=pl.when("tensor_cores").then(pl.lit("yes")),

@@ -13,11 +13,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nightjar_profiling.attribution.scopes import PHASES
 from nightjar_profiling.capture_folder.manifest import mark_times
 from nightjar_profiling.report.overview import Overview
 
 BAR = 24
 SHOWN = 5  # programs, categories
+MODULE_DEPTH, MOST_MODULES = 3, 12
 SHARES = {"direct": "direct", "inferred": "inferred", "without a stack": "unattributed"}
 
 
@@ -43,6 +45,8 @@ def render_summary(
         if len(overview.programs) > 1 or any(program.executions != 1 for program in overview.programs):
             yield programs(overview)
     yield categories(profile)
+    if profile.get("modules"):  # older profiles lack it
+        yield modules(profile)
     if profile["hot_lines"]:
         yield hot_lines(profile, lines)
     elif overview is not None:
@@ -121,6 +125,19 @@ def categories(profile: dict[str, Any]) -> Table:
     return table
 
 
+def modules(profile: dict[str, Any]) -> Table:
+    """The modules near the root, each with the time of the modules inside it, and of its phases."""
+    phases = [phase for phase in PHASES if any(row[phase] for row in profile["modules"])]
+    table = _table("ms", "share", *phases, "module")
+    total = profile["device_time_ns"] or 1
+    shallow = [row for row in profile["modules"] if row["depth"] < MODULE_DEPTH]
+    for row in shallow[:MOST_MODULES]:
+        times = (milliseconds(row[phase]) for phase in phases)
+        name = f"{'  ' * row['depth']}{row['module'].rpartition('/')[2]}"
+        table.add_row(milliseconds(row["total_ns"]), f"{row['total_ns'] / total:.1%}", *times, Text(name))
+    return table
+
+
 def hot_lines(profile: dict[str, Any], lines: int) -> Table:
     """The hottest lines with their source."""
     table = _table("ms", "share", "line", "source")
@@ -160,6 +177,6 @@ def _table(*titles: str) -> Table:
     """A table without borders; numbers are right-aligned, the last column is truncated at the terminal width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black", title_justify="left")
     for title in titles:
-        number = title in ("ms", "share", "runs", "elapsed ms")
+        number = title in ("ms", "share", "runs", "elapsed ms", *PHASES)
         table.add_column(title, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
     return table

@@ -4,6 +4,8 @@ function sectionView(data, app, section) {
   const columns = section.columns.map((column) => (column.kind !== "line" ? column : {
     ...column, show: (cell, frame) => { if (frame !== null && frame !== NO_STACK) cell.append(userLink(data, app, frame)); },
   }));
+  const widths = { kernel: "minmax(280px, 3fr)", module: "minmax(280px, 3fr)", grid: "110px", block: "110px" };
+  for (const column of columns) if (Object.hasOwn(widths, column.name)) { column.width = widths[column.name]; column.least = Math.min(280, parseInt(widths[column.name], 10) || 280); }
   const table = new Table({ label: section.title, columns });
   return element("div", { class: "view" }, element("p", { class: "note", text: section.note }),
     element("div", { class: "bar" }, ...table.searchBox(`Search ${section.title.toLowerCase()}`)), table.root);
@@ -25,6 +27,7 @@ function instructionsView(data, app) {
       { name: "mean", kind: "ns", values: instructions.total_ns.map((ns, i) => ns / instructions.count[i]) },
       { name: "instruction", kind: "text", values: instructions.name, width: "minmax(200px, 1fr)" },
       { name: "opcode", kind: "text", values: instructions.opcode, width: "140px", least: 140 },
+      { name: "shape", kind: "text", values: instructions.shape, width: "150px", least: 150 },
       { name: "category", kind: "text", values: instructions.category, width: "130px", least: 130 },
       { name: "line", kind: "line", values: instructions.frame, width: "170px", show: (cell, frame) => { if (frame !== NO_STACK) cell.append(userLink(data, app, frame)); } },
       { name: "stack", kind: "text", values: instructions.how, width: "90px", least: 90 },
@@ -36,6 +39,11 @@ function instructionsView(data, app) {
     element("div", { class: "bar" }, ...table.searchBox("Search instructions")), table.root);
 }
 
+// Notes what is shown in the address; a frame inside a notebook has none.
+function remember(place) {
+  try { history.replaceState(null, "", `#${encodeURI(place)}`); } catch (error) { if (error.name !== "SecurityError") throw error; }
+}
+
 // A trace without stacks has no lines: it opens on its kernels, else on its ops.
 function orderViews(data, views) {
   if (data.places.size) return views;
@@ -45,7 +53,7 @@ function orderViews(data, views) {
 }
 
 async function main() {
-  const app = { remember: (place) => history.replaceState(null, "", `#${encodeURI(place)}`) };
+  const app = { remember };
   const data = complete(await inflate(document.getElementById("packed").textContent));
   apportion(data, data.fusion);
   const views = orderViews(data, [

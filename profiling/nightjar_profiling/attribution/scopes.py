@@ -1,0 +1,147 @@
+"""Modules and phases of instructions, from JAX's name stack.
+
+In: a program and the names of the instructions that ran. Out: for each, where in the model it lies and in which phase
+of a training step, with weights that sum to 1: a fusion holds work of several modules, and is split as for lines.
+
+A module's path is that of `named_scope`, which Linen and Haiku set for each module (`Model/head/out`); where there is
+none, the classes whose `__call__` is on the Python stack (NNX, Equinox). The phase is `backward` inside `transpose`,
+`remat` where a forward pass is computed again, `forward` inside `jvp`, and `optimizer` where a program with a backward
+pass runs code of an optimizer; else `other`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from nightjar_profiling.attribution.fusion_cost import split_cost
+from nightjar_profiling.hlo.hlo import Instruction, Program
+
+Phase = Literal["forward", "backward", "remat", "optimizer", "other"]
+PHASES: tuple[Phase, ...] = ("forward", "backward", "remat", "optimizer", "other")
+TRANSFORM = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+# What JAX's own control flow and calls put into a name stack.
+STRUCTURE = re.compile(
+    r"while|body|cond|scan|checkpoint|remat\d*|rematted_computation|closed_call|core_call|xla_call|pjit|shard_map"
+    r"|custom_[jv][jv]p_call\w*|branch_\d+_fun|body_fun|cond_fun|run_state"
+)
+CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__")
+TRANSFORMERS = ("Wrapper", "Wrapped", "Fn")  # ends of names of callables that transform a function
+OPTIMIZER = re.compile(r"/optax/|optimi[sz]er|apply_updates|apply_gradients", re.IGNORECASE)
+
+
+def split_scope(op_name: str) -> tuple[tuple[str, ...], Phase]:
+    """The modules and the phase in the name stack of an operation; the optimizer is not told from other work.
+
+    >>> split_scope("jit(step)/transpose(jvp(Model))/head/out/dot_general")
+    (('Model', 'head', 'out'), 'backward')
+    >>> split_scope("jit(step)/jit(relu)/max")
+    ((), 'other')
+    """
+    first = op_name.split(";")[0]
+    transforms: set[str] = set()
+    path: list[str] = []
+    for part in _split(first)[:-1]:
+        for name in _unwrap(part, transforms):
+            if not path or path[-1] != name:
+                path.append(name)
+    phase: Phase = "other"
+    if "rematted_computation" in first:
+        phase = "remat"
+    elif "transpose" in transforms:
+        phase = "backward"
+    elif "jvp" in transforms:
+        phase = "forward"
+    return tuple(path), phase
+
+
+def _split(text: str) -> list[str]:
+    """The parts between the slashes that stand in no parentheses."""
+    parts, depth, begin = [], 0, 0
+    for position, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+        elif character == "/" and depth <= 0:
+            parts.append(text[begin:position])
+            begin = position + 1
+    return [*parts, text[begin:]]
+
+
+def _unwrap(part: str, transforms: set[str]) -> Iterator[str]:
+    """The modules in a part of a name stack, such as `transpose(jvp(Model))`."""
+    match = TRANSFORM.fullmatch(part)
+    if match is None:
+        if part and not STRUCTURE.fullmatch(part):
+            yield part
+    elif match[1] not in ("jit", "pjit"):
+        transforms.add(match[1])
+        for inner in _split(match[2]):
+            yield from _unwrap(inner, transforms)
+
+
+def find_scopes(program: Program, names: Iterable[str]) -> list[dict[str, Any]]:
+    """The rows of the table `scopes` of instructions that ran."""
+    trains = any("transpose(" in instruction.op_name for instruction in program.instructions.values())
+    classes: dict[int | None, tuple[tuple[str, ...], bool]] = {}
+    rows = []
+    for name in names:
+        if name not in program.instructions:
+            continue
+        weights: dict[tuple[str, Phase], float] = defaultdict(float)
+        for part, cost in _parts(program, program.instructions[name]).items():
+            weights[_place(program, program.instructions[part], trains, classes)] += cost
+        total = sum(weights.values())
+        rows += [
+            {
+                "program_id": program.program_id,
+                "instruction": name,
+                "scope": scope,
+                "phase": phase,
+                "weight": cost / total,
+            }
+            for (scope, phase), cost in weights.items()
+        ]
+    return rows
+
+
+def _parts(program: Program, instruction: Instruction) -> dict[str, float]:
+    """The cost of what an instruction holds; itself, where it holds nothing that has a name."""
+    if instruction.opcode in ("fusion", "call", "async-start"):
+        costs = split_cost(program, instruction.name)
+        named = {part: cost for part, cost in costs.items() if program.instructions[part].op_name}
+        if sum(named.values()) > 0:
+            return named
+    return {instruction.name: 1.0}
+
+
+def _place(
+    program: Program,
+    instruction: Instruction,
+    trains: bool,
+    classes: dict[int | None, tuple[tuple[str, ...], bool]],
+) -> tuple[str, Phase]:
+    path, phase = split_scope(instruction.op_name)
+    if instruction.frame_id not in classes:
+        classes[instruction.frame_id] = _read_stack(program, instruction.frame_id)
+    called, optimizes = classes[instruction.frame_id]
+    if phase == "other" and trains and optimizes:
+        phase = "optimizer"
+    return "/".join(path or called), phase
+
+
+def _read_stack(program: Program, frame_id: int | None) -> tuple[tuple[str, ...], bool]:
+    """The classes whose `__call__` is on a stack, outermost first, and whether an optimizer is."""
+    called: list[str] = []
+    optimizes = False
+    frame = program.frames.get(frame_id) if frame_id is not None else None
+    while frame is not None:
+        match = CALL.fullmatch(frame.function)
+        if match is not None and not match[1].endswith(TRANSFORMERS) and called[-1:] != [match[1]]:
+            called.append(match[1])
+        optimizes = optimizes or OPTIMIZER.search(f"{frame.file} {frame.function}") is not None
+        frame = program.frames.get(frame.parent_id) if frame.parent_id is not None else None
+    return tuple(reversed(called)), optimizes
