@@ -1,38 +1,37 @@
 """Traces of other people's programs, from a folder that the machine offers: every one becomes a page.
 
-`NIGHTJAR_TRACES=FOLDER pytest tests/profiling/test_public_traces.py` takes each trace in the folder, at any depth.
-Nothing is fetched.
+The folder is that of `NIGHTJAR_TEST_DATA`; each trace in it, at any depth, is taken. Nothing is fetched.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from nightjar_profiling.readers.detect import KINDS
+from tests.places import SHARED_DATA
 from tests.profiling.conftest import Run
 
-FOLDER = os.environ.get("NIGHTJAR_TRACES")
 SUFFIXES = tuple(kind.suffix for kind in KINDS)
 
 
-def find_traces(folder: str | None) -> list[Path]:
-    if folder is None:
-        return []
-    paths = sorted(path for path in Path(folder).rglob("*") if path.name.endswith(SUFFIXES))
+def find_traces(folder: Path) -> list[Path]:
+    others = ("golden.json", ".parquet")
+    paths = sorted(
+        path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and not path.name.endswith(others)
+    )
     return [path for path in paths if not any(parent.name.endswith("_pqtdir") for parent in path.parents)]
 
 
-TRACES = find_traces(FOLDER)
+TRACES = find_traces(SHARED_DATA)
 
 
 @pytest.mark.slow
 def test_the_machine_offers_traces() -> None:
-    if FOLDER is None:
-        pytest.skip("no public traces: NIGHTJAR_TRACES names no folder")
-    assert TRACES, f"NIGHTJAR_TRACES={FOLDER}: no trace in it"
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no public traces: {SHARED_DATA} is not there: NIGHTJAR_TEST_DATA names its folder")
+    assert TRACES, f"{SHARED_DATA}: no trace in it"
 
 
 @pytest.mark.slow

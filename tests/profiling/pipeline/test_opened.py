@@ -45,10 +45,10 @@ def test_a_table_goes_to_arrow(tmp_path: Path) -> None:
 
 def test_an_unknown_table_is_named(tmp_path: Path) -> None:
     capture = open_capture(training_trace().write(tmp_path))
-    with pytest.raises(AttributeError, match="no table 'kernels': expected one of programs"):
-        _ = capture.kernels
+    with pytest.raises(AttributeError, match="no table 'traces': expected one of programs"):
+        _ = capture.traces
     with pytest.raises(InputError, match="no such table"):
-        capture.to_arrow("kernels")
+        capture.to_arrow("traces")
 
 
 def test_a_path_that_is_not_a_capture_is_named(tmp_path: Path) -> None:
