@@ -77,6 +77,7 @@ def record(
     facts: Sequence[Mapping[str, Any]] | None = None,
     status: str = "completed",
     jaxlib: str = "0.10.2",
+    device: str = "cpu",
     config: Mapping[str, Any] | None = None,
     job: str | None = None,
     name: str = "loss",
@@ -94,7 +95,7 @@ def record(
             "started_at": "2026-11-21T03:00:00+00:00",
             "duration_s": 12.5,
             "config": {"learning_rate": 0.003, "data_digest": "d1"} | dict(config or {}),
-            "environment": ENVIRONMENT | {"packages": packages},
+            "environment": ENVIRONMENT | {"packages": packages, "devices": [device]},
             "curves": [
                 {
                     "name": name,

@@ -1,26 +1,28 @@
-"""Readers for the JSON of pytest-benchmark and asv, which contains the names of its measures.
+"""Readers for the files of benchmark runners, which contain the names of their measures.
 
-In: a file. Out: samples, named after the benchmark; parameters in parentheses.
+In: a file. Out: samples, named after the benchmark; asv's parameters in parentheses.
 
 Source: pytest-benchmark 5 `--benchmark-json`; asv 0.6 `results/MACHINE/COMMIT-ENVIRONMENT.json`, version 2 of its
-format (asv/results.py).
+format (asv/results.py); google/benchmark docs/user_guide.md (output formats); sharkdp/hyperfine `--export-json`;
+pytest-codspeed 5, walltime; JUnit XML as pytest and Maven write it.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-from nightjar_ci.adapters.records import read_file
+from nightjar_ci.adapters.records import read_file, read_object
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.run_record import Sample
 
 _ASV_VERSION = 2
+_GOOGLE_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ASV_UNITS = {"time": "s", "timeraw": "s", "mem": "bytes", "peakmem": "bytes"}  # track_* may have any unit
 
 
@@ -30,7 +32,7 @@ def read_pytest_benchmark(path: Path, *, left_in: Path | None = None) -> Iterato
     Raises:
         InputError: not a pytest-benchmark file, or a benchmark without a number.
     """
-    entries = _read(path, left_in).get("benchmarks")
+    entries = read_object(path, left_in).get("benchmarks")
     if not isinstance(entries, list):
         raise InputError(f"{path}: it has no list 'benchmarks'.", "write it with pytest --benchmark-json=FILE")
     try:
@@ -55,7 +57,7 @@ def read_asv(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
     Raises:
         InputError: not an asv result, or one of another format version.
     """
-    document = _read(path, left_in)
+    document = read_object(path, left_in)
     if document.get("version") != _ASV_VERSION or not isinstance(document.get("results"), dict):
         hint = "pass asv's results/MACHINE/COMMIT-ENVIRONMENT.json"
         raise InputError(f"{path}: version {document.get('version')!r}, expected asv's version {_ASV_VERSION}.", hint)
@@ -79,12 +81,93 @@ def _asv_samples(name: str, columns: dict[str, Any]) -> Iterator[Sample]:
             yield Sample(name=full_name, unit=unit, better="lower", values=tuple(map(float, values)))
 
 
-def _read(path: Path, left_in: Path | None) -> dict[str, Any]:
+def read_google_benchmark(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
+    """The real time of every benchmark, in seconds: its repetitions, or the median where the file has only that.
+
+    Benchmarks that ended in an error are left out.
+
+    Raises:
+        InputError: not a file of Google Benchmark.
+    """
+    entries = read_object(path, left_in).get("benchmarks")
+    if not isinstance(entries, list):
+        raise InputError(f"{path}: it has no list 'benchmarks'.", "write it with --benchmark_out=FILE")
+    runs: dict[str, list[float]] = defaultdict(list)
+    medians: dict[str, list[float]] = {}
     try:
-        document = json.loads(read_file(path, left_in))
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        raise InputError(f"{path}:{line}: not valid JSON: {error}.") from None
-    if not isinstance(document, dict):
-        raise InputError(f"{path}: expected a JSON object, found {type(document).__name__}.")
-    return document
+        for entry in entries:
+            if entry.get("error_occurred"):
+                continue
+            seconds = entry["real_time"] * _GOOGLE_UNITS[entry.get("time_unit", "ns")]
+            name = entry.get("run_name", entry["name"])
+            if entry.get("run_type", "iteration") == "iteration":
+                runs[name].append(seconds)
+            elif entry.get("aggregate_name") == "median":
+                medians[name] = [seconds]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not a valid Google Benchmark file: {type(error).__name__}: {error}.") from None
+    for name, values in (medians | runs).items():
+        yield Sample(name=name, unit="s", better="lower", values=tuple(values))
+
+
+def read_hyperfine(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
+    """The runs of every command of `hyperfine --export-json`, in seconds; a command that failed is left out.
+
+    Raises:
+        InputError: not a file of hyperfine.
+    """
+    entries = read_object(path, left_in).get("results")
+    if not isinstance(entries, list):
+        raise InputError(f"{path}: it has no list 'results'.", "write it with hyperfine --export-json FILE")
+    try:
+        for entry in entries:
+            if not any(entry.get("exit_codes") or ()):
+                values = entry.get("times") or [entry["median"]]
+                yield Sample(name=entry["command"], unit="s", better="lower", values=tuple(map(float, values)))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: not a valid hyperfine file: {type(error).__name__}: {error}.") from None
+
+
+def read_codspeed(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
+    """The median of every benchmark of pytest-codspeed's walltime mode (`.codspeed/results_*.json`), in seconds.
+
+    Raises:
+        InputError: not a file of pytest-codspeed.
+    """
+    entries = read_object(path, left_in).get("benchmarks")
+    if not isinstance(entries, list):
+        raise InputError(f"{path}: it has no list 'benchmarks'.", "run pytest --codspeed --codspeed-mode=walltime")
+    try:
+        repeated = Counter(entry["name"] for entry in entries)
+        for entry in entries:
+            name = entry["name"]
+            if repeated[name] > 1:
+                name = entry["uri"]
+            yield Sample(name=name, unit="s", better="lower", values=(1e-9 * entry["stats"]["median_ns"],))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: not a valid pytest-codspeed file: {type(error).__name__}: {error}.") from None
+
+
+def read_junit(path: Path, *, left_in: Path | None = None) -> Iterator[Sample]:
+    """The time of every passed test of a JUnit report, in seconds; tests of one name are repeated measurements.
+
+    Raises:
+        InputError: not a JUnit report.
+    """
+    text = read_file(path, left_in)
+    if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
+        raise InputError(f"{path}: has a document type, which no JUnit report needs.")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise InputError(f"{path}: not valid XML: {error}.") from None
+    times: dict[str, list[float]] = defaultdict(list)
+    for case in root.iter("testcase"):
+        if not any(case.find(tag) is not None for tag in ("failure", "error", "skipped")) and case.get("time"):
+            name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
+            try:
+                times[name].append(float(case.get("time", "").replace(",", "")))
+            except ValueError:
+                raise InputError(f"{path}: time {case.get('time')!r} of {name} is not a number.") from None
+    for name, values in times.items():
+        yield Sample(name=name, unit="s", better="lower", values=tuple(values))

@@ -5,27 +5,49 @@ In: files and an `Adapter`. Out: a `RunRecord` with curves and samples, or an `I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nightjar_ci.adapters.benchmarks import read_asv, read_pytest_benchmark
-from nightjar_ci.adapters.records import Record, read_csv, read_json_lines, read_log
+from nightjar_ci.adapters.benchmarks import (
+    read_asv,
+    read_codspeed,
+    read_google_benchmark,
+    read_hyperfine,
+    read_junit,
+    read_pytest_benchmark,
+)
+from nightjar_ci.adapters.records import CutFileError, Record, Repeated, read_csv, read_json_lines, read_log
 from nightjar_ci.adapters.tensorboard import read_events
+from nightjar_ci.adapters.trainers import read_mlperf, read_trainer_state
+from nightjar_ci.adapters.wandb import read_wandb
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.adapter import Adapter, Measured
+from nightjar_ci.formats.globs import matches
 from nightjar_ci.formats.run_record import Curve, Environment, RunRecord, Sample
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 _READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
     "jsonl": read_json_lines,
-    "csv": read_csv,
     "tensorboard": read_events,
+    "trainer-state": read_trainer_state,
+    "mlperf": read_mlperf,
+    "wandb": read_wandb,
 }
-_BENCHMARKS = {"pytest-benchmark": read_pytest_benchmark, "asv": read_asv}
+_BENCHMARKS = {
+    "pytest-benchmark": read_pytest_benchmark,
+    "asv": read_asv,
+    "google-benchmark": read_google_benchmark,
+    "hyperfine": read_hyperfine,
+    "codspeed": read_codspeed,
+    "junit": read_junit,
+}
 _STEP = "step"
+LEAST_TWICE = 3  # steps with two values that are no accident
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,15 +148,16 @@ def gather(records: Sequence[Record], adapter: Adapter, source: str) -> tuple[tu
     curves: dict[str, _Column] = {}
     samples: dict[str, _Column] = {}
     for step, record in enumerate(records):
-        for column, value in _matches(record, adapter.curve, curves):
+        for column, value in _matches(record, adapter.curve, curves, adapter.decimal):
             if not counted:
                 step = _read_step(record, adapter.step or _STEP)
             column.steps.append(step)
             column.values.append(value)
-        for column, value in _matches(record, adapter.sample, samples):
+        for column, value in _matches(record, adapter.sample, samples, adapter.decimal):
             column.values.append(value)
     _check_complete(adapter, {id(column.measured) for column in (*curves.values(), *samples.values())}, records, source)
     warmups = {id(sample): sample.warmup for sample in adapter.sample}
+    _check_hosts(curves.values(), source)
     return tuple(_as_curve(column) for column in curves.values()), tuple(
         Sample(
             name=column.name,
@@ -151,11 +174,17 @@ def _select(files: Sequence[Path], adapter: Adapter, left_in: Path | None, searc
     for path in files:
         if adapter.pattern is not None:
             records = read_log(path, adapter.pattern, left_in=left_in, search_s=search_s)
+        elif adapter.format == "csv":
+            records = read_csv(path, left_in=left_in, delimiter=adapter.delimiter)
         else:
             records = _READERS[adapter.format](path, left_in=left_in)
-        for record in records:
-            if all(_equals(record.fields.get(name), value) for name, value in adapter.where.items()):
-                yield record
+        try:
+            for record in records:
+                if all(_equals(record.fields.get(name), value) for name, value in adapter.where.items()):
+                    yield record
+        except CutFileError:
+            if path == files[-1]:
+                raise  # an earlier file is that of an attempt that was killed; the next one goes on
 
 
 def _equals(value: object, expected: str | int | float | bool) -> bool:
@@ -163,13 +192,11 @@ def _equals(value: object, expected: str | int | float | bool) -> bool:
 
 
 def _matches(
-    record: Record, measures: Sequence[Measured], columns: dict[str, _Column]
+    record: Record, measures: Sequence[Measured], columns: dict[str, _Column], decimal: str
 ) -> Iterator[tuple[_Column, float]]:
     """The columns of a record's fields, with its values; the first measure that matches a field wins."""
     for name, value in record.fields.items():
-        match = next(
-            (measure for measure in measures if measure.field == name or fnmatchcase(name, measure.field)), None
-        )
+        match = next((measure for measure in measures if matches(name, measure.field)), None)
         if match is None or value is None or value == "":
             continue
         column_name = name
@@ -178,16 +205,23 @@ def _matches(
         column = columns.setdefault(column_name, _Column(column_name, match))
         if column.measured is not match:
             raise InputError(f"{record.source}: two measures are named {column_name!r}.", "give one a different 'name'")
-        yield column, _read_number(record, name, value) * match.factor
+        yield column, _read_number(record, name, value, decimal) * match.factor
 
 
-def _read_number(record: Record, name: str, value: object) -> float:
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+def _read_number(record: Record, name: str, value: object, decimal: str) -> float:
+    hint = None
+    if isinstance(value, Repeated):
+        hint = "give the columns different names"
+    elif isinstance(value, str) and decimal == "," and value.count(",") <= 1 and "." not in value:
+        value = value.replace(",", ".")
+    elif isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value):
+        hint = "where a comma is the decimal sign, set decimal = ','"
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and "_" not in str(value):
         try:
             return float(value)
         except (ValueError, OverflowError):
             pass
-    raise InputError(f"{record.source}: {name} is {_short(value)}, expected a number.")
+    raise InputError(f"{record.source}: {name} is {_short(value)}, expected a number.", hint)
 
 
 def _read_step(record: Record, name: str) -> int:
@@ -195,7 +229,7 @@ def _read_step(record: Record, name: str) -> int:
     if value is None:
         fields = ", ".join(sorted(record.fields))
         raise InputError(f"{record.source}: no field {name!r}, found {fields}.", "set `step` to the field of the step")
-    step = _read_number(record, name, value)
+    step = _read_number(record, name, value, ".")
     if not step.is_integer():  # False for inf and nan as well
         raise InputError(f"{record.source}: {name} is {_short(value)}, expected a whole number.")
     return int(step)
@@ -206,6 +240,24 @@ def _as_curve(column: _Column) -> Curve:
     steps = tuple(sorted(by_step))
     values = tuple(by_step[step] for step in steps)
     return Curve(name=column.name, unit=column.measured.unit, better=column.measured.better, steps=steps, values=values)
+
+
+def _check_hosts(columns: Iterable[_Column], source: str) -> None:
+    """Refuses curves in which most steps come twice in a row with two values, as two processes in one log write them.
+
+    Raises:
+        InputError: a curve is like that.
+    """
+    for column in columns:
+        pairs = list(pairwise(zip(column.steps, column.values, strict=True)))
+        twice = [(one, other) for one, other in pairs if one[0] == other[0] and one[1] != other[1]]
+        if len(twice) >= LEAST_TWICE and 2 * len(twice) >= len(set(column.steps)):
+            step, values = twice[0][0][0], (twice[0][0][1], twice[0][1][1])
+            text = (
+                f"{source}: step {step} has two values of {column.name}, {values[0]:g} and {values[1]:g}, and so have "
+            )
+            hint = "where two processes write one log, read one of them: where = { host = '0' }, or a field of yours"
+            raise InputError(f"{text}{len(twice) - 1} other steps of {len(set(column.steps))}.", hint)
 
 
 def _check_complete(adapter: Adapter, present: set[int], records: Sequence[Record], source: str) -> None:

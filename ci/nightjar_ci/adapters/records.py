@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,19 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.untrusted.files import MOST_DATA_BYTES as MOST_BYTES
 from nightjar_ci.untrusted.files import read_untrusted, split_left_out
 from nightjar_ci.untrusted.pattern_search import SEARCH_S, SlowPatternError, match_lines
+
+DELIMITERS = ",;\t|"
+
+
+class CutFileError(InputError):
+    """A file that ends in the middle of a record."""
+
+
+class Repeated:
+    """The value of a column whose name the header has more than once."""
+
+    def __repr__(self) -> str:
+        return "ambiguous, as the header has the name more than once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +80,7 @@ def read_log(path: Path, pattern: str, *, left_in: Path | None = None, search_s:
         source = f"{path}:{number}"
         fields: dict[str, Any] = {**groups}
         if "json" in fields:
-            fields |= _parse(source, fields.pop("json"))
+            fields |= parse_object(source, fields.pop("json"))
         yield Record(source=source, fields=fields)
 
 
@@ -75,34 +90,45 @@ def read_json_lines(path: Path, *, left_in: Path | None = None) -> Iterator[Reco
     Raises:
         InputError: the file cannot be read, or a line is not a JSON object.
     """
-    for number, line in _lines(path, left_in):
+    for number, line in read_lines(path, left_in):
         if line.strip():
             source = f"{path}:{number}"
-            yield Record(source=source, fields=_parse(source, line))
+            yield Record(source=source, fields=parse_object(source, line))
 
 
-def read_csv(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
+def read_csv(path: Path, *, left_in: Path | None = None, delimiter: str | None = None) -> Iterator[Record]:
     """The rows below a header line.
+
+    Args:
+        path: the file.
+        left_in: folder of the job that wrote it; None if the user names the file.
+        delimiter: between two cells; where None that of `DELIMITERS` that is most frequent in the header.
 
     Raises:
         InputError: the file cannot be read, has no header, or a row has another number of cells.
     """
-    lines = (line for _, line in _lines(path, left_in))
-    rows = csv.reader(lines, strict=True)
+    lines = [line for _, line in read_lines(path, left_in)]
+    if delimiter is None:
+        header = re.sub(r'"[^"]*"', "", next(filter(None, lines), ""))
+        delimiter = max(DELIMITERS, key=header.count)
+    rows = csv.reader(lines, strict=True, delimiter=delimiter)
     names: list[str] | None = None
+    repeated: dict[str, Repeated] = {}
     try:
         for row in rows:
             if not row:
                 continue
             if names is None:
                 names = [name.strip() for name in row]
+                repeated = {name: Repeated() for name, times in Counter(names).items() if name and times > 1}
                 continue
             if len(row) != len(names):
                 raise InputError(
                     f"{path}:{rows.line_num}: {len(row)} cells, expected {len(names)} ({', '.join(names)})."
                 )
             cells = ((name, cell.strip()) for name, cell in zip(names, row, strict=True))
-            yield Record(source=f"{path}:{rows.line_num}", fields={name: cell for name, cell in cells if cell})
+            fields = {name: cell for name, cell in cells if name and cell}
+            yield Record(source=f"{path}:{rows.line_num}", fields=fields | repeated)
     except csv.Error as error:
         raise InputError(f"{path}:{rows.line_num}: not valid CSV: {error}.") from None
     if names is None:
@@ -124,7 +150,28 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _parse(source: str, text: str) -> dict[str, Any]:
+def read_object(path: Path, left_in: Path | None = None) -> dict[str, Any]:
+    """A file that holds one JSON object, not flattened.
+
+    Raises:
+        InputError: it cannot be read or holds something else.
+    """
+    try:
+        document = json.loads(_read_text(path, left_in))
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise InputError(f"{path}:{line}: not valid JSON: {error}.") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type(document).__name__}.")
+    return document
+
+
+def parse_object(source: str, text: str) -> dict[str, Any]:
+    """The fields of a JSON object in a line, flattened.
+
+    Raises:
+        InputError: the text is something else.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -137,13 +184,14 @@ def _parse(source: str, text: str) -> dict[str, Any]:
     return flatten(value)
 
 
-def _lines(path: Path, left_in: Path | None) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, left_in: Path | None = None) -> Iterator[tuple[int, str]]:
+    """The lines of a file with their numbers from 1, without their ends."""
     for number, line in enumerate(io.StringIO(_read_text(path, left_in), newline="\n"), start=1):
         yield number, line.rstrip("\r\n")
 
 
 def _read_text(path: Path, left_in: Path | None) -> str:
-    text, left_out = split_left_out(read_file(path, left_in).decode("utf-8", errors="replace"))
+    text, left_out = split_left_out(read_file(path, left_in).decode("utf-8-sig", errors="replace"))
     if left_out:
         hint = "write the records to a separate file in {out}: a long stdout.log keeps only its head and tail"
         raise InputError(f"{path}: {left_out:,} bytes were left out, so records are missing.", hint)

@@ -4,7 +4,7 @@ In: an event file (TFRecords of `Event` messages). Out: records with `step` and 
 form (`simple_value`) and tensors of one number. Images, histograms and text are skipped.
 
 Source: tensorflow/core/lib/io/record_writer.h (framing and masked CRC32C); tensorflow/core/util/event.proto;
-tensorflow/core/framework/{summary,tensor,types}.proto; protobuf.dev/programming-guides/encoding (wire format).
+tensorflow/core/framework/{summary,tensor,types}.proto.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nightjar_ci.adapters.records import Record, read_file
+from nightjar_ci.adapters.protobuf import Fields, bytes_of, integer_of, parse_message, parse_varint
+from nightjar_ci.adapters.records import CutFileError, Record, read_file
 from nightjar_ci.errors import InputError
 
 _TRUNCATED_HINT = "its writer may have been killed before it closed the file"
@@ -25,7 +26,6 @@ _LARGEST_CHECKED = 1 << 16  # bytes; a longer record is not a scalar, and Python
 _DTYPES: Final = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", 14: "bf16", 19: "<f2"}
 # tensor.proto: which field holds the values of a type where tensor_content is empty
 _FLOATS, _DOUBLES, _INTS, _LONGS, _BOOLS, _HALVES = 5, 6, 7, 10, 11, 13
-Fields = dict[int, list["int | bytes"]]
 
 
 def read_events(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
@@ -37,16 +37,13 @@ def read_events(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
     for number, event in enumerate(_records(path, read_file(path, left_in)), start=1):
         source = f"{path}: record {number}"
         try:
-            message = _parse(event)
-            summaries = [value for summary in _messages(message, 5) for value in _messages(_parse(summary), 1)]
-            scalars = dict(scalar for value in summaries if (scalar := _read_value(_parse(value))) is not None)
+            message = parse_message(event)
+            summaries = [value for summary in bytes_of(message, 5) for value in bytes_of(parse_message(summary), 1)]
+            scalars = dict(scalar for value in summaries if (scalar := _read_value(parse_message(value))) is not None)
         except (ValueError, IndexError, struct.error) as error:
             raise InputError(f"{source}: not a valid Event message: {error}.", "pass an event file") from None
         if scalars:
-            step = next((value for value in message.get(2, []) if isinstance(value, int)), 0)
-            if step >> 63:  # a negative int64
-                step -= 1 << 64
-            yield Record(source=source, fields={"step": step, **scalars})
+            yield Record(source=source, fields={"step": integer_of(message, 2), **scalars})
 
 
 def checksum(data: bytes) -> int:
@@ -81,67 +78,27 @@ def _records(path: Path, data: bytes) -> Iterator[bytes]:
         number += 1
         source, header = f"{path}: record {number} at byte {offset}", data[offset : offset + 12]
         if len(header) < 12:
-            raise InputError(f"{source}: the file is incomplete.", _TRUNCATED_HINT)
+            raise CutFileError(f"{source}: the file is incomplete.", _TRUNCATED_HINT)
         length, check = struct.unpack("<QI", header)
         if check != checksum(header[:8]):
             raise InputError(f"{source}: damaged, or not a TensorBoard event file.")
         end = offset + 12 + length
         payload, tail = data[offset + 12 : end], data[end : end + 4]
         if len(tail) < 4:
-            raise InputError(f"{source}: the file is incomplete.", _TRUNCATED_HINT)
+            raise CutFileError(f"{source}: the file is incomplete.", _TRUNCATED_HINT)
         if length <= _LARGEST_CHECKED and struct.unpack("<I", tail)[0] != checksum(payload):
             raise InputError(f"{source}: damaged: its checksum is wrong.")
         yield payload
         offset = end + 4
 
 
-def _parse(data: bytes) -> Fields:
-    """The fields of a protobuf message: varints as integers, other types as bytes."""
-    fields: Fields = {}
-    offset = 0
-    while offset < len(data):
-        key, offset = _varint(data, offset)
-        number, kind = key >> 3, key & 7
-        value: int | bytes
-        if kind == 0:
-            value, offset = _varint(data, offset)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-            value, offset = data[offset : offset + size], offset + size
-        elif kind == 2:
-            size, offset = _varint(data, offset)
-            value, offset = data[offset : offset + size], offset + size
-        else:
-            raise ValueError(f"wire type {kind}")
-        if offset > len(data):
-            raise ValueError("a field exceeds its message")
-        fields.setdefault(number, []).append(value)
-    return fields
-
-
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while True:
-        byte = data[offset]
-        value |= (byte & 0x7F) << shift
-        offset, shift = offset + 1, shift + 7
-        if byte < 0x80:
-            return value, offset
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
-
-
-def _messages(fields: Fields, number: int) -> Iterator[bytes]:
-    return (value for value in fields.get(number, []) if isinstance(value, bytes))
-
-
 def _read_value(fields: Fields) -> tuple[str, float] | None:
     """Tag and number of a Summary.Value; None if it is not a number."""
-    tag = next(_messages(fields, 1), b"").decode("utf-8", errors="replace")
-    if (simple := next(_messages(fields, 2), None)) is not None:
+    tag = next(bytes_of(fields, 1), b"").decode("utf-8", errors="replace")
+    if (simple := next(bytes_of(fields, 2), None)) is not None:
         return tag, float(struct.unpack("<f", simple)[0])
-    if (tensor := next(_messages(fields, 8), None)) is not None:
-        values = _tensor(_parse(tensor))
+    if (tensor := next(bytes_of(fields, 8), None)) is not None:
+        values = _tensor(parse_message(tensor))
         if values is not None and values.size == 1:
             return tag, float(values.reshape(-1)[0])
     return None
@@ -152,14 +109,14 @@ def _tensor(fields: Fields) -> npt.NDArray[np.floating] | None:
     kind = next((value for value in fields.get(1, []) if isinstance(value, int)), 0)
     if (dtype := _DTYPES.get(kind)) is None:
         return None
-    content = b"".join(_messages(fields, 4))
+    content = b"".join(bytes_of(fields, 4))
     if content:
         if dtype == "bf16":
             return _bfloats(np.frombuffer(content, "<u2"))
         return np.frombuffer(content, dtype) * 1.0
     for number, packed in ((_FLOATS, "<f4"), (_DOUBLES, "<f8")):
         if number in fields:
-            return np.frombuffer(b"".join(_messages(fields, number)), packed) * 1.0
+            return np.frombuffer(b"".join(bytes_of(fields, number)), packed) * 1.0
     for number in (_INTS, _LONGS, _BOOLS, _HALVES):
         if number in fields:
             integers = np.array(list(_integers(fields[number])), dtype=np.uint64)
@@ -180,7 +137,7 @@ def _integers(values: list[int | bytes]) -> Iterator[int]:
             continue
         offset = 0
         while offset < len(value):
-            integer, offset = _varint(value, offset)
+            integer, offset = parse_varint(value, offset)
             yield integer
 
 

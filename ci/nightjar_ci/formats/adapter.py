@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -17,8 +17,9 @@ from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.run_record import Better
 
 ADAPTER_SCHEMA = "nightjar.adapter/1"
-Format = Literal["log", "jsonl", "csv", "tensorboard", "pytest-benchmark", "asv"]
-BENCHMARKS: tuple[Format, ...] = ("pytest-benchmark", "asv")
+Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark", "hyperfine", "codspeed", "junit"]
+Format = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf", "wandb"] | Benchmark
+BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
 
 
 class Measured(StrictModel):
@@ -58,6 +59,8 @@ class Adapter(StrictModel):
         pattern: for `log`: a regular expression with a named group for each field; a group named `json` is parsed as a
             JSON object, whose keys are the fields. Lines that do not match are skipped.
         step: the field that holds the step; default: `step`. If no record has it, records are counted.
+        delimiter: for `csv`: what separates two cells; taken from the header where absent.
+        decimal: the decimal sign of numbers in texts.
         where: only records with these field values count.
         workload: name of the program; default: the job's cell.
         curve: values by step.
@@ -68,6 +71,8 @@ class Adapter(StrictModel):
     file: str = "stdout.log"
     pattern: str | None = None
     step: str | None = None
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    decimal: Literal[".", ","] = "."
     where: Mapping[str, str | int | float | bool] = {}
     workload: str | None = None
     curve: tuple[Measured, ...] = ()
@@ -77,6 +82,8 @@ class Adapter(StrictModel):
     def _fits_its_format(self) -> Adapter:
         if (self.format == "log") != (self.pattern is not None):
             raise ValueError("format = 'log' needs a pattern, and no other format has one")
+        if self.delimiter is not None and self.format != "csv":
+            raise ValueError("delimiter belongs to format = 'csv'")
         if self.pattern is not None:
             try:
                 groups = re.compile(self.pattern).groupindex

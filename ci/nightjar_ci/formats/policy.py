@@ -6,7 +6,6 @@ In: `ci/policies.toml`. Out: for a cell and a measure, the first table of a judg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, JsonValue, model_validator
 
 from nightjar_ci.formats.documents import StrictModel, read_document
+from nightjar_ci.formats.globs import matches
 
 POLICIES_SCHEMA = "nightjar.policies/1"
 
@@ -224,11 +224,11 @@ class Policies(StrictModel):
 
     def for_curve(self, cell: str, curve: str) -> ConvergencePolicy | None:
         """The policy of a curve, or None where it is not judged."""
-        return _first(self.convergence, cell, lambda entry: fnmatchcase(curve, entry.curve))
+        return _first(self.convergence, cell, lambda entry: matches(curve, entry.curve))
 
     def for_facts(self, cell: str, program: str) -> FactsPolicy | None:
         """The policy of a program's facts, or None where they are not judged."""
-        return _first(self.facts, cell, lambda entry: fnmatchcase(program, entry.program))
+        return _first(self.facts, cell, lambda entry: matches(program, entry.program))
 
     def for_performance(self, cell: str) -> PerformancePolicy | None:
         """The policy of a cell's paired comparison, or None where it has none."""
@@ -236,7 +236,7 @@ class Policies(StrictModel):
 
     def for_history(self, cell: str, measure: str) -> HistoryPolicy | None:
         """The policy of a measure's history, or None where it is not judged."""
-        policy = _first(self.history, cell, lambda entry: fnmatchcase(measure, entry.measure))
+        policy = _first(self.history, cell, lambda entry: matches(measure, entry.measure))
         if policy is None or policy.floor == inf:
             return None
         return policy
@@ -246,8 +246,8 @@ class Policies(StrictModel):
         return _first(self.tests, cell, lambda _: True) or SuitePolicy()
 
 
-def _first(tables: tuple[Table, ...], cell: str, matches: Callable[[Table], bool]) -> Table | None:
-    return next((table for table in tables if fnmatchcase(cell, table.jobs) and matches(table)), None)
+def _first(tables: tuple[Table, ...], cell: str, fits: Callable[[Table], bool]) -> Table | None:
+    return next((table for table in tables if matches(cell, table.jobs) and fits(table)), None)
 
 
 def read_policies(path: Path) -> Policies:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
 from nightjar_ci.baselines.baseline import LEAST_SEEDS
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.globs import matches
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.outcome import Outcome
@@ -54,7 +54,7 @@ def plan_runs(
     """
     numbers = parse_seeds(seeds)
     jobs = [job for job in expand(with_seeds(matrix, numbers)) if job.kind == "train"]
-    jobs = [job for job in jobs if pattern is None or fnmatchcase(job.id, pattern) or fnmatchcase(job.cell, pattern)]
+    jobs = [job for job in jobs if pattern is None or matches(job.id, pattern) or matches(job.cell, pattern)]
     if not jobs:
         raise InputError(f"{matrix.name}: no training job matches {pattern!r}.")
     curves = [job for job in jobs if not facts_only and not _is_equal_to_another(job.cell, policies)]
@@ -71,7 +71,7 @@ def plan_runs(
 
 def _replica(job: Job, policies: Policies) -> tuple[Job, ...]:
     """The job once more with its sums in another order, where a policy says how."""
-    entries = (entry for entry in policies.convergence if fnmatchcase(job.cell, entry.jobs) and entry.replica_args)
+    entries = (entry for entry in policies.convergence if matches(job.cell, entry.jobs) and entry.replica_args)
     return tuple(
         replace(job, id=job.id + _REPLICA, command=(*job.command, *entry.replica_args)) for entry in islice(entries, 1)
     )
@@ -95,8 +95,8 @@ def gather_cells(results: Iterable[tuple[Outcome, RunRecord | None]], pattern: s
     """The training runs among outcomes with their results, by cell."""
     cells: dict[str, list[tuple[str, tuple[str, ...], RunRecord | None]]] = {}  # job, command, result
     for outcome, record in results:
-        matches = pattern is None or fnmatchcase(outcome.job, pattern) or fnmatchcase(outcome.cell, pattern)
-        if outcome.kind == "train" and matches:
+        chosen = pattern is None or matches(outcome.job, pattern) or matches(outcome.cell, pattern)
+        if outcome.kind == "train" and chosen:
             command = _without_folder(outcome.command, outcome.job)
             if not outcome.completed:
                 record = None
@@ -114,7 +114,7 @@ def gather_cells(results: Iterable[tuple[Outcome, RunRecord | None]], pattern: s
 
 
 def _is_equal_to_another(cell: str, policies: Policies) -> bool:
-    return any(fnmatchcase(cell, entry.jobs) and entry.same_as is not None for entry in policies.convergence)
+    return any(matches(cell, entry.jobs) and entry.same_as is not None for entry in policies.convergence)
 
 
 def _without_folder(command: Sequence[str], job: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.reruns import EnvironmentOf, JobLike, RerunRequest, find_reruns
 from nightjar_ci.judges.history.history import Rerun, judge_screened
+from nightjar_ci.judges.history.pool import weigh_jumps
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
 from nightjar_ci.judges.performance.performance import Pair
 
@@ -130,7 +131,7 @@ def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSe
         screening = screen_series(series, policy, memory.accepted.get(name, ()), memory.earlier.get(name))
         if screening is not None:
             screened[name] = screening
-    return screened
+    return weigh_jumps(screened)
 
 
 def judge_histories(

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,6 +21,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.globs import matches
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
 from nightjar_ci.formats.placeholders import fill_placeholders
 from nightjar_ci.formats.resources import Resources, merge_resources
@@ -158,9 +158,7 @@ def select_jobs(jobs: Sequence[Job], *, pattern: str | None = None, seeds: Colle
         InputError: nothing is left.
     """
     chosen = [
-        job
-        for job in jobs
-        if (pattern is None or fnmatchcase(job.id, pattern)) and (seeds is None or job.seed in seeds)
+        job for job in jobs if (pattern is None or matches(job.id, pattern)) and (seeds is None or job.seed in seeds)
     ]
     if not chosen:
         asked = " and ".join(

@@ -1,8 +1,9 @@
 """Jumps without pairs: how often noise looks like one, and how many large steps are found on their third night.
 
-In: seeded series of every noise model, and of heavy tails, at three ages. Out: false jumps in 1,000 nights of 500
-series, and the share of steps that are found. The code under test is `find_jump`; its numbers were chosen on other
-seeds.
+In: seeded nights of 500 series of every noise model, and of three more, at three ages. Out: false jumps in 1,000 such
+nights, and the share of steps that are found. The code under test is `judge_histories`, as the gate calls it for a
+night; nights in which no series meets `find_jump` are not played, since it has no jump. The numbers were chosen on
+other seeds.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
-from nightjar_ci.formats.policy import HistoryPolicy
+from nightjar_ci.formats.policy import HistoryPolicy, Policies
+from nightjar_ci.gate.history import Memory, judge_histories
+from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.history.jump import find_jump
+from tests.bench.gate.night import make
 from tests.bench.gate.noise import NOISES, Array, draw_nights
 from tests.bench.table import Row
 
 POLICY = HistoryPolicy()
 LEAST, FLOOR = float(np.log1p(POLICY.jump)), float(np.log1p(POLICY.floor))
 SERIES, OF_500 = 200_000, 500
+POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [POLICY.model_dump()]})
 AGES = {"young": range(15, 25), "grown": range(25, 70), "old": range(70, 131, 3)}  # nights of history, tonight included
-HEAVY = "heavy tails"
+HEAVY, STRONG_AR, RARE_MODE = "heavy tails", "AR(1) of 3 %", "rare second mode at +30 %"
+KINDS = (*NOISES, HEAVY, STRONG_AR, RARE_MODE)
 STEPS = ((3.0, 0.01), (3.0, 0.03), (1.3, 0.01), (1.3, 0.03), (1.1, 0.01))
 FOUND = "found on its third night"
 HISTORIES = (12, 20, 40)  # nights
@@ -44,12 +50,11 @@ def list_goals(quick: bool = False) -> list[str]:
 def measure(quick: bool = False) -> list[Row]:
     """Rows of false jumps for each noise model, and of steps found."""
     series = SERIES // 10 if quick else SERIES
-    kinds = (*NOISES, HEAVY)
     with ProcessPoolExecutor(2) as pool:
-        counted = list(pool.map(count_jumps, kinds, [series] * len(kinds)))
+        counted = list(pool.map(count_jumps, KINDS, [series] * len(KINDS)))
     rates = {
         (kind, age): 1000 * jumps[age] * OF_500 / (len(nights) * series)
-        for kind, jumps in zip(kinds, counted, strict=True)
+        for kind, jumps in zip(KINDS, counted, strict=True)
         for age, nights in AGES.items()
     }
     unit = "/1000 nights of 500"
@@ -67,13 +72,13 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 def count_jumps(kind: str, series: int) -> dict[str, int]:
-    """Nights on which unchanged series jump, by age."""
-    rng = np.random.default_rng([SEED, [*NOISES, HEAVY].index(kind)])
+    """False jumps in nights of 500 unchanged series, by age."""
+    rng = np.random.default_rng([SEED, KINDS.index(kind)])
     jumps = dict.fromkeys(AGES, 0)
-    for _ in range(10):
-        values = draw(kind, series // 10, AGES["old"][-1], rng)
+    for _ in range(series // OF_500):
+        values = draw(kind, OF_500, AGES["old"][-1], rng)
         for age, nights in AGES.items():
-            jumps[age] += sum(int(jumps_now(values[:, :count]).sum()) for count in nights)
+            jumps[age] += sum(count_red(values[:, :count]) for count in nights)
     return jumps
 
 
@@ -81,16 +86,24 @@ def draw(kind: str, series: int, nights: int, rng: np.random.Generator) -> Array
     """Log values of unchanged series."""
     if kind == HEAVY:
         return np.asarray(0.01 * rng.standard_t(2, (series, nights)), dtype=np.float64)
+    if kind == STRONG_AR:
+        return 3 * draw_nights("AR(1)", series, nights, rng)
+    if kind == RARE_MODE:
+        mode = np.log(1.3) * (rng.random((series, nights)) < 0.1)
+        return np.asarray(rng.normal(0, 0.01, (series, nights)) + mode, dtype=np.float64)
     return draw_nights(kind, series, nights, rng)
 
 
-def jumps_now(values: Array) -> Array:
-    """Whether each series jumps on its last night."""
-    jumps = np.zeros(len(values), dtype=bool)
-    high = values[:, -3:].min(axis=1) - np.median(values, axis=1) > 0.8 * LEAST  # no other series can
-    if high.any():
-        jumps[high] = find_jump(values[high], LEAST, FLOOR, POLICY.min_nights).nights > 0
-    return jumps
+def count_red(values: Array) -> int:
+    """How many of the series that jump, each by itself, are called regressed in the night."""
+    high = np.flatnonzero(values[:, -3:].min(axis=1) - np.median(values, axis=1) > 0.8 * LEAST)  # no other series can
+    jumping = high[find_jump(values[high], LEAST, FLOOR, POLICY.min_nights).nights > 0]
+    if not len(jumping):
+        return 0
+    memory = Memory(series=[make(row, place) for place, row in enumerate(values)])
+    verdicts = adjust_for_night(list(judge_histories(memory, POLICIES, (), {}, [])), POLICIES.night)
+    names = {f"cell-{place}/step_time" for place in jumping}
+    return sum(verdict.status == "regressed" for verdict in verdicts if verdict.series in names)
 
 
 def find_share(size: float, sd: float, history: int, series: int) -> float:

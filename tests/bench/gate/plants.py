@@ -202,6 +202,40 @@ def permuted(batches: Batches, seed: int, number: int = 0) -> Batches:
     return np.stack([batch[random.permutation(len(batch))] for batch in batches])
 
 
+def _as_bf16(paths: list[str], gradients: Gradients, step: jax.Array) -> Gradients:
+    return [g.astype(jnp.bfloat16).astype(jnp.float32) for g in gradients]
+
+
+def _flushed(paths: list[str], gradients: Gradients, step: jax.Array) -> Gradients:
+    """Loses what is below a thousandth of each gradient's largest value, as a loss scale that is too small does."""
+    return [jnp.where(jnp.abs(g) < 1e-3 * jnp.abs(g).max(), 0.0, g) for g in gradients]
+
+
+def _next_tokens(batches: Batches, seed: int) -> Batches:
+    """Every window one token later: positions that are off by one."""
+    return np.roll(batches, -1, axis=-1)
+
+
+def _half_batches(batches: Batches, seed: int) -> Batches:
+    """The second half of each batch is the first once more: half of the data is never seen."""
+    half = batches.shape[1] // 2
+    return np.concatenate([batches[:, :half], batches[:, :half]], axis=1)
+
+
+def _repeated(batches: Batches, seed: int) -> Batches:
+    """Every tenth step trains on the batch of the step before."""
+    changed = batches.copy()
+    changed[10::10] = batches[9:-1:10]
+    return changed
+
+
+def _copied_targets(batches: Batches, seed: int) -> Batches:
+    """Every 50th token is shown one position early: a leak of the future."""
+    leaked = batches.copy()
+    leaked[..., 0:-1:50] = batches[..., 1::50][..., : leaked[..., 0:-1:50].shape[-1]]
+    return leaked
+
+
 REFERENCE = Plant(name="reference")
 
 HARMLESS = (
@@ -231,4 +265,23 @@ FAULTS = (
     Plant(name="layer-norm gain not trained", gradients=_only("blocks.0.attention_norm", jnp.zeros_like)),
     Plant(name="schedule one step late", optimizer=partial(_adamw, late=-1)),
     Plant(name="bfloat16, undeclared", bf16=True),
+)
+
+# Faults that a new jaxlib could hide, besides those above: of the optimizer, the gradients and the data.
+MORE_FAULTS = (
+    Plant(name="warm-up twice as long", config={"warmup_steps": 80}),
+    Plant(name="schedule half as long again", config={"schedule_steps": 450}),
+    Plant(name="weight decay doubled", config={"weight_decay": 0.2}),
+    Plant(name="gradients clipped at half the norm", config={"clip_norm": CONFIG.clip_norm / 2}),
+    Plant(name="learning rate +2 %", config={"learning_rate": 3.06e-3}),
+    Plant(name="gradients in bfloat16", gradients=_as_bf16),
+    Plant(name="small gradients flushed to zero", gradients=_flushed),
+    Plant(name="gradients 1 % too large", gradients=_scaled(1.01)),
+    Plant(name="embedding gradient halved", gradients=_only("embed", lambda g: g * 0.5)),
+    Plant(name="one attention not trained", gradients=_only("blocks.1.attention", jnp.zeros_like)),
+    Plant(name="positions off by one", batches=_next_tokens, program=REFERENCE),
+    Plant(name="half of each batch repeated", batches=_half_batches, program=REFERENCE),
+    Plant(name="every tenth batch repeated", batches=_repeated, program=REFERENCE),
+    Plant(name="a leak of the future", batches=_copied_targets, program=REFERENCE),
+    Plant(name="gradient lost every 30th step", gradients=_skipped(30)),
 )

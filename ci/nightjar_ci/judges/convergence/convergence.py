@@ -24,6 +24,8 @@ from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.convergence.target import find_times, judge_target
 from nightjar_ci.judges.finding import Finding, count, listed, percent, worst_of
 
+SHARP = 0.01  # a difference of the same seed that a limit must not exceed to say that a curve is reproduced
+
 
 def judge_convergence(
     cell: str,
@@ -104,10 +106,12 @@ def _compare(
     shifts = np.array([new[i] - old[j] for i, j in pairs]).reshape(len(pairs), new.shape[1])
     limits = find_limits(reference, policy)
     all_paired = len(pairs) == len(runs)
-    if all_paired and (np.abs(shifts) <= np.where(np.isfinite(limits), limits, policy.early_rtol)).all():
+    sharp = np.minimum(np.where(np.isfinite(limits), limits, policy.early_rtol), SHARP)
+    if all_paired and (np.abs(shifts) <= sharp).all():
         worst = float(shifts.flat[np.abs(shifts).argmax()])
         verb = _verb(runs, "reproduce")
-        text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g}."
+        text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g} "
+        text += f"over {count(new.shape[1], 'step')}, and no step may differ by more than {sharp.max():.1g}."
         yield Finding(status="ok", explanation=text, effect=Effect(value=as_relative(worst, policy.scale), unit=name))
         return
     early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, limits, baseline, reference, policy))
@@ -119,10 +123,16 @@ def _compare(
     tail = policy.alpha / (2 if policy.target is None else 3)  # envelope, final value and time share alpha
     yield from _envelope(name, runs, new, old, reference, policy, tail)
     final = _final(name, new, old, pairs, reference, policy, tail)
-    if final.status == "cannot_tell" and not early and all_paired and np.isfinite(limits[0]):
+    tested = int((np.minimum.accumulate(limits <= SHARP)).sum())  # leading steps whose limit tells anything
+    if final.status == "cannot_tell" and not early and all_paired and tested:
         verb = _verb(runs, "equal")
-        text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed before step {policy.early_steps}: "
-        text += "the program computes the same numbers; later differences are accumulated rounding."
+        text = f"{count(len(runs), 'seed')} {verb} the baseline's same seed for {count(tested, 'step')}, up to step "
+        text += f"{reference.steps[tested - 1]}, within {limits[:tested].max():.1g}: the program computes the same "
+        text += "numbers. "
+        if np.isfinite(limits[-1]):
+            text += f"Later rounding explains up to {limits[-1]:.1g}, so only the envelope and the end tell."
+        else:
+            text += "Later steps are compared with other seeds only, by the envelope."
         yield Finding(status="ok", explanation=text, effect=final.effect, interval=final.interval, p=final.p)
     else:
         yield final

@@ -1,7 +1,8 @@
 """Same-seed comparison of each run with the baseline's run.
 
 In: the differences of the curves per step, and the baseline, with or without replicas. Out: the allowed difference per
-step, and a finding if a run differs by more. docs/statistics.md, "The same seed", derives it.
+step, and a finding if a run differs by more: a regression where the program should compute the same numbers, and where
+another jaxlib differs by more than released versions do. docs/statistics.md, "The same seed", derives it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,23 @@ from nightjar_ci.judges.convergence.rounding import LEAST_REPLICAS, find_roundin
 from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.finding import Finding, listed, percent
 
+RELEASE = 10.0  # times the limit for rounding; 15 pairs of released jaxlibs stayed below 1 (docs/statistics.md)
+
 
 def same_numerics(run: Environment, baseline: Environment) -> bool:
     """Whether two environments should compute the same numbers: same jaxlib, backend, device kinds and count."""
     return (run.facts_key, run.backend) == (baseline.facts_key, baseline.backend)
+
+
+def same_devices(run: Environment, baseline: Environment) -> bool:
+    """Whether two environments differ in software alone."""
+    return (sorted(run.devices), run.backend) == (sorted(baseline.devices), baseline.backend)
+
+
+def has_rounding(reference: BaselineCurve, policy: ConvergencePolicy) -> bool:
+    """Whether the limits are measured by replicas or declared, and not the default for early steps."""
+    shared = [seed for seed in reference.replicas if seed in reference.seeds]
+    return policy.paired_rtol is not None or (len(shared) >= LEAST_REPLICAS and policy.scale == "log")
 
 
 def find_limits(reference: BaselineCurve, policy: ConvergencePolicy) -> Array:
@@ -71,6 +85,17 @@ def compare_same_seed(
     if same_numerics(runs[earliest].environment, baseline.environment):
         text += ", though jaxlib, devices and data are the same: the program computes other numbers."
         yield Finding(status="regressed", explanation=text, effect=effect)
-    else:
-        environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"
+        return
+    environments = f"{baseline.environment.facts_key} to {runs[earliest].environment.facts_key}"
+    if not same_devices(runs[earliest].environment, baseline.environment):
         yield Finding(status="ok", explanation=f"{text}, which is possible from {environments}; the envelope decides.")
+    elif not has_rounding(reference, policy):
+        text += f" from {environments}. The baseline has no replicas that say what rounding does to this program"
+        text += ": give its policy `replica_args` and remake the baseline."
+        yield Finding(status="cannot_tell", explanation=text, effect=effect)
+    elif policy.paired_rtol is not None or (np.abs(shifts) > RELEASE * limits).any():
+        text += f" from {environments}: released versions of jaxlib differ by less, so the program computes other"
+        yield Finding(status="regressed", explanation=f"{text} numbers.", effect=effect)
+    else:
+        text += f" from {environments}: more than released versions of jaxlib were seen to differ, and less than"
+        yield Finding(status="cannot_tell", explanation=f"{text} {RELEASE:g} times the limit.", effect=effect)

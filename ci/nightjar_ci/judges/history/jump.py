@@ -7,10 +7,12 @@ One night is never a jump, so that a single slow run is not: docs/statistics.md 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from nightjar_ci.formats.policy import HistoryPolicy
 from nightjar_ci.judges.convergence.envelope import Array
 from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
 from nightjar_ci.judges.history.rank_test import rank_sum_p
@@ -34,6 +36,13 @@ class Jump:
 
     nights: Array
     p: Array
+
+
+def find_least(policy: HistoryPolicy, scale: str) -> float:
+    """How far each night of a jump must lie above the median, on the scale of the segment."""
+    if scale == "log":
+        return math.log1p(policy.jump)
+    return policy.jump
 
 
 def find_jump(values: Array, least: float, floor: float, min_nights: int) -> Jump:

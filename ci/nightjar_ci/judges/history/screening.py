@@ -16,7 +16,7 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.envelope import Array
 from nightjar_ci.judges.history.change_points import LEAST, Change, find_changes
-from nightjar_ci.judges.history.jump import REFERENCE, find_jump
+from nightjar_ci.judges.history.jump import REFERENCE, find_jump, find_least
 from nightjar_ci.judges.history.last_nights import LONGEST, screen_last_nights
 from nightjar_ci.judges.history.open_regression import OpenRegression, find_open_regression
 from nightjar_ci.judges.history.rank_test import find_shift
@@ -34,6 +34,7 @@ class Screening:
         nights: how many of the last nights do.
         change: the latest lasting change, where it is within the window; its index is the segment's.
         jump: the last nights, where they lie far beyond all others.
+        level: index of the first night of the current level in the segment.
         good_night: the night to compare tonight with.
         stands_out: whether pairs are worth running, as far as this segment alone tells.
     """
@@ -42,6 +43,7 @@ class Screening:
     nights: int
     change: Change | None
     jump: Change | None
+    level: int
     good_night: str
     stands_out: bool
 
@@ -65,6 +67,11 @@ class ScreenedSeries:
     screening: Screening
     earlier: Verdict | None
     open_regression: OpenRegression | None
+
+    @property
+    def level(self) -> Array:
+        """The values of the current level, tonight included."""
+        return self.segment.values[self.screening.level :]
 
     @property
     def is_open(self) -> bool:
@@ -132,7 +139,8 @@ def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
         if abs(change.shift) > np.log1p(policy.floor)
     ]
     settled = [change.index for change in recent if count_nights - change.index >= policy.min_nights + LONGEST]
-    level = segment.values[max(settled, default=0) :]  # nights before a lasting change say nothing about this level
+    start = max(settled, default=0)  # nights before a lasting change say nothing about this level
+    level = segment.values[start:]
     last_nights = screen_last_nights(level, policy.window, np.log1p(policy.floor), policy.min_nights)
     jump = _find_jump(segment, level, policy)
     change = next(iter(recent[-1:]), None)
@@ -147,6 +155,7 @@ def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
         nights=int(last_nights.nights),
         change=change,
         jump=jump,
+        level=start,
         good_night=segment.nights[max(0, good)],
         stands_out=float(last_nights.p) <= policy.trigger or fresh or jump is not None,
     )
@@ -154,10 +163,7 @@ def screen_segment(segment: Segment, policy: HistoryPolicy) -> Screening | None:
 
 def _find_jump(segment: Segment, level: Array, policy: HistoryPolicy) -> Change | None:
     """The jump at the end of the current level, as a change of the segment."""
-    least = policy.jump
-    if segment.scale == "log":
-        least = float(np.log1p(policy.jump))
-    jump = find_jump(level, least, float(np.log1p(policy.floor)), policy.min_nights)
+    jump = find_jump(level, find_least(policy, segment.scale), float(np.log1p(policy.floor)), policy.min_nights)
     if not (nights := int(jump.nights)):
         return None
     shift, low, high = find_shift(level[-nights:], level[:-nights][-REFERENCE:])

@@ -70,6 +70,54 @@ def test_harmless_runs_are_called_broken_in_at_most_one_of_a_thousand() -> None:
     assert alarms <= 2  # of 2,000
 
 
+NEWER = "0.11.0"
+
+
+def renewed(shift: float, **changes: str) -> RunRecord:
+    """The run of seed 3 with a difference from step 5 on, in another environment."""
+    values = np.array(losses(3)) * np.exp(shift * (np.arange(STEPS) >= 5))
+    return record(3, values=values.tolist(), **changes)  # type: ignore[arg-type]
+
+
+def test_a_new_jaxlib_is_allowed_what_released_versions_do_and_no_more() -> None:
+    limit = float(find_limits(known().curves[0], ConvergencePolicy())[5])
+    assert judge(renewed(0.5 * limit, jaxlib=NEWER)).status == "ok"
+    between = judge(renewed(3 * limit, jaxlib=NEWER))
+    assert between.status == "cannot_tell"
+    assert "more than released versions of jaxlib were seen to differ" in between.explanation
+    beyond = judge(renewed(30 * limit, jaxlib=NEWER))
+    assert beyond.status == "regressed"
+    assert "jaxlib-0.10.2-cpu-x1 to jaxlib-0.11.0-cpu-x1: released versions of jaxlib differ by less" in (
+        beyond.explanation
+    )
+
+
+def test_without_replicas_a_departure_under_a_new_jaxlib_is_neither_ok_nor_regressed() -> None:
+    plain = make_convergence(CELL, ("train",), [record(seed) for seed in range(10)])
+    verdict = judge_convergence(CELL, "loss", [renewed(1e-3, jaxlib=NEWER)], plain, ConvergencePolicy())
+    assert verdict.status == "cannot_tell"
+    assert "give its policy `replica_args`" in verdict.explanation
+
+
+def test_another_kind_of_device_may_compute_other_numbers() -> None:
+    verdict = judge(renewed(3e-3, device="another kind"))
+    assert verdict.status != "regressed"
+    assert any("the envelope decides" in line for line in (verdict.explanation, *verdict.details))
+
+
+def test_a_declared_change_holds_under_a_new_jaxlib_too() -> None:
+    declared = ConvergencePolicy(paired_rtol=1e-2)
+    assert judge(renewed(5e-3, jaxlib=NEWER), declared).status == "ok"
+    assert judge(renewed(2e-2, jaxlib=NEWER), declared).status == "regressed"
+
+
+def test_a_limit_that_allows_a_fifth_reproduces_nothing() -> None:
+    run, wide = rounded(3, 2e-2, 1), known(2e-2)
+    verdict = judge_convergence(CELL, "loss", [run], wide, ConvergencePolicy(margin=0.001))
+    assert "reproduces" not in verdict.explanation
+    assert verdict.p is not None  # other seeds decided
+
+
 def test_five_replicas_are_needed() -> None:
     runs = [record(seed) for seed in range(10)]
     few = make_convergence(CELL, ("train",), runs, [rounded(seed, 1e-6) for seed in range(4)])

@@ -1,0 +1,167 @@
+"""What all series of a night say about noise: how far, how often and for how many nights in a row it strays.
+
+In: the screened series of a night. Out: the same, without the jumps that the noise of all of them explains. A dozen
+nights of one series show neither its rare slow nights nor how much neighbours resemble each other; the nights of all
+series together do.
+
+Nights are compared in standard deviations of their own series. Runs of one and two nights far out say how often noise
+strays and how likely it stays there; a run of three or more may be a real change and is not counted, nor is a run that
+lasts until tonight. For run lengths of a geometric distribution the ratio of the two counts is its parameter.
+docs/statistics.md derives the rates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nightjar_ci.judges.convergence.envelope import Array
+from nightjar_ci.judges.history.jump import NOISES, REFERENCE, find_least
+from nightjar_ci.judges.history.noise import robust_sd
+from nightjar_ci.judges.history.screening import ScreenedSeries
+
+PER_NIGHT = 1e-3  # expected false jumps of all series of a night together
+LEAST_CHANGE = 3  # nights in a row that may be a real change
+RUNS = 20  # that must be beyond a distance for their lengths to be known
+TOP = 20  # nights farthest out, whose mean excess is the scale of the pool's tail
+LEAST_SCALE = 0.25  # of that tail
+OWN = 40  # nights that weigh as much in a series' own rate and resemblance as what all series say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """The nights of all series.
+
+    Attributes:
+        distances: how far each night lies above the median of its series, in its standard deviations; a NaN between
+            two series, and for nights that may be a real change.
+        series: how many there are.
+        alike: the mean correlation of neighbouring nights.
+    """
+
+    distances: Array
+    series: int
+    alike: float
+
+    @cached_property
+    def _ordered(self) -> Array:
+        return np.sort(self.distances[np.isfinite(self.distances)])
+
+    @cached_property
+    def _known(self) -> float:
+        """The largest distance that `RUNS` runs of one or two nights exceed; the median where there are too few."""
+        low, high = len(self._ordered) // 2, len(self._ordered)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if sum(count_runs(self.distances, float(self._ordered[middle]))) >= RUNS:
+                low = middle
+            else:
+                high = middle
+        return float(self._ordered[low])
+
+    def run_p(self, distance: float, nights: int, own: int) -> float:
+        """The probability that noise takes an unchanged series that far out, for that many nights in a row.
+
+        Args:
+            distance: in standard deviations of the series.
+            nights: in a row.
+            own: how many nights of its own the series has, none of them that far out.
+        """
+        ones, twos = count_runs(self.distances, min(distance, self._known))
+        stays = (twos + 1) / (ones + 2)
+        total, farthest = len(self._ordered), float(self._ordered[-1])
+        starts = (sum(count_runs(self.distances, distance)) + 1) / (total + 1)
+        if distance > farthest:
+            top = self._ordered[-TOP - 1 :]
+            starts *= math.exp((farthest - distance) / max(float((top - top[0]).mean()), LEAST_SCALE))
+        return min(1.0, starts * OWN / (OWN + own) * stays ** (nights - 1))
+
+    def alike_of(self, values: Array) -> float:
+        """How much neighbouring nights of one series resemble each other, from its own and all others."""
+        return (OWN * self.alike + len(values) * correlate_neighbours(values)) / (OWN + len(values))
+
+
+def count_runs(distances: Array, distance: float) -> tuple[int, int]:
+    """How many runs of one night, and of two, lie beyond a distance; a run at the end of a series does not count.
+
+    >>> count_runs(np.array([0, 9, 0, 9, 9, 0, 9, 9, 9, 0, 9, np.nan]), 5.0)
+    (1, 1)
+    """
+    starts, ends = find_runs(distances, distance)
+    inside = ends < len(distances)
+    inside[inside] = np.isfinite(distances[ends[inside]])
+    lengths = (ends - starts)[inside]
+    return int((lengths == 1).sum()), int((lengths == 2).sum())
+
+
+def find_runs(distances: Array, distance: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first index of each run beyond a distance, and the one after its last."""
+    beyond = np.concatenate([[False], distances >= distance, [False]])  # a NaN is not beyond
+    edges = np.flatnonzero(beyond[1:] != beyond[:-1])
+    return edges[::2], edges[1::2]
+
+
+def correlate_neighbours(values: Array) -> float:
+    """The correlation of neighbouring values, outliers cut, corrected for its bias (Kendall, 1954)."""
+    sd = float(robust_sd(values))
+    if sd == 0:
+        return 0.0
+    rest = np.clip(values - np.median(values), -3 * sd, 3 * sd)
+    rest -= rest.mean()
+    alike = float((rest[1:] * rest[:-1]).sum() / (rest**2).sum())
+    return float(np.clip(alike + (1 + 3 * alike) / len(values), -0.9, 0.9))
+
+
+def make_pool(screened: Mapping[str, ScreenedSeries]) -> Pool:
+    """The nights of the current level of each series."""
+    distances, alike = [], []
+    for series in screened.values():
+        values = series.level[-REFERENCE:]
+        scale = max(float(robust_sd(values)), find_least(series.policy, series.segment.scale) / NOISES)
+        distances.append(np.append(_without_changes((values - np.median(values)) / scale), np.nan))
+        alike.append(correlate_neighbours(values))
+    return Pool(distances=np.concatenate(distances), series=len(alike), alike=float(np.mean(alike)))
+
+
+def _without_changes(distances: Array) -> Array:
+    """The distances of a series with a NaN for each night of a run that may be a real change."""
+    starts, ends = find_runs(distances, NOISES)
+    changes = (ends - starts >= LEAST_CHANGE) | (ends == len(distances))
+    kept = distances.copy()
+    for start, end in zip(starts[changes], ends[changes], strict=True):
+        kept[start:end] = np.nan
+    return kept
+
+
+def weigh_jumps(screened: Mapping[str, ScreenedSeries]) -> dict[str, ScreenedSeries]:
+    """The series of a night, without the jumps that their noise explains.
+
+    Args:
+        screened: all series of the night, by name.
+    """
+    jumping = [name for name, series in screened.items() if series.screening.jump is not None]
+    weighed = dict(screened)
+    pool = make_pool(screened) if jumping else None
+    for name in jumping:
+        assert pool is not None
+        if not _is_beyond(screened[name], pool):
+            weighed[name] = replace(screened[name], screening=replace(screened[name].screening, jump=None))
+    return weighed
+
+
+def _is_beyond(series: ScreenedSeries, pool: Pool) -> bool:
+    """Whether noise takes a series as far out as its jump on at most the stated share of nights."""
+    jump, level = series.screening.jump, series.level
+    assert jump is not None
+    nights = len(series.segment.values) - jump.index
+    reference = level[:-nights][-REFERENCE:]
+    alike = min(max(pool.alike_of(reference), 0.0), 0.9)
+    wander = min((1 + alike) / (1 - alike) / len(reference), 0.5)  # variance of the mean, in that of a night
+    scale = max(float(robust_sd(reference)), find_least(series.policy, series.segment.scale) / NOISES)
+    distance = float(level[-nights:].min() - np.median(reference)) / scale / math.sqrt((1 + wander) / (1 - wander))
+    return distance >= NOISES and pool.series * pool.run_p(distance, nights, len(reference)) <= PER_NIGHT

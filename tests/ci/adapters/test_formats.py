@@ -1,0 +1,272 @@
+"""Files of other programs: benchmark runners, trainers, spreadsheets; what is ambiguous is refused by name."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_ci.adapters import Adapter
+from nightjar_ci.adapters.convert import About, adapt
+from nightjar_ci.adapters.machine import read_machine
+from nightjar_ci.adapters.tensorboard import checksum
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.policy import Policies
+from nightjar_ci.formats.run_record import RunRecord
+
+ABOUT = About(
+    job="j",
+    workload="w",
+    seed=3,
+    started_at="2026-11-21T03:00:00+00:00",
+    duration_s=1.0,
+    environment=read_machine("current", None),
+)
+LOSS = [{"field": "loss"}]
+
+
+def convert(*paths: Path, **keys: Any) -> RunRecord:
+    return adapt(paths, Adapter.model_validate(keys), ABOUT)
+
+
+def wrote(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def samples(record: RunRecord) -> dict[str, tuple[float, ...]]:
+    return {sample.name: sample.values for sample in record.samples}
+
+
+def test_google_benchmark_gives_its_repetitions_in_seconds(tmp_path: Path) -> None:
+    run = {"run_name": "BM_Sum/8", "run_type": "iteration", "time_unit": "us"}
+    entries = [
+        {**run, "name": "BM_Sum/8", "real_time": 12.0},
+        {**run, "name": "BM_Sum/8", "real_time": 14.0},
+        {**run, "name": "BM_Sum/8_mean", "run_type": "aggregate", "aggregate_name": "mean", "real_time": 13.0},
+        {"name": "BM_Old", "real_time": 5.0},
+        {"name": "BM_Bad", "real_time": 0.0, "error_occurred": True},
+        {
+            **run,
+            "name": "BM_Agg_median",
+            "run_name": "BM_Agg",
+            "run_type": "aggregate",
+            "aggregate_name": "median",
+            "real_time": 2.0,
+        },
+    ]
+    path = wrote(tmp_path / "b.json", json.dumps({"context": {}, "benchmarks": entries}))
+    assert samples(convert(path, format="google-benchmark")) == {
+        "BM_Agg": (pytest.approx(2e-6),),
+        "BM_Sum/8": (pytest.approx(12e-6), pytest.approx(14e-6)),
+        "BM_Old": (pytest.approx(5e-9),),
+    }
+
+
+def test_hyperfine_gives_the_runs_of_the_commands_that_worked(tmp_path: Path) -> None:
+    results = [
+        {"command": "sleep 1", "times": [1.0, 1.1], "median": 1.05, "exit_codes": [0, 0]},
+        {"command": "false", "times": [0.1], "median": 0.1, "exit_codes": [1]},
+    ]
+    path = wrote(tmp_path / "h.json", json.dumps({"results": results}))
+    assert samples(convert(path, format="hyperfine")) == {"sleep 1": (1.0, 1.1)}
+
+
+def test_codspeed_gives_medians_and_the_whole_name_where_two_are_alike(tmp_path: Path) -> None:
+    entries = [
+        {"name": "test_a[10]", "uri": "t.py::test_a[10]", "stats": {"median_ns": 7608.0}},
+        {"name": "test_b", "uri": "t.py::test_b", "stats": {"median_ns": 1.0}},
+        {"name": "test_b", "uri": "u.py::test_b", "stats": {"median_ns": 2.0}},
+    ]
+    path = wrote(tmp_path / "c.json", json.dumps({"benchmarks": entries}))
+    values = samples(convert(path, format="codspeed"))
+    assert values["test_a[10]"] == pytest.approx((7.608e-6,))
+    assert {"t.py::test_b", "u.py::test_b"} < set(values)
+
+
+def test_junit_gives_the_times_of_passed_tests(tmp_path: Path) -> None:
+    text = """<?xml version="1.0"?><testsuites><testsuite name="s">
+    <testcase classname="a.B" name="test[1024-float32]" time="1.5"/>
+    <testcase classname="a.B" name="test[1024-float32]" time="1,200.5"/>
+    <testcase name="bad" time="1"><failure/></testcase><testcase name="skipped" time="0"><skipped/></testcase>
+    </testsuite></testsuites>"""
+    path = wrote(tmp_path / "j.xml", text)
+    assert samples(convert(path, format="junit")) == {"a.B::test[1024-float32]": (1.5, 1200.5)}
+    bomb = wrote(tmp_path / "b.xml", '<!DOCTYPE x [<!ENTITY a "b">]><testsuites/>')
+    with pytest.raises(InputError, match="document type"):
+        convert(bomb, format="junit")
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "message"),
+    [
+        ({"format": "google-benchmark"}, "[]", "expected a JSON object"),
+        ({"format": "google-benchmark"}, '{"benchmarks": [{"name": "x"}]}', "KeyError: 'real_time'"),
+        ({"format": "hyperfine"}, "{}", "no list 'results'"),
+        ({"format": "codspeed"}, '{"benchmarks": [3]}', "not a valid pytest-codspeed file"),
+        ({"format": "junit"}, "<a>", "not valid XML"),
+        ({"format": "trainer-state", "curve": LOSS}, "{}", "no list 'log_history'"),
+        ({"format": "mlperf", "curve": LOSS}, ":::MLLOG {", ":1: not valid JSON"),
+        ({"format": "wandb", "curve": LOSS}, "hello", "not a file of W&B"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, keys: dict[str, Any], text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        convert(wrote(tmp_path / "f", text), **keys)
+
+
+def test_the_state_of_a_hugging_face_trainer_has_curves(tmp_path: Path) -> None:
+    history = [
+        {"epoch": 0.1, "loss": 5.0, "learning_rate": 1e-3, "step": 10},
+        {"epoch": 0.2, "loss": 4.0, "step": 20},
+        {"epoch": 0.2, "eval_loss": 4.5, "step": 20},
+    ]
+    path = wrote(tmp_path / "trainer_state.json", json.dumps({"global_step": 20, "log_history": history}))
+    record = convert(path, format="trainer-state", curve=[{"field": "*loss"}])
+    assert {curve.name: (curve.steps, curve.values) for curve in record.curves} == {
+        "loss": ((10, 20), (5.0, 4.0)),
+        "eval_loss": ((20,), (4.5,)),
+    }
+
+
+def test_a_log_of_mlperf_has_a_curve_by_samples(tmp_path: Path) -> None:
+    lines = [
+        {"key": "run_start", "value": None, "metadata": {"file": "a.py", "lineno": 3}},
+        {"key": "eval_accuracy", "value": 0.31, "metadata": {"samples_count": 100}},
+        {"key": "eval_accuracy", "value": 0.42, "metadata": {"samples_count": 200}},
+    ]
+    text = "noise\n" + "".join(f"0: :::MLLOG {json.dumps(line)}\n" for line in lines)
+    record = convert(wrote(tmp_path / "log", text), format="mlperf", curve=[{"field": "eval_accuracy"}])
+    assert (record.curves[0].steps, record.curves[0].values) == ((100, 200), (0.31, 0.42))
+
+
+def test_the_columns_of_lightning_are_empty_where_they_do_not_belong(tmp_path: Path) -> None:
+    path = wrote(tmp_path / "metrics.csv", "epoch,step,train_loss,val_loss\n0,9,3.5,\n0,19,3.1,\n0,19,,3.3\n")
+    record = convert(path, format="csv", curve=[{"field": "*_loss"}])
+    assert {curve.name: curve.steps for curve in record.curves} == {"train_loss": (9, 19), "val_loss": (19,)}
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_a_table_is_read_with_its_delimiter_and_the_mark_of_byte_order(tmp_path: Path, delimiter: str) -> None:
+    text = '\ufeffstep,"loss, mean"\r\n0,5.5\r\n1,4.5\r\n'.replace(",", delimiter)
+    record = convert(wrote(tmp_path / "t.csv", text), format="csv", curve=[{"field": "loss*"}])
+    assert record.curves[0].values == (5.5, 4.5)
+
+
+def test_a_decimal_comma_is_read_where_it_is_said_and_named_where_not(tmp_path: Path) -> None:
+    path = wrote(tmp_path / "t.csv", "step;loss\n0;5,5\n1;4,5e-1\n")
+    assert convert(path, format="csv", decimal=",", curve=LOSS).curves[0].values == (5.5, 0.45)
+    with pytest.raises(InputError, match="loss is '5,5', expected a number") as caught:
+        convert(path, format="csv", curve=LOSS)
+    assert caught.value.hint == "where a comma is the decimal sign, set decimal = ','"
+
+
+def test_a_column_that_the_header_has_twice_is_refused_where_it_is_measured(tmp_path: Path) -> None:
+    path = wrote(tmp_path / "t.csv", "step,loss,other,loss\n0,5,1,6\n")
+    assert convert(path, format="csv", curve=[{"field": "other"}]).curves[0].values == (1.0,)
+    with pytest.raises(InputError, match="loss is ambiguous, as the header has the name more than once"):
+        convert(path, format="csv", curve=LOSS)
+
+
+def test_an_underscore_is_not_part_of_a_number(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="loss is '1_5', expected a number"):
+        convert(wrote(tmp_path / "t.csv", "step,loss\n0,1_5\n"), format="csv", curve=LOSS)
+
+
+def test_two_processes_in_one_log_are_refused_and_a_resumed_run_is_not(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"format": "jsonl", "curve": LOSS}
+    both = [{"host": host, "step": step, "loss": 5 + host - step / 9} for step in range(9) for host in (0, 1)]
+    path = wrote(tmp_path / "both", "\n".join(map(json.dumps, both)))
+    with pytest.raises(InputError, match="step 0 has two values of loss, 5 and 6, and so have 8 other steps of 9"):
+        convert(path, **keys)
+    assert len(convert(path, where={"host": 1}, **keys).curves[0].values) == 9
+    resumed = [{"step": step, "loss": 5.0 - number / 9} for number, step in enumerate([*range(9), *range(5, 12)])]
+    assert convert(wrote(tmp_path / "r", "\n".join(map(json.dumps, resumed))), **keys).curves[0].steps[-1] == 11
+
+
+def event(step: int, value: float) -> bytes:
+    """An event with a scalar `loss`, as TensorBoard writes it."""
+    simple = b"\x0a\x04loss\x15" + struct.pack("<f", value)
+    summary = b"\x0a" + bytes([len(simple)]) + simple
+    message = b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
+    header = struct.pack("<Q", len(message))
+    return header + struct.pack("<I", checksum(header)) + message + struct.pack("<I", checksum(message))
+
+
+def test_a_cut_file_of_a_first_attempt_ends_where_it_ends_and_a_cut_last_file_is_refused(tmp_path: Path) -> None:
+    first = wrote(tmp_path / "events.1", event(1, 5.0) + event(2, 4.0) + event(3, 9.0)[:-6])
+    second = wrote(tmp_path / "events.2", event(3, 3.0) + event(4, 2.0))
+    keys: dict[str, Any] = {"format": "tensorboard", "curve": LOSS}
+    assert convert(first, second, **keys).curves[0].values == (5.0, 4.0, 3.0, 2.0)
+    with pytest.raises(InputError, match="incomplete"):
+        convert(second, first, **keys)
+
+
+def wandb_file(records: list[bytes], block: int = 32768) -> bytes:
+    """A log of W&B's, with records in parts where a block ends."""
+    data = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
+    for record in records:
+        started = False
+        while True:
+            left = block - len(data) % block
+            if left < 7:
+                data += bytes(left)
+                continue
+            part, record = record[: left - 7], record[left - 7 :]
+            kind = (3 if record else 4) if started else (2 if record else 1)
+            started = True
+            data += struct.pack("<IHB", zlib.crc32(bytes([kind]) + part), len(part), kind) + part
+            if not record:
+                break
+    return data
+
+
+def varint(number: int) -> bytes:
+    head = b""
+    while number > 0x7F:
+        head += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return head + bytes([number])
+
+
+def part(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def history(**values: Any) -> bytes:
+    items = b""
+    for name, value in values.items():
+        outer, _, inner = name.partition("__")
+        key = part(2, outer.encode()) + (part(2, inner.encode()) if inner else b"")
+        items += part(1, key + part(16, json.dumps(value).encode()))
+    return part(2, items)
+
+
+def test_an_offline_run_of_wandb_has_curves(tmp_path: Path) -> None:
+    records = [history(_step=step, loss=5.0 - step, val__acc=step / 4, note="x" * 9000) for step in range(5)]
+    path = wrote(tmp_path / "run.wandb", wandb_file([part(16, b"other"), *records]))
+    record = convert(path, format="wandb", curve=[{"field": "loss"}, {"field": "val.acc", "better": "higher"}])
+    assert {curve.name: curve.values for curve in record.curves} == {
+        "loss": (5.0, 4.0, 3.0, 2.0, 1.0),
+        "val.acc": (0.0, 0.25, 0.5, 0.75, 1.0),
+    }
+    damaged = bytearray(path.read_bytes())
+    damaged[-3] ^= 1
+    with pytest.raises(InputError, match="checksum"):
+        convert(wrote(tmp_path / "bad.wandb", bytes(damaged)), format="wandb", curve=LOSS)
+    with pytest.raises(InputError, match="incomplete"):
+        convert(wrote(tmp_path / "cut.wandb", path.read_bytes()[:-3]), format="wandb", curve=LOSS)
+
+
+def test_names_with_brackets_match_as_they_are_and_as_globs(tmp_path: Path) -> None:
+    path = wrote(tmp_path / "t.csv", "step,test[1024-float32],test[2-f]\n0,5,6\n")
+    assert len(convert(path, format="csv", curve=[{"field": "test[1024-*"}]).curves) == 1
+    policies = Policies.model_validate(
+        {"schema": "nightjar.policies/1", "history": [{"measure": "test[1024-float32]"}, {"measure": "loss_[ab]"}]}
+    )
+    assert policies.for_history("cell", "test[1024-float32]") is not None
+    assert policies.for_history("cell", "loss_b") is not None
