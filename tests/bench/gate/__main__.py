@@ -10,7 +10,7 @@ import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("false_alarms", "power", "whole", "night", "jumps", "public", "speed", "store", "convergence")
+PARTS = ("false_alarms", "power", "whole", "night", "jumps", "public", "speed", "store", "convergence", "new_jaxlib")
 
 
 def main() -> int:

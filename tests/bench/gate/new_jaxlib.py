@@ -1,0 +1,146 @@
+"""A new jaxlib: planted faults that hide behind it, and what pairs of released versions really do.
+
+In: the plants, and released versions of jaxlib that uv installs beside this environment. Out: how many faults are
+named although the run says that it has another jaxlib, and how many runs of one release are called regressed against a
+baseline of another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nightjar_ci.baselines.baseline import ConvergenceBaseline, make_convergence
+from nightjar_ci.formats.policy import ConvergencePolicy
+from nightjar_ci.formats.run_record import RunRecord
+from nightjar_ci.judges.convergence.convergence import judge_convergence
+from tests.bench.gate.convergence import CELL, FOUND, record
+from tests.bench.gate.plants import FAULTS, HARMLESS, MORE_FAULTS, REFERENCE, train
+from tests.bench.table import NotMeasuredError, Row
+
+RELEASES = {  # with what else a release needs
+    "0.9.0": ("flax==0.12.4",),
+    "0.9.1": ("flax==0.12.4",),
+    "0.9.2": ("flax==0.12.4",),
+    "0.10.0": (),
+    "0.10.1": (),
+    "0.10.2": (),
+}
+SEEDS = range(10)
+NAMED = f"faults named under a relabelled jaxlib (of {len(FAULTS) + len(MORE_FAULTS)})"
+RED = "runs called regressed over pairs of releases"
+
+
+def list_goals(quick: bool = False) -> list[str]:
+    """The names of this part's goals."""
+    return [NAMED, RED]
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Rows of faults and of real pairs; a tenth trains one seed of each fault and three releases."""
+    rows = [measure_faults(SEEDS[:1] if quick else SEEDS[:4])]
+    try:
+        rows += measure_releases(tuple(RELEASES)[-3:] if quick else tuple(RELEASES))
+    except NotMeasuredError as error:
+        rows.append(Row(name=RED, lack=str(error)))
+    return rows
+
+
+def measure_faults(seeds: range) -> Row:
+    """How many faults are regressed although another jaxlib could be the reason."""
+    baseline = make_baseline("0", {seed: train(REFERENCE, seed) for seed in SEEDS}, replicas())
+    named = 0
+    for plant in (*FAULTS, *MORE_FAULTS):
+        statuses = [judge(baseline, "1", seed, train(plant, seed)) for seed in seeds]
+        share = float(np.mean([status == "regressed" for status in statuses]))
+        if share < FOUND:
+            print(f"not named: {plant.name}: {', '.join(statuses)}", flush=True)
+        named += share >= FOUND
+    return Row(name=NAMED, ours=named, goal=27, better="higher")
+
+
+def replicas() -> dict[int, NDArray[np.float64]]:
+    """The curves of the same training with its sums in another order."""
+    return {seed: train(HARMLESS[0], seed) for seed in SEEDS}
+
+
+def measure_releases(versions: tuple[str, ...]) -> list[Row]:
+    """What is said of each release against a baseline of each earlier one.
+
+    Raises:
+        NotMeasuredError: a release cannot be installed or does not train.
+    """
+    with TemporaryDirectory() as folder:
+        curves = {version: train_with(version, Path(folder)) for version in versions}
+    statuses = []
+    for old, new in combinations(versions, 2):
+        baseline = make_baseline(old, curves[old]["seeds"], curves[old]["replicas"])
+        statuses += [judge(baseline, new, seed, values) for seed, values in curves[new]["seeds"].items()]
+    pairs = len(versions) * (len(versions) - 1) // 2
+    name = f"({pairs} pairs, {len(statuses)} runs)"
+    return [
+        Row(name=f"{RED} {name}", ours=statuses.count("regressed"), goal=0),
+        Row(name=f"runs that cannot be told, over pairs of releases {name}", ours=statuses.count("cannot_tell")),
+    ]
+
+
+def train_with(version: str, folder: Path) -> dict[str, dict[int, NDArray[np.float64]]]:
+    """The reference's curves, and its replicas', of a released jaxlib.
+
+    Raises:
+        NotMeasuredError: it cannot be installed or does not train.
+    """
+    target, out = folder / version, folder / f"{version}.json"
+    pins = (f"jax=={version}", f"jaxlib=={version}", *RELEASES[version])
+    install = ["uv", "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", target, *pins]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (target, Path.cwd())))}
+    for command in (install, [sys.executable, "-m", "tests.bench.gate.new_jaxlib", out]):
+        try:
+            subprocess.run(list(map(str, command)), check=True, env=environment, capture_output=True, text=True)
+        except OSError as error:
+            raise NotMeasuredError(f"{command[0]} cannot be started: {error}") from None
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr.strip().splitlines() or ["no message"])[-1]
+            raise NotMeasuredError(f"jaxlib {version}: {last}") from None
+    read = json.loads(out.read_text(encoding="utf-8"))
+    return {kind: {int(seed): np.array(values) for seed, values in by.items()} for kind, by in read.items()}
+
+
+def make_baseline(
+    version: str, seeds: dict[int, NDArray[np.float64]], again: dict[int, NDArray[np.float64]]
+) -> ConvergenceBaseline:
+    """A baseline that a release made."""
+    runs, repeated = ([label(record(seed, values), version) for seed, values in by.items()] for by in (seeds, again))
+    return make_convergence(CELL, ("train",), runs, repeated)
+
+
+def judge(baseline: ConvergenceBaseline, version: str, seed: int, values: NDArray[np.float64]) -> str:
+    """What is said of one run of another release."""
+    return judge_convergence(CELL, "loss", [label(record(seed, values), version)], baseline, ConvergencePolicy()).status
+
+
+def label(run: RunRecord, version: str) -> RunRecord:
+    """The run with this jaxlib."""
+    environment = run.environment.model_copy(update={"packages": {"jaxlib": version}})
+    return run.model_copy(update={"environment": environment})
+
+
+def main() -> None:
+    """Writes the curves of the jaxlib that is installed here to the file that is named."""
+    curves = {
+        "seeds": {seed: train(REFERENCE, seed).tolist() for seed in SEEDS},
+        "replicas": {seed: values.tolist() for seed, values in replicas().items()},
+    }
+    Path(sys.argv[1]).write_text(json.dumps(curves), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
