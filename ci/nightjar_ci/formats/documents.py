@@ -7,10 +7,14 @@ a killed process leaves no partial file.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
+import glob
 import os
 import re
-import tempfile
+import secrets
+import time
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +27,8 @@ from pydantic import BaseModel, ConfigDict
 from nightjar_ci.errors import InputError, SchemaError
 from nightjar_ci.untrusted.files import read_untrusted
 
+_UNFINISHED = ".unfinished"
+_SWEPT_AFTER_S = 3600.0  # no writer takes as long
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -66,17 +72,43 @@ def write_json(path: Path, document: BaseModel) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file atomically: to a temporary file in the same folder, then a rename."""
+    """Writes a file atomically and durably: when this returns, a power cut leaves the new file, before it the old one.
+
+    It goes to a temporary file in the same folder, to the disk, and to its name by a rename. What a killed writer of
+    the same file left an hour ago or earlier is removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with unfinished.open("x", encoding="utf-8") as file:
             file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
+    _sweep(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot, such as some of networks
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(path: Path) -> None:
+    """Removes what killed writers of a file left."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.lstat().st_mtime > _SWEPT_AFTER_S:
+                left.unlink()
 
 
 def read_toml(path: Path) -> dict[str, Any]:

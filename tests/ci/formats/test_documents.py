@@ -96,3 +96,43 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> 
     assert "File too large" in done.stderr
     assert path.read_text() == "before"
     assert [one.name for one in tmp_path.iterdir()] == ["night.json"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[str, str]] = []
+    sync, replace = os.fsync, Path.replace
+
+    def record_sync(descriptor: int) -> None:
+        steps.append(("fsync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        sync(descriptor)
+
+    def record_replace(path: Path, target: Path) -> Path:
+        steps.append(("rename", str(path)))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(Path, "replace", record_replace)
+    write_text(tmp_path / "night.json", "{}")
+    unfinished = steps[0][1]
+    assert steps == [("fsync", unfinished), ("rename", unfinished), ("fsync", str(tmp_path))]
+    assert [path.name for path in tmp_path.iterdir()] == ["night.json"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_file_has_the_mode_that_the_user_wants(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "night.json", "{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "night.json").stat().st_mode & 0o777 == mode
+
+
+def test_what_killed_writers_left_is_swept_and_what_others_write_now_stays(tmp_path: Path) -> None:
+    old, new, other = (tmp_path / f".{name}.unfinished" for name in ("a.json.1", "a.json.2", "b.json.1"))
+    for path in (old, new, other):
+        path.touch()
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    write_text(tmp_path / "a.json", "{}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, other.name, "a.json"]
