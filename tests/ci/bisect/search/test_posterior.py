@@ -1,0 +1,40 @@
+"""The posterior of one change against a sum over every culprit, scale and pair of levels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nightjar_ci.bisect.search.noise import metric_log_likelihood, metric_noise, rate_log_likelihood, rate_noise
+from nightjar_ci.bisect.search.posterior import one_change
+
+
+def test_levels_and_scales_are_integrated_out_as_a_plain_sum_does() -> None:
+    rungs = [np.array(values) for values in ([1.0, 1.02], [1.01, 0.98], [1.5, 1.47], [1.52, 1.55])]
+    noise = metric_noise(rungs, deterministic=False)
+    table = np.stack([metric_log_likelihood(noise, values).sum(axis=0) for values in rungs])
+    scales, levels = table.shape[1:]
+    change = one_change(noise, table)
+    for gap in range(len(rungs) + 1):
+        joint = np.zeros((scales, levels, levels))
+        for scale in range(scales):
+            for good in range(levels):
+                for bad in range(levels):
+                    seen = table[:gap, scale, good].sum() + table[gap:, scale, bad].sum() + noise.log_scale[scale]
+                    joint[scale, good, bad] = noise.pairs[scale, good, bad] * math.exp(seen)
+        assert change.log_evidence[gap] == pytest.approx(math.log(joint.sum()))
+        assert change.good[gap] == pytest.approx(joint.sum(axis=2) / joint.sum(), abs=1e-12)
+        assert change.bad[gap] == pytest.approx(joint.sum(axis=1) / joint.sum(), abs=1e-12)
+
+
+def test_the_mass_of_a_gap_is_its_prior_times_its_evidence() -> None:
+    noise = rate_noise(deterministic=False)
+    table = np.stack([rate_log_likelihood(noise, np.array([failed])).sum(axis=0) for failed in (0.0, 0.0, 1.0)])
+    change = one_change(noise, table)
+    prior = np.array([0.1, 0.0, 0.6, 0.3])
+    weights = prior * np.exp(change.log_evidence)
+    assert change.mass(prior) == pytest.approx(weights / weights.sum())
+    assert change.mass(prior)[1] == 0.0
+    assert np.argmax(change.mass(np.full(4, 0.25))) == 2  # between the last that passed and the first that failed

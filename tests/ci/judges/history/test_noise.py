@@ -1,0 +1,40 @@
+"""The size of noise: a standard deviation that outliers do not move, and the tail beyond the highest value."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from nightjar_ci.judges.history.noise import rarity_beyond, robust_sd
+
+REFERENCE = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])  # the highest five exceed 3.0 by 3 on average
+
+
+def test_the_deviation_of_normal_values_is_theirs() -> None:
+    assert norm.ppf(0.9) == pytest.approx(1.2816, abs=1e-4)
+    values = np.random.default_rng(1).normal(3, 2, (4, 20_000))
+    assert robust_sd(values).tolist() == pytest.approx([2.0] * 4, rel=0.03)
+
+
+def test_a_fifth_of_outliers_moves_it_little() -> None:
+    values = np.random.default_rng(2).normal(0, 1, 1000)
+    values[::6] = 100.0
+    assert 1.0 < float(robust_sd(values)) < 2.2
+
+
+def test_the_tail_falls_with_the_mean_excess_of_the_five_highest() -> None:
+    assert float(rarity_beyond(np.array(11.0), REFERENCE, 0.0)) == pytest.approx(math.exp(-1.0))
+    assert float(rarity_beyond(np.array(14.0), np.flip(REFERENCE), 0.0)) == pytest.approx(math.exp(-2.0))
+
+
+def test_a_value_that_is_not_above_all_is_not_rare() -> None:
+    assert rarity_beyond(np.array([8.0, 2.0, -5.0]), np.tile(REFERENCE, (3, 1)), 0.0).tolist() == [1.0] * 3
+
+
+def test_the_floor_is_the_least_scale() -> None:
+    assert float(rarity_beyond(np.array(14.0), REFERENCE, 6.0)) == pytest.approx(math.exp(-1.0))
+    assert float(rarity_beyond(np.array(14.0), REFERENCE, 2.0)) == pytest.approx(math.exp(-2.0))
+    assert float(rarity_beyond(np.array(1.001), np.ones(8), 0.001)) == pytest.approx(math.exp(-1.0))
