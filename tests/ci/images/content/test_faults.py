@@ -1,0 +1,82 @@
+"""Faults of an image: variable names, modes of files and folders, size."""
+
+from __future__ import annotations
+
+import tarfile
+
+import pytest
+
+from nightjar_ci.images.content.faults import find_bad_modes, find_bad_variables, find_oversize
+
+
+def judge(path: str, mode: int, kind: bytes = tarfile.REGTYPE) -> str:
+    """The reason of the one fault of an entry; empty where it has none."""
+    member = tarfile.TarInfo(path)
+    member.mode, member.type = mode, kind
+    faults = find_bad_modes([member])
+    return faults[0].partition("): ")[2] if faults else ""
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "reason"),
+    [
+        ("usr/bin/tool", 0o755, ""),
+        ("usr/bin/tool", 0o4755, "setuid or setgid"),
+        ("usr/bin/tool", 0o2755, "setuid or setgid"),
+        ("usr/bin/su", 0o4755, ""),
+        ("./usr/bin/su", 0o4755, ""),
+        ("usr/local/bin/su", 0o4755, "setuid or setgid"),
+        ("usr/bin/su", 0o4757, "world-writable"),
+        ("opt/data", 0o646, "world-writable"),
+        ("opt/data", 0o640, "others cannot read it"),
+        ("etc/shadow", 0o640, ""),
+        ("etc/shadow-", 0o640, ""),
+        ("etc/shadows", 0o640, "others cannot read it"),
+        ("root/.bashrc", 0o600, ""),
+        ("usr/bin/ssh-agent", 0o2750, ""),
+    ],
+)
+def test_a_file_that_all_may_read_and_none_may_change_is_right(path: str, mode: int, reason: str) -> None:
+    assert judge(path, mode) == reason
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "reason"),
+    [
+        ("opt", 0o755, ""),
+        ("opt/", 0o757, "world-writable without the sticky bit"),
+        ("tmp", 0o1777, ""),
+        ("opt", 0o750, "others cannot enter or list it"),
+        ("opt", 0o751, "others cannot enter or list it"),
+        ("opt", 0o754, "others cannot enter or list it"),
+        ("root", 0o700, ""),
+        ("opt", 0o2755, ""),  # new files get the group of the folder
+    ],
+)
+def test_a_folder_that_all_may_enter_is_right(path: str, mode: int, reason: str) -> None:
+    assert judge(path, mode, tarfile.DIRTYPE) == reason
+
+
+def test_a_link_has_no_mode_of_its_own() -> None:
+    assert judge("usr/bin/python", 0o777, tarfile.SYMTYPE) == ""
+
+
+def test_a_fault_names_path_and_mode() -> None:
+    member = tarfile.TarInfo("./")
+    member.mode, member.type = 0o700, tarfile.DIRTYPE
+    assert find_bad_modes([member]) == ["/ (0700): others cannot enter or list it"]
+
+
+@pytest.mark.parametrize("name", ["A", "_", "a1", "A_B"])
+def test_a_name_that_a_shell_takes_is_right(name: str) -> None:
+    assert find_bad_variables([f"{name}=x-y"]) == []
+
+
+@pytest.mark.parametrize("name", ["1A", "a-b", "a.b", "", "é"])
+def test_another_name_is_a_fault(name: str) -> None:
+    assert len(find_bad_variables([f"{name}=x", "GOOD=1"])) == 1
+
+
+@pytest.mark.parametrize(("size", "faults"), [(1_200_000_000, 0), (1_200_000_001, 1)])
+def test_an_image_may_be_as_large_as_its_budget(size: int, faults: int) -> None:
+    assert len(find_oversize(size, {"jax-cpu": 1200}, "jax", "cpu")) == faults

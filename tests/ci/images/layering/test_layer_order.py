@@ -1,0 +1,55 @@
+"""The fixed order of a layer: folder by folder, byte for byte, in whichever order the engine wrote it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from itertools import permutations
+
+from nightjar_ci.images.layering.layer_order import is_ordered, write_ordered
+
+NAMES = ("a/", "a/b", "a/b.h", "a.h", "b/")
+
+
+def make_layer(names: tuple[str, ...]) -> io.BytesIO:
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for name in names:
+            member = tarfile.TarInfo(name.rstrip("/"))
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            data = b"" if name.endswith("/") else name.encode() * 300
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return layer
+
+
+def write(layer: io.BytesIO) -> bytes:
+    parts: list[bytes] = []
+    write_ordered(layer, parts.append)
+    return b"".join(parts)
+
+
+def test_every_order_gives_the_same_bytes() -> None:
+    written = {hashlib.sha256(write(make_layer(names))).hexdigest() for names in permutations(NAMES)}
+    assert len(written) == 1
+
+
+def test_the_bytes_are_those_of_the_layer_that_was_in_order() -> None:
+    layer = make_layer(NAMES)
+    assert write(layer) == layer.getvalue()  # the blocks after the last entry, too
+    with tarfile.open(fileobj=io.BytesIO(write(make_layer(NAMES[::-1])))) as tar:
+        assert tar.getnames() == [name.rstrip("/") for name in NAMES]
+        for member in tar.getmembers():
+            if member.isfile():
+                content = tar.extractfile(member)
+                assert content is not None
+                assert content.read() == member.name.encode() * 300
+
+
+def test_a_layer_in_order_needs_no_sorting_and_one_with_hard_links_is_left() -> None:
+    assert is_ordered([(name, False) for name in NAMES])
+    assert is_ordered([("a", False), ("a", False)])
+    assert not is_ordered([("b", False), ("a", False)])
+    assert is_ordered([("b", False), ("a", True)])
+    assert is_ordered([])

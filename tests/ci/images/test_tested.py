@@ -1,0 +1,50 @@
+"""Test reports of images: an image passes only by tests that ran in it, and any failure without a name counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from nightjar_ci.images.tested import TestedImage, summarize_junit
+
+IMAGES = {"jax": ("nightjar/jax:cpu", "sha256:1"), "base": ("nightjar/base:cpu", "sha256:2")}
+
+
+def summarize(*cases: str) -> dict[str, TestedImage]:
+    report = summarize_junit(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>", IMAGES)
+    return {image.tag.partition("/")[2].partition(":")[0]: image for image in report.images}
+
+
+def case(name: str, inner: str = "") -> str:
+    return f'<testcase classname="tests.docker.test_base" name="{name}">{inner}</testcase>'
+
+
+def test_each_test_counts_for_the_images_in_its_name() -> None:
+    images = summarize(
+        case("test_runs[jax]"),
+        case("test_runs[base]"),
+        case("test_user[jax-root]"),
+        case("test_gpu[jax]", "<skipped/>"),
+        case("test_size[base]", "<failure/>"),
+    )
+    assert (images["jax"].passed, images["jax"].skipped, images["jax"].failures) == (2, 1, ())
+    assert (images["base"].passed, images["base"].skipped) == (1, 0)
+    assert images["base"].failures == ("tests.docker.test_base::test_size[base]",)
+    assert images["jax"].ok
+    assert not images["base"].ok
+    assert (images["jax"].tag, images["jax"].id) == IMAGES["jax"]
+
+
+@pytest.mark.parametrize("inner", ["<failure/>", "<error/>", "<error/><skipped/>"])
+def test_a_failure_without_an_image_counts_for_all(inner: str) -> None:
+    images = summarize(case("test_runs[jax]"), case("test_runs[base]"), case("test_tree", inner))
+    assert [image.failures for image in images.values()] == [("tests.docker.test_base::test_tree",)] * 2
+
+
+def test_a_success_without_an_image_counts_for_none() -> None:
+    images = summarize(case("test_tree"), case("test_runs[jaxlib]"), case("test_jax"), case("test_runs[jax]-x"))
+    assert [image.passed for image in images.values()] == [0, 0]
+    assert not any(image.ok for image in images.values())
+
+
+def test_an_image_of_which_all_tests_were_skipped_is_not_tested() -> None:
+    assert not summarize(case("test_runs[jax]", "<skipped/>"))["jax"].ok
