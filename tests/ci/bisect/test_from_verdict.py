@@ -13,6 +13,8 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.night_folder import Night, write_night
 from nightjar_ci.formats.outcome import make_outcome
+from nightjar_ci.formats.run_record import LocalPackage
+from nightjar_ci.formats.suite import Case, Suite
 from nightjar_ci.formats.verdict import NightVerdicts, Verdict, write_verdicts
 from tests.ci.bisect.test_command import bisect
 from tests.ci.jobs import make_job
@@ -91,3 +93,52 @@ def test_a_verdict_without_a_difference_is_not_bisected(tmp_path: Path) -> None:
     done = bisect("--verdict", path, "demo/loss")
     assert done.returncode == 2
     assert "neither packages nor the commit differ" in done.stderr
+
+
+def make_test_nights(tmp_path: Path, *, environment: str, node: str | None) -> Path:
+    """A night in which a test passed, and one in which it fails."""
+    folder = tmp_path / "nights"
+    for number, (state, optax) in enumerate([("passed", "0.2.7"), ("failed", "0.2.8")]):
+        night = folder / f"2026-11-0{number + 1}T0300-000{number}"
+        case = Case.model_validate({"name": "t.test_a.test_clip", "state": state, "node": "t/test_a.py::test_clip"})
+        result = record(0, values=[1.0], job="demo")
+        packages = {"jax": "0.10.2", "optax": optax, "nightjar-models": "0.1"}
+        update = {
+            "tests": Suite(cases=(case,)),
+            "environment": result.environment.model_copy(update={"packages": packages}),
+        }
+        write_json(night / "jobs" / "demo" / "result.json", result.model_copy(update=update))
+        job = make_job(
+            "python", "-m", "pytest", "t", id="demo", cell="demo", replicate=None, kind="test", environment=environment
+        )
+        outcome = make_outcome(job, state="completed", exit_code=number, started_at="x")
+        local = LocalPackage(name="nightjar-models", version="0.1", path="/w", editable=True, sha256=None, git=None)
+        outcome = outcome.model_copy(update={"local_packages": (local,)})
+        whole = Night(id=night.name, matrix="m", started_at=night.name, finished_at="y", git=None, jobs=(outcome,))
+        write_night(night, whole)
+        policy = {"good_night": "2026-11-01T0300-0000", "node": node}
+        series = "demo/t.test_a.test_clip" if node else "demo/tests_passed"
+        red = Verdict(
+            series=series, judge="tests", status="regressed", n=1, policy=policy, runs=("demo",), explanation=""
+        )
+        write_verdicts(
+            night / "verdicts.json", NightVerdicts(night=night.name, verdicts=(red,) if state == "failed" else ())
+        )
+    return night / "verdicts.json"
+
+
+@pytest.mark.parametrize("node", ["t/test_a.py::test_clip", None])
+def test_a_red_test_is_run_alone_in_the_packages_of_its_lock(tmp_path: Path, node: str | None) -> None:
+    path = make_test_nights(tmp_path, environment="uv:locks/optax.txt", node=node)
+    series = find_worst(path)
+    assert series is not None
+    options = options_from_verdict(BisectOptions(command=()), path, series)
+    assert options.command == ("python", "-m", "pytest", "t/test_a.py::test_clip")
+    assert (options.good, options.bad) == (("optax==0.2.7",), ("optax==0.2.8",))
+    assert (options.current, options.with_, options.any_date) == (False, ("jax==0.10.2",), True)
+
+
+def test_a_red_test_of_the_current_environment_keeps_its_folders(tmp_path: Path) -> None:
+    path = make_test_nights(tmp_path, environment="current", node="t/test_a.py::test_clip")
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    assert (options.current, options.with_) == (True, ())

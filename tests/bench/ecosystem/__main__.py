@@ -1,0 +1,196 @@
+"""Does a night see what a release breaks, and does the bisection name it? Real releases, from the package index.
+
+`nox -s bench_ecosystem`, `-- --only numpy`, `-- --keep FOLDER`. Each case is a program with one test, in a lock of its
+own: one night with the versions before, one with those after, the verdict, and `bisect --verdict` between the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print_rows
+
+CASES = Path(__file__).with_name("breaks.toml")
+NAMED_SHARE = 22 / 24  # of the breaks
+MATRIX = """schema = "nightjar.matrix/1"
+name = "guest"
+[[job]]
+name = "guest"
+kind = "test"
+command = ["python", "-m", "pytest", "-q", "test_guest.py"]
+environment = "uv:{environment}"
+timeout_s = 300
+env = {{ JAX_PLATFORMS = "cpu" }}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A release, the versions on both sides of it, and the test of a program."""
+
+    name: str
+    package: str
+    before: str
+    after: str
+    culprit: str | None
+    test: str
+    constant: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Finding:
+    """What the nights and the bisection said of a case."""
+
+    green: int = -1
+    red: int = -1
+    named: str = ""
+    test: str = ""
+    seconds: float = 0.0
+    trouble: str = field(default="")
+
+
+def read_cases() -> list[Case]:
+    """All cases."""
+    return [
+        Case(
+            name=entry["name"],
+            package=entry["package"],
+            before=entry["from"],
+            after=entry["to"],
+            culprit=entry.get("culprit"),
+            test=entry["test"],
+            constant=tuple(entry.get("with", ())),
+        )
+        for entry in tomllib.loads(CASES.read_text(encoding="utf-8"))["case"]
+    ]
+
+
+def run_case(case: Case, folder: Path) -> Finding:
+    """Runs the two nights of a case, and bisects between them where the second is red."""
+    begin, finding = time.monotonic(), Finding()
+    folder.mkdir(parents=True)
+    (folder / "test_guest.py").write_text(case.test + "\n", encoding="utf-8")
+    (folder / "policies.toml").write_text('schema = "nightjar.policies/1"\n', encoding="utf-8")
+    environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(folder / "state")}
+    environ.pop("NIGHTJAR_DATABASE_URL", None)
+    codes, night = [], folder
+    for side, version in (("before", case.before), ("after", case.after)):
+        matrix = _write_night(case, version, side, folder)
+        done = _run(["nightly", str(matrix), "--policies", "policies.toml", "--baselines", "."], folder, environ)
+        codes.append(done.returncode)
+        night = Path(done.stdout.strip()).parent
+        if done.returncode not in (0, 1):
+            finding.trouble = done.stderr[-600:]
+    finding.green, finding.red = codes
+    if finding.red == 1:
+        done = _run(["bisect", "--verdict", str(night / "verdicts.json"), "--json"], folder, environ)
+        try:
+            answer = json.loads(done.stdout)
+            finding.named = ", ".join(answer["culprits"]) or answer["kind"]
+            finding.test = answer["after"]["reproduce"] if answer["after"] else ""
+        except (ValueError, KeyError, TypeError):
+            finding.trouble = done.stderr[-600:]
+    finding.seconds = time.monotonic() - begin
+    return finding
+
+
+def is_right(case: Case, finding: Finding) -> bool:
+    """Whether the nights, and where there is one the culprit, are as they must be."""
+    if case.culprit is None:
+        return (finding.green, finding.red) == (0, 0)
+    named = f"{case.package} {case.culprit}"
+    return (finding.green, finding.red) == (0, 1) and named in finding.named and "::" in finding.test
+
+
+def list_goals() -> list[str]:
+    """The names of the goals."""
+    return ["breaks seen and named", "harmless releases that are red"]
+
+
+def measure(cases: Sequence[Case], folder: Path) -> list[Row]:
+    """Runs all cases, and counts."""
+    if _run(["--version"], Path.cwd(), os.environ).returncode not in (0, 2):
+        raise NotMeasuredError("nightjar-ci does not start")
+    findings = {}
+    for case in cases:
+        findings[case.name] = finding = run_case(case, folder / case.name)
+        said = "right" if is_right(case, finding) else f"WRONG {finding}"
+        print(f"{case.name}: {said}: {finding.named or 'nothing red'} in {finding.seconds:.0f} s", flush=True)
+    breaks = [case for case in cases if case.culprit is not None]
+    harmless = [case for case in cases if case.culprit is None]
+    right = sum(is_right(case, findings[case.name]) for case in breaks)
+    wrong = sum(not is_right(case, findings[case.name]) for case in harmless)
+    longest = max((finding.seconds for finding in findings.values()), default=0.0)
+    return [
+        Row(
+            name="breaks seen and named",
+            ours=right / max(1, len(breaks)),
+            goal=NAMED_SHARE,
+            better="higher",
+        ),
+        Row(name="harmless releases that are red", ours=wrong, goal=0),
+        Row(name="breaks tried", ours=len(breaks)),
+        Row(name="harmless releases tried", ours=len(harmless)),
+        Row(name="longest case", ours=longest, unit="s"),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the bench and prints its table."""
+    parser = argparse.ArgumentParser(prog="nox -s bench_ecosystem --", description=__doc__)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--keep", type=Path, help="folder for the nights; a temporary one where absent")
+    options = parser.parse_args(arguments)
+    cases = [case for case in read_cases() if options.only in case.name]
+    with tempfile.TemporaryDirectory(prefix="nightjar-guests-") as temporary:
+        rows = measure_part(list_goals(), lambda: measure(cases, (options.keep or Path(temporary)).absolute()))
+    print_rows("Guests: releases that break a program", rows)
+    return finish("bench_ecosystem", rows)
+
+
+def _write_night(case: Case, version: str, side: str, folder: Path) -> Path:
+    """A lock with one version, and the matrix that runs the test in it."""
+    wanted = [f"{case.package}=={version}", *case.constant, "pytest"]
+    lock = folder / f"{side}.txt"
+    subprocess.run(
+        [
+            "uv",
+            "pip",
+            "compile",
+            "--quiet",
+            "--no-header",
+            "--no-annotate",
+            "--no-emit-index-url",
+            "-",
+            "-o",
+            str(lock),
+        ],
+        input="\n".join(wanted),
+        text=True,
+        check=True,
+    )
+    environment = lock.name
+    if case.package == "jax":
+        environment += f",jax=={version}"  # a lock follows the JAX of this environment unless told otherwise
+    matrix = folder / f"{side}.toml"
+    matrix.write_text(MATRIX.format(environment=environment), encoding="utf-8")
+    return matrix
+
+
+def _run(arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nightjar_ci", *arguments]
+    return subprocess.run(command, cwd=folder, env=dict(environ), capture_output=True, text=True, check=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
