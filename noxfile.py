@@ -361,7 +361,7 @@ MODULES = {  # session: its module in tests/ and what it does
 BENCHES = {
     "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
     "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
-    "ecosystem": "Show that a night sees what real releases broke, and that the bisection names them (`-- --only numpy`).",
+    "ecosystem": "Show that a night sees what real releases broke, and the bisection names it (`-- --only numpy`).",
     "gate": "Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults.",
     "images": "Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes).",
     "models": "Measure training steps against Flax's own loops and PyTorch, trainer overhead and JPEG loaders (6 GB).",
