@@ -280,7 +280,9 @@ def _run(plan: Plan, folder: Path, settings: Settings, progress: Progress, *, fr
 def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_json: bool) -> None:
     """Prints the ladder and the expected work."""
     import json
+    from statistics import median
 
+    from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes, read_measured_cost
     from nightjar_ci.bisect.probing.rung_setup import RungSetup
     from nightjar_ci.bisect.probing.runner import GUESSED_BUILD_S, GUESSED_TEST_S
     from nightjar_ci.bisect.search.estimate_cost import estimate
@@ -291,10 +293,16 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
     ladder = plan.make_ladder() if recorded is None else recorded.stages[0].ladder
     setup = RungSetup(folder, plan.question, settings, plan.python)
     ready = [setup.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
-    build_s = GUESSED_BUILD_S[ladder.rungs[0].kind]
-    work = estimate(len(ladder.rungs), plan.settings, build_s, GUESSED_TEST_S, ready.__getitem__)
+    measured = read_measured_cost(settings.bisections_dir, plan.question)
+    build_s = measured.build_s or GUESSED_BUILD_S[ladder.rungs[0].kind]
+    test_s = measured.test_s or GUESSED_TEST_S
+    work = estimate(len(ladder.rungs), plan.settings, build_s, test_s, ready.__getitem__, sensors=plan.sensors)
+    prefixes = [setup.prefix(ladder, index) for index in range(len(ladder.rungs)) if ready[index]]
+    own_bytes = [measure_own_bytes(prefix) for prefix in prefixes if prefix is not None]
+    disk_bytes = int(work.builds * median(own_bytes)) if own_bytes else None
     if as_json:
-        expected = {"builds": work.builds, "tests": work.tests, "duration_s": work.duration_s}
+        expected: dict[str, float | None] = {"builds": work.builds, "tests": work.tests, "duration_s": work.duration_s}
+        expected |= {"build_s": build_s, "test_s": test_s, "disk_bytes": disk_bytes}
         plain = {"folder": str(folder), "find": plan.find, "expected": expected, **ladder.model_dump(mode="json")}
         typer.echo(json.dumps(plain, indent=1))
         return
@@ -307,5 +315,13 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
         typer.echo(f"      left out: {note}")
     typer.echo(
         f"Looking for a {plan.find} on {len(ladder.rungs)} rungs: about {work.builds:.0f} builds and {work.tests:.0f} "
-        f"tests, {show_duration(work.duration_s)} at {build_s:g} s a build and {GUESSED_TEST_S:g} s a test."
+        f"tests, {show_duration(work.duration_s)}."
     )
+    for seconds, name, recorded_s in (
+        (build_s, "build", measured.build_s),
+        (test_s, "run of the test", measured.test_s),
+    ):
+        source = "a guess: none was measured yet" if recorded_s is None else "as in earlier bisections"
+        typer.echo(f"A {name} takes {seconds:.3g} s, {source}.")
+    if disk_bytes is not None:
+        typer.echo(f"New environments take about {disk_bytes / 1e6:,.0f} MB, beside what they share with uv's cache.")

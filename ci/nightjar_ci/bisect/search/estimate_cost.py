@@ -7,6 +7,7 @@ and seconds, as the mean over culprits spread along the ladder. The simulated te
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -28,7 +29,13 @@ class Estimate:
 
 
 def estimate(
-    n_rungs: int, settings: SearchSettings, build_s: float, test_s: float, is_ready: Callable[[int], bool]
+    n_rungs: int,
+    settings: SearchSettings,
+    build_s: float,
+    test_s: float,
+    is_ready: Callable[[int], bool],
+    *,
+    sensors: bool = False,
 ) -> Estimate:
     """The expected work of a bisection.
 
@@ -37,11 +44,14 @@ def estimate(
         settings: of the search.
         build_s, test_s: time of one of each.
         is_ready: whether a rung need not be built.
+        sensors: some rungs run once more for their programs.
     """
     places = sorted({1 + round((n_rungs - 2) * (i + 0.5) / CULPRITS) for i in range(CULPRITS)})
     played = [_play(n_rungs, settings, culprit, build_s, test_s, is_ready) for culprit in places]
     builds, tests = (sum(counts[i] for counts in played) / len(played) for i in (0, 1))
     runs = tests * (2 if settings.paired else 1)
+    if sensors:
+        runs += 2 + math.ceil(math.log2(n_rungs))
     return Estimate(builds=builds, tests=tests, duration_s=builds * build_s + runs * test_s)
 
 

@@ -1,0 +1,70 @@
+"""The times of builds and tests that earlier bisections recorded on this machine, to estimate a new one by.
+
+In: the folder of all bisections. Out: seconds of a build and of one run of a test, or None where nothing like it was
+recorded. Medians: a first build fetches what the others find in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from nightjar_ci.bisect.state import Bisection, Probe, Question, read_bisection, read_probes
+from nightjar_ci.errors import NightjarError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCost:
+    """Times of earlier bisections; None where none is alike.
+
+    Attributes:
+        build_s: of a rung of that kind: with the same packages, repository or images where there is one.
+        test_s: of one run of the same command; half of a pair.
+    """
+
+    build_s: float | None
+    test_s: float | None
+
+
+def read_measured_cost(bisections: Path, question: Question) -> MeasuredCost:
+    """What earlier bisections took.
+
+    Args:
+        bisections: the folder of all.
+        question: of the new one.
+    """
+    earlier = list(_read_all(bisections))
+    alike = [probes for bisection, probes in earlier if bisection.question.command == question.command]
+    same_ladder = [probes for bisection, probes in earlier if _what(bisection.question) == _what(question)]
+    tests = [_run_s(probe) for probes in alike for probe in probes if probe.test_s > 0]
+    builds = [probe.build_s for probes in same_ladder for probe in probes if probe.build_s > 0]
+    return MeasuredCost(
+        build_s=median(builds) if builds else None,
+        test_s=median(tests) if tests else None,
+    )
+
+
+def measure_own_bytes(prefix: Path) -> int:
+    """Bytes on the disk that an environment does not share with uv's cache: of files that nothing else links to."""
+    stats = [path.lstat() for path in prefix.rglob("*") if not path.is_dir() or path.is_symlink()]
+    return sum(512 * stat.st_blocks for stat in stats if stat.st_nlink == 1)
+
+
+def _run_s(probe: Probe) -> float:
+    return probe.test_s if probe.against is None else probe.test_s / 2
+
+
+def _what(question: Question) -> tuple[str | None, str | None]:
+    return question.ladder.get("kind"), question.ladder.get("what")
+
+
+def _read_all(bisections: Path) -> Iterator[tuple[Bisection, list[Probe]]]:
+    for path in sorted(bisections.glob("*/bisection.json")):
+        try:
+            bisection = read_bisection(path.parent)
+            if bisection is not None:
+                yield bisection, read_probes(path.parent)
+        except NightjarError:
+            continue  # another bisection's damage is not this one's

@@ -1,0 +1,47 @@
+"""What a dry run expects, beside what the bisection then takes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes
+from nightjar_ci.bisect.search.estimate_cost import estimate
+from nightjar_ci.bisect.search.types import SearchSettings
+from tests.ci.bisect.test_command import answer, bisect, program, rungs
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_times_are_those_that_were_measured_and_a_guess_is_called_one(tmp_path: Path) -> None:
+    command = ("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
+    assert bisect("--dry-run", *command).stdout.count("a guess: none was measured yet") == 2
+    answer(*command)
+    expected = json.loads(bisect("--dry-run", "--json", *command).stdout)["expected"]
+    lines = (tmp_path / "state").glob("bisections/*/probes.jsonl")
+    tests = sorted(json.loads(line)["test_s"] for path in lines for line in path.read_text().splitlines())
+    assert tests[0] <= expected["test_s"] <= tests[-1]
+    assert "A run of the test takes" in bisect("--dry-run", *command).stdout
+
+
+def test_a_pair_is_two_runs_and_programs_are_read_besides() -> None:
+    settings = SearchSettings(metric="lower", reference="first")
+    plain, sensed = (estimate(64, settings, 0.0, 1.0, lambda _: True, sensors=sensors) for sensors in (False, True))
+    assert plain.duration_s == 2 * plain.tests
+    assert sensed.duration_s == plain.duration_s + 8
+
+
+def test_what_another_file_links_to_takes_no_room_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_bytes(b"x" * 100_000)
+    (tmp_path / "environment").mkdir()
+    os.link(tmp_path / "cache", tmp_path / "environment" / "shared")
+    assert measure_own_bytes(tmp_path / "environment") == 0
+    (tmp_path / "environment" / "own").write_bytes(b"x" * 100_000)
+    assert measure_own_bytes(tmp_path / "environment") >= 100_000
