@@ -52,7 +52,7 @@ def test_the_markers_of_the_page_are_those_of_the_tests(request: pytest.FixtureR
 
 @pytest.mark.parametrize("arguments", PYTEST, ids=" ".join)
 def test_each_pytest_command_of_the_page_selects_tests(arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments, "-n0"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 

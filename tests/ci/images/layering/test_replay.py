@@ -126,12 +126,17 @@ def test_resolutions_are_kept_for_the_requirements_and_not_for_comments(
 ) -> None:
     fake_uv(tmp_path, f'echo >>{tmp_path}/calls; echo "packages = []"', monkeypatch)
     days = list_days(date(2026, 3, 1), 1)
-    for text in ("jax\n", "# why\njax\n", "-r more.in\njax\n", "-r more.in\njax\n"):
-        (tmp_path / "more.in").write_text("flax\n")
+    more, calls = "-r more.in\njax\n", []
+    for text, included in (
+        *(("jax\n", ""), ("# why\njax # because\n\n", ""), ("jaxlib\n", "")),
+        *((more, "flax\n"), (more, "flax # too\n"), (more, "optax\n")),
+    ):
+        (tmp_path / "more.in").write_text(included)
         night = past(tmp_path)
         (tmp_path / "jax.in").write_text(text)
         night.resolve(days, lambda day: None)
-    assert len((tmp_path / "calls").read_text().splitlines()) == 2
+        calls.append(len((tmp_path / "calls").read_text().splitlines()))
+    assert calls == [1, 1, 2, 3, 3, 4]
 
 
 def test_a_package_without_a_wheel_counts_with_its_source() -> None:
