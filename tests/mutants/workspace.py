@@ -121,8 +121,8 @@ class Workspace:
             return "survived"
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
         if failed:
-            one = failed[:1]
-            return "killed" if self.unmutated.passes(one, lambda: self._run(one, limit_s)[0] == 0) else None
+            first = failed[:1]
+            return "killed" if self.unmutated.passes(first, lambda: self._run(first, limit_s)[0] == 0) else None
         if self.unmutated.passes(files, lambda: self._run(["--collect-only", *files], limit_s)[0] in (0, 5)):
             return "killed"
         raise WorkspaceError(f"these tests cannot be collected without a mutant: {', '.join(files)}")

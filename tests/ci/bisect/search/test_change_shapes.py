@@ -50,12 +50,12 @@ def test_two_changes_are_the_sum_over_places_and_three_levels_that_differ() -> N
         joint[a, b], prior[a, b] = total, PRIOR[a] * PRIOR[b]
     whole = sum(prior.values())
     weights = {pair: joint[pair] * prior[pair] / whole for pair in joint}
-    found = two_changes(NOISE, TABLE, PRIOR)
+    posterior = two_changes(NOISE, TABLE, PRIOR)
     evidence = sum(weights.values())
-    assert found.log_evidence == pytest.approx(math.log(evidence))
-    assert found.mass == pytest.approx([weight / evidence for weight in weights.values()])
-    assert found.best == max(weights, key=lambda pair: weights[pair])
-    first, second = found.marginals(5)
+    assert posterior.log_evidence == pytest.approx(math.log(evidence))
+    assert posterior.mass == pytest.approx([weight / evidence for weight in weights.values()])
+    assert posterior.best == max(weights, key=lambda pair: weights[pair])
+    first, second = posterior.marginals(5)
     assert first == pytest.approx([0, (weights[1, 2] + weights[1, 3]) / evidence, weights[2, 3] / evidence, 0, 0])
     assert second == pytest.approx([0, 0, weights[1, 2] / evidence, (weights[1, 3] + weights[2, 3]) / evidence, 0])
 
@@ -77,9 +77,9 @@ def test_a_drift_is_the_sum_over_ramps_between_quantiles_of_the_ends() -> None:
                         share = min(max((places[rung] - start) / (stop - start), 0.0), 1.0)
                         seen += TABLE[rung, scale, round((1 - share) * at_good + share * at_bad)]
                     likelihoods.append(math.exp(seen) * ends[0].sum() * ends[1].sum())
-    found = drift(NOISE, TABLE, places)
-    assert found.log_evidence == pytest.approx(math.log(sum(likelihoods) * len(NOISE.scales) / len(likelihoods)))
-    assert found.mass.ravel() == pytest.approx(np.array(likelihoods) / sum(likelihoods))
+    posterior = drift(NOISE, TABLE, places)
+    assert posterior.log_evidence == pytest.approx(math.log(sum(likelihoods) * len(NOISE.scales) / len(likelihoods)))
+    assert posterior.mass.ravel() == pytest.approx(np.array(likelihoods) / sum(likelihoods))
 
 
 def test_the_shapes_share_their_prior_and_their_evidence() -> None:
@@ -99,8 +99,8 @@ def test_two_results_can_only_be_one_change() -> None:
 
 
 def test_a_forecast_is_what_each_level_yields() -> None:
-    found = two_changes(NOISE, TABLE, PRIOR)
-    forecast = found.forecast(NOISE.outcomes, 4)
+    posterior = two_changes(NOISE, TABLE, PRIOR)
+    forecast = posterior.forecast(NOISE.outcomes, 4)
     assert forecast.sum(axis=1) == pytest.approx(np.ones(4))
     means = forecast @ np.arange(len(NOISE.outcomes))
     assert means[0] < means[3]  # the last rung is worse

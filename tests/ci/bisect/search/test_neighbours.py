@@ -62,7 +62,7 @@ def test_half_of_the_expected_noise_is_the_searchs_and_half_what_was_left() -> N
 
 
 def test_one_pair_changes_the_odds_by_no_more_than_it_may() -> None:
-    one, two = (likelihood_ratio(np.full(pairs, 0.2), 0.2, NOISE, 2) for pairs in (1, 2))
-    assert (one, two) == pytest.approx((MOST_OF_A_PAIR, MOST_OF_A_PAIR**2))
+    single, double = (likelihood_ratio(np.full(pairs, 0.2), 0.2, NOISE, 2) for pairs in (1, 2))
+    assert (single, double) == pytest.approx((MOST_OF_A_PAIR, MOST_OF_A_PAIR**2))
     assert likelihood_ratio(np.array([0.0]), 0.2, NOISE, 2) == pytest.approx(1 / MOST_OF_A_PAIR)
     assert likelihood_ratio(np.array([0.1]), 0.2, NOISE, 2) == pytest.approx(1.0)  # halfway

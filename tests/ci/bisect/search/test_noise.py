@@ -36,14 +36,14 @@ RUNGS = [np.array([1.0, 1.02, 0.99]), np.array([1.01, 0.98]), np.array([1.5, 1.4
 def test_a_run_is_normal_or_disturbed_with_students_tail() -> None:
     values, levels = np.array([-2.0, 0.3, 7.0]), np.array([0.0, 1.0])
     scales, tails, widths = np.array([0.5, 2.0]), np.array([0.04, 0.5]), np.array([1.5, 9.0])
-    found = density(values, levels, scales, tails, widths)
+    densities = density(values, levels, scales, tails, widths)
     for row, value in enumerate(values):
         for scale in range(2):
             for column, level in enumerate(levels):
                 core = stats.norm(level, scales[scale]).pdf(value)
                 tail = stats.t(2, level, widths[scale]).pdf(value)
                 expected = (1 - tails[scale]) * core + tails[scale] * tail
-                assert found[row, scale, column] == pytest.approx(expected)
+                assert densities[row, scale, column] == pytest.approx(expected)
 
 
 def test_the_prior_of_failure_rates_is_the_sum_of_the_ways_in_which_a_test_errs() -> None:

@@ -42,28 +42,28 @@ def make_verdict(effect: float = 0.1, status: str = "regressed", **policy: str |
 
 
 def look(levels: list[float], effect: float = 0.1, scale: str = "log") -> OpenRegression:
-    found = find_open_regression(make_segment(levels, scale), make_verdict(effect), WINDOW)
-    assert found is not None
-    return found
+    regression = find_open_regression(make_segment(levels, scale), make_verdict(effect), WINDOW)
+    assert regression is not None
+    return regression
 
 
 def test_while_it_stays_it_is_not_gone() -> None:
-    found = look([math.log(1.1)] * 20)
-    assert (found.gone, found.perhaps_gone) == (False, False)
-    assert (found.size, found.shift) == pytest.approx((math.log(1.1), math.log(1.1)), abs=0.001)
+    regression = look([math.log(1.1)] * 20)
+    assert (regression.gone, regression.perhaps_gone) == (False, False)
+    assert (regression.size, regression.shift) == pytest.approx((math.log(1.1), math.log(1.1)), abs=0.001)
 
 
 def test_two_good_nights_may_be_luck_or_the_mend() -> None:
-    found = look([math.log(1.1)] * 10 + [0.0] * 2)
-    assert found.perhaps_gone
-    assert found.shift == pytest.approx(math.log(1.1), abs=0.01)  # of the last five nights
+    regression = look([math.log(1.1)] * 10 + [0.0] * 2)
+    assert regression.perhaps_gone
+    assert regression.shift == pytest.approx(math.log(1.1), abs=0.01)  # of the last five nights
 
 
 @pytest.mark.parametrize(("left", "gone"), [(0.45, True), (0.55, False)])
 def test_it_is_gone_when_less_than_half_of_it_is_left(left: float, gone: bool) -> None:
     size = math.log(1.1)
-    found = look([size] * 3 + [left * size] * 20)
-    assert (found.gone, found.perhaps_gone) == (gone, gone)
+    regression = look([size] * 3 + [left * size] * 20)
+    assert (regression.gone, regression.perhaps_gone) == (gone, gone)
 
 
 def test_its_size_is_a_part_of_the_level_where_the_scale_is_linear() -> None:
@@ -95,6 +95,6 @@ def test_one_night_is_too_few_to_say_anything() -> None:
 def test_only_the_nights_of_the_window_are_compared_with() -> None:
     segment = make_segment([math.log(1.1)] * 20)
     segment.values[: GOOD + 1 - WINDOW] += 5.0
-    found = find_open_regression(segment, make_verdict(), WINDOW)
-    assert found is not None
-    assert found.shift == pytest.approx(math.log(1.1), abs=0.002)
+    regression = find_open_regression(segment, make_verdict(), WINDOW)
+    assert regression is not None
+    assert regression.shift == pytest.approx(math.log(1.1), abs=0.002)
