@@ -218,7 +218,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{folder}: another process runs this bisection.", "wait for it, or end it") from None
+            raise InputError(f"{folder}: another process runs this bisection.", "wait for it, or stop it") from None
         yield
 
 

@@ -126,7 +126,7 @@ def _confirm(
     screened = screen_histories(memory, policies).values()
     planned = plan_confirmations(find_reruns(screened, policies, jobs, memory.environment_of), policies, jobs)
     for comparison in planned:
-        shutil.rmtree(folder / comparison.place / comparison.job.cell, ignore_errors=True)
+        shutil.rmtree(folder / comparison.subfolder / comparison.job.cell, ignore_errors=True)
     _compare(planned, folder, environments)
 
 

@@ -107,7 +107,7 @@ def plan_confirmations(requests: Sequence[RerunRequest], policies: Policies, job
             reference=request.reference,
             how=pairs,
             numbers=request.screened.policy,
-            place="confirm",
+            subfolder="confirm",
         )
         planned.setdefault(request.cell, comparison)
     return list(planned.values())[: policies.night.most_confirmations]

@@ -1,6 +1,6 @@
-"""The lock that makes one process the only writer of a night.
+"""The lock of a night folder: only one process writes it.
 
-In: a night folder. Out: a context in which nobody else runs jobs there. The lock dies with its process.
+In: a night folder. Out: a context in which no other process runs jobs there. The lock ends with its process.
 
 Source: flock(2).
 """
@@ -24,11 +24,11 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # Lustre without -o flo
 
 @contextmanager
 def hold_night(folder: Path) -> Iterator[None]:
-    """Holds a night folder; where its file system has no locks, it says so and goes on.
+    """Locks a night folder; prints a warning where its file system has no locks.
 
     Raises:
         InputError: there is no such folder.
-        NightjarError: another process holds it, or it cannot be written.
+        NightjarError: another process holds the lock, or the folder is not writable.
     """
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -50,14 +50,14 @@ def _lock(descriptor: int, folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-        raise NightjarError(f"{folder} is being written by {holder}.", "wait for it, or end it") from None
+        raise NightjarError(f"{folder} is being written by {holder}.", "wait for it, or stop it") from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise NightjarError(f"{folder / LOCK} cannot be locked: {error}.") from None
-        print(f"warning: {folder}: this file system has no locks: start no second run of it", file=sys.stderr)
+        print(f"warning: {folder}: this file system has no locks: do not start a second run of it", file=sys.stderr)
         return
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    except OSError:  # a full disk: the lock holds all the same
+    except OSError:  # a full disk: the lock holds anyway
         pass

@@ -13,14 +13,14 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from nightjar_ci.environments.prepare import parse_environment, with_requirements
 from nightjar_ci.environments.source_distribution import parse_source
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.adapter import Adapter
-from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.globs import matches
 from nightjar_ci.formats.job import SAFE_ID, Job, Kind
 from nightjar_ci.formats.placeholders import fill_placeholders
@@ -59,37 +59,33 @@ PassedName = Annotated[str, AfterValidator(check_passed)]
 SecretName = Annotated[str, AfterValidator(check_secret)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Defaults(_Strict):
-    """What a job is where it does not say otherwise."""
+class Defaults(StrictModel):
+    """The defaults of all jobs of a matrix."""
 
     executor: ExecutorName = "local"
     environment: EnvironmentName = "current"
     timeout_s: Seconds = 300
     kind: Kind = "train"
-    env: dict[str, str] = {}
+    env: Mapping[str, str] = {}
     pass_env: tuple[PassedName, ...] = ()
     secrets: tuple[SecretName, ...] = ()
     resources: Resources = Resources()
 
 
-class JobEntry(_Strict):
+class JobEntry(StrictModel):
     """One `[[job]]` of a matrix: a cell for every combination of its axes, a job for every seed."""
 
     name: str
     command: Annotated[tuple[str, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] | None = None
-    axes: dict[str, Annotated[tuple[AxisValue, ...], Field(min_length=1)]] = {}
+    axes: Mapping[str, Annotated[tuple[AxisValue, ...], Field(min_length=1)]] = {}
     exclude: tuple[Combination, ...] = ()
     include: tuple[Combination, ...] = ()
     executor: ExecutorName | None = None
     environment: EnvironmentName | None = None
     timeout_s: Seconds | None = None
     kind: Kind | None = None
-    env: dict[str, str] = {}
+    env: Mapping[str, str] = {}
     pass_env: tuple[PassedName, ...] = ()
     secrets: tuple[SecretName, ...] = ()
     resources: Resources | None = None
@@ -106,8 +102,8 @@ class JobEntry(_Strict):
         return self
 
 
-class Matrix(_Strict):
-    """A matrix as it is written: `nightjar.matrix/1`."""
+class Matrix(StrictModel):
+    """A matrix before expansion: `nightjar.matrix/1`."""
 
     schema_: Annotated[Literal["nightjar.matrix/1"], Field(alias="schema")]
     name: str
@@ -116,7 +112,7 @@ class Matrix(_Strict):
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Reads a matrix; one that is read can be expanded.
+    """Reads a matrix and checks that it can be expanded.
 
     Raises:
         InputError: the file is missing or has a mistake; the message says where.
@@ -133,7 +129,7 @@ def expand(matrix: Matrix) -> tuple[Job, ...]:
     """The jobs of a matrix, in its order: entries, then combinations of axes, then seeds.
 
     Raises:
-        InputError: an unknown axis or placeholder, an id that is no safe file name, an id or seed twice, or an
+        InputError: an unknown axis or placeholder, an id that is not a safe file name, a duplicate id or seed, or an
             executor that cannot enter the environment.
     """
     jobs: list[Job] = []
@@ -142,12 +138,12 @@ def expand(matrix: Matrix) -> tuple[Job, ...]:
             jobs += _expand_entry(matrix.defaults, entry)
         except ValueError as error:
             raise InputError(f"[[job]] {number} ({entry.name}): {error}.") from None
-    twice = [job_id for job_id, count in Counter(job.id for job in jobs).items() if count > 1]
-    if twice:
-        raise InputError(
-            f"the job id {twice[0]!r} stands for {sum(job.id == twice[0] for job in jobs)} jobs, expected one.",
-            "put every {axis} into 'name', and give each [[job]] a name of its own",
-        )
+    for job_id, count in Counter(job.id for job in jobs).items():
+        if count > 1:
+            raise InputError(
+                f"{count} jobs have the id {job_id!r}, expected one.",
+                "put every {axis} into 'name', and give each [[job]] its own name",
+            )
     return tuple(jobs)
 
 
@@ -161,19 +157,20 @@ def select_jobs(jobs: Sequence[Job], *, pattern: str | None = None, seeds: Colle
         job for job in jobs if (pattern is None or matches(job.id, pattern)) and (seeds is None or job.seed in seeds)
     ]
     if not chosen:
-        asked = " and ".join(
-            [f"id like {pattern!r}"] * (pattern is not None)
-            + [f"seed in {','.join(map(str, sorted(seeds or ())))}"] * (seeds is not None)
-        )
-        raise InputError(f"no job has an {asked}: expected one of {', '.join(job.id for job in jobs)}.")
+        criteria = []
+        if pattern is not None:
+            criteria.append(f"an id like {pattern!r}")
+        if seeds is not None:
+            criteria.append(f"a seed in {','.join(map(str, sorted(seeds)))}")
+        raise InputError(f"no job has {' and '.join(criteria)}: expected one of {', '.join(job.id for job in jobs)}.")
     return chosen
 
 
 def parse_seeds(text: str) -> list[int]:
-    """The seeds of `0,2` or `0:3`, in this order.
+    """The seeds of `0,2` or `0:3`, in the order given.
 
     Raises:
-        InputError: it is neither, or names no seed.
+        InputError: it is not a list of seeds, or an empty one.
 
     >>> parse_seeds("0:3,7")
     [0, 1, 2, 7]
@@ -190,7 +187,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def with_seeds(matrix: Matrix, seeds: Sequence[int]) -> Matrix:
-    """The matrix with other seeds wherever an entry names seeds."""
+    """The matrix with other seeds in every entry that names seeds."""
     entries = tuple(
         entry if entry.seeds is None else entry.model_copy(update={"seeds": tuple(seeds)}) for entry in matrix.job
     )
@@ -200,46 +197,49 @@ def with_seeds(matrix: Matrix, seeds: Sequence[int]) -> Matrix:
 def move_job(
     job: Job, *, executor: str | None = None, environment: str | None = None, requirements: str | None = None
 ) -> Job:
-    """The job in another place.
+    """The job on another executor or in another environment.
 
     Args:
-        job: as the matrix has it.
-        executor: another one.
-        environment: another one.
-        requirements: of its uv environment, besides those it has; `current` becomes a uv environment with them.
+        job: as in the matrix.
+        executor: replaces the job's.
+        environment: replaces the job's.
+        requirements: added to those of its uv environment; `current` becomes a uv environment with them.
 
     Raises:
-        InputError: the executor or environment is unknown, or the one cannot enter the other.
+        InputError: the executor or environment is unknown, or the executor cannot enter the environment.
     """
-    place = environment or job.environment
+    environment = environment or job.environment
     try:
-        place = with_requirements(place, requirements) if requirements else place
-        moved = replace(job, executor=executor or job.executor, environment=place)
-        _check_place(moved.executor, moved.environment, moved.resources)
+        if requirements:
+            environment = with_requirements(environment, requirements)
+        moved = replace(job, executor=executor or job.executor, environment=environment)
+        _check_executor(moved.executor, moved.environment, moved.resources)
     except ValueError as error:
         raise InputError(f"{job.id}: {error}.") from None
     return moved
 
 
 def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
-    reserved = [axis for axis in entry.axes if axis in RESERVED]
-    if reserved:
-        raise ValueError(f"the axis {reserved[0]!r} has the name of a placeholder: expected another")
-    twice = [seed for seed, count in Counter(entry.seeds).items() if count > 1]
-    if twice:
-        raise ValueError(f"the seed {twice[0]} stands twice in 'seeds'")
+    for axis in entry.axes:
+        if axis in RESERVED:
+            raise ValueError(f"the axis {axis!r} has the name of a placeholder: expected another name")
+    for duplicate, count in Counter(entry.seeds).items():
+        if count > 1:
+            raise ValueError(f"duplicate seed {duplicate} in 'seeds'")
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
     resources = merge_resources(defaults.resources, entry.resources)
-    _check_place(executor, environment, resources)
+    _check_executor(executor, environment, resources)
     if entry.source is not None and executor != "local":
         raise ValueError(f"'source' is unpacked on this machine: expected the executor local, not {executor}")
+    env = {**defaults.env, **entry.env}
     secrets = tuple(dict.fromkeys((*defaults.secrets, *entry.secrets)))
-    if both := [name for name in secrets if name in {**defaults.env, **entry.env}]:
-        raise ValueError(f"{both[0]!r} stands in 'env' and in 'secrets': expected a value or the name of a secret")
+    for name in secrets:
+        if name in env:
+            raise ValueError(f"{name!r} is in 'env' and in 'secrets': expected a value or the name of a secret")
     kept = {"out"} if entry.source is None else {"out", "source"}
     for combination in _combinations(entry):
         cell = fill_placeholders(entry.name, combination)
-        for seed in (None,) if entry.seeds is None else entry.seeds:
+        for seed in entry.seeds or (None,):
             job_id = cell if seed is None else f"{cell}-s{seed}"
             _check_id(job_id)
             values = {**combination, "seed": str(seed or 0), "job": job_id}
@@ -249,13 +249,10 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 replicate=seed,
                 kind=entry.kind or ("test" if entry.tests is not None else defaults.kind),
                 command=tuple(fill_placeholders(text, values, keep=kept) for text in entry.command),
-                env={
-                    name: fill_placeholders(text, values, keep=kept)
-                    for name, text in {**defaults.env, **entry.env}.items()
-                },
+                env={name: fill_placeholders(text, values, keep=kept) for name, text in env.items()},
                 environment=fill_placeholders(environment, values),
                 executor=executor,
-                timeout_s=defaults.timeout_s if entry.timeout_s is None else entry.timeout_s,
+                timeout_s=entry.timeout_s or defaults.timeout_s,
                 adapter=entry.adapter,
                 resources=resources,
                 pass_env=tuple(dict.fromkeys((*defaults.pass_env, *entry.pass_env))),
@@ -266,16 +263,16 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
 
 
 def _combinations(entry: JobEntry) -> Iterator[Mapping[str, str]]:
-    """Every combination of the axes but the excluded ones, then the included ones."""
+    """All combinations of the axes except the excluded ones, then the included ones."""
     for combination in (*entry.exclude, *entry.include):
-        unknown = [axis for axis in combination if axis not in entry.axes]
-        if unknown:
-            known = ", ".join(entry.axes) or "none, for there are no axes"
-            raise ValueError(f"unknown axis {unknown[0]!r} in 'exclude' or 'include': expected one of {known}")
+        for axis in combination:
+            if axis not in entry.axes:
+                axes = ", ".join(entry.axes) or "none (this job has no axes)"
+                raise ValueError(f"unknown axis {axis!r} in 'exclude' or 'include': expected one of {axes}")
     for combination in entry.include:
-        missing = [axis for axis in entry.axes if axis not in combination]
-        if missing:
-            raise ValueError(f"the combination {combination} in 'include' lacks the axis {missing[0]!r}")
+        for axis in entry.axes:
+            if axis not in combination:
+                raise ValueError(f"the combination {combination} in 'include' lacks the axis {axis!r}")
     for values in product(*entry.axes.values()):
         combination = dict(zip(entry.axes, values, strict=True))
         if not any(excluded.items() <= combination.items() for excluded in entry.exclude):
@@ -290,27 +287,27 @@ def _as_text(combination: Combination) -> Mapping[str, str]:
 def _check_id(job_id: str) -> None:
     if not re.fullmatch(SAFE_ID, job_id) or len(job_id) > _LONGEST_ID:
         raise ValueError(
-            f"the id {job_id!r} is no safe file name: expected at most {_LONGEST_ID} letters, digits, '.', '_' and "
-            "'-', the first a letter or digit"
+            f"the id {job_id!r} is not a safe file name: expected at most {_LONGEST_ID} letters, digits, '.', '_' and "
+            "'-', starting with a letter or digit"
         )
 
 
-def _check_place(executor: str, environment: str, resources: Resources) -> None:
+def _check_executor(executor: str, environment: str, resources: Resources) -> None:
     _known_executor(executor)
     kind, _ = parse_environment(environment)
     if kind not in EXECUTORS[executor].kinds:
-        able = [name for name, one in EXECUTORS.items() if kind in one.kinds]
+        able = [name for name, candidate in EXECUTORS.items() if kind in candidate.kinds]
         raise ValueError(
             f"the executor {executor!r} cannot run in the environment {environment!r}: expected {' or '.join(able)}"
         )
     if resources.tasks > 1 and not EXECUTORS[executor].runs_several_tasks:
-        able = [name for name, one in EXECUTORS.items() if one.runs_several_tasks]
+        able = [name for name, candidate in EXECUTORS.items() if candidate.runs_several_tasks]
         raise ValueError(
-            f"the executor {executor!r} runs a job as one process, and resources ask for {resources.nodes} nodes of "
+            f"the executor {executor!r} runs a job as one process, but resources ask for {resources.nodes} nodes of "
             f"{resources.tasks_per_node} tasks: expected {' or '.join(able)}"
         )
     if resources.pinned_cpus and not EXECUTORS[executor].pins_cpus:
         raise ValueError(
-            f"the executor {executor!r} chooses processors itself: expected no pinned_cpus = {resources.pinned_cpus!r} "
-            "but cpus_per_task, and for timings an option such as --exclusive"
+            f"the executor {executor!r} chooses processors itself and cannot use pinned_cpus = "
+            f"{resources.pinned_cpus!r}: expected cpus_per_task, and for timings an option such as --exclusive"
         )

@@ -1,8 +1,8 @@
 """Paired runs of two environments, until their difference is clear.
 
 In: a comparison, and a function that runs a job into a folder. Out: the pairs, in `<night>/ab/<cell>/<pair>-<a|b>`, or
-below `confirm/` if a suspicious history asked for them. a is tonight's environment, b the reference. The order is A B B
-A A B B A: the two runs of a pair are neighbours in time, and a drift of the machine cancels between pairs.
+below `confirm/` for the re-runs of a suspicious history. a is the candidate environment, b the reference. The order is
+A B B A A B B A: the two runs of a pair follow each other, and a drift of the machine cancels between pairs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ReadResult = Callable[[Path], RunRecord | None]
 
 
 def schedule(pairs: int) -> Iterator[tuple[int, Side]]:
-    """The runs in order.
+    """The runs in their order.
 
     >>> "".join(side for _, side in schedule(4))
     'abbaabba'
@@ -42,27 +42,26 @@ def jobs_to_compare(jobs: Sequence[Job], policies: Policies) -> list[tuple[Job, 
     for job in jobs:
         if job.kind == "train":
             firsts.setdefault(job.cell, job)
-    found = ((job, policies.for_performance(cell)) for cell, job in firsts.items())
-    return [(job, policy) for job, policy in found if policy is not None]
+    return [(job, policy) for cell, job in firsts.items() if (policy := policies.for_performance(cell)) is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two environments to run side by side.
+    """Two environments to compare.
 
     Attributes:
         job: the job of the matrix; its own environment is the candidate.
         reference: the environment to compare with.
-        how: the sample that is compared, and what makes a run short.
-        numbers: when it is enough; those of `how`, or of the history that asked for the pairs.
-        place: folder of the runs in the night folder.
+        how: the sample to compare, and the arguments that make a run short.
+        numbers: the stopping rule; that of `how`, or of the history whose re-runs these are.
+        subfolder: folder of the runs in the night folder.
     """
 
     job: Job
     reference: str
     how: PerformancePolicy
     numbers: PerformancePolicy | HistoryPolicy
-    place: Literal["ab", "confirm"] = "ab"
+    subfolder: Literal["ab", "confirm"] = "ab"
 
 
 def short_job(job: Job, environment: str, pair: int, side: Side, policy: PerformancePolicy) -> Job:
@@ -76,22 +75,22 @@ def short_job(job: Job, environment: str, pair: int, side: Side, policy: Perform
 
 
 def run_pairs(comparison: Comparison, folder: Path, *, run: RunJob, read: ReadResult) -> list[Pair]:
-    """Runs pairs until a look decides, the budget is out, or a run does not complete.
+    """Runs pairs until a look decides, the budget is spent, or a run does not complete.
 
     Args:
         comparison: what to compare.
         folder: the night folder.
         run: runs a job into a folder.
-        read: reads the result of a folder.
+        read: reads the result in a folder.
     """
     job, how, numbers = comparison.job, comparison.how, comparison.numbers
     pairs: list[Pair] = []
     sides: dict[Side, RunRecord | None] = {}
     for number, side in schedule(numbers.looks[-1]):
-        here = folder / comparison.place / job.cell / f"{number:02d}-{side}"
+        run_folder = folder / comparison.subfolder / job.cell / f"{number:02d}-{side}"
         environment = job.environment if side == "a" else comparison.reference
-        outcome = run(short_job(job, environment, number, side, how), here)
-        sides[side] = read(here) if outcome.completed else None
+        outcome = run(short_job(job, environment, number, side, how), run_folder)
+        sides[side] = read(run_folder) if outcome.completed else None
         if sides[side] is None:
             return [*pairs, Pair(number=number, candidate=sides.get("a"), reference=sides.get("b"))]
         if len(sides) == 2:
@@ -103,7 +102,7 @@ def run_pairs(comparison: Comparison, folder: Path, *, run: RunJob, read: ReadRe
 
 
 def is_decided(pairs: Sequence[Pair], sample: str, numbers: PerformancePolicy | HistoryPolicy) -> bool:
-    """Whether the pairs so far are enough."""
+    """Whether the pairs so far decide the comparison."""
     ratios = [ratio for pair in pairs if (ratio := log_ratio(pair, sample)) is not None]
     decision = decide(ratios, numbers)
     return decision is not None and decision.status != "cannot_tell"

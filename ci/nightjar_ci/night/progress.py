@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.untrusted.console import open_console
 
-_PLAIN_EVERY_S = 30.0  # a log that is silent for longer looks as if it hangs
+_PLAIN_EVERY_S = 30.0  # a log that is silent for longer looks like a hang
 
 
 class NightProgress:
@@ -49,7 +49,7 @@ class NightProgress:
     def start(self, job_id: str) -> None:
         """A job starts."""
         self._started += 1
-        self._job, self._last = job_id, -math.inf  # its first line is said at once: that its environment is made
+        self._job, self._last = job_id, -math.inf  # its first line, on making its environment, is printed at once
         self._bar.update(self._task, description=escape(job_id))
         if not self._console.is_terminal:
             self.say(f"[{self._started}/{self._total}] {job_id}")
@@ -65,7 +65,9 @@ class NightProgress:
 
     def on_line_of(self, job_id: str, line: str) -> None:
         """One of the running jobs has written a line."""
-        self.on_line(line if job_id == self._job else f"{job_id}: {line}")
+        if job_id != self._job:
+            line = f"{job_id}: {line}"
+        self.on_line(line)
 
     def end(self, outcome: Outcome) -> None:
         """A job has ended."""

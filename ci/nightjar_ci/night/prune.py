@@ -1,8 +1,8 @@
 """Removal of old nights, bisections and environments from the state folder.
 
-In: `$NIGHTJAR_STATE_DIR` and a number of days. Out: the nights, bisections and uv environments that nothing has used
-for that long, with the disk space that each frees. What the store has of a night stays: later nights are compared with
-its measures for as long as a policy looks back.
+In: `$NIGHTJAR_STATE_DIR` and a number of days. Out: the nights, bisections and uv environments that were not used
+for that long, with the disk space that each frees. The store keeps the measures of a removed night: later nights are
+compared with them for as long as a policy looks back.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from nightjar_ci.environments.uv import STAMP
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.settings import Settings
 
-HINT = "is it another user's? what a container wrote may be root's"
+HINT = "does it belong to another user? Files from a container may belong to root"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unused:
-    """A folder that nothing used for a while.
+    """A folder that was not used for a while.
 
     Attributes:
         path: the folder.
-        last_used: when an environment was last asked for, or anything else last written.
-        size_bytes: what comes back; files with a second name elsewhere, such as in uv's cache, do not.
+        last_used: when an environment was last used, or anything else last written.
+        size_bytes: the space that is freed; files with a hard link elsewhere, such as in uv's cache, free none.
     """
 
     path: Path
@@ -42,38 +42,48 @@ class Unused:
 def find_unused(
     settings: Settings, keep_days: int, now: datetime, on_folder: Callable[[Path], None] | None = None
 ) -> list[Unused]:
-    """The folders that were last used more than so many days ago, oldest first.
+    """The folders that were last used more than `keep_days` ago, oldest first.
 
     Args:
-        settings: where they are.
-        keep_days: what was used within so many days stays.
+        settings: the folders to search.
+        keep_days: folders used within so many days are kept.
         now: the time, with a zone.
         on_folder: called with each folder before it is measured.
     """
-    found = []
-    for kept in (settings.nights_dir, settings.baseline_nights_dir, settings.bisections_dir, settings.environments_dir):
-        for path in sorted(kept.iterdir()) if kept.is_dir() else ():
-            if path.is_symlink() or not path.is_dir():
-                continue
-            if on_folder is not None:
-                on_folder(path)
-            try:
-                files = list(_walk(path))
-            except OSError as error:
-                raise NightjarError(f"{path}: cannot be read: {error}.", HINT) from None
-            stamp = path / STAMP
-            last_used = _written(stamp.stat()) if stamp.is_file() else max(map(_written, files))
-            if now - last_used > timedelta(days=keep_days):
-                size = sum(one.st_blocks * 512 for one in files if stat.S_ISDIR(one.st_mode) or one.st_nlink == 1)
-                found.append(Unused(path=path, last_used=last_used, size_bytes=size))
-    return sorted(found, key=lambda one: one.last_used)
+    unused = []
+    for path in _list_folders(settings):
+        if on_folder is not None:
+            on_folder(path)
+        folder = _measure(path)
+        if now - folder.last_used > timedelta(days=keep_days):
+            unused.append(folder)
+    return sorted(unused, key=lambda folder: folder.last_used)
+
+
+def _list_folders(settings: Settings) -> Iterator[Path]:
+    """The folders of all nights, bisections and environments."""
+    for root in (settings.nights_dir, settings.baseline_nights_dir, settings.bisections_dir, settings.environments_dir):
+        if root.is_dir():
+            yield from (path for path in sorted(root.iterdir()) if path.is_dir() and not path.is_symlink())
+
+
+def _measure(path: Path) -> Unused:
+    try:
+        files = list(_walk(path))
+    except OSError as error:
+        raise NightjarError(f"{path}: cannot be read: {error}.", HINT) from None
+    last_used = max(map(_written, files))
+    if (path / STAMP).is_file():
+        last_used = _written((path / STAMP).stat())
+    size = sum(file.st_blocks * 512 for file in files if stat.S_ISDIR(file.st_mode) or file.st_nlink == 1)
+    return Unused(path=path, last_used=last_used, size_bytes=size)
 
 
 def delete(unused: Unused) -> bool:
-    """Deletes a folder, unless it is an environment that was asked for since, or that a process is making.
+    """Deletes a folder, unless it is an environment that was used since, or that a process is making.
 
     Returns:
-        Whether it is gone.
+        Whether it was deleted.
 
     Raises:
         NightjarError: a file in it cannot be deleted.
@@ -85,7 +95,7 @@ def delete(unused: Unused) -> bool:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if stamp.is_file() and _written(stamp.stat()) > unused.last_used:
                 return False
-            stamp.unlink(missing_ok=True)  # first: what is left of an environment after a kill is none
+            stamp.unlink(missing_ok=True)  # first: an environment that is partly deleted must not count as made
             shutil.rmtree(unused.path)
     except BlockingIOError:
         return False
@@ -99,7 +109,7 @@ def _written(entry: os.stat_result) -> datetime:
 
 
 def _walk(folder: Path) -> Iterator[os.stat_result]:
-    """The folder and all that is in it, but what a running job removes meanwhile; links are not followed."""
+    """The folder and everything in it, except files that a running job removes meanwhile; links are not followed."""
     yield folder.lstat()
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:

@@ -1,7 +1,7 @@
-"""The run of a night: it runs the jobs and keeps each outcome as soon as the job ends.
+"""The run of a night: each outcome is recorded as soon as its job ends.
 
-In: a matrix (or some of its jobs) and a folder. Out: a night folder, and a `Night` with the outcome of each job. If one
-job fails, the others go on, and what is already stored stays.
+In: a matrix (or some of its jobs) and a folder. Out: a night folder, and a `Night` with the outcome of each job. A
+failed job stops no other, and removes nothing that was recorded.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ def run_night(
     failed_again: bool = False,
     workers: int = 1,
 ) -> Night:
-    """Runs jobs, and keeps what is known after each: in `night.json`, and in the store.
+    """Runs jobs, and records each outcome in `night.json` and in the store.
 
     Args:
-        matrix: where the jobs are from.
-        folder: the night folder; its name becomes the night's id where it is one.
-        jobs: the jobs to run; all of the matrix where None.
-        store: remembers the night, its runs and their measures.
-        environments: prepared so far; fresh where None.
-        resume: continue the unfinished night of this folder, its completed jobs left as they are.
+        matrix: the matrix of the jobs.
+        folder: the night folder; its name becomes the night's id if it has the form of one.
+        jobs: the jobs to run; default: all of the matrix.
+        store: records the night, its runs and their measures.
+        environments: prepared so far; default: none.
+        resume: continue the unfinished night of this folder; its completed jobs do not run again.
         failed_again: with `resume`, continue a finished night too: its jobs that did not complete run again.
-        workers: how many jobs run on this machine at the same time; timings want one.
+        workers: number of jobs to run on this machine at the same time; use 1 for timings.
 
     Raises:
-        InputError: the folder holds a night already, or none that can be resumed.
+        InputError: the folder already holds a night, or none that can be resumed.
         NightjarError: another process runs this night; or, at the end, the night or the store could not be written.
-        KeyboardInterrupt: after the running job has been ended; the night stays unfinished.
+        KeyboardInterrupt: after the running job was killed; the night stays unfinished.
     """
     if not resume:
         _make_folder(folder)
@@ -75,23 +75,23 @@ def run_night(
 def _run_left(
     night: Night, jobs: Sequence[Job], folder: Path, store: Store | None, environments: Environments, workers: int
 ) -> Night:
-    """Runs the jobs that have not completed, and keeps each outcome."""
+    """Runs the jobs that have not completed, and records each outcome."""
     todo, done = _left(night, jobs), sum(outcome.completed for outcome in night.jobs)
     with NightProgress(len(todo)) as progress:
-        progress.say(f"night {night.id}: {len(todo)} jobs of {night.matrix}" + (f", {done} done" * bool(done)))
-        keeper = _Keeper(folder, store, progress.say)
-        keeper.keep(night)
+        progress.say(f"night {night.id}: {len(todo)} jobs of {night.matrix}" + (f", {done} done" if done else ""))
+        recorder = _Recorder(folder, store, progress.say)
+        recorder.record(night)
         ends = run_jobs(
             todo, folder, environments, workers=workers, on_start=progress.start, on_line=progress.on_line_of
         )
         with contextlib.closing(ends):
             for outcome in ends:
                 night = night.with_outcome(outcome)
-                keeper.keep(night, outcome)
+                recorder.record(night, outcome)
                 progress.end(outcome)
         if not night.not_run:
             night = night.model_copy(update={"finished_at": now()})
-        keeper.finish(night)
+        recorder.finish(night)
     return night
 
 
@@ -110,33 +110,31 @@ def _left(night: Night, jobs: Sequence[Job]) -> list[Job]:
 
 
 def _left_out(matrix: Matrix, jobs: Sequence[Job], planned: Collection[str]) -> tuple[str, ...]:
-    """The cells of the matrix none of whose jobs the night is to run."""
-    known = expand(matrix)
-    wanted = {job.cell for job in jobs} | {job.cell for job in known if job.id in planned}
-    return tuple(dict.fromkeys(job.cell for job in known if job.cell not in wanted))
+    """The cells of the matrix that have no job in the night."""
+    matrix_jobs = expand(matrix)
+    included = {job.cell for job in jobs} | {job.cell for job in matrix_jobs if job.id in planned}
+    return tuple(dict.fromkeys(job.cell for job in matrix_jobs if job.cell not in included))
 
 
-class _Keeper:
-    """Keeps a night as it goes: what cannot be kept now is said, and tried again at the end."""
+class _Recorder:
+    """Records a night while it runs; a write that fails is a warning, and is tried again at the end."""
 
     def __init__(self, folder: Path, store: Store | None, say: Callable[[str], None]) -> None:
         self._folder, self._store, self._say = folder, store, say
 
-    def keep(self, night: Night, outcome: Outcome | None = None) -> bool:
-        """Writes `night.json`, and remembers the night or one more of its runs; says what could not be kept."""
+    def record(self, night: Night, outcome: Outcome | None = None) -> None:
+        """Writes `night.json`, and adds the night and an outcome to the store; prints a warning where it cannot."""
         try:
             write_night(self._folder, night)
             if self._store is not None:
                 self._store.add_night(night)
                 if outcome is not None:
-                    self._remember(self._store, night, outcome)
+                    self._add_run(self._store, night, outcome)
         except (OSError, StoreError) as error:
             self._say(f"warning: {self._describe(error)}")
-            return False
-        return True
 
     def finish(self, night: Night) -> None:
-        """Keeps the finished night with all of its runs: those that are kept already stay the same."""
+        """Records the finished night with all of its runs; runs that are recorded already do not change."""
         try:
             write_night(self._folder, night)
             if self._store is not None:
@@ -144,7 +142,7 @@ class _Keeper:
         except OSError as error:
             raise NightjarError(self._describe(error), DISK_HINT) from error
 
-    def _remember(self, store: Store, night: Night, outcome: Outcome) -> None:
+    def _add_run(self, store: Store, night: Night, outcome: Outcome) -> None:
         stored = read_stored(self._folder, outcome, read_result(job_folder(self._folder, outcome.job)))
         store.add_run(night.id, outcome, stored.record, stored.profile, stored.machine)
 
@@ -156,7 +154,7 @@ class _Keeper:
 
 def _started(folder: Path, matrix: Matrix) -> Night:
     if (folder / "night.json").exists():
-        raise InputError(f"{folder} holds a night already.", "--resume continues it; --out names another folder")
+        raise InputError(f"{folder} already holds a night.", "--resume continues it; --out names another folder")
     night = Night(
         id=folder.name if is_night_id(folder.name) else new_night_id(),
         matrix=matrix.name,

@@ -1,6 +1,6 @@
 """The run of one job: prepare its folder and environment, call its executor, read its result.
 
-In: a job and a folder. Out: an outcome, also written to `outcome.json`. Every failure of the job is recorded in it.
+In: a job and a folder. Out: an outcome, also written to `outcome.json`. It records every failure of the job.
 `prepare` and `finish` are the steps before and after the executor, for callers that give an executor many jobs at once.
 """
 
@@ -31,34 +31,38 @@ DISK_HINT = "is the disk full? Make room; `--resume` continues the night"
 
 
 def run_job(job: Job, folder: Path, environments: Environments | None = None, on_line: OnLine | None = None) -> Outcome:
-    """Runs one job and reads what it leaves; whatever goes wrong with the job is in the outcome.
+    """Runs one job and reads its result; the outcome records everything that goes wrong with the job.
 
     Args:
-        job: what to run.
-        folder: the job's `{out}`; what an earlier run left there is removed.
-        environments: environments prepared so far; fresh where None.
-        on_line: called with the last line that the job has written.
+        job: the job to run.
+        folder: the job's `{out}`; files of an earlier run are removed.
+        environments: prepared so far; default: none.
+        on_line: called with the job's last line of output.
 
     Returns:
         The outcome, also written to `outcome.json`.
     """
-    task = prepare(job, folder, Environments() if environments is None else environments, on_line)
-    return task if isinstance(task, Outcome) else run_task(task)
+    if environments is None:
+        environments = Environments()
+    task = prepare(job, folder, environments, on_line)
+    if isinstance(task, Outcome):
+        return task
+    return run_task(task)
 
 
 def run_task(task: Task) -> Outcome:
-    """Runs what is prepared, and finishes it."""
+    """Runs a prepared job, and finishes it."""
     return finish(task.job, task.folder, execute(task), task.environment)
 
 
 def execute(task: Task) -> Outcome:
-    """Runs what is prepared; its secrets are masked in its folder and its outcome, also where it is interrupted."""
+    """Runs a prepared job; its secrets are masked in its folder and its outcome, also after an interruption."""
     started_at = now()
     try:
         outcome = _run(task)
     except OSError as error:
         outcome = _unwritable(task.job, task.folder, error, started_at)
-    except Exception as error:  # one job ends no night
+    except Exception as error:  # one job must not end the night
         outcome = not_run(task.job, error, started_at)
     except BaseException:
         task.mask.clean(task.folder)
@@ -74,25 +78,29 @@ def _run(task: Task) -> Outcome:
 
 
 def conceal(task: Task, outcome: Outcome) -> Outcome:
-    """The outcome with its secrets masked, as they then are in its folder; `invalid` where one may be left there."""
-    left = task.mask.clean(task.folder)
-    message = outcome.message
-    if left:
-        lost = f"{outcome.job}: {left[0]} may hold a secret, and can neither be masked nor removed: do not publish it."
-        message = f"{message}\n{lost}" if message else lost
-    return outcome.model_copy(
-        update={
-            "state": "invalid" if left else outcome.state,
-            "message": None if message is None else task.mask.text(message),
-            "command": tuple(map(task.mask.text, outcome.command)),
-        }
-    )
+    """Masks secrets in the job's folder and in its outcome, which is `invalid` where a file could not be cleaned."""
+    state, message = outcome.state, outcome.message
+    unmasked = task.mask.clean(task.folder)
+    if unmasked:
+        state = "invalid"
+        message = _add_line(
+            message,
+            f"{outcome.job}: {unmasked[0]} may hold a secret and cannot be masked or removed: do not publish it.",
+        )
+    if message is not None:
+        message = task.mask.text(message)
+    command = tuple(map(task.mask.text, outcome.command))
+    return outcome.model_copy(update={"state": state, "message": message, "command": command})
+
+
+def _add_line(message: str | None, line: str) -> str:
+    return f"{message}\n{line}" if message else line
 
 
 def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine | None = None) -> Task | Outcome:
-    """Makes ready what a job needs; the outcome where that cannot be.
+    """Prepares a job's folder and environment; returns its outcome where that fails.
 
-    A folder whose job is under way in an executor's queue, from a night that was interrupted, stays as it is.
+    A folder whose job is still in an executor's queue, from an interrupted night, is left unchanged.
     """
     started_at = now()
     executor = EXECUTORS[job.executor]
@@ -116,16 +124,17 @@ def prepare(job: Job, folder: Path, environments: Environments, on_line: OnLine 
 
 
 def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnvironment | None = None) -> Outcome:
-    """Reads what a job left, and writes `outcome.json`.
+    """Reads a job's result, and writes `outcome.json`.
 
     Args:
-        job: what ran.
-        folder: where it left its results.
+        job: the job that ran.
+        folder: the job's folder.
         outcome: how it ended.
-        environment: what it ran in; None where that could not be made.
+        environment: its environment; None where that could not be made.
     """
-    interpreter = None if environment is None else environment.interpreter
-    if environment is not None and interpreter is not None:
+    interpreter = None
+    if environment is not None and environment.interpreter is not None:
+        interpreter = environment.interpreter
         tested = {
             "python": str(interpreter.executable),
             "local_packages": environment.local_packages,
@@ -136,12 +145,12 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         try:
             adapt_job(outcome, job.adapter, folder, read_git(Path.cwd()), job.timeout_s, interpreter)
         except InputError as error:
-            message = f"{job.id}: exit code 0, but its adapter cannot read what it left: {error}"
+            message = f"{job.id}: exit code 0, but its adapter cannot read its output: {error}"
             outcome = outcome.model_copy(update={"state": "invalid", "message": message})
         except OSError as error:
             outcome = _unwritable(job, folder, error, outcome.started_at)
-        except Exception as error:  # what a job wrote must not end the night, whatever it is
-            message = f"{job.id}: exit code 0, but its adapter met {type(error).__name__}: {error}"
+        except Exception as error:  # no output of a job may end the night
+            message = f"{job.id}: exit code 0, but its adapter failed with {type(error).__name__}: {error}"
             outcome = outcome.model_copy(update={"state": "invalid", "message": message})
     if job.kind == "test":
         outcome = _collect_tests(job, outcome, folder, interpreter)
@@ -149,8 +158,8 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
     try:
         write_json(folder / "outcome.json", outcome)
     except OSError as error:
-        lost = f"{job.id}: outcome.json cannot be written: {error}. Hint: {DISK_HINT}"
-        return outcome.model_copy(update={"message": f"{outcome.message}\n{lost}" if outcome.message else lost})
+        line = f"{job.id}: outcome.json cannot be written: {error}. Hint: {DISK_HINT}"
+        return outcome.model_copy(update={"message": _add_line(outcome.message, line)})
     return outcome
 
 
@@ -165,7 +174,7 @@ def _collect_tests(job: Job, outcome: Outcome, folder: Path, interpreter: Interp
 
 
 def not_run(job: Job, error: Exception, started_at: str) -> Outcome:
-    """The outcome of a job that met an error of a kind that nothing here expects."""
+    """The outcome of a job that could not run because of an unexpected error."""
     problem = f"{type(error).__name__}: {error}."
     return not_started(job, problem, "this is a bug in nightjar-ci; the night continues without this job", started_at)
 

@@ -1,7 +1,7 @@
 """The scheduler of a night's jobs: one job per worker, and all jobs of a cluster in its queue at once.
 
 In: jobs in their order. Out: their outcomes in the order in which they end, one by one to the calling thread, which
-alone writes the night and the store. If the caller stops iterating (Ctrl-C, an error), all running jobs are ended.
+alone writes the night and the store. If the caller stops iterating (Ctrl-C, an error), all running jobs are killed.
 """
 
 from __future__ import annotations
@@ -33,43 +33,42 @@ def run_jobs(
     on_start: Callable[[str], None],
     on_line: Callable[[str, str], None],
 ) -> Generator[Outcome]:
-    """Runs jobs to their ends.
+    """Runs jobs and yields the outcome of each as it ends.
 
     Args:
-        jobs: what to run.
+        jobs: the jobs to run.
         night_folder: the folder of their night.
         environments: prepared so far.
-        workers: how many run on this machine at the same time.
+        workers: number of jobs to run on this machine at the same time.
         on_start: called with the id of a job that starts on this machine.
-        on_line: called with the last line that a job has written, and its id; from any thread.
-
-    Yields: the outcome of each job as it ends.
+        on_line: called with a job's id and its last line of output; from any thread.
     """
-    crew = _Crew(night_folder, environments, on_start, on_line)
-    here = [job for job in jobs if not isinstance(EXECUTORS[job.executor], BatchExecutor)]
-    if workers == 1 and len(here) == len(jobs):
+    pool = _WorkerPool(night_folder, environments, on_start, on_line)
+    local = [job for job in jobs if not isinstance(EXECUTORS[job.executor], BatchExecutor)]
+    if workers == 1 and len(local) == len(jobs):
         for job in jobs:  # in this thread: an interruption reaches the job itself
             on_start(job.id)
             yield run_job(job, job_folder(night_folder, job.id), environments, partial(on_line, job.id))
         return
-    waiting = deque(here)
-    crew.add(*[partial(crew.work_off, waiting)] * min(workers, len(here)))
+    waiting = deque(local)
+    for _ in range(min(workers, len(local))):
+        pool.start(partial(pool.drain, waiting))
     for name, executor in EXECUTORS.items():
         queued = [job for job in jobs if job.executor == name]
         if queued and isinstance(executor, BatchExecutor):
-            crew.add(partial(crew.queue, executor, queued))
+            pool.start(partial(pool.submit, executor, queued))
     try:
         for _ in jobs:
-            end = crew.ends.get()
-            if isinstance(end, BaseException):
-                raise end
-            yield end
+            outcome = pool.outcomes.get()
+            if isinstance(outcome, BaseException):
+                raise outcome
+            yield outcome
     finally:
-        crew.dismiss()
+        pool.shut_down()
 
 
-class _Crew:
-    """The threads of one night."""
+class _WorkerPool:
+    """The worker threads of one night."""
 
     def __init__(
         self,
@@ -78,27 +77,26 @@ class _Crew:
         on_start: Callable[[str], None],
         on_line: Callable[[str, str], None],
     ) -> None:
-        self.ends: Queue[Outcome | BaseException] = Queue()
+        self.outcomes: Queue[Outcome | BaseException] = Queue()
         self._night_folder, self._environments = night_folder, environments
         self._on_start, self._on_line = on_start, on_line
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def add(self, *works: Callable[[], None]) -> None:
-        """Starts a thread for each piece of work; what goes wrong in one is raised by the reader of `ends`."""
+    def start(self, work: Callable[[], None]) -> None:
+        """Starts a thread; its exception is put into `outcomes`."""
 
-        def run(work: Callable[[], None]) -> None:
+        def run() -> None:
             try:
                 work()
             except BaseException as error:
-                self.ends.put(error)
+                self.outcomes.put(error)
 
-        for work in works:
-            self._threads.append(threading.Thread(target=run, args=(work,), daemon=True))
-            self._threads[-1].start()
+        self._threads.append(threading.Thread(target=run, daemon=True))
+        self._threads[-1].start()
 
-    def work_off(self, waiting: deque[Job]) -> None:
-        """Runs one job after the other until none is left."""
+    def drain(self, waiting: deque[Job]) -> None:
+        """Runs jobs of a queue until it is empty."""
         while not self._stop.is_set():
             try:
                 job = waiting.popleft()
@@ -106,35 +104,37 @@ class _Crew:
                 return
             self._on_start(job.id)
             outcome = run_job(job, self._folder(job), self._environments, self._listener(job))
-            if not self._stop.is_set():  # one that was ended for us is no outcome of the night
-                self.ends.put(outcome)
+            if not self._stop.is_set():  # a job that was killed by the shutdown has no outcome
+                self.outcomes.put(outcome)
 
-    def queue(self, executor: BatchExecutor, jobs: Sequence[Job]) -> None:
+    def submit(self, executor: BatchExecutor, jobs: Sequence[Job]) -> None:
         """Gives an executor all of its jobs."""
-        prepared = [prepare(job, self._folder(job), self._environments, self._listener(job)) for job in jobs]
-        for one in prepared:
-            if isinstance(one, Outcome):
-                self.ends.put(one)
-        tasks = [one for one in prepared if isinstance(one, Task)]
+        tasks: list[Task] = []
+        for job in jobs:
+            prepared = prepare(job, self._folder(job), self._environments, self._listener(job))
+            if isinstance(prepared, Outcome):
+                self.outcomes.put(prepared)
+            else:
+                tasks.append(prepared)
         if not tasks or self._stop.is_set():
             return
-        left = {task.job.id: task for task in tasks}
+        running = {task.job.id: task for task in tasks}
 
-        def take_in(task: Task, outcome: Outcome) -> None:
-            del left[task.job.id]
-            self.ends.put(finish(task.job, task.folder, conceal(task, outcome), task.environment))
+        def complete(task: Task, outcome: Outcome) -> None:
+            del running[task.job.id]
+            self.outcomes.put(finish(task.job, task.folder, conceal(task, outcome), task.environment))
 
         try:
-            executor.run_many(tasks, take_in, self._stop)
-        except Exception as error:  # it has cancelled what it had submitted
-            for task in list(left.values()):
-                take_in(task, not_run(task.job, error, now()))
+            executor.run_many(tasks, complete, self._stop)
+        except Exception as error:  # the executor has cancelled the jobs that it had submitted
+            for task in list(running.values()):
+                complete(task, not_run(task.job, error, now()))
         finally:
-            for task in left.values():  # cancelled: it has no outcome
+            for task in running.values():  # cancelled: it has no outcome
                 task.mask.clean(task.folder)
 
-    def dismiss(self) -> None:
-        """Ends what still runs; afterwards nothing does."""
+    def shut_down(self) -> None:
+        """Kills running jobs and waits for the threads."""
         self._stop.set()
         while any(thread.is_alive() for thread in self._threads):
             end_running()

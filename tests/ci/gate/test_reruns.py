@@ -81,7 +81,7 @@ def test_a_series_that_stands_out_is_run_again_beside_the_versions_of_a_good_nig
     (comparison,) = plan()
     assert comparison.reference == "uv:jax==0.10.1"
     assert comparison.numbers.looks == (4, 8, 16, 32)
-    assert (comparison.place, comparison.how.ab_args) == ("confirm", ("--steps", "60"))
+    assert (comparison.subfolder, comparison.how.ab_args) == ("confirm", ("--steps", "60"))
 
 
 def test_a_quiet_series_and_an_accepted_change_ask_for_nothing() -> None:

@@ -91,12 +91,12 @@ def test_a_job_without_seeds_has_no_suffix_and_seed_zero() -> None:
         ({"name": "x-{seed}"}, r"unknown placeholder '\{seed\}'"),
         ({"name": "x", "exclude": [{"mehs": "a"}]}, "unknown axis 'mehs' in 'exclude'"),
         ({"name": "x-{a}{b}", "axes": {"a": [1], "b": [2]}, "include": [{"a": 3}]}, "lacks the axis 'b'"),
-        ({"name": "x", "seeds": [1, 1]}, "the seed 1 stands twice"),
+        ({"name": "x", "seeds": [1, 1]}, "duplicate seed 1"),
         ({"name": "x", "axes": {"out": ["a"]}}, "'out' has the name of a placeholder"),
-        ({"name": "../x"}, "no safe file name"),
-        ({"name": "x-{a}", "axes": {"a": ["b/c"]}}, "'x-b/c' is no safe file name"),
-        ({"name": "x" * 121}, "no safe file name"),
-        ({"name": "x", "axes": {"a": ["b", "c"]}}, "'x' stands for 2 jobs"),
+        ({"name": "../x"}, "not a safe file name"),
+        ({"name": "x-{a}", "axes": {"a": ["b/c"]}}, "'x-b/c' is not a safe file name"),
+        ({"name": "x" * 121}, "not a safe file name"),
+        ({"name": "x", "axes": {"a": ["b", "c"]}}, "2 jobs have the id 'x'"),
         ({"name": "x", "executor": "docker"}, "'docker' cannot run in the environment 'current': expected local"),
         ({"name": "x", "environment": "image:y"}, "'local' cannot run in the environment 'image:y': expected docker"),
     ],
@@ -130,7 +130,7 @@ def test_a_value_that_no_job_can_have_is_refused(entry: dict[str, Any]) -> None:
 
 
 def test_ids_of_two_entries_must_differ() -> None:
-    with pytest.raises(InputError, match="'x-s0' stands for 2 jobs"):
+    with pytest.raises(InputError, match="2 jobs have the id 'x-s0'"):
         expand(matrix({"name": "x", "seeds": [0]}, {"name": "x-s0"}))
 
 

@@ -252,9 +252,9 @@ def test_a_lock_that_cannot_be_read_stops_only_its_job(tmp_path: Path, settings:
     night = run_night(read_matrix(path), tmp_path / "night", environments=Environments(settings))
     states = {outcome.job: outcome.state for outcome in night.jobs}
     if lock == "binary":
-        assert "is not a lock" in (night.jobs[1].message or "")
+        assert "is not a valid lock" in (night.jobs[1].message or "")
     else:
-        assert "bad.txt has a marker that is not valid: " in (night.jobs[1].message or "")
+        assert "bad.txt has an invalid marker: " in (night.jobs[1].message or "")
         assert "Hint: `nightjar-ci images lock` makes the locks" in (night.jobs[1].message or "")
     assert states == {"first": "completed", "second": "not_started", "third": "completed"}
 
@@ -329,7 +329,7 @@ def test_a_second_run_of_a_night_is_told_who_runs_it_and_ends_with_3(tmp_path: P
 def test_a_night_is_never_written_over(tmp_path: Path) -> None:
     matrix = read_matrix(write_matrix(tmp_path / "m.toml", {"a": python(GOOD)}))
     run_night(matrix, tmp_path / "night")
-    with pytest.raises(InputError, match="holds a night already"):
+    with pytest.raises(InputError, match="already holds a night"):
         run_night(matrix, tmp_path / "night")
     with pytest.raises(InputError, match="finished at"):
         run_night(matrix, tmp_path / "night", resume=True)

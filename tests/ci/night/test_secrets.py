@@ -178,7 +178,7 @@ def test_an_interrupted_job_leaves_no_secret_in_its_log(planted: Path, number: i
         ('pass_env = ["*"]', "expected the name of a variable"),
         ('secrets = ["HF_*"]', "expected the name of an environment variable"),
         ('secrets = ["hf_value=1"]', "expected the name of an environment variable"),
-        ('secrets = ["HF_TOKEN"]\nenv = { HF_TOKEN = "x" }', "'HF_TOKEN' stands in 'env' and in 'secrets'"),
+        ('secrets = ["HF_TOKEN"]\nenv = { HF_TOKEN = "x" }', "'HF_TOKEN' is in 'env' and in 'secrets'"),
     ],
 )
 def test_a_mistake_in_the_names_is_told_when_the_matrix_is_read(planted: Path, lines: str, said: str) -> None:
