@@ -1,1 +1,1 @@
-"""Environments in which jobs run: named specifications, uv environments, and locks that are kept current."""
+"""The environments of jobs: the current one, uv environments, and lock files."""

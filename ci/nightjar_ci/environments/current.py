@@ -1,7 +1,7 @@
 """The user's environment: the active one, else the virtual environment of nightjar-ci, else `python` on `PATH`.
 
-In: the variables of the process. Out: that Python and where it keeps its packages. An environment that `uv tool`, `uvx`
-or `pipx` made for nightjar-ci alone does not count: users install nothing else there.
+In: the variables of the process. Out: its Python and the folders of its packages. An environment that `uv tool`, `uvx`
+or `pipx` made for nightjar-ci alone is skipped: users install nothing else there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nightjar_ci.errors import EnvironmentFailedError
 
 OWN = "the environment of nightjar-ci"
 _TIMEOUT_S = 60.0
-_HINT = "activate the environment that the jobs are to run in, or name one: uv:<requirement>[,...] makes it"
+_HINT = "activate the environment for the jobs, or name one: uv:<requirement>[,...] makes it"
 _PROGRAM = """import json, platform, sys, sysconfig
 print(json.dumps([sys.executable, platform.python_version(), sys.version, sys.prefix, sys.base_prefix,
                   sysconfig.get_path("scripts"), [folder for folder in sys.path if folder]]))"""
@@ -31,15 +31,15 @@ class Interpreter:
     """A Python and its environment.
 
     Attributes:
-        executable: what runs; not the shim of a version manager that starts it.
+        executable: the interpreter itself, not the shim of a version manager.
         found_by: `VIRTUAL_ENV`, `CONDA_PREFIX`, `PATH`, or `OWN`.
         version: such as `3.12.3`.
-        build: version and compiler, as `sys.version` says.
+        build: version and compiler, as in `sys.version`.
         prefix: folder of the environment.
         base_prefix: folder of the Python that a virtual environment was made from.
         bin_dir: folder of its commands.
         path: folders that it imports from.
-        is_hidden: the environment of the tool stands before it on `PATH`.
+        is_hidden: the tool's own environment comes before it on `PATH`.
     """
 
     executable: Path
@@ -65,53 +65,54 @@ def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
     """The Python of the user's environment.
 
     Args:
-        environ: variables that say so; those of this process where None.
+        environ: environment variables; default: those of this process.
 
     Raises:
         EnvironmentFailedError: there is none, or it does not start.
     """
-    environ = os.environ if environ is None else environ
+    if environ is None:
+        environ = os.environ
     if prefix := environ.get("VIRTUAL_ENV"):
         executable = Path(prefix, "bin", "python")
         if not executable.is_file():
-            hint = "`deactivate` or `unset VIRTUAL_ENV`, or make it again: python -m venv"
+            hint = "`deactivate` or `unset VIRTUAL_ENV`, or recreate it: python -m venv"
             raise EnvironmentFailedError(f"current: VIRTUAL_ENV is {prefix}, which has no bin/python.", hint)
-        return _ask(executable.absolute(), "VIRTUAL_ENV")
+        return _inspect(executable.absolute(), "VIRTUAL_ENV")
     if (prefix := environ.get("CONDA_PREFIX")) and (executable := Path(prefix, "bin", "python")).is_file():
-        return _ask(executable.absolute(), "CONDA_PREFIX")
-    if sys.prefix != sys.base_prefix and not _is_of_tool(Path(sys.prefix)):
-        return _ask(Path(sys.executable).absolute(), OWN)  # called by its path, such as .venv/bin/nightjar-ci
-    whole = environ.get("PATH", os.defpath)
-    path = _path_without_tool(whole)
-    found = shutil.which("python", path=path) or shutil.which("python3", path=path)
-    if found is None:
+        return _inspect(executable.absolute(), "CONDA_PREFIX")
+    if sys.prefix != sys.base_prefix and not _is_tool_environment(Path(sys.prefix)):
+        return _inspect(Path(sys.executable).absolute(), OWN)  # called by its path, such as .venv/bin/nightjar-ci
+    full_path = environ.get("PATH", os.defpath)
+    path = _path_without_tool(full_path)
+    program = shutil.which("python", path=path) or shutil.which("python3", path=path)
+    if program is None:
         raise EnvironmentFailedError(
             "current: no Python: VIRTUAL_ENV and CONDA_PREFIX are not set, and no python is on PATH.", _HINT
         )
-    return replace(_ask(Path(found).absolute(), "PATH"), is_hidden=path != whole)
+    return replace(_inspect(Path(program).absolute(), "PATH"), is_hidden=path != full_path)
 
 
 def _path_without_tool(path: str) -> str:
-    """`PATH` without the commands of the environment that a tool runner made for nightjar-ci alone; uvx adds them."""
-    if not _is_of_tool(Path(sys.prefix)):
+    """`PATH` without the environment that a tool runner made for nightjar-ci alone; uvx adds it."""
+    if not _is_tool_environment(Path(sys.prefix)):
         return path
     own = Path(sys.prefix, "bin").resolve()
     return os.pathsep.join(folder for folder in path.split(os.pathsep) if Path(folder).resolve() != own)
 
 
-def _is_of_tool(prefix: Path) -> bool:
-    """Whether uv tool, pipx or uvx made an environment; that of uvx lies in uv's cache, as an archive."""
+def _is_tool_environment(prefix: Path) -> bool:
+    """Whether uv tool, pipx or uvx made an environment; uvx keeps its own in uv's cache, as an archive."""
     receipts = ("uv-receipt.toml", "pipx_metadata.json")
     return any((prefix / name).is_file() for name in receipts) or "archive-v0" in prefix.resolve().parts
 
 
 @cache
-def _ask(executable: Path, found_by: str) -> Interpreter:
+def _inspect(executable: Path, found_by: str) -> Interpreter:
     try:
-        ended = subprocess.run(
+        done = subprocess.run(
             [str(executable), "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S
         )
-        own_path, version, build, prefix, base_prefix, bin_dir, path = json.loads(ended.stdout.splitlines()[-1])
+        own_path, version, build, prefix, base_prefix, bin_dir, path = json.loads(done.stdout.splitlines()[-1])
     except subprocess.CalledProcessError as error:
         problem = error.stderr.strip() or f"exit code {error.returncode}"
         raise EnvironmentFailedError(f"current: {executable} (found by {found_by}) fails: {problem}", _HINT) from None

@@ -1,6 +1,6 @@
-"""Git work trees: their commit, whether it was changed since, and the files in them.
+"""Git work trees: their commit, whether they have changes, and their files.
 
-In: a folder. Out: what git says of it; None where it lies in no work tree, git is missing, or git does not trust it.
+In: a folder. Out: git's answer; None where the folder is not in a work tree, git is missing, or git does not trust it.
 """
 
 from __future__ import annotations
@@ -20,44 +20,48 @@ def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
 
     Args:
         folder: in the work tree.
-        paths: relative to the folder; only changes below them make it dirty. All of the work tree where empty.
+        paths: relative to the folder; only changes below them make it dirty. Default: the whole work tree.
 
     Returns:
         The commit, or None where there is none.
     """
-    sha, status = _ask(folder, "rev-parse", "HEAD"), _ask(folder, "status", "--porcelain", "--", *paths)
-    return None if sha is None or status is None else Git(sha=sha.strip(), dirty=bool(status.strip()))
+    sha, status = _run_git(folder, "rev-parse", "HEAD"), _run_git(folder, "status", "--porcelain", "--", *paths)
+    if sha is None or status is None:
+        return None
+    return Git(sha=sha.strip(), dirty=bool(status.strip()))
 
 
 def describe_commit(folder: Path) -> str | None:
-    """The commit and the tags that lead to it, as a version made from git has them; None where there is none."""
-    described = _ask(folder, "describe", "--tags", "--always", "--long", "--abbrev=40")
-    return None if described is None else described.strip()
+    """The commit and its nearest tag, for versions that are derived from git; None where there is no commit."""
+    description = _run_git(folder, "describe", "--tags", "--always", "--long", "--abbrev=40")
+    if description is None:
+        return None
+    return description.strip()
 
 
 def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
-    """The files of a folder, relative to it: those that git tracks, and those that it neither tracks nor ignores.
+    """The files of a folder, relative to it: tracked files, and files that are neither tracked nor ignored.
 
-    A submodule or another repository in it is one entry of the first or the second list, its folder.
+    A submodule is one entry of the first list, another repository one entry of the second: its folder.
 
     Returns:
-        Both lists, or None where git has no say over the folder: it is in no work tree, or ignored as a whole.
+        Both lists, or None where the folder is not in a work tree, or ignored as a whole.
     """
-    tracked = _ask(folder, "ls-files", "-z", "--cached")
-    others = _ask(folder, "ls-files", "-z", "--others", "--exclude-standard")
+    tracked = _run_git(folder, "ls-files", "-z", "--cached")
+    others = _run_git(folder, "ls-files", "-z", "--others", "--exclude-standard")
     if tracked is None or others is None:
         return None
-    if not tracked and _ask(folder, "check-ignore", "--quiet", ".") is not None:
+    if not tracked and _run_git(folder, "check-ignore", "--quiet", ".") is not None:
         return None
     return [name for name in tracked.split("\0") if name], [name for name in others.split("\0") if name]
 
 
-def _ask(folder: Path, *arguments: str) -> str | None:
-    """What git prints, or None where it fails."""
+def _run_git(folder: Path, *arguments: str) -> str | None:
+    """The stdout of git, or None where it fails."""
     environ = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
     command = ["git", "-C", str(folder), *arguments]
     try:
-        ended = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)
     except (OSError, subprocess.SubprocessError):
         return None
-    return os.fsdecode(ended.stdout)
+    return os.fsdecode(done.stdout)

@@ -1,7 +1,7 @@
-"""What is installed in an environment: pins, and packages that come from folders and files of this machine.
+"""The packages of an environment: pins, and packages that were installed from folders and files of this machine.
 
-In: the environment that the user stands in, or one that was made. Out: a `Frozen`, from which the same environment can
-be made again, and `LocalPackage`s, as an outcome records them.
+In: the current environment, or one that was made. Out: a `Frozen`, from which the same environment can be made again,
+and the `LocalPackage`s of an outcome.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
@@ -22,7 +23,7 @@ from nightjar_ci.formats.run_record import LocalPackage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """What is installed: pinned packages, and packages that were installed from a folder of this machine.
+    """Installed packages: pinned ones, and those that were installed from a folder of this machine.
 
     Attributes:
         pins: canonical name to requirement, `numpy==2.4.6` or `name @ url`.
@@ -34,19 +35,23 @@ class Frozen:
 
 
 def freeze(installed: Iterable[Distribution] | None = None) -> Frozen:
-    """What the current environment holds; where a package is found twice, the first is what Python imports.
+    """The packages of the current environment, or of `installed`; of duplicates the first, which Python imports.
 
-    What a distribution of Linux installed for itself is not in any index, and left out. What conda installed counts by
-    its version: its origin is a folder of the machine that built it.
+    Packages of the Linux distribution are left out: no index has them. Packages of conda are pinned to their version:
+    their recorded origin is a folder of the machine that built them.
     """
     pins: dict[str, str] = {}
     folders: dict[str, tuple[Path, bool]] = {}
-    for found in distributions(path=list(find_current().path)) if installed is None else installed:
-        raw_name = found.metadata["Name"]
-        if not raw_name or (name := canonicalize_name(raw_name)) in pins or name in folders or _is_of_system(found):
+    if installed is None:
+        installed = distributions(path=list(find_current().path))
+    for package in installed:
+        raw_name = package.metadata["Name"]
+        if not raw_name or _is_from_system(package):
             continue
-        recorded = None if _installer(found) == "conda" else found.read_text("direct_url.json")
-        origin = json.loads(recorded or "{}")  # PEP 610
+        name = canonicalize_name(raw_name)
+        if name in pins or name in folders:
+            continue
+        origin = _read_origin(package)
         url = urlsplit(origin.get("url", ""))
         if "dir_info" in origin and url.scheme == "file":
             folders[name] = Path(unquote(url.path)), bool(origin["dir_info"].get("editable"))
@@ -55,11 +60,19 @@ def freeze(installed: Iterable[Distribution] | None = None) -> Frozen:
         elif origin:
             pins[name] = f"{name} @ {origin['url']}"
         else:
-            pins[name] = f"{name}=={found.version}"
+            pins[name] = f"{name}=={package.version}"
     return Frozen(pins=pins, folders=folders)
 
 
-def _is_of_system(distribution: Distribution) -> bool:
+def _read_origin(distribution: Distribution) -> dict[str, Any]:
+    """The recorded origin of a package that was not installed from an index (PEP 610); empty where there is none."""
+    if _installer(distribution) == "conda":
+        return {}
+    origin: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
+    return origin
+
+
+def _is_from_system(distribution: Distribution) -> bool:
     debian = Path(str(distribution.locate_file(""))) == Path("/usr/lib/python3/dist-packages")
     return debian or _installer(distribution) == "rpm"
 
@@ -69,16 +82,16 @@ def _installer(distribution: Distribution) -> str:
 
 
 def read_distributions(prefix: Path) -> Iterable[Distribution]:
-    """What is installed in a virtual environment."""
+    """The packages of a virtual environment."""
     return distributions(path=[str(path) for path in prefix.glob("lib/python*/site-packages")])
 
 
 def find_local_packages(sources: Mapping[str, Source], path: Sequence[str]) -> tuple[LocalPackage, ...]:
-    """What is installed from this machine.
+    """The installed packages that come from this machine.
 
     Args:
-        sources: what it was installed from, by canonical name.
-        path: folders of the packages of the environment.
+        sources: their sources by canonical name.
+        path: the folders that the environment imports from.
     """
     versions = _read_versions(path)
     planned = plan_local_packages({name: source for name, source in sources.items() if name in versions})
@@ -86,7 +99,7 @@ def find_local_packages(sources: Mapping[str, Source], path: Sequence[str]) -> t
 
 
 def plan_local_packages(sources: Mapping[str, Source]) -> tuple[LocalPackage, ...]:
-    """What is to be installed from this machine; its versions are known once it is built."""
+    """The packages to install from this machine; their versions are known once they are built."""
     return tuple(
         LocalPackage(
             name=name,
@@ -101,13 +114,13 @@ def plan_local_packages(sources: Mapping[str, Source]) -> tuple[LocalPackage, ..
 
 
 def find_imported_packages(path: Sequence[str]) -> tuple[LocalPackage, ...]:
-    """What is installed from folders in an environment that Nightjar did not make: only editable contents are known.
+    """The packages from folders in an environment that Nightjar did not make; only editable ones have known contents.
 
     Args:
-        path: folders of the packages of the environment.
+        path: the folders that the environment imports from.
 
     Raises:
-        OSError: a folder is not there, or cannot be read.
+        OSError: a folder is missing or not readable.
     """
     folders = freeze(distributions(path=list(path))).folders
     sources = {name: read_source(folder, editable=True) for name, (folder, editable) in folders.items() if editable}
@@ -128,7 +141,7 @@ def find_version(name: str, path: Sequence[str]) -> str | None:
 
 def _read_versions(path: Sequence[str]) -> dict[str, str]:
     versions: dict[str, str] = {}
-    for found in distributions(path=list(path)):
-        if name := found.metadata["Name"]:
-            versions.setdefault(canonicalize_name(name), found.version)
+    for package in distributions(path=list(path)):
+        if name := package.metadata["Name"]:
+            versions.setdefault(canonicalize_name(name), package.version)
     return versions

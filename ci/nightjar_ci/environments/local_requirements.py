@@ -1,7 +1,7 @@
 """Requirements that name a folder or a file of this machine: `./mylib`, `-e ./mylib[extra]`, `mylib @ file:///...`.
 
-In: lines of requirements, as uv reads them; a relative path is relative to the working directory. Out: the packages
-among them that are installed from this machine, with those that they themselves name in `[tool.uv.sources]`.
+In: requirement lines, as uv reads them; paths are relative to the working directory. Out: the packages among them that
+are installed from this machine, and those that they name themselves in `[tool.uv.sources]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from packaging.utils import (
 
 from nightjar_ci.environments.sources import read_project
 
-_PERHAPS = re.compile(r"[/~@]|^\s*[-.]|\.(?:whl|gz|zip)\b")  # what a version of an index has not
+_PERHAPS = re.compile(r"[/~@]|^\s*[-.]|\.(?:whl|gz|zip)\b")  # never in a requirement from an index
 _EDITABLE = re.compile(r"^(?:-e|--editable)[ =]\s*")
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 _AFTER = re.compile(r"\s+#.*$|\s+--(?:hash|config-settings).*$|\s*\\$")
@@ -39,7 +39,7 @@ class Local:
         name: canonical.
         path: absolute.
         editable: whether the environment is to import the folder itself.
-        requirement: the same in the standard's form, `name[extra] @ file:///...`; it cannot say editable.
+        requirement: the same in the standard's form, `name[extra] @ file:///...`, which cannot express editable.
     """
 
     name: str
@@ -51,16 +51,19 @@ class Local:
         """A line that uv reads."""
         if not self.editable:
             return str(self.requirement)
-        extras = f"[{','.join(sorted(self.requirement.extras))}]" if self.requirement.extras else ""
-        marker = f" ; {self.requirement.marker}" if self.requirement.marker else ""
-        return f"-e {self.path.as_uri()}{extras}{marker}"
+        line = f"-e {self.path.as_uri()}"
+        if self.requirement.extras:
+            line += f"[{','.join(sorted(self.requirement.extras))}]"
+        if self.requirement.marker:
+            line += f" ; {self.requirement.marker}"
+        return line
 
 
 def parse_local(line: str) -> Local | None:
-    """The package of this machine that a line names, or None where it names another.
+    """The local package that a line names, or None where it names another.
 
     Raises:
-        ValueError: the path is not there, or names no package.
+        ValueError: the path does not exist, or is not a package.
 
     >>> parse_local("jax==0.10.1"), parse_local("mylib @ git+https://host/mylib")
     (None, None)
@@ -80,14 +83,16 @@ def parse_local(line: str) -> Local | None:
         return _parse_bare(text, editable)
     if requirement.url is not None:
         return _make(requirement, _read_path(requirement.url), editable)
-    return _parse_bare(text, editable) if editable or text.endswith(_ARCHIVES) else None
+    if editable or text.endswith(_ARCHIVES):
+        return _parse_bare(text, editable)
+    return None
 
 
 def find_locals(lines: Iterable[str]) -> dict[str, Local]:
-    """The packages of this machine among requirements, and those that they bring along, by canonical name.
+    """The local packages among requirements, and those that they depend on, by canonical name.
 
     Raises:
-        ValueError: a path is not there, or names no package.
+        ValueError: a path does not exist, or is not a package.
     """
     waiting = [local for line in lines if (local := parse_local(line)) is not None]
     named: dict[str, Local] = {}
@@ -100,40 +105,44 @@ def find_locals(lines: Iterable[str]) -> dict[str, Local]:
 
 
 def find_linked_names(lines: Iterable[str]) -> set[str]:
-    """The packages of the wheels and archives in folders that `--find-links` names."""
+    """The packages of the wheels and archives in `--find-links` folders."""
     names = set()
-    for line in lines:
-        folder = re.match(r"(?:-f|--find-links)[ =]\s*(\S+)", line)
-        for path in Path(folder[1]).glob("*") if folder else ():
+    options = (re.match(r"(?:-f|--find-links)[ =]\s*(\S+)", line) for line in lines)
+    for folder in (option[1] for option in options if option):
+        for path in Path(folder).glob("*"):
             with suppress(ValueError):
                 names.add(read_name(path))
     return names
 
 
 def make_editable(lines: Iterable[str], editable: Mapping[str, Local]) -> list[str]:
-    """The lines, with these packages editable: a resolution writes them down in a form that cannot say so."""
-    changed = []
-    for line in lines:
-        local = parse_local(line) if " @ " in line else None
-        changed.append(editable[local.name].render() if local is not None and local.name in editable else line)
-    return changed
+    """The lines with these packages editable; a resolver's output cannot express that."""
+
+    def change(line: str) -> str:
+        if " @ " in line and (local := parse_local(line)) is not None and local.name in editable:
+            return editable[local.name].render()
+        return line
+
+    return list(map(change, lines))
 
 
 def read_name(path: Path) -> str:
-    """The package that a folder, a wheel or a source archive holds.
+    """The name of the package in a folder, a wheel or a source archive.
 
     Raises:
-        ValueError: it is not there, or does not say.
+        ValueError: it does not exist, or has no name.
     """
     if path.is_dir():
         project = read_project(path).get("project")
         if isinstance(project, dict) and isinstance(name := project.get("name"), str):
             return canonicalize_name(name)
-        raise ValueError(f"{path / 'pyproject.toml'} names no package: write NAME @ {path.as_uri()}")
+        raise ValueError(f"{path / 'pyproject.toml'} has no project name: write NAME @ {path.as_uri()}")
     if not path.is_file():
-        raise ValueError(f"{path} is not there; paths are relative to the working directory")
+        raise ValueError(f"{path} does not exist; paths are relative to the working directory")
     try:
-        return parse_wheel_filename(path.name)[0] if path.suffix == ".whl" else parse_sdist_filename(path.name)[0]
+        if path.suffix == ".whl":
+            return parse_wheel_filename(path.name)[0]
+        return parse_sdist_filename(path.name)[0]
     except (InvalidWheelFilename, InvalidSdistFilename) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -145,10 +154,14 @@ def _parse_bare(text: str, editable: bool) -> Local | None:
     path = _read_path(bare["path"].strip())
     if path is None:
         return None
-    extras = f"[{bare['extras']}]" if bare["extras"] else ""
-    marker = f" ; {bare['marker']}" if bare["marker"] else ""
+    name = read_name(path)
+    if bare["extras"]:
+        name += f"[{bare['extras']}]"
+    requirement = f"{name} @ {path.as_uri()}"
+    if bare["marker"]:
+        requirement += f" ; {bare['marker']}"
     try:
-        return _make(Requirement(f"{read_name(path)}{extras} @ {path.as_uri()}{marker}"), path, editable)
+        return _make(Requirement(requirement), path, editable)
     except InvalidRequirement as error:
         raise ValueError(f"{text!r}: {str(error).splitlines()[0]}") from None
 
@@ -162,26 +175,27 @@ def _make(requirement: Requirement, path: Path | None, editable: bool) -> Local 
 
 
 def _read_path(text: str) -> Path | None:
-    """The absolute path that a URL or a path means; None where it is of another machine."""
+    """The absolute path of a `file:` URL or a path; None for other URLs."""
     url = urlsplit(text)
-    if url.scheme not in ("", "file"):
+    if url.scheme == "file":
+        return Path(unquote(url.path)).resolve()
+    if url.scheme:
         return None
-    path = Path(unquote(url.path)) if url.scheme else Path(text).expanduser()
-    return Path.cwd().joinpath(path).resolve()
+    return Path(text).expanduser().resolve()
 
 
 def _find_own_sources(folder: Path) -> Iterator[Local]:
-    """The packages that a project takes from other folders (`[tool.uv.sources]`, and `name @ file:///...`)."""
+    """The packages that a project takes from other folders: `[tool.uv.sources]`, and `name @ file:///...`."""
     document = read_project(folder)
     sources = document.get("tool", {}).get("uv", {}).get("sources", {})
-    for name, given in sources.items():
-        for source in given if isinstance(given, list) else [given]:
-            if isinstance(path := source.get("path"), str):
-                place = (folder / path).resolve()
-                requirement = Requirement(f"{name} @ {place.as_uri()}")
+    for name, alternatives in sources.items():
+        if isinstance(alternatives, dict):
+            alternatives = [alternatives]
+        for source in alternatives:
+            if isinstance(relative := source.get("path"), str) and (path := (folder / relative).resolve()).exists():
+                requirement = Requirement(f"{name} @ {path.as_uri()}")
                 editable = bool(source.get("editable"))
-                if place.exists():
-                    yield Local(name=canonicalize_name(name), path=place, editable=editable, requirement=requirement)
+                yield Local(name=canonicalize_name(name), path=path, editable=editable, requirement=requirement)
     project = document.get("project", {})
     for line in project.get("dependencies", []):
         if "@" in line and (local := parse_local(line)) is not None:

@@ -1,12 +1,11 @@
-"""Environments made from a lock with tonight's JAX: `uv:docker/locks/ecosystem/diffrax.txt[,jax==0.10.1]`.
+"""Environments made from a lock with the current JAX: `uv:docker/locks/ecosystem/diffrax.txt[,jax==0.10.1]`.
 
-In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file beside it, and requirements that override
+In: a lock with hashes, made by `nightjar-ci images lock` from the `.in` file next to it, and requirements that override
 it. Out: a virtual environment with exactly the locked packages and this checkout's `nightjar-models`.
 
-JAX is tonight's. If the current environment has another version than the lock, the other packages are resolved again
-around it. The packages that the `.in` file names keep their locked version, unless a requirement asks for another: a
-pass with an older version that happens to fit would prove nothing. A conflict is an error that says which package wants
-what.
+JAX is that of the current environment. If the lock has another version, the other packages are resolved again around
+it. The packages that the `.in` file names keep their locked version unless a requirement overrides it: a pass with an
+older version that happens to fit would prove nothing. A conflict is an error that names the packages.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from nightjar_ci.environments.uv import (
 )
 from nightjar_ci.errors import EnvironmentFailedError
 
-WORKLOADS = "nightjar-models"  # the package whose commands run in there; its own dependencies are in the lock
+WORKLOADS = "nightjar-models"  # the package whose commands run there; its own dependencies are in the lock
 _INCLUDED = re.compile(r"(-r|--requirement|-c|--constraint|-f|--find-links)[ =]\s*(\S+)")
 _PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$", re.MULTILINE)
 
 
 def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
-    """The lock file and the requirements that win over it; None where the text names no lock file.
+    """The lock file and the requirements that override it; None where the text names no lock file.
 
     Raises:
         ValueError: a requirement is not valid.
@@ -54,7 +53,9 @@ def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
     first, comma, rest = text.partition(",")
     if not first.endswith(".txt"):
         return None
-    return Path(first), parse_requirements(rest) if comma else ()
+    if not comma:
+        return Path(first), ()
+    return Path(first), parse_requirements(rest)
 
 
 def is_locked(environment: str) -> bool:
@@ -64,7 +65,7 @@ def is_locked(environment: str) -> bool:
 
 
 def read_pins(lock: str) -> dict[str, str]:
-    """The versions that a lock gives this Python on this machine, by canonical name.
+    """The locked versions for this Python on this machine, by canonical name.
 
     >>> read_pins('jax==1 ; python_version < "3" \\\\\\njax==2 ; python_version >= "3" \\\\\\n    --hash=sha256:0\\n')
     {'jax': '2'}
@@ -82,23 +83,23 @@ def _python_of_markers() -> dict[str, str]:
 
 
 def find_changes(
-    pins: Mapping[str, str], requirements: Sequence[Requirement], tonight: Mapping[str, str]
+    pins: Mapping[str, str], requirements: Sequence[Requirement], current: Mapping[str, str]
 ) -> dict[str, str]:
-    """The requirements that the lock does not meet: those asked for, and tonight's JAX.
+    """The requirements that the lock does not satisfy: the given ones, and the current JAX.
 
     Args:
-        pins: versions of the lock.
-        requirements: asked for by name; they win.
-        tonight: versions of the current environment that every cell takes.
+        pins: locked versions.
+        requirements: they win over `current`.
+        current: versions of JAX in the current environment.
 
     >>> find_changes({"jax": "1", "numpy": "2"}, parse_requirements("numpy==3"), {"jax": "1"})
     {'numpy': 'numpy==3'}
     """
-    wanted = {name: Requirement(f"{name}=={found}") for name, found in tonight.items() if name in pins}
+    wanted = {name: Requirement(f"{name}=={version}") for name, version in current.items() if name in pins}
     for requirement in requirements:
         name = canonicalize_name(requirement.name)
         if name == "jax":
-            wanted.pop("jaxlib", None)  # jax itself asks for the jaxlib that it goes with
+            wanted.pop("jaxlib", None)  # jax itself requires its jaxlib
         wanted[name] = requirement
     return {
         name: str(requirement)
@@ -108,7 +109,7 @@ def find_changes(
 
 
 def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
-    """The environment of a lock, made unless it is there already.
+    """The environment of a lock, made unless it exists already.
 
     Args:
         text: the lock file, then requirements, separated by commas.
@@ -119,7 +120,7 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
         The environment's folder.
 
     Raises:
-        EnvironmentFailedError: the lock cannot be read, resolved with what is asked for, or installed.
+        EnvironmentFailedError: the lock cannot be read, resolved with the requirements, or installed.
     """
     parsed = parse_lock(text)
     if parsed is None:
@@ -129,7 +130,7 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
         lock = "\n".join(read_requirements(path))
         chosen = find_locals([*split_requirements(text)[1:], *lock.splitlines()])
     except UnicodeDecodeError as error:
-        raise EnvironmentFailedError(f"uv:{text}: {path} is not a lock: {error}.") from None
+        raise EnvironmentFailedError(f"uv:{text}: {path} is not a valid lock: {error}.") from None
     except ValueError as error:
         raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     except OSError as error:
@@ -138,22 +139,24 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     try:
         pins = read_pins(lock)
     except ValueError as error:
-        said = str(error).partition("\n")[0]
-        hint = "`nightjar-ci images lock` makes the locks; this one was edited, or cut short"
-        raise EnvironmentFailedError(f"uv:{text}: {path} has a marker that is not valid: {said}.", hint) from None
-    changes = find_changes(pins, requirements, read_tonight())
+        problem = str(error).partition("\n")[0]
+        hint = "`nightjar-ci images lock` makes the locks; this one was edited, or is incomplete"
+        raise EnvironmentFailedError(f"uv:{text}: {path} has an invalid marker: {problem}.", hint) from None
+    changes = find_changes(pins, requirements, read_current_jax())
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
     made_with = [folder for name, (folder, _) in folders.items() if f"{name} (" in lock]
-    lines = lock.splitlines() if not changes else resolve_around(path, lock, changes, made_with)
+    lines = lock.splitlines()
+    if changes:
+        lines = resolve_around(path, lock, changes, made_with)
     lines = make_editable(lines, {name: local for name, local in chosen.items() if local.editable})
     return make_pinned(text, lines, folders, cache, resolved=True, on_line=on_line)
 
 
 def find_planned_sources(text: str, cache: Path) -> dict[str, Source]:
-    """What the folders and files that an environment names, itself or in its lock, hold now, by package.
+    """The local sources that an environment or its lock names, as they are now, by package.
 
     Raises:
-        EnvironmentFailedError: one is not there, or cannot be read.
+        EnvironmentFailedError: one does not exist, or is not readable.
     """
     parts = split_requirements(text)
     if parse_lock(text) is None:
@@ -166,79 +169,84 @@ def find_planned_sources(text: str, cache: Path) -> dict[str, Source]:
 
 
 def read_requirements(path: Path) -> list[str]:
-    """The lines of a requirements file with those of the files that it includes.
+    """The lines of a requirements file and of the files that it includes.
 
-    Constraints and folders of wheels (`--find-links`) count by their contents: a comment holds their digest.
+    Constraints and wheel folders (`--find-links`) get a comment with the digest of their contents.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         included = _INCLUDED.match(line.strip())
-        option, value = ("", "") if included is None else included.groups()
-        place = (path.parent / value).resolve()
-        if option in ("-r", "--requirement"):
-            lines += read_requirements(place)
-        elif option and "://" not in value:
-            lines += [f"# sha256:{read_source(place).digest}", f"{option} {place}"]
-        else:
+        if included is None:
             lines.append(line)
+            continue
+        option, value = included.groups()
+        target = (path.parent / value).resolve()
+        if option in ("-r", "--requirement"):
+            lines += read_requirements(target)
+        elif "://" in value:
+            lines.append(line)
+        else:
+            lines += [f"# sha256:{read_source(target).digest}", f"{option} {target}"]
     return lines
 
 
-def read_tonight() -> dict[str, str]:
-    """The versions of JAX in the current environment; none where it has no JAX."""
+def read_current_jax() -> dict[str, str]:
+    """The versions of jax and jaxlib in the current environment; empty unless it has both."""
     path = list(find_current().path)
-    installed = {name: next(iter(distributions(name=name, path=path)), None) for name in ("jax", "jaxlib")}
-    versions = {name: found.version for name, found in installed.items() if found is not None}
-    return versions if len(versions) == len(installed) else {}
+    versions: dict[str, str] = {}
+    for name in ("jax", "jaxlib"):
+        for package in distributions(name=name, path=path):
+            versions.setdefault(name, package.version)
+    if len(versions) < 2:
+        return {}
+    return versions
 
 
 def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: Sequence[Path] = ()) -> list[str]:
-    """The lock's packages, resolved once more around other versions of a few.
+    """The lock's packages, resolved again around other versions of some of them.
 
     Args:
-        path: the lock; the `.in` file beside it names what is wanted.
+        path: the lock; the `.in` file next to it holds the original requirements.
         lock: its text.
-        changes: requirements that win, by name.
+        changes: requirements that override the lock, by name.
         projects: folders of projects whose dependencies are in the lock.
 
     Raises:
-        EnvironmentFailedError: nothing fits; the message says which package wants what.
+        EnvironmentFailedError: no versions fit together; the message names the conflicting packages.
     """
     pins = read_pins(lock)
     source = path.with_suffix(".in")
     try:
         wanted = [*read_wanted(source, changes), *(f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects)]
     except OSError as error:
-        asked = ", ".join(changes.values())
-        why = f"{path} holds other versions than {asked}, and {source}, which names what is to be kept, cannot be read"
-        raise EnvironmentFailedError(f"{why}: {error.strerror}.") from None
+        problem = f"{path} does not satisfy {', '.join(changes.values())}, and its source {source} cannot be read"
+        raise EnvironmentFailedError(f"{problem}: {error.strerror}.") from None
     kept = [f"{name}=={pins[name]}" for name in read_names(source) if name in pins and name not in changes]
     with tempfile.TemporaryDirectory() as folder:
-        asked_for, constraints, found = (Path(folder) / name for name in ("wanted.in", "constraints.txt", "found.txt"))
-        asked_for.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+        inputs, constraints, resolved = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "found.txt"))
+        inputs.write_text("\n".join(wanted) + "\n", encoding="utf-8")
         constraints.write_text("\n".join([*kept, *changes.values()]) + "\n", encoding="utf-8")
-        found.write_text(
-            "".join(f"{name}=={one}\n" for name, one in pins.items()), encoding="utf-8"
-        )  # uv keeps what fits
+        pinned = "".join(f"{name}=={version}\n" for name, version in pins.items())
+        resolved.write_text(pinned, encoding="utf-8")  # uv keeps the versions that fit
         try:
             run_uv(
                 str(path),
                 *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
                 *("--no-emit-package", WORKLOADS),
-                *(str(asked_for), "--constraints", str(constraints), "--output-file", str(found)),
+                *(str(inputs), "--constraints", str(constraints), "--output-file", str(resolved)),
             )
         except EnvironmentFailedError as error:
             if "No solution found" not in error.message:
                 raise
             raise EnvironmentFailedError(f"cannot resolve: {render_conflict(error.message, path, changes)}") from None
-        return found.read_text(encoding="utf-8").splitlines()
+        return resolved.read_text(encoding="utf-8").splitlines()
 
 
 def read_wanted(source: Path, changes: Mapping[str, str]) -> list[str]:
-    """The requirements of an `.in` file, with the changes in place of its versions: what is asked for wins."""
+    """The requirements of an `.in` file, with the changes in place of its own versions."""
     wanted = []
     for line in _read_lines(source):
         if line.startswith("-r "):
@@ -263,18 +271,18 @@ def _read_lines(source: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def render_conflict(said: str, path: Path, changes: Mapping[str, str]) -> str:
-    """What uv said about a conflict, its reason first: `xlb==0.3.1 wants jax<0.10`.
+def render_conflict(stderr: str, path: Path, changes: Mapping[str, str]) -> str:
+    """uv's message about a conflict, its reason first: `xlb==0.3.1 requires jax<0.10`.
 
-    >>> said = "hint Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
-    >>> render_conflict(said, Path("a.txt"), {"jax": "jax==2"}).partition(chr(10))[0]
-    'a==1 wants jax<2 (a.txt with jax==2).'
+    >>> stderr = "hint Because a==1 depends on jax<2 and you require jax==2, we can conclude that a==1 cannot be used."
+    >>> render_conflict(stderr, Path("a.txt"), {"jax": "jax==2"}).partition(chr(10))[0]
+    'a==1 requires jax<2 (a.txt with jax==2).'
     """
-    joined = " ".join(line.strip(" │├╰─▶") for line in said.splitlines())
-    wants = [
-        f"{who} wants {what}"
-        for who, what in re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
+    joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
+    required = [
+        f"{package} requires {requirement}"
+        for package, requirement in re.findall(r"(?:[Bb]ecause|and) (\S+) depends on ([^,]*?)(?:,| and |$)", joined)
     ]
-    absent = [f"there is no {what}" for what in re.findall(r"there (?:is|are) no versions? of (\S+)", joined)]
-    asked = f"({path} with {', '.join(changes.values())})"
-    return f"{'; '.join(dict.fromkeys([*wants, *absent])) or 'no versions fit together'} {asked}.\n{said}"
+    absent = [f"there is no {name}" for name in re.findall(r"there (?:is|are) no versions? of (\S+)", joined)]
+    reasons = "; ".join(dict.fromkeys([*required, *absent])) or "no versions fit together"
+    return f"{reasons} ({path} with {', '.join(changes.values())}).\n{stderr}"

@@ -1,9 +1,9 @@
 """The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named) or
 `image:<reference>`.
 
-In: the text of a matrix. Out: what an executor needs to run a command there: the folder that comes first on `PATH` and
-the variables to set, or the image; and what is tested there, for the record. A uv environment is made on first use and
-kept (see `uv_environment`).
+In: an environment's name in a matrix. Out: what an executor needs to run a command there: the folder that comes first
+on `PATH` and the variables to set, or the image; and the packages under test, for the record. A uv environment is made
+on first use and kept (see `uv`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class PreparedEnvironment:
     """An environment that is ready to run commands.
 
     Attributes:
-        name: as the matrix spells it.
+        name: as in the matrix.
         kind: how it is entered.
         bin_dir: folder of its commands, first on `PATH` of a job; None in an image.
         variables: environment variables to set.
         image: reference of the image, else None.
-        folder: working directory of its commands; the caller's where None. An image sees it, read-only, as `/work`.
+        folder: working directory of its commands; default: the caller's. Images mount it read-only as `/work`.
         interpreter: its Python; None in an image.
-        local_packages: what is installed in it from this machine.
+        local_packages: its packages that come from this machine.
     """
 
     name: str
@@ -47,18 +47,18 @@ class PreparedEnvironment:
     local_packages: tuple[LocalPackage, ...] = ()
 
     def entered(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment variables of a process in this environment, started from one with `environ`."""
+        """The environment variables of a process in this environment, whose parent has `environ`."""
         variables = {**environ, **self.variables}
         if self.bin_dir is not None:
-            variables["PATH"] = f"{self.bin_dir}:{environ['PATH']}" if environ.get("PATH") else str(self.bin_dir)
+            variables["PATH"] = ":".join(filter(None, (str(self.bin_dir), environ.get("PATH"))))
         return variables
 
 
 def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
-    """The kind of an environment and what follows its colon.
+    """The kind of an environment and the text after its colon.
 
     Raises:
-        ValueError: it is of no known kind, or a requirement is not valid.
+        ValueError: the kind is unknown, or a requirement is not valid.
     """
     kind, colon, rest = name.partition(":")
     if name == "current":
@@ -86,8 +86,8 @@ def with_requirements(environment: str, requirements: str) -> str:
     """
     kind, rest = parse_environment(environment)
     if kind == "image":
-        raise ValueError(f"packages of the image {environment!r} are not replaced: expected current or uv:...")
-    changed = f"uv:{rest},{requirements}" if rest else f"uv:{requirements}"
+        raise ValueError(f"cannot replace packages in the image {environment!r}: expected current or uv:...")
+    changed = "uv:" + ",".join(filter(None, (rest, requirements)))
     parse_environment(changed)
     return changed
 
@@ -95,15 +95,15 @@ def with_requirements(environment: str, requirements: str) -> str:
 def prepare(
     environment: str, settings: Settings | None = None, on_line: Callable[[str], None] | None = None
 ) -> PreparedEnvironment:
-    """Makes an environment ready to run jobs in.
+    """Prepares an environment for jobs.
 
     Args:
-        environment: as the matrix spells it.
-        settings: where uv environments are kept; read from the process where None.
-        on_line: called with one line of progress where this takes a while.
+        environment: as in the matrix.
+        settings: with the folder of uv environments; default: from the environment variables.
+        on_line: called with a line of progress.
 
     Raises:
-        EnvironmentFailedError: it cannot be made; the message says which package blocks.
+        EnvironmentFailedError: it cannot be made; the message names the conflicting package.
     """
     try:
         kind, rest = parse_environment(environment)
@@ -115,14 +115,15 @@ def prepare(
         from nightjar_ci.environments.lock import make_locked, parse_lock
         from nightjar_ci.environments.uv import make_environment
 
-        make = make_environment if parse_lock(rest) is None else make_locked
-        prefix = make(rest, (settings or read_settings()).environments_dir, on_line)
-        return _enter_made(environment, prefix)
+        cache = (settings or read_settings()).environments_dir
+        if parse_lock(rest) is None:
+            return _enter_made(environment, make_environment(rest, cache, on_line))
+        return _enter_made(environment, make_locked(rest, cache, on_line))
     return _enter_current(on_line)
 
 
 def describe(environment: str, settings: Settings) -> str:
-    """Which Python an environment is, or is made from, and what it takes from this machine; nothing is made.
+    """The Python of an environment, or that it is made from, and its packages from this machine; makes nothing.
 
     Raises:
         EnvironmentFailedError: there is no such Python, or no such folder.
@@ -184,7 +185,7 @@ def _enter_current(on_line: Callable[[str], None] | None) -> PreparedEnvironment
 
 @dataclass(slots=True)
 class Environments:
-    """The environments of one night: each is prepared once, and one that failed is not tried again."""
+    """The environments of one night: each is prepared once; a failure is not retried."""
 
     settings: Settings = field(default_factory=read_settings)
     _prepared: dict[str, PreparedEnvironment | EnvironmentFailedError] = field(default_factory=dict)
@@ -204,7 +205,7 @@ class Environments:
                     self._prepared[name] = error
                 except (OSError, ValueError) as error:  # a full disk, or a name that no file can have
                     self._prepared[name] = EnvironmentFailedError(f"{name!r} cannot be prepared: {error}.")
-        found = self._prepared[name]
-        if isinstance(found, EnvironmentFailedError):
-            raise EnvironmentFailedError(found.message, found.hint)
-        return found
+        prepared = self._prepared[name]
+        if isinstance(prepared, EnvironmentFailedError):
+            raise EnvironmentFailedError(prepared.message, prepared.hint)
+        return prepared

@@ -1,8 +1,8 @@
-"""Folders and archives of this machine that packages are installed from, told apart by what they hold.
+"""Folders and archives of this machine that packages are installed from, identified by their contents.
 
-In: a path. Out: a digest of its contents, and the commit where it lies in a git work tree. The contents of a folder are
-the files that git tracks or would add; elsewhere all files but caches and outputs: of builds, of virtual environments
-and of Nightjar itself.
+In: a path. Out: a digest of its contents, and the commit if it is in a git work tree. The contents of a folder are the
+files that git tracks or would add; outside git all files except caches and outputs: builds, virtual environments,
+Nightjar's own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _CACHES = frozenset({
     "__pycache__", ".git", ".hg", ".svn", ".venv", ".nox", ".tox", ".eggs", ".nightjar", ".mypy_cache", ".pytest_cache",
     ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "node_modules",
 })  # fmt: skip
-_BUILT = ("build", "dist")  # beside pyproject.toml; deeper they may be packages
+_BUILT = ("build", "dist")  # next to pyproject.toml; deeper they may be packages
 _MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")  # of a virtual environment, of a cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a package is installed from.
+    """The source that a package is installed from.
 
     Attributes:
         path: absolute; a folder, a wheel or a source archive.
         editable: the environment imports the folder itself.
         digest: SHA-256 of the contents.
-        git: the commit of the folder, dirty where the folder itself was changed since.
-        describes: commit and tags of a project whose version may be made from them.
+        git: the commit of the folder, dirty where the folder itself has changes.
+        describes: commit and tags of a project whose version may be derived from them.
     """
 
     path: Path
@@ -47,15 +47,15 @@ class Source:
 
 
 def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] = ()) -> Source:
-    """What a package would be installed from now.
+    """The source of a package as it is now.
 
     Args:
         path: a folder, a wheel or a source archive.
-        editable: whether it is to be installed editable.
-        outputs: folders whose files are outputs, wherever they lie.
+        editable: whether to install it editable.
+        outputs: folders of outputs, which do not count as contents.
 
     Raises:
-        OSError: it is not there, or cannot be read.
+        OSError: it does not exist, or is not readable.
     """
     if not path.is_dir():
         return Source(path=path, editable=editable, digest=_digest_file(path))
@@ -137,7 +137,7 @@ def _is_left_out(root: Path, name: Path, outputs: tuple[Path, ...]) -> bool:
 
 
 def _add_entry(digest: hashlib._Hash, root: Path, name: str) -> None:
-    """Adds one file; of a link, what it points to as well, for a build reads through it."""
+    """Adds one file to a digest; a link also adds its target, since a build follows it."""
     path = root / name
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
@@ -154,7 +154,7 @@ def _add_entry(digest: hashlib._Hash, root: Path, name: str) -> None:
 
 
 def _describe_linked(folder: Path, root: Path) -> str:
-    """The files of a folder outside the root, by size and time: it may be a data set, too much to read."""
+    """The files of a folder outside the root, by size and time: it may be a data set, too large to read."""
     states = ((name, (folder / name).lstat()) for name in sorted(_walk(folder, "", (root,))))
     return "".join(f"\n{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)
 

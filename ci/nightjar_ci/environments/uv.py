@@ -1,9 +1,9 @@
 """Copies of the current environment with other versions of some packages, made by uv.
 
-In: requirements such as `jax==0.10.1` or `./mylib`. Out: a virtual environment of the same Python, with the version of
-every package of the current environment except those required otherwise; packages installed from a folder are installed
-from that folder again. It is kept under the hash of all that went in, the contents of folders and files of this machine
-included, and made once: a half-made one has no stamp and is made anew.
+In: requirements such as `jax==0.10.1` or `./mylib`. Out: a virtual environment of the same Python, with the versions of
+the current environment except where a requirement overrides them; packages installed from a folder are installed from
+that folder again. Its name is the hash of its inputs, including the contents of local folders and files, and it is made
+once. An incomplete one has no stamp and is made again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from nightjar_ci.untrusted.masking import Mask
 from nightjar_ci.web.http import hide_passwords
 
 STAMP = "nightjar-environment.json"
-_LAYOUT = 2  # of the description that names an environment; 1 told folders apart by their pyproject.toml alone
+_LAYOUT = 2  # version of the description that names an environment; 1 identified folders by pyproject.toml alone
 _ATTEMPTS = 3
 FOLLOWS_JAX = re.compile(r"jaxlib|jax-cuda\d+-(plugin|pjrt)")  # jax releases them together, under one version
 
 
 def split_requirements(text: str) -> list[str]:
-    """The parts of `<requirement>[,<requirement>...]`; a comma in brackets or before an operator is of one part.
+    """The parts of `<requirement>[,<requirement>...]`; a comma in brackets or before an operator does not separate.
 
     >>> split_requirements("jax[cuda12,k8s]>=0.9,<0.10,./mylib,-e ~/other")
     ['jax[cuda12,k8s]>=0.9,<0.10', './mylib', '-e ~/other']
@@ -51,13 +51,15 @@ def split_requirements(text: str) -> list[str]:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """One requirement; a folder or file of this machine gets the name of the package that it holds.
+    """One requirement; a local folder or file gets the name of its package.
 
     Raises:
         ValueError: it is not valid.
     """
     local = parse_local(text)
-    return Requirement(text) if local is None else local.requirement
+    if local is None:
+        return Requirement(text)
+    return local.requirement
 
 
 def parse_requirements(text: str) -> tuple[Requirement, ...]:
@@ -84,15 +86,15 @@ def override(pins: dict[str, str], requirements: Sequence[Requirement]) -> list[
     wanted = dict(pins)
     for requirement in requirements:
         if canonicalize_name(requirement.name) == "jax":
-            exact = [one.version for one in requirement.specifier if one.operator == "=="]
+            versions = [f"=={clause.version}" for clause in requirement.specifier if clause.operator == "=="]
             for name in [name for name in {*pins, "jaxlib"} if FOLLOWS_JAX.fullmatch(name)]:
-                wanted[name] = f"{name}=={exact[0]}" if exact else name
+                wanted[name] = name + "".join(versions[:1])
     wanted.update({canonicalize_name(requirement.name): str(requirement) for requirement in requirements})
     return [wanted[name] for name in sorted(wanted)]
 
 
 def make_environment(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
-    """The environment of these requirements, made unless it is there already.
+    """The environment of these requirements, made unless it exists already.
 
     Args:
         text: requirements, separated by commas.
@@ -127,17 +129,17 @@ def make_pinned(
     resolved: bool = False,
     on_line: Callable[[str], None] | None = None,
 ) -> Path:
-    """The environment with these packages, made unless it is there already.
+    """The environment with these packages, made unless it exists already.
 
-    What comes from this machine is told apart by its contents: a folder that was edited makes another environment.
+    Local sources are identified by their contents: editing a folder makes another environment.
 
     Args:
-        text: what it is called in messages, after `uv:`.
+        text: its name in messages, after `uv:`.
         lines: requirements, each a pin.
         folders: packages to install from a folder: name to the folder and whether editable.
         cache: the folder of all environments.
-        python: interpreter or version as uv understands it; the current one where None.
-        resolved: the lines are all there is to install: uv need not look for dependencies.
+        python: interpreter or version as uv understands it; default: the current one.
+        resolved: the lines are complete: uv need not resolve dependencies.
         on_line: called with one line of progress for every step.
 
     Returns:
@@ -158,47 +160,45 @@ def make_pinned(
                     base = python or str(find_current().executable)
                     _make(prefix, text, lines, folders, sources, base, resolved, on_line or (lambda _: None))
                     if _digests(read_sources(text, lines, folders, cache)) != _digests(sources):
-                        continue  # edited meanwhile, or its build writes into it: what was installed is not certain
+                        continue  # edited meanwhile, or its build writes into it: unclear what was installed
                     stamp.write_text(contents, encoding="utf-8")
-                stamp.touch()  # says when it was last asked for
+                stamp.touch()  # its time is that of the last use
         except OSError as error:
             raise EnvironmentFailedError(f"uv:{text}: {prefix} cannot be made: {error}.") from None
         return prefix
     raise EnvironmentFailedError(
-        f"uv:{text}: the folders that it is installed from changed while it was made, {_ATTEMPTS} times.",
-        "does a program write into them? git-ignore what it writes",
+        f"uv:{text}: its source folders changed during each of {_ATTEMPTS} installations.",
+        "does a program write into them? Add its output to .gitignore",
     )
 
 
 def read_sources(
     text: str, lines: Sequence[str], folders: Mapping[str, tuple[Path, bool]], cache: Path
 ) -> dict[str, Source]:
-    """What an environment takes from this machine, by canonical name.
+    """The local sources of an environment, by canonical name.
 
     Args:
-        text: what the environment is called in messages, after `uv:`.
+        text: the environment's name in messages, after `uv:`.
         lines: requirements.
         folders: packages to install from a folder: name to the folder and whether editable.
-        cache: the folder of all environments; it is no part of a project that it lies in.
+        cache: the folder of all environments; it is ignored if it is inside a project.
 
     Raises:
-        EnvironmentFailedError: a folder or a file is not there, or cannot be read.
+        EnvironmentFailedError: a folder or a file does not exist, or is not readable.
     """
     try:
-        places = {name: (local.path, local.editable) for name, local in find_locals(lines).items()} | dict(folders)
+        paths = {name: (local.path, local.editable) for name, local in find_locals(lines).items()} | dict(folders)
         outputs = (cache, cache.parent)
-        return {
-            name: read_source(path, editable=editable, outputs=outputs) for name, (path, editable) in places.items()
-        }
+        return {name: read_source(path, editable=editable, outputs=outputs) for name, (path, editable) in paths.items()}
     except ValueError as error:
         raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     except OSError as error:
-        hint = "a package is installed from there"
+        hint = "a package of the environment is installed from it"
         raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
 
 
 def read_made_sources(prefix: Path) -> dict[str, Source]:
-    """What an environment that `make_pinned` made took from this machine, by canonical name."""
+    """The local sources of an environment of `make_pinned`, by canonical name."""
     made = json.loads((prefix / STAMP).read_text(encoding="utf-8"))["sources"]
     return {
         name: Source(
@@ -214,9 +214,11 @@ def read_made_sources(prefix: Path) -> dict[str, Source]:
 def find_made(
     lines: Sequence[str], sources: Mapping[str, Source], cache: Path, python: str | None = None
 ) -> Path | None:
-    """The environment of these lines and sources, where `make_pinned` has made it already."""
+    """The environment of these lines and sources, or None unless `make_pinned` has made it already."""
     prefix = cache / _digest(_describe(lines, sources, python))
-    return prefix if (prefix / STAMP).is_file() else None
+    if not (prefix / STAMP).is_file():
+        return None
+    return prefix
 
 
 def _digest(contents: str) -> str:
@@ -228,7 +230,7 @@ def _digests(sources: Mapping[str, Source]) -> dict[str, str]:
 
 
 def _describe(lines: Sequence[str], sources: Mapping[str, Source], python: str | None) -> str:
-    """All that goes into an environment, as text: its hash names the environment."""
+    """The inputs of an environment as text; the environment is named after its hash."""
     described = {
         name: {
             "path": str(source.path),
@@ -258,7 +260,7 @@ def _make(
     say: Callable[[str], None],
 ) -> None:
     begin = time.monotonic()
-    if prefix.exists():  # a prune may have been quicker
+    if prefix.exists():  # a prune may have removed it meanwhile
         shutil.rmtree(prefix)
     say(f"making the environment uv:{text} (once)")
     run_uv(text, "venv", "--quiet", "--no-project", "--python", python, str(prefix))
@@ -266,15 +268,20 @@ def _make(
     named = [f"# {package}" for package in plan_local_packages(sources)]
     pins.write_text("\n".join([*named, *lines]) + "\n", encoding="utf-8")
     into = ["pip", "install", "--quiet", "--python", str(prefix / "bin" / "python")]
-    # uv keeps what it built of a folder until its pyproject.toml changes, and a wheel that it found in one for ever.
+    # uv caches a build of a folder until its pyproject.toml changes, and a wheel from a folder for ever.
     for name in sorted({*sources, *find_linked_names(lines)}):
         into += ["--reinstall-package", name]
     with _clean_builds(source.path for source in sources.values() if source.path.is_dir()) as variables:
-        # A job never imports most of it: it is compiled as it is imported.
+        # A job never imports most of the packages: modules are compiled on import.
         variables["UV_COMPILE_BYTECODE"] = "0"
-        run_uv(text, *into, *("--no-deps",) * resolved, "--requirements", str(pins), variables=variables)
+        resolution = ("--no-deps",) if resolved else ()
+        run_uv(text, *into, *resolution, "--requirements", str(pins), variables=variables)
         if folders:
-            paths = [part for folder, editable in folders.values() for part in (("-e",) * editable + (str(folder),))]
+            paths: list[str] = []
+            for folder, editable in folders.values():
+                if editable:
+                    paths.append("-e")
+                paths.append(str(folder))
             run_uv(text, *into, "--no-deps", *paths, variables=variables)
     _check_origins(text, prefix, sources)
     say(f"made the environment uv:{text} in {time.monotonic() - begin:.0f} s")
@@ -282,13 +289,13 @@ def _make(
 
 @contextmanager
 def _clean_builds(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
-    """The variables under which setuptools builds in folders of its own, removed afterwards.
+    """The variables that make setuptools build in temporary folders, removed afterwards.
 
-    In its own `build`, files of earlier builds stay: they get into the wheel though they were deleted from the package,
-    and win over older files that took their place. Source: setuptools:setuptools/_distutils/dist.py, DIST_EXTRA_CONFIG.
+    Its default `build` keeps files of earlier builds: they would get into the wheel though they were deleted from the
+    package, or replace newer ones. Source: setuptools:setuptools/_distutils/dist.py, DIST_EXTRA_CONFIG.
     """
-    places = [folder / "build" for folder in folders]
-    if not places or "DIST_EXTRA_CONFIG" in os.environ:
+    builds = [folder / "build" for folder in folders]
+    if not builds or "DIST_EXTRA_CONFIG" in os.environ:
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="nightjar-build-") as own:
@@ -297,89 +304,93 @@ def _clean_builds(folders: Iterable[Path]) -> Iterator[dict[str, str]]:
         try:
             yield {"DIST_EXTRA_CONFIG": str(config)}
         finally:
-            for place in places:
-                shutil.rmtree(place / name, ignore_errors=True)
-                with suppress(OSError):  # not there, or not empty
-                    place.rmdir()
+            for build in builds:
+                shutil.rmtree(build / name, ignore_errors=True)
+                with suppress(OSError):  # absent, or not empty
+                    build.rmdir()
 
 
 def _check_origins(text: str, prefix: Path, sources: Mapping[str, Source]) -> None:
-    """Refuses what was installed from a folder that is not known, for its edits would not be seen."""
+    """Rejects a package from a folder that is not among the sources: changes in it would go unnoticed."""
     installed = freeze(read_distributions(prefix))
-    places = [f"{name} @ {path.as_uri()}" for name, (path, _) in installed.folders.items() if name not in sources]
-    if places:
-        hint = f"name it too: uv:{text},{places[0]}"
-        raise EnvironmentFailedError(f"uv:{text}: a dependency is installed from a folder: {places[0]}.", hint)
+    for name, (path, _) in installed.folders.items():
+        if name not in sources:
+            requirement = f"{name} @ {path.as_uri()}"
+            raise EnvironmentFailedError(
+                f"uv:{text}: a dependency is installed from a folder: {requirement}.",
+                f"name it too: uv:{text},{requirement}",
+            )
 
 
 def find_index() -> str:
-    """The package index that uv asks: of its own configuration on this machine, or the one that it knows itself.
+    """The package index of uv: from its configuration on this machine, or its default.
 
     Raises:
-        EnvironmentFailedError: uv is missing, or knows none.
+        EnvironmentFailedError: uv is missing, or has no index.
     """
-    said = run_uv("", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
-    found = re.search(r"^--index-url (\S+)$", said, re.MULTILINE)
-    if found is None:
-        raise EnvironmentFailedError("uv knows no package index.", "UV_DEFAULT_INDEX names one")
-    return found[1]
+    output = run_uv("", "pip", "compile", "--offline", "--no-header", "--emit-index-url", "-")
+    index = re.search(r"^--index-url (\S+)$", output, re.MULTILINE)
+    if index is None:
+        raise EnvironmentFailedError("uv has no package index.", "UV_DEFAULT_INDEX sets one")
+    return index[1]
 
 
 def run_uv(text: str, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None) -> str:
-    """Runs uv to its end and returns its stdout.
+    """Runs uv and returns its stdout.
 
     Args:
-        text: the requirements asked for, as a message names them.
+        text: the requirements, as in messages.
         arguments: of uv.
-        stdin: what it reads there.
+        stdin: its input.
         variables: environment variables to set, besides those that foreign code and a download inherit.
 
     Raises:
-        EnvironmentFailedError: uv is missing or failed; the message names the package that blocks.
+        EnvironmentFailedError: uv is missing or failed; the message names the conflicting package.
     """
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("uv", path=path)
     if program is None:
-        raise EnvironmentFailedError(f"uv:{text}: there is no uv command on PATH.", "pip install uv")
+        raise EnvironmentFailedError(f"uv:{text}: uv is not on PATH.", "pip install uv")
     environ = {**inherit_for_fetching(os.environ), **(variables or {})}
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, input=stdin, env=environ)
     if done.returncode != 0:
         passwords = Mask(tuple(value for name, value in environ.items() if looks_secret(name)))
-        said = passwords.text(hide_passwords(done.stderr))
-        raise explain_failure(text, ("uv", *arguments), done.returncode, said)
+        stderr = passwords.text(hide_passwords(done.stderr))
+        raise explain_failure(text, ("uv", *arguments), done.returncode, stderr)
     return done.stdout
 
 
 def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:
-    """What uv's failure means: which package blocks, and uv's own words.
+    """The error for a failure of uv: the conflicting package, and uv's own message.
 
     Args:
-        text: the requirements asked for.
-        command: what was run.
+        text: the requirements.
+        command: the command line.
         exit_code: its exit code.
-        stderr: what uv wrote.
+        stderr: its output.
     """
-    said = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
-    blocker = re.search(r"(?:Because|And because) (\S+?)(?:==\S+)? depends on ([^,]*?)(?:,| and |$)", said)
-    absent = re.search(r"(?:there is no version of|there are no versions of) (\S+)", said)
-    tail = "\n".join(stderr.strip().splitlines()[-20:])
-    what = f"uv:{text}: the environment cannot be made: `{' '.join(command)}` ended with {exit_code}:\n{tail}\n"
+    joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
+    blocker = re.search(r"(?:Because|And because) (\S+?)(?:==\S+)? depends on ([^,]*?)(?:,| and |$)", joined)
+    absent = re.search(r"(?:there is no version of|there are no versions of) (\S+)", joined)
+    own_hint = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
+    hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
     if absent is not None:
-        return EnvironmentFailedError(what, f"{absent[1]} is not in the package index: is the version right?")
-    if blocker is not None:
+        hint = f"{absent[1]} is not in the package index: is the version right?"
+    elif blocker is not None:
         name, needs = blocker[1], blocker[2]
-        return EnvironmentFailedError(
-            what, f"{name} blocks it, for it needs {needs}: name a version that does not, as in uv:{text},{name}==..."
-        )
-    own = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
+        hint = f"{name} requires {needs}: choose a version of it that does not, as in uv:{text},{name}==..."
+    elif own_hint is not None:
+        hint = own_hint[1]
+    tail = "\n".join(stderr.strip().splitlines()[-20:])
+    command_line = " ".join(command)
     return EnvironmentFailedError(
-        what, own[1] if own else "is the package index reached? UV_DEFAULT_INDEX names another"
+        f"uv:{text}: the environment cannot be made: `{command_line}` exited with {exit_code}:\n{tail}\n", hint
     )
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that dies with its process, so that two processes do not make one environment at once."""
+    """Locks against other processes that make the same environment; the lock ends with the process."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

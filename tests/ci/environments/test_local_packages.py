@@ -236,17 +236,17 @@ def test_a_package_that_is_edited_while_it_is_built_is_built_again(here: Path, m
     backend.write_text(backend.read_text() + "pathlib.Path('src/mylib/made.py').write_text('')\n")  # as hatch-vcs does
     assert imported(prepare("uv:./mylib")) == "old"
     backend.write_text(backend.read_text() + "pathlib.Path('src/mylib/made.py').write_text(os.urandom(8).hex())\n")
-    with pytest.raises(EnvironmentFailedError, match="changed while it was made"):
+    with pytest.raises(EnvironmentFailedError, match="source folders changed during each of"):
         prepare("uv:./mylib")
 
 
 @pytest.mark.parametrize(
     ("form", "problem"),
     [
-        ("./absent", "absent is not there"),
-        ("-e ./empty", "names no package: write NAME @ file:"),
+        ("./absent", "absent does not exist"),
+        ("-e ./empty", "has no project name: write NAME @ file:"),
         ("mylib @ ./absent", "cannot be read"),
-        ("./mylib-1.whl", "not there"),
+        ("./mylib-1.whl", "does not exist"),
     ],
 )
 def test_a_path_without_a_package_is_told(here: Path, form: str, problem: str) -> None:
