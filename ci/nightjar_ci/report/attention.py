@@ -1,7 +1,7 @@
 """Cards for the verdicts that are not ok, worst first, and rows for the table of all verdicts.
 
-In: verdicts, the series of the night, the figures of the cells. Out: plain data for the page; each card has the figures
-and captures that explain its verdict.
+In: verdicts, the night's series, the cells' figures. Out: plain data for the page; each card has the figures and
+captures that explain its verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import history_figure, spark_points
 
-MOST_CARDS = 60  # of what is not ok; the rest stands in the table below
+MOST_CARDS = 60  # the rest of what is not ok is in the table below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,44 +53,47 @@ def gather_cards(
         verdicts: worst first.
         series: by name.
         accepted: accepted changes by series.
-        figures: tonight's figures by series, such as a curve with its envelope.
-        outcomes: of the night's jobs, for the captures among them.
+        figures: figures of this night by series, such as a curve with its envelope.
+        outcomes: of the night's jobs; the profiles among them have captures.
     """
     cards = []
-    for verdict in [one for one in verdicts if one.status != "ok"][:MOST_CARDS]:
-        shown = list(figures.get(verdict.series, ()))
+    for verdict in [verdict for verdict in verdicts if verdict.status != "ok"][:MOST_CARDS]:
+        card_figures = list(figures.get(verdict.series, ()))
         if (history := series.get(verdict.series)) is not None and len(history.nights) > 1:
             figure = history_figure(history, accepted.get(verdict.series, ()))
-            shown.append((f"{len(history.nights)} nights", figure))
+            card_figures.append((f"{len(history.nights)} nights", figure))
         links = tuple(_links(folder, verdict.cell, outcomes))
-        cards.append(Card(verdict=verdict, figures=tuple(shown), links=links))
+        cards.append(Card(verdict=verdict, figures=tuple(card_figures), links=links))
     return tuple(cards)
 
 
 def gather_rows(verdicts: Sequence[Verdict], series: Mapping[str, Series]) -> tuple[Row, ...]:
     """The table of all verdicts, in their order."""
-    return tuple(
-        Row(verdict=one, spark=spark_points(series[one.series]) if one.series in series else "") for one in verdicts
-    )
+    sparks = {name: spark_points(history) for name, history in series.items()}
+    return tuple(Row(verdict=verdict, spark=sparks.get(verdict.series, "")) for verdict in verdicts)
 
 
 def captures_of(cell: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The profile jobs of what a cell trains: their ids differ in that one word.
+    """The completed profile jobs of a training cell: the ids differ only in `train` and `profile`.
 
     >>> captures_of("gpt-train-cpu", [])
     []
     """
-    return [one for one in outcomes if one.kind == "profile" and one.completed and _place(one.cell) == _place(cell)]
+    return [
+        outcome
+        for outcome in outcomes
+        if outcome.kind == "profile" and outcome.completed and _without_kind(outcome.cell) == _without_kind(cell)
+    ]
 
 
-def _place(cell: str) -> tuple[str, ...]:
+def _without_kind(cell: str) -> tuple[str, ...]:
     return tuple(word for word in cell.split("-") if word not in ("train", "profile"))
 
 
 def _links(folder: Path, cell: str, outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     links = []
-    for one in captures_of(cell, outcomes):
-        report = job_folder(folder, one.job) / "capture" / "report.html"
+    for outcome in captures_of(cell, outcomes):
+        report = job_folder(folder, outcome.job) / "capture" / "report.html"
         if report.is_file():
-            links.append((f"capture {one.job}", report.relative_to(folder).as_posix()))
+            links.append((f"capture {outcome.job}", report.relative_to(folder).as_posix()))
     return links

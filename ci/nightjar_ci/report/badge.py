@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 
 from nightjar_ci.formats.suite import Suite
+from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.verdict import Verdict
 
 _COLOURS = {0: "brightgreen", 1: "red", 3: "orange", 4: "yellow"}
@@ -20,14 +21,20 @@ def render_badge(exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int, 
     """The badge of a night; how many tests passed, where it ran tests and its jobs completed."""
     regressed = sum(verdict.status == "regressed" and verdict.judge != "tests" for verdict in verdicts)
     unclear = sum(verdict.status == "cannot_tell" for verdict in verdicts)
-    message = {
-        0: f"{len(verdicts)} ok" if verdicts else "nothing judged",
-        1: f"{regressed} regressed",
-        3: f"{failed_jobs} failed" if failed_jobs else "failed",
-        4: f"{unclear} cannot tell" if unclear else "jobs have not run",
-    }[exit_code]
-    if suites and exit_code in (0, 1):
-        tests = f"{sum(suite.passed for suite in suites):,}/{sum(suite.ran for suite in suites):,}"
-        message = f"{regressed} regressed, {tests} tests" if regressed else f"{tests} tests"
-    colour = _COLOURS[exit_code] if verdicts or exit_code else "lightgrey"
+    colour = _COLOURS[exit_code]
+    if exit_code == ExitCode.OK and not verdicts:
+        colour = "lightgrey"
+    if exit_code == ExitCode.FAILED:
+        message = f"{failed_jobs} failed" if failed_jobs else "failed"
+    elif exit_code == ExitCode.CANNOT_TELL:
+        message = f"{unclear} cannot tell" if unclear else "jobs have not run"
+    elif suites:
+        tests = f"{sum(suite.passed for suite in suites):,}/{sum(suite.ran for suite in suites):,} tests"
+        message = f"{regressed} regressed, {tests}" if regressed else tests
+    elif exit_code == ExitCode.NO:
+        message = f"{regressed} regressed"
+    elif verdicts:
+        message = f"{len(verdicts)} ok"
+    else:
+        message = "nothing judged"
     return json.dumps({"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}, indent=1) + "\n"

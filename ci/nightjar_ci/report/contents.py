@@ -1,7 +1,7 @@
 """The contents of a night's report, as plain data that a template lays out.
 
-In: a night folder, its verdicts, policies, baselines and the store. Out: `Contents`. All text that a job wrote is
-untrusted: it is passed on unchanged, and the renderers escape it.
+In: a night folder, its verdicts, policies, baselines and the store. Out: `Contents`. Text from jobs is untrusted: it is
+passed on unchanged, and the renderers escape it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ TREND_NIGHTS = 120
 
 
 class History(KnowsSeries, Protocol):
-    """What the report asks of the store."""
+    """The part of the store that the report uses."""
 
     def series_before(self, night_id: str, *, window: int) -> Sequence[Series]:
-        """What the series of a night measured until then, the night included."""
+        """The histories of a night's series, up to and including this night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsRow:
-    """The telling facts of one program of a cell."""
+    """The most important facts of a cell's program."""
 
     cell: str
     program: str
@@ -69,13 +69,13 @@ class CellPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedPart:
-    """What a job checked itself.
+    """The values that a job checked itself.
 
     Attributes:
         job: its id.
-        versions: of the packages that it tried, one line.
+        versions: of the tested packages, one line.
         speed: its throughput, where it measured one.
-        numbers: name, value, and what it had to be.
+        numbers: name, value and expected value.
     """
 
     job: str
@@ -118,7 +118,7 @@ class Contents:
 def gather(
     results: NightResults, verdicts: NightVerdicts, policies: Policies, baselines: Path, store: History | None = None
 ) -> Contents:
-    """Gathers what the report of a night shows.
+    """Gathers the contents of a night's report.
 
     Raises:
         InputError: `ledger.json` or a baseline cannot be read.
@@ -127,13 +127,17 @@ def gather(
     pairs = _pair_figures(folder, verdicts)
     accepted, series = read_accepted(baselines), dict[str, Series]()
     if store is not None:
-        measured = with_earlier_names(store.series_before(night.id, window=TREND_NIGHTS), accepted, store)
-        series = {one.name: one for one in measured}
-    tonight = {
+        histories = with_earlier_names(store.series_before(night.id, window=TREND_NIGHTS), accepted, store)
+        series = {history.name: history for history in histories}
+    cell_figures = {
         cell: [*_cell_figures(cell, runs, cells, policies, baselines), *pairs.get(cell, ())]
         for cell, runs in cells.items()
     }
-    by_series = {f"{cell}/{name}": [(title, one)] for cell, found in tonight.items() for name, title, one in found}
+    by_series = {
+        f"{cell}/{name}": [(title, figure)] for cell, figures in cell_figures.items() for name, title, figure in figures
+    }
+    ledger = folder / "ledger.json"
+    due = read_ledger(ledger).due if ledger.exists() else ()
     exit_code = find_exit_code(results, verdicts)
     checked = tuple(part for runs in cells.values() for run in runs if (part := _checked(run)).numbers)
     return Contents(
@@ -151,7 +155,7 @@ def gather(
             CellPart(
                 cell=cell,
                 figures=(
-                    *((title, figure) for _, title, figure in tonight[cell]),
+                    *((title, figure) for _, title, figure in cell_figures[cell]),
                     *_trends(cell, series, accepted),
                 ),
                 numbers=tuple(_numbers(runs)),
@@ -162,7 +166,7 @@ def gather(
         suites=tuple(results.read_suites().items()),
         cards=gather_cards(folder, verdicts.verdicts, series, accepted, by_series, night.jobs),
         rows=gather_rows(verdicts.verdicts, series),
-        due=read_ledger(folder / "ledger.json").due if (folder / "ledger.json").exists() else (),
+        due=due,
         profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),
     )
 
@@ -184,7 +188,8 @@ def _environment(records: Sequence[RunRecord]) -> tuple[tuple[str, str], ...]:
         *((name, shared[name]) for name in packages if name in shared),
     ]
     if first.git is not None:
-        rows.append(("commit", first.git.sha[:12] + (" (dirty)" if first.git.dirty else "")))
+        dirty = " (dirty)" if first.git.dirty else ""
+        rows.append(("commit", first.git.sha[:12] + dirty))
     if first.image is not None:
         rows.append(("image", first.image))
     return tuple(rows)
@@ -193,13 +198,17 @@ def _environment(records: Sequence[RunRecord]) -> tuple[tuple[str, str], ...]:
 def _cell_figures(
     cell: str, runs: Sequence[RunRecord], cells: Cells, policies: Policies, baselines: Path
 ) -> Iterator[tuple[str, str, Figure]]:
-    """Measure, title and figure of what a cell did tonight."""
+    """Measure, title and figure of a cell's curves and step times."""
     baseline = read_convergence(baselines, cell)
     for name in _curve_names(runs, drawn=True):
         policy = policies.for_curve(cell, name)
-        others = cells.get(policy.same_as, ()) if policy is not None and policy.same_as is not None else ()
-        known = baseline.curve(name) if baseline is not None else None
-        yield name, name, curve_figure(runs, name, policy, known, others)
+        others: Sequence[RunRecord] = ()
+        if policy is not None and policy.same_as is not None:
+            others = cells.get(policy.same_as, ())
+        baseline_curve = None
+        if baseline is not None:
+            baseline_curve = baseline.curve(name)
+        yield name, name, curve_figure(runs, name, policy, baseline_curve, others)
     steps = {f"seed {run.seed}": sample for run in runs if (sample := run.sample("step_time")) is not None}
     if steps:
         yield "step_time", "step time", sample_figure(steps)
@@ -220,11 +229,11 @@ def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple
 def _trends(
     cell: str, series: Mapping[str, Series], accepted: Mapping[str, Sequence[Entry]]
 ) -> Iterator[tuple[str, Figure]]:
-    """The histories of a cell's measures, where there is more than one night."""
-    for name, one in series.items():
-        if name.partition("/")[0] == cell and len(one.nights) > 1:
+    """The histories of a cell's measures, if they have more than one night."""
+    for name, history in series.items():
+        if name.partition("/")[0] == cell and len(history.nights) > 1:
             measure = name.partition("/")[2].replace("_", " ")
-            yield f"{measure} over {len(one.nights)} nights", history_figure(one, accepted.get(name, ()))
+            yield f"{measure} over {len(history.nights)} nights", history_figure(history, accepted.get(name, ()))
 
 
 def _curve_names(runs: Sequence[RunRecord], *, drawn: bool) -> list[str]:
@@ -237,7 +246,7 @@ def _curve_names(runs: Sequence[RunRecord], *, drawn: bool) -> list[str]:
 
 
 def _numbers(runs: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
-    """The medians over runs of what was measured, with the unit that a person reads."""
+    """The medians of all measures over the runs, with a readable unit."""
     for name in _curve_names(runs, drawn=False):
         values = [curve.values[-1] for run in runs if (curve := run.curve(name)) is not None and curve.values]
         if values:
@@ -246,7 +255,9 @@ def _numbers(runs: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
     for name in names:
         samples = [sample for run in runs if (sample := run.sample(name)) is not None]
         levels = [sample.level for sample in samples]
-        middle = math.nan if any(map(math.isnan, levels)) else median(levels)
+        middle = math.nan
+        if not any(map(math.isnan, levels)):
+            middle = median(levels)
         yield name.replace("_", " "), with_unit(middle, samples[0].unit)
 
 
@@ -259,20 +270,25 @@ def with_unit(value: float, unit: str) -> str:
     if unit == "s" and abs(value) < 1:
         return f"{1e3 * value:.3g} ms"
     if unit == "bytes":
-        size, names = value, ["B", "KiB", "MiB", "GiB", "TiB"]
-        while abs(size) >= 1024 and len(names) > 1:
-            size, names = size / 1024, names[1:]
-        return f"{size:.3g} {names[0]}" if abs(size) < 1000 else f"{size:.0f} {names[0]}"
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+        names = ["B", "KiB", "MiB", "GiB", "TiB"]
+        while abs(value) >= 1024 and len(names) > 1:
+            value, names = value / 1024, names[1:]
+        digits = ".0f" if abs(value) >= 1000 else ".3g"
+        return f"{value:{digits}} {names[0]}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f} {unit}"
+    return f"{value:.3g} {unit}"
 
 
 def _checked(run: RunRecord) -> CheckedPart:
     values = {name.removeprefix("check."): value for name, value in run.config.items() if name.startswith("check.")}
-    throughput = run.sample("throughput")
+    speed = None
+    if (throughput := run.sample("throughput")) is not None:
+        speed = with_unit(throughput.level, throughput.unit)
     return CheckedPart(
         job=run.job,
         versions=str(run.config.get("versions", "")),
-        speed=None if throughput is None else with_unit(throughput.level, throughput.unit),
+        speed=speed,
         numbers=tuple(
             (name, f"{value:.6g}" if isinstance(value, float) else str(value), str(run.config[f"expected.{name}"]))
             for name, value in values.items()

@@ -1,7 +1,7 @@
 """Plotly figures of a night: curves, samples and pairs.
 
-In: plain data. Out: `data` and `layout`, as JSON. All functions are pure. The figures set no colours for text, grid and
-background: the page sets them, so that one figure serves light and dark.
+In: plain data. Out: `data` and `layout`, as JSON. All functions are pure. The page sets the colours of text, grid and
+background, so that one figure serves light and dark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def curve_figure(
     """A cell's curves by seed, with the envelope of the baseline or the curves that they must equal.
 
     Args:
-        runs: tonight's results of the cell.
+        runs: results of the cell in this night.
         name: name of the curve.
         policy: its policy, or None.
         baseline: its baseline, or None.
@@ -53,23 +53,20 @@ def curve_figure(
         traces.append(_line(curve.steps, curve.values, f"seed {seed}", line))
     values = [value for _, curve in curves for value in curve.values if math.isfinite(value)]
     log = (policy is None or policy.scale == "log") and bool(values) and min(values) > 0
-    ticks = {"dtick": "D1" if max(values) < 10 * min(values) else "D2", "tickformat": "~g"} if log else {}
     unit = curves[0][1].unit if curves else ""
-    return {
-        "data": traces,
-        "layout": {
-            "xaxis": {"title": {"text": "step"}},
-            "yaxis": {"title": {"text": f"{name} ({unit})"}, "type": "log" if log else "linear", **ticks},
-            "legend": {"traceorder": "normal"},
-        },
-    }
+    axis: Figure = {"title": {"text": f"{name} ({unit})"}, "type": "linear"}
+    if log:
+        dtick = "D1" if max(values) < 10 * min(values) else "D2"
+        axis.update({"type": "log", "dtick": dtick, "tickformat": "~g"})
+    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": axis, "legend": {"traceorder": "normal"}}
+    return {"data": traces, "layout": layout}
 
 
 def sample_figure(samples: Mapping[str, Sample]) -> Figure:
     """The spread of a sample's steady values, one box per run.
 
     Args:
-        samples: label of a run to its sample, at least one; all of one unit.
+        samples: label of a run to its sample; at least one, all with the same unit.
     """
     first = next(iter(samples.values()))
     factor, unit = readable(first.steady, first.unit)
@@ -97,7 +94,7 @@ def sample_figure(samples: Mapping[str, Sample]) -> Figure:
 
 
 def pairs_figure(changes: Mapping[int, float], interval: tuple[float, float] | None, unit: str) -> Figure:
-    """Relative change by pair, with the interval of their robust mean as a band."""
+    """Relative change by pair, with the interval of the robust mean as a band."""
     shapes: list[dict[str, Any]] = [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0, "y1": 0}]
     shapes[0]["line"] = {"color": MUTED, "width": 1, "dash": "dot"}
     if interval is not None and all(map(math.isfinite, interval)):
@@ -123,7 +120,7 @@ def _envelope(baseline: BaselineCurve, runs: int, policy: ConvergencePolicy) -> 
     bounds = find_envelope(
         curves, blocks=policy.blocks, runs=max(1, runs), tail=policy.alpha / 2, least=policy.early_rtol
     )
-    lengths = np.diff([*bounds.firsts, len(baseline.steps)])  # drawn around the mean curve, for a block's mean hides it
+    lengths = np.diff([*bounds.firsts, len(baseline.steps)])  # around the mean curve, which a block's mean would hide
     mean, width = curves.mean(axis=0), np.repeat(bounds.high - bounds.centre, lengths)
     low, high = mean - width, mean + width
     if policy.scale == "log":
@@ -147,13 +144,19 @@ def _line(steps: Sequence[int], values: Sequence[float], name: str, line: dict[s
 
 
 def rounded(values: Sequence[float] | np.ndarray[Any, Any]) -> list[float | None]:
-    """Six digits are more than a screen shows; what is not finite leaves a gap."""
+    """The values with six digits, more than a screen shows; a value that is not finite leaves a gap."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
 
 
 def readable(values: Sequence[float] | np.ndarray[Any, Any], unit: str) -> tuple[float, str]:
-    """The factor and unit that a person reads: milliseconds for short times, MiB for bytes."""
-    size = abs(float(np.median(values))) if len(values) else 0.0
-    if unit == "s" and 0 < size < 1:
-        return (1e3, "ms") if size >= 1e-3 else (1e6, "us")
-    return (2.0**-20, "MiB") if unit == "bytes" and size >= 2**20 else (1.0, unit)
+    """A readable unit and the factor to it: milliseconds for short times, MiB for bytes."""
+    if len(values) == 0:
+        return 1.0, unit
+    size = abs(float(np.median(values)))
+    if unit == "s" and 1e-3 <= size < 1:
+        return 1e3, "ms"
+    if unit == "s" and 0 < size < 1e-3:
+        return 1e6, "us"
+    if unit == "bytes" and size >= 2**20:
+        return 2.0**-20, "MiB"
+    return 1.0, unit

@@ -27,7 +27,7 @@ _TICKS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Nights between two changes: the first, the one after the last, and their median."""
+    """Nights between two changes: index of the first, index after the last, and their median."""
 
     first: int
     end: int
@@ -36,28 +36,30 @@ class Level:
 
 
 def find_levels(series: Series) -> list[Level]:
-    """The levels of a series: it breaks where the machine changes for good, and where its values do.
+    """The levels of a series, separated by change points and by permanent changes of the machine.
 
-    Of several machines that take turns, the levels are those of the latest one.
+    Where machines take turns, only nights of the latest machine count.
     """
     levels = []
     for nights in _same_machine(series):
         first, end = int(nights[0]), int(nights[-1]) + 1
         kept = nights[np.isfinite(series.values[nights])]
         values = series.values[kept]
-        scaled = np.log(values) if len(values) and values.min() > 0 else values
+        scaled = values
+        if len(values) and values.min() > 0:
+            scaled = np.log(values)
         edges = [0, *(change.index for change in find_changes(scaled)), len(kept)]
+        firsts = [*map(int, kept), end]
         for low, high in pairwise(edges):
             if high > low:
-                after = int(kept[high]) if high < len(kept) else end
                 median = float(np.median(values[low:high]))
                 new = first > 0 and low == 0
-                levels.append(Level(first=int(kept[low]), end=after, median=median, new_environment=new))
+                levels.append(Level(first=firsts[low], end=firsts[high], median=median, new_environment=new))
     return levels
 
 
 def history_figure(series: Series, accepted: Sequence[Entry] = ()) -> Figure:
-    """The nights of a series, the level of each stretch, and why a stretch begins."""
+    """The nights of a series with their levels, and the reason for each new level."""
     factor, unit = readable(series.values[np.isfinite(series.values)], series.unit)
     levels = find_levels(series)
     count = len(series.nights)
@@ -71,28 +73,29 @@ def history_figure(series: Series, accepted: Sequence[Entry] = ()) -> Figure:
         "line": {"color": COLOURS[0], "width": 1},
         "marker": {"size": 4, "color": COLOURS[0]},
     }
-    places = sorted({round(place) for place in np.linspace(0, count - 1, min(_TICKS, count))})
-    axis = {"tickvals": places, "ticktext": [series.nights[place][:10] for place in places]}
+    ticks = sorted({round(tick) for tick in np.linspace(0, count - 1, min(_TICKS, count))})
+    axis = {"tickvals": ticks, "ticktext": [series.nights[tick][:10] for tick in ticks]}
+    title = f"{series.name.partition('/')[2]} ({unit})" if unit else ""
     layout: dict[str, Any] = {
         "xaxis": {**axis, "range": [-0.5, max(count - 0.5, 1)]},
-        "yaxis": {"title": {"text": f"{series.name.partition('/')[2]} ({unit})" if unit else ""}},
+        "yaxis": {"title": {"text": title}},
         "showlegend": False,
         "shapes": list(_shapes(levels, factor)),
         "annotations": list(_notes(levels, series, accepted)),
     }
-    nights = {night: place for place, night in enumerate(series.nights)}
+    indices = {night: index for index, night in enumerate(series.nights)}
     for entry in accepted:
-        if (place := nights.get(entry.night)) is not None:
-            layout["shapes"].append(_line(place - 0.5, COLOURS[2], "solid"))
+        if (index := indices.get(entry.night)) is not None:
+            layout["shapes"].append(_line(index - 0.5, COLOURS[2], "solid"))
     return {"data": [dots], "layout": layout}
 
 
 def spark_points(series: Series) -> str:
     """The last nights as the points of an SVG polyline; empty where fewer than two have a value.
 
-    >>> one = Series(name="a/b", unit="s", better="lower", nights=("1", "2"), values=np.array([1.0, 2.0]),
-    ...              environments=("x", "x"))
-    >>> spark_points(one)
+    >>> series = Series(name="a/b", unit="s", better="lower", nights=("1", "2"), values=np.array([1.0, 2.0]),
+    ...                 environments=("x", "x"))
+    >>> spark_points(series)
     '0,24 120,2'
     """
     values = series.values[-SPARK_NIGHTS:]
@@ -100,16 +103,16 @@ def spark_points(series: Series) -> str:
     if len(kept) < 2:
         return ""
     low, high = float(values[kept].min()), float(values[kept].max())
-    middle, spread = (low + high) / 2, max(high - low, 0.02 * abs(high), 1e-300)  # 2 % is no mountain
+    middle, spread = (low + high) / 2, max(high - low, 0.02 * abs(high), 1e-300)  # noise below 2 % stays flat
     xs = kept * SPARK_WIDTH / max(1, len(values) - 1)
     ys = SPARK_HEIGHT / 2 - (values[kept] - middle) / spread * (SPARK_HEIGHT - 4)
     return " ".join(f"{x:.3g},{y:.3g}" for x, y in zip(xs.tolist(), ys.tolist(), strict=True))
 
 
 def _same_machine(series: Series) -> Iterator[npt.NDArray[np.int64]]:
-    """The places of the nights of each machine in turn; where they alternate, those of the latest alone."""
+    """The indices of each machine's nights; where machines alternate, those of the latest machine alone."""
     keys = np.array(series.environments)
-    starts = [place for place in range(len(keys)) if place == 0 or keys[place] != keys[place - 1]]
+    starts = [index for index in range(len(keys)) if index == 0 or keys[index] != keys[index - 1]]
     if len(starts) == len(set(series.environments)):
         yield from (np.arange(low, high) for low, high in pairwise([*starts, len(keys)]))
     else:
@@ -125,19 +128,26 @@ def _shapes(levels: Sequence[Level], factor: float) -> Iterator[dict[str, Any]]:
         yield _line(level.first - 0.5, MUTED if level.new_environment else COLOURS[4], "dot")
 
 
-def _line(place: float, colour: str, dash: str) -> dict[str, Any]:
+def _line(x: float, colour: str, dash: str) -> dict[str, Any]:
     line = {"color": colour, "width": 1.5, "dash": dash}
-    return {"type": "line", "x0": place, "x1": place, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+    return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
 def _notes(levels: Sequence[Level], series: Series, accepted: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-    known = {entry.night for entry in accepted}
+    accepted_nights = {entry.night for entry in accepted}
     for before, level in pairwise(levels):
-        change = level.median / before.median - 1 if abs(before.median) > 1e-300 else math.inf
-        shown = factor(change) if change >= MANY else f"{100 * change:+.1f} %"
-        text = "new machine" if level.new_environment else shown if math.isfinite(change) else "new"
-        if series.nights[level.first] in known:
+        text = "new machine" if level.new_environment else _describe_change(before.median, level.median)
+        if series.nights[level.first] in accepted_nights:
             text += ", accepted"
-        place = {"x": level.first - 0.5, "yref": "paper", "y": 1.0, "yanchor": "bottom", "showarrow": False}
-        right = level.first > 0.7 * len(series.nights)
-        yield {**place, "text": text, "xanchor": "right" if right else "left", "font": {"size": 11}}
+        position = {"x": level.first - 0.5, "yref": "paper", "y": 1.0, "yanchor": "bottom", "showarrow": False}
+        side = "right" if level.first > 0.7 * len(series.nights) else "left"
+        yield {**position, "text": text, "xanchor": side, "font": {"size": 11}}
+
+
+def _describe_change(before: float, after: float) -> str:
+    if abs(before) <= 1e-300 or not math.isfinite(after / before):
+        return "new"
+    change = after / before - 1
+    if change >= MANY:
+        return factor(change)
+    return f"{100 * change:+.1f} %"

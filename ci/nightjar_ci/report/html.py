@@ -1,7 +1,7 @@
 """The report of a night as one self-contained HTML page.
 
-In: `Contents`. Out: HTML that holds plotly.js and all figures, compressed. The page fetches nothing, and draws a figure
-when the reader scrolls to it. Jinja2 escapes text and figures are base64, so a job's output cannot become markup.
+In: `Contents`. Out: HTML that contains plotly.js and all figures, compressed. The page fetches nothing, and draws a
+figure when the reader scrolls to it. Jinja2 escapes text and figures are base64, so job output cannot become markup.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def render_html(contents: Contents) -> str:
 
 
 def pack(text: str) -> str:
-    """A text as a page can hold it: compressed, in letters that are no markup.
+    """A text in a form that is safe in a page: compressed, as base64.
 
     >>> import gzip, base64
     >>> gzip.decompress(base64.b64decode(pack("</script>"))).decode()
@@ -76,22 +76,24 @@ def show_effect(verdict: Verdict) -> str:
     if verdict.effect is None or not math.isfinite(verdict.effect.value):
         return ""
     value = verdict.effect.value
-    shown = factor(value) if value >= MANY else f"{100 * value:+.2f} %"
+    text = factor(value) if value >= MANY else f"{100 * value:+.2f} %"
     if verdict.interval is not None and all(map(math.isfinite, verdict.interval)):
         low, high = (factor(end) if end >= MANY else f"{100 * end:+.2f}" for end in verdict.interval)
-        shown += f" ({low} to {high})"
-    return shown
+        text += f" ({low} to {high})"
+    return text
 
 
 def show_change(size: float) -> str:
-    """The size of a change that could be found.
+    """The smallest detectable change.
 
     >>> show_change(0.0), show_change(0.025), show_change(math.inf)
     ('any', '+2.5 %', 'none')
     """
     if size == 0:
         return "any"
-    return percent(size) if math.isfinite(size) else "none"
+    if not math.isfinite(size):
+        return "none"
+    return percent(size)
 
 
 def show_duration(seconds: float) -> str:
@@ -103,11 +105,13 @@ def show_duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def show_share(fraction: float) -> str:
-    """A share in percent.
+    """A fraction in percent.
 
     >>> show_share(0.9612)
     '96.1 %'

@@ -1,7 +1,7 @@
 """The night as JUnit XML for CI systems: one test case per job and one per verdict.
 
-In: a night and its verdicts. Out: XML. A job that did not complete is an error and a regression is a failure. A doubt
-is skipped, because no viewer shows a skipped test as passed.
+In: a night and its verdicts. Out: XML. A job that did not complete is an error, a regression is a failure, and *cannot
+tell* is skipped: no viewer shows a skipped test as passed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MOST_OK = 20
 
 
 def render_markdown(contents: Contents) -> str:
-    """The summary: the answer, the jobs that failed, the verdicts worst first, what was not judged."""
+    """The summary: the answer, the failed jobs, the verdicts worst first, the notes on what was not judged."""
     night = contents.night
     lines = [f"## Nightjar, {escape(night.matrix)}: {contents.exit_text}", ""]
     lines += [f"Night `{night.id}`, {len(night.jobs)} jobs, exit code {contents.exit_code}.", ""]
@@ -29,8 +29,8 @@ def render_markdown(contents: Contents) -> str:
     if contents.checked:
         lines += ["| job | versions | checked numbers | speed |", "|---|---|---|---|"]
         lines += [
-            f"| {escape(one.job)} | {escape(one.versions)} | {len(one.numbers)} | {escape(one.speed or '')} |"
-            for one in contents.checked
+            f"| {escape(part.job)} | {escape(part.versions)} | {len(part.numbers)} | {escape(part.speed or '')} |"
+            for part in contents.checked
         ]
         lines.append("")
     if contents.suites:
@@ -39,7 +39,7 @@ def render_markdown(contents: Contents) -> str:
         lines.append("")
     verdicts = contents.verdicts.verdicts
     if verdicts:
-        lines += ["| verdict | series | judge | what was found |", "|---|---|---|---|"]
+        lines += ["| verdict | series | judge | explanation |", "|---|---|---|---|"]
         shown = [v for v in verdicts if v.status != "ok"] + [v for v in verdicts if v.status == "ok"][:MOST_OK]
         lines += [_row(verdict) for verdict in shown]
         lines.append("")
@@ -50,7 +50,7 @@ def render_markdown(contents: Contents) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that markdown and the HTML in it show as it is, on one line."""
+    """Text that markdown and HTML show literally, on one line."""
     return html.escape(_SPECIAL.sub(r"\\\1", " ".join(text.split())), quote=False)
 
 

@@ -1,6 +1,6 @@
 """The verdicts of a night as a table in the terminal.
 
-In: verdicts. Out: a rich table, worst first, and a line for each thing that was not judged.
+In: verdicts. Out: a rich table, worst first, and a line for each note on what was not judged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STYLES: dict[Status, str] = {"regressed": "bold red", "cannot_tell": "yellow", 
 
 
 def print_verdicts(verdicts: NightVerdicts, console: Console) -> None:
-    """Prints the table and the notes; text of jobs is no markup."""
+    """Prints the table and the notes; text of jobs is printed literally."""
     if verdicts.verdicts:
         console.print(render_table(verdicts))
     for note in verdicts.notes:
@@ -27,11 +27,12 @@ def print_verdicts(verdicts: NightVerdicts, console: Console) -> None:
 
 
 def print_checked(checked: Sequence[CheckedPart], console: Console) -> None:
-    """Prints which versions each job tried, how many numbers it checked, and how fast it was."""
+    """Prints the tested versions of each job, how many numbers it checked, and its speed."""
     for part in checked:
-        told = f"{part.job}: {part.versions}: {count(len(part.numbers), 'number')} checked"
-        told += f", {part.speed}" if part.speed else ""
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
+        line = f"{part.job}: {part.versions}: {count(len(part.numbers), 'number')} checked"
+        if part.speed:
+            line += f", {part.speed}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def render_table(verdicts: NightVerdicts) -> Table:
@@ -39,8 +40,8 @@ def render_table(verdicts: NightVerdicts) -> Table:
     table = Table(title=Text(f"Verdicts of {verdicts.night}"), title_justify="left", show_lines=True, expand=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("judge", no_wrap=True)
-    table.add_column("series, and what was found", overflow="fold", ratio=1)
+    table.add_column("series and explanation", overflow="fold", ratio=1)
     for verdict in verdicts.verdicts:
-        found = Text(verdict.series, style="bold").append(f"\n{verdict.explanation}", style="not bold")
-        table.add_row(Text(status_of(verdict), style=_STYLES[verdict.status]), Text(verdict.judge), found)
+        explanation = Text(verdict.series, style="bold").append(f"\n{verdict.explanation}", style="not bold")
+        table.add_row(Text(status_of(verdict), style=_STYLES[verdict.status]), Text(verdict.judge), explanation)
     return table
