@@ -1,7 +1,7 @@
 """Badges of the nights: SVG that needs no service, and JSON for a shields.io endpoint.
 
-In: a label and an answer. Out: the text of the two files. Text widths are estimated, which is enough for the dozen
-short words that badges use.
+In: a label and an answer. Out: the text of the two files. Text widths are estimated, which is precise enough for the
+dozen short words that badges use.
 
 Source: https://shields.io/badges/endpoint-badge
 """
@@ -19,7 +19,7 @@ PADDING = 12
 
 
 class Colour(NamedTuple):
-    """A colour as SVG and as shields.io names it."""
+    """A colour in SVG and its name on shields.io."""
 
     svg: str
     shields: str
@@ -36,17 +36,17 @@ COLOURS: dict[Answer, Colour] = {
 
 
 def render_svg(label: str, answer: Answer) -> str:
-    """The badge as SVG, with its text for those who cannot see it."""
+    """The badge as SVG, with its text for screen readers."""
     message = ANSWER_TEXT[answer]
     left, right = (round(PADDING + LETTER_WIDTH * len(text)) for text in (label, message))
-    said = escape(f"{label}: {message}")
+    description = escape(f"{label}: {message}")
     texts = "".join(
         f'<text x="{middle:g}" y="14" text-anchor="middle">{escape(text)}</text>'
         for text, middle in ((label, left / 2), (message, left + right / 2))
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{said}">'
-        f"<title>{said}</title>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{description}"><title>{description}</title>'
         f'<clipPath id="round"><rect width="{left + right}" height="20" rx="3"/></clipPath>'
         f'<g clip-path="url(#round)"><rect width="{left}" height="20" fill="#3b4250"/>'
         f'<rect x="{left}" width="{right}" height="20" fill="{COLOURS[answer].svg}"/></g>'

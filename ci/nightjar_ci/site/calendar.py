@@ -6,6 +6,7 @@ the latest and the number of nights.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -16,7 +17,7 @@ from nightjar_ci.store.nights import StoredNight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Square:
-    """The latest night of a row on one day, and how many nights there were."""
+    """The latest night of a row on one day, and the number of nights on that day."""
 
     night: StoredNight
     answer: Answer
@@ -34,13 +35,11 @@ def find_days(rows: Sequence[Row], most: int) -> list[date]:
 
 
 def find_squares(row: Row, days: Sequence[date]) -> list[Square | None]:
-    """One for each day."""
-    found: dict[date, Square] = {}
-    for night, answer in row.nights:
-        day = day_of(night)
-        before = found[day].nights if day in found else 0
-        found[day] = Square(night=night, answer=answer, nights=before + 1)
-    return [found.get(day) for day in days]
+    """A square for each day, None for days without a night."""
+    counts = Counter(day_of(night) for night, _ in row.nights)
+    latest = {day_of(night): (night, answer) for night, answer in row.nights}
+    squares = {day: Square(night=night, answer=answer, nights=counts[day]) for day, (night, answer) in latest.items()}
+    return [squares.get(day) for day in days]
 
 
 def day_of(night: StoredNight) -> date:

@@ -28,12 +28,14 @@ def headline(event: Event) -> str:
 
 def summary(event: Event) -> str:
     """An event in a sentence or two."""
-    found = event.verdict.explanation if event.verdict is not None else "It is not regressed any more."
-    return f"{found} Night {event.night.id} of {event.night.matrix}."
+    explanation = "It has recovered."
+    if event.verdict is not None:
+        explanation = event.verdict.explanation
+    return f"{explanation} Night {event.night.id} of {event.night.matrix}."
 
 
 def link(event: Event, address: str) -> str:
-    """Where the page shows the event."""
+    """The address of the event on the page."""
     return f"{address}#{event.night.id}"
 
 
@@ -42,7 +44,7 @@ def render_rss(events: Sequence[Event], address: str) -> str:
 
     Args:
         events: newest first.
-        address: of the status page; empty where it is not known, and links are then relative.
+        address: of the status page; if empty, links are relative.
     """
     rss = ElementTree.Element("rss", {"version": "2.0"})
     channel = ElementTree.SubElement(rss, "channel")

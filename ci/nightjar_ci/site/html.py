@@ -1,7 +1,7 @@
 """The status page as one HTML document, regressions first.
 
-In: a `Page`. Out: HTML that loads nothing from elsewhere. Each regression has the night it began, what changed and what
-to do. Jinja2 escapes text, so a job's output cannot become markup.
+In: a `Page`. Out: HTML that loads nothing from elsewhere. Each regression has its first bad night, the changes in that
+night and the command that bisects it. Jinja2 escapes text, so a job's output cannot become markup.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jinja2
 from nightjar_ci.bisect.result.answer import Answer as Bisection
 from nightjar_ci.formats.verdict import STATUS_TEXT, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
+from nightjar_ci.judges.finding import count
 from nightjar_ci.report.html import show_duration, show_effect
 from nightjar_ci.site.calendar import find_days, find_squares
 from nightjar_ci.site.status import ANSWER_TEXT, Answer, Open, Status
@@ -28,16 +29,16 @@ STALE_H = 30  # a nightly that is older than this is late: one day and some hour
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What the page shows.
+    """The contents of the page.
 
     Attributes:
         status: of the nights.
-        reports: address of the report of each night that is published.
-        verdicts: the file of verdicts of each night that is on this machine.
+        reports: night id to the address of its published report.
+        verdicts: night id to its file of verdicts, for nights on this machine.
         bisections: answers with the address of their pages, newest first.
         made_at: when the page was made, ISO 8601 in UTC.
-        support: what the nightly images hold and run on, newest first.
-        support_missing: why there is none of it, where it was asked for.
+        support: contents and platforms of the nightly images, newest first.
+        support_missing: why `support` is empty, where it was requested.
     """
 
     status: Status
@@ -70,8 +71,8 @@ def render_html(page: Page) -> str:
         headline=find_headline(status),
         days=days,
         squares=[(row, find_squares(row, days)) for row in status.rows],
-        regressed=[one for one in status.open if one.verdict.status == "regressed"],
-        unclear=[one for one in status.open if one.verdict.status == "cannot_tell"],
+        regressed=[opened for opened in status.open if opened.verdict.status == "regressed"],
+        unclear=[opened for opened in status.open if opened.verdict.status == "cannot_tell"],
         events=status.events[:EVENTS_SHOWN],
         nights=status.nights[:NIGHTS_SHOWN],
         support=render_rows(page.support[:NIGHTS_SHOWN]),
@@ -87,30 +88,34 @@ def find_headline(status: Status) -> str:
     """The answer in one line."""
     if not status.rows:
         return "no night yet"
-    regressed = sum(one.verdict.status == "regressed" for one in status.open)
+    regressed = sum(opened.verdict.status == "regressed" for opened in status.open)
+    not_run = sum(len(row.latest.not_run) for row in status.not_run)
     unfinished = sum(row.answer == "unfinished" for row in status.rows)
-    parts = [
-        f"{regressed} series regressed" if regressed else "",
-        f"{len(status.failed)} job{'s' * (len(status.failed) != 1)} failed" if status.failed else "",
-        describe_not_run(not_run) if (not_run := sum(len(row.latest.not_run) for row in status.not_run)) else "",
-        f"{unfinished} night{'s' * (unfinished != 1)} not finished" if unfinished else "",
-    ]
-    said = [part for part in parts if part]
-    if said:
-        return ", ".join(said)
+    parts = []
+    if regressed:
+        parts.append(f"{regressed} series regressed")
+    if status.failed:
+        parts.append(f"{count(len(status.failed), 'job')} failed")
+    if not_run:
+        parts.append(describe_not_run(not_run))
+    if unfinished:
+        parts.append(f"{count(unfinished, 'night')} not finished")
+    if parts:
+        return ", ".join(parts)
     texts: dict[Answer, str] = {"ok": "all is well", "cannot_tell": "no regression found, and some judges cannot tell"}
     return texts.get(status.answer, ANSWER_TEXT[status.answer])
 
 
-def render_bisect(one: Open, verdicts: Mapping[str, str]) -> str:
-    """What a person pastes to find the culprit of a regression, where the night was run or its artifact unpacked.
+def render_bisect(regression: Open, verdicts: Mapping[str, str]) -> str:
+    """The command that bisects a regression, to paste on a machine that has the night folder.
 
     Args:
-        one: the regression.
-        verdicts: the file of verdicts of each night.
+        regression: an open one.
+        verdicts: night id to its file of verdicts.
     """
-    path = verdicts.get(one.night.id, f".nightjar/nights/{one.night.id}/verdicts.json")
-    return shlex.join(["nightjar-ci", "bisect", "--verdict", path, one.verdict.series])
+    night = regression.night.id
+    path = verdicts.get(night, f".nightjar/nights/{night}/verdicts.json")
+    return shlex.join(["nightjar-ci", "bisect", "--verdict", path, regression.verdict.series])
 
 
 def show_when(moment: str) -> str:
@@ -123,7 +128,7 @@ def show_when(moment: str) -> str:
 
 
 def show_took(night: StoredNight) -> str:
-    """How long a night took, from its start to its end."""
+    """The duration of a night, from its start to its end."""
     if night.finished_at is None:
         return "-"
     return show_duration(

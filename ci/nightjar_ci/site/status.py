@@ -1,7 +1,7 @@
 """The status of all nights: what is red now, since when, and what changed from night to night.
 
-In: stored nights, oldest first. Out: a `Status`: rows of comparable nights (a matrix in an image on devices), the open
-verdicts in the latest night of each row, and the changes from one night to the next. All functions are pure.
+In: stored nights, oldest first. Out: a `Status`: rows of comparable nights (a matrix in an environment on devices), the
+open verdicts in the latest night of each row, and the changes from one night to the next. All functions are pure.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ WORST_FIRST: tuple[Answer, ...] = ("failed", "regressed", "unfinished", "cannot_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Nights that are compared with each other: one matrix in one kind of place.
+    """Nights that are compared with each other: one matrix in one kind of environment.
 
     Attributes:
-        name: of the row, in letters that a file name can have.
-        place: `current`, a repository of images without tag, or a uv environment.
+        name: of the row, usable as a file name.
+        environment: `current`, a repository of images without tag, or a uv environment without versions.
         nights: oldest first, with the answer of each.
     """
 
     name: str
     matrix: str
-    place: str
+    environment: str
     devices: str
     nights: tuple[tuple[StoredNight, Answer], ...]
 
@@ -56,15 +56,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """A verdict of the latest night of a row that is regressed, or that cannot tell.
+    """A verdict in the latest night of a row that is regressed or cannot tell.
 
     Attributes:
-        since: the first bad night: where the judge names one that is, else the first of the unbroken row of nights in
-            which it had this status.
-        good: the last good night: where the judge names one that is, else the one before `since` in the row; None where
-            there is none.
-        nights: how many nights of the row are bad.
-        changes: what differs between the good night and `since`: packages and commit.
+        since: the first bad night, as named by the judge; otherwise the first of the consecutive nights with this
+            status.
+        good: the last good night, as named by the judge; otherwise the night before `since`, or None.
+        nights: number of bad nights in the row.
+        changes: differences between the good night and `since`: packages and commit.
     """
 
     row: str
@@ -78,7 +77,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A series that became regressed in a night, or that was and is not any more."""
+    """A series that regressed or recovered in a night."""
 
     row: str
     night: StoredNight
@@ -89,13 +88,13 @@ class Event:
 
     @property
     def id(self) -> str:
-        """What tells this event from every other, for ever."""
+        """A permanent unique id."""
         return f"{self.night.id}/{self.series}/{self.judge}/{self.kind}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """All that the status page says; events are newest first, `not_run` are rows whose latest night lacks jobs."""
+    """The contents of the status page; events are newest first, `not_run` are rows whose latest night lacks jobs."""
 
     rows: tuple[Row, ...]
     open: tuple[Open, ...]
@@ -111,45 +110,45 @@ class Status:
     @property
     def nights(self) -> tuple[tuple[Row, StoredNight, Answer], ...]:
         """Every night with its row, newest first."""
-        found = [(row, night, answer) for row in self.rows for night, answer in row.nights]
-        return tuple(sorted(found, key=lambda one: (one[1].started_at, one[1].id), reverse=True))
+        nights = [(row, night, answer) for row in self.rows for night, answer in row.nights]
+        return tuple(sorted(nights, key=lambda entry: (entry[1].started_at, entry[1].id), reverse=True))
 
 
 def read_status(nights: Sequence[StoredNight]) -> Status:
-    """The status that nights stand for.
+    """The status of nights.
 
     Args:
         nights: oldest first.
     """
     groups: dict[tuple[str, str, str], list[StoredNight]] = {}
     for night in nights:
-        key = (night.matrix, place_of(night.environment), night.devices or "unknown devices")
+        key = (night.matrix, describe_environment(night.environment), night.devices or "unknown devices")
         groups.setdefault(key, []).append(night)
     rows = tuple(
         Row(
             name=_file_name("-".join(key)),
             matrix=key[0],
-            place=key[1],
+            environment=key[1],
             devices=key[2],
-            nights=tuple((one, find_answer(one)) for one in found),
+            nights=tuple((night, find_answer(night)) for night in row_nights),
         )
-        for key, found in groups.items()
+        for key, row_nights in groups.items()
     )
     rows = tuple(sorted(rows, key=lambda row: (WORST_FIRST.index(row.answer), row.matrix, row.name)))
     events = [event for row in rows for event in find_events(row)]
     return Status(
         rows=rows,
-        open=tuple(one for row in rows for one in find_open(row)),
+        open=tuple(opened for row in rows for opened in find_open(row)),
         failed=tuple((row, outcome) for row in rows for outcome in row.latest.failed),
         not_run=tuple(row for row in rows if row.latest.finished_at is not None and row.latest.not_run),
-        events=tuple(sorted(events, key=lambda one: (one.night.started_at, one.series), reverse=True)),
+        events=tuple(sorted(events, key=lambda event: (event.night.started_at, event.series), reverse=True)),
     )
 
 
 def find_answer(night: StoredNight) -> Answer:
     """One word for a night.
 
-    A night that is not finished is never ok: it runs still, or it was killed.
+    An unfinished night is never ok: it is still running, or it was killed.
     """
     if night.finished_at is None:
         return "unfinished"
@@ -160,41 +159,43 @@ def find_answer(night: StoredNight) -> Answer:
         return "regressed"
     if night.not_run or "cannot_tell" in statuses:
         return "cannot_tell"
-    return "ok" if statuses else "not_judged"
+    if not statuses:
+        return "not_judged"
+    return "ok"
 
 
 def find_open(row: Row) -> list[Open]:
-    """What is not well in the latest night of a row, worst first, with the night that it began."""
-    latest, found = row.latest, list[Open]()
-    for verdict in latest.loud:
+    """The open verdicts in the latest night of a row, worst first, with the night in which they began."""
+    verdicts = []
+    for verdict in row.latest.loud:
         if verdict.status not in ("regressed", "cannot_tell"):
             continue
         good, since, count = _find_window(row, verdict)
-        changes = tuple(find_changes(good, since)) if good is not None else ()
-        found.append(
-            Open(row=row.name, night=latest, verdict=verdict, since=since, good=good, nights=count, changes=changes)
+        changes = () if good is None else tuple(find_changes(good, since))
+        verdicts.append(
+            Open(row=row.name, night=row.latest, verdict=verdict, since=since, good=good, nights=count, changes=changes)
         )
-    return found
+    return verdicts
 
 
 def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, StoredNight, int]:
-    """The last good night of a verdict of the latest night, the first bad one, and how many are bad since.
+    """The last good night and the first bad night of a verdict, and the number of bad nights.
 
-    A history is found to be worse nights after it became so, and says since when; what changed on the night that found
-    it is not to blame.
+    The history judge detects a regression some nights after it began, and names the first bad night; the changes in the
+    night of its detection are not the cause.
     """
     good_night, since = (verdict.policy.get(key) for key in ("good_night", "since"))
     if verdict.status == "regressed" and isinstance(good_night, str) and isinstance(since, str):
         ids = [night.id for night, _ in row.nights]
-        first_bad = ids.index(since) if since in ids else sum(one < since for one in ids)
-        last_good = ids.index(good_night) if good_night in ids else sum(one <= good_night for one in ids) - 1
+        first_bad = ids.index(since) if since in ids else sum(night_id < since for night_id in ids)
+        last_good = ids.index(good_night) if good_night in ids else sum(name <= good_night for name in ids) - 1
         good = row.nights[last_good][0] if last_good >= 0 else None
         return good, row.nights[min(first_bad, len(ids) - 1)][0], len(ids) - first_bad
     first, count, before = row.latest, 0, None
     for night, _ in reversed(row.nights):
         status = night.statuses.get((verdict.series, verdict.judge))
         if status is None:
-            continue  # not judged that night: it says nothing
+            continue  # not judged that night
         if status != verdict.status:
             before = night
             break
@@ -203,11 +204,11 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
 
 
 def find_events(row: Row) -> list[Event]:
-    """The changes of a row, oldest first. *Cannot tell* ends nothing and begins nothing."""
+    """The events of a row, oldest first. *Cannot tell* ends nothing and begins nothing."""
     regressed: dict[Judged, bool] = {}
     events = []
     for night, _ in row.nights:
-        loud: dict[Judged, Verdict] = {(one.series, one.judge): one for one in night.loud}
+        loud: dict[Judged, Verdict] = {(verdict.series, verdict.judge): verdict for verdict in night.loud}
         for key, status in sorted(night.statuses.items()):
             if status == "cannot_tell":
                 continue
@@ -215,13 +216,13 @@ def find_events(row: Row) -> list[Event]:
             regressed[key] = now
             if now != before:
                 kind: Literal["regressed", "recovered"] = "regressed" if now else "recovered"
-                found = loud.get(key)
-                events.append(Event(row=row.name, night=night, series=key[0], judge=key[1], kind=kind, verdict=found))
+                verdict = loud.get(key)
+                events.append(Event(row=row.name, night=night, series=key[0], judge=key[1], kind=kind, verdict=verdict))
     return events
 
 
 def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
-    """What differs between two nights, one line each: packages by name, then the commit."""
+    """The differences between two nights, one line each: packages by name, then the commit."""
     for name in sorted({*before.packages, *after.packages}, key=str.lower):
         old, new = before.packages.get(name), after.packages.get(name)
         if old != new and before.packages and after.packages:
@@ -230,11 +231,13 @@ def find_changes(before: StoredNight, after: StoredNight) -> Iterator[str]:
         yield f"commit {before.git_sha[:12]} -> {after.git_sha[:12]}"
 
 
-def place_of(environment: str | None) -> str:
-    """What jobs ran in, without what changes from night to night: a tag's date, a digest, versions.
+def describe_environment(environment: str | None) -> str:
+    """An environment without the parts that change from night to night: a tag's date, a digest, versions.
 
-    >>> place_of("image:ghcr.io/owner/nightjar:models-2026-11-21"), place_of("uv:jax==0.10.2"), place_of(None)
-    ('ghcr.io/owner/nightjar:models', 'uv:jax', 'unknown')
+    >>> describe_environment("image:ghcr.io/owner/nightjar:models-2026-11-21")
+    'ghcr.io/owner/nightjar:models'
+    >>> describe_environment("uv:jax==0.10.2"), describe_environment(None)
+    ('uv:jax', 'unknown')
     """
     if environment is None:
         return "unknown"

@@ -33,15 +33,15 @@ _REPORTS = ("report.html", "jobs/*/capture/report.html")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What is published besides the store.
+    """The inputs of the page, besides the store.
 
     Attributes:
-        nights: a folder of night folders; those that the store lacks are imported with their verdicts.
+        nights: a folder of night folders; nights that the store lacks are imported with their verdicts.
         bisections: a folder of bisections.
-        window: how many nights are shown at most.
-        reports: how many reports are published at most, the latest ones.
-        address: of the page, for links in the feeds; empty where it is not known.
-        images: the repository, or the nightly index, whose support matrix is shown; empty for none.
+        window: largest number of nights to show.
+        reports: largest number of reports to publish; the latest ones.
+        address: of the page, for links in the feeds; empty if unknown.
+        images: the repository or the nightly index whose support matrix is shown; empty for none.
     """
 
     nights: Path
@@ -53,9 +53,9 @@ class Sources:
 
 
 def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, Status]:
-    """Writes the folder; what an earlier call left there and is still true stays.
+    """Writes the folder; files of an earlier call that are still current stay.
 
-    Returns: the path of `index.html`, and what it says.
+    Returns: the path of `index.html`, and its status.
 
     Raises:
         InputError: `night.json` of a folder cannot be read.
@@ -69,9 +69,9 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     finally:
         store.close()
     status = read_status(read_nights(settings, window=sources.window))
-    shown = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
-    published = {name: _publish(folders[name], out / "nights" / name) for name in shown}
-    reports = {name: f"nights/{name}/report.html" for name, found in published.items() if found}
+    latest = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
+    published = [name for name in latest if _publish(folders[name], out / "nights" / name)]
+    reports = {name: f"nights/{name}/report.html" for name in published}
     bisections = list(_publish_bisections(sources.bisections, out / "bisections"))
     verdicts = {name: str(folder / "verdicts.json") for name, folder in folders.items()}
     page = Page(
@@ -96,9 +96,9 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
 
 
 def read_support(images: str) -> tuple[tuple[Support, ...], str]:
-    """The support matrix of a repository or an index; where there is none, why, in place of it.
+    """The support matrix of a repository or an index, or the reason why there is none.
 
-    A registry that does not answer leaves the page without it: the nights are worth showing.
+    If the registry does not answer, the page shows the nights without it.
 
     Raises:
         InputError: the file of an index cannot be read.
@@ -112,7 +112,9 @@ def read_support(images: str) -> tuple[tuple[Support, ...], str]:
     except NightjarError as error:
         print(f"warning: no support matrix: {error}", file=sys.stderr)
         return (), f"The registry of the images could not be read: {error.message}"
-    return support, "" if support else f"{images} has no published night yet."
+    if not support:
+        return (), f"{images} has no published nightly image yet."
+    return support, ""
 
 
 def render_status(page: Page) -> str:
@@ -126,7 +128,7 @@ def render_status(page: Page) -> str:
             {
                 "name": row.name,
                 "matrix": row.matrix,
-                "place": row.place,
+                "place": row.environment,
                 "devices": row.devices,
                 "answer": row.answer,
                 "nights": [
@@ -143,14 +145,14 @@ def render_status(page: Page) -> str:
         ],
         "open": [
             {
-                "row": one.row,
-                "since": one.since.id,
-                "good_night": one.good.id if one.good is not None else None,
-                "nights": one.nights,
-                "changes": one.changes,
-                "verdict": one.verdict.model_dump(mode="json"),
+                "row": opened.row,
+                "since": opened.since.id,
+                "good_night": opened.good.id if opened.good is not None else None,
+                "nights": opened.nights,
+                "changes": opened.changes,
+                "verdict": opened.verdict.model_dump(mode="json"),
             }
-            for one in status.open
+            for opened in status.open
         ],
         "failed": [
             {"row": row.name, "night": row.latest.id, "outcome": outcome.model_dump(mode="json")}
@@ -163,13 +165,13 @@ def render_status(page: Page) -> str:
 
 
 def _publish(folder: Path, out: Path) -> Sequence[Path]:
-    """Copies the reports of a night that are newer than those that are there; returns what is published."""
-    found = [path for pattern in _REPORTS for path in sorted(folder.glob(pattern))]
-    return [path for path in found if _copy(folder, path.relative_to(folder), out)]
+    """Copies the reports of a night, unless the published ones are current; returns the published files."""
+    reports = [path for pattern in _REPORTS for path in sorted(folder.glob(pattern))]
+    return [path for path in reports if _copy(folder, path.relative_to(folder), out)]
 
 
 def _copy(folder: Path, name: Path, out: Path) -> bool:
-    """Copies a file that a job may have left, where it is newer; whether it is published."""
+    """Copies a file that a job may have written, unless the copy is current; returns whether it is published."""
     target = out / name
     try:
         if not target.exists() or target.stat().st_mtime < (folder / name).lstat().st_mtime:
@@ -191,7 +193,7 @@ def _publish_bisections(folder: Path, out: Path) -> Iterator[tuple[Bisection, st
         try:
             answer = read_document(path, Bisection, "nightjar.answer/1")
         except InputError:
-            continue  # of another version; its own page says more
+            continue  # of another version
         if page.is_file() and _copy(path.parent, Path(page.name), out / path.parent.name):
             yield answer, f"bisections/{path.parent.name}/report.html"
 

@@ -25,7 +25,16 @@ from nightjar_ci.site.calendar import find_days, find_squares
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.html import Page as Shown
 from nightjar_ci.site.html import find_headline, render_bisect, render_html
-from nightjar_ci.site.status import ANSWER_TEXT, Answer, Row, find_answer, find_events, find_open, place_of, read_status
+from nightjar_ci.site.status import (
+    ANSWER_TEXT,
+    Answer,
+    Row,
+    describe_environment,
+    find_answer,
+    find_events,
+    find_open,
+    read_status,
+)
 from nightjar_ci.site.write import Sources, write_site
 from nightjar_ci.store.nights import StoredNight, read_nights
 from tests.browser import Page, open_browser
@@ -150,7 +159,7 @@ def test_nights_in_tonights_image_are_one_row_and_another_machine_is_another() -
     ],
 )
 def test_a_place_is_what_does_not_change_from_night_to_night(environment: str, place: str) -> None:
-    assert place_of(environment) == place
+    assert describe_environment(environment) == place
 
 
 def test_a_day_shows_its_latest_night_and_a_day_without_one_is_empty() -> None:
