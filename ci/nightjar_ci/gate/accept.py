@@ -49,7 +49,7 @@ class Memory(Protocol):
         """The latest verdict on the history of a series."""
 
     def series(self) -> Sequence[tuple[str, str]]:
-        """Every cell with every name of its measures."""
+        """All series as pairs of cell and measure."""
 
     def night_ids(self) -> Sequence[str]:
         """The ids of all nights, oldest first."""
@@ -185,7 +185,7 @@ def _find_end(store: Memory, name: str, night: str | None) -> str:
     nights = store.night_ids()
     if night is not None:
         if night not in nights:
-            raise InputError(f"the store knows no night {night!r}.", f"the latest are {', '.join(nights[-3:])}")
+            raise InputError(f"the store has no night {night!r}.", f"the latest are {', '.join(nights[-3:])}")
         return night
     series = store.one_series(name)
     if series is None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.judges.finding import count
-from nightjar_ci.store.folder import KnownNights, import_missing
+from nightjar_ci.store.folder import NightStore, import_missing
 
 MOST = 60  # the longest history that is compared with
 
 
-def import_earlier(store: KnownNights, folder: Path, nights: Path | None = None) -> list[str]:
+def import_earlier(store: NightStore, folder: Path, nights: Path | None = None) -> list[str]:
     """Imports the finished nights of the same matrix beside a night folder that are older and that the store lacks.
 
     Args:

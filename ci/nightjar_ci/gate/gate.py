@@ -62,10 +62,10 @@ class GateStore(FactsHistory, Remembering, Protocol):
     """What gating asks of the store."""
 
     def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
-        """Remembers a night with all of its runs: all of it, or nothing."""
+        """Adds a night with all of its runs, or nothing."""
 
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        """Remembers the verdicts of a night, instead of earlier ones."""
+        """Replaces the verdicts of a night."""
 
     def night_ids(self) -> Sequence[str]:
         """The ids of all nights."""

@@ -18,7 +18,7 @@ from nightjar_ci.errors import StoreError
 from nightjar_ci.store.tables import VERSION
 
 _URL_HINT = "sqlite:///FILE or postgresql://USER@HOST/DATABASE, a / in a password written %2F"
-_BUSY_S = 30.0  # longer than any transaction here, by far
+_BUSY_S = 30.0  # much longer than any transaction here
 READS_ONLY = "nightjar_reads_only"  # execution option of a connection that takes no lock for writing
 _MIGRATION_LOCK = 6_548_517  # any number, the same for all versions: PostgreSQL's advisory lock of a migration
 
@@ -41,21 +41,21 @@ def open_engine(database_url: str) -> Engine:
     except NoSuchModuleError as error:
         raise StoreError(f"NIGHTJAR_DATABASE_URL: unknown database: {error}.", _URL_HINT) from None
     except (ArgumentError, ValueError):  # its text may hold a part of the password
-        raise StoreError("NIGHTJAR_DATABASE_URL: this is no database URL.", _URL_HINT) from None
+        raise StoreError("NIGHTJAR_DATABASE_URL: not a valid database URL.", _URL_HINT) from None
     except ModuleNotFoundError as error:
         raise StoreError(f"the database needs {error.name}.", "pip install 'nightjar-ci[postgres]'") from None
     except OSError as error:
-        raise StoreError(f"{database_url}: its folder cannot be made: {error}.") from None
+        raise StoreError(f"{database_url}: its folder cannot be created: {error}.") from None
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_immediately)
     return engine
 
 
 def migrate(engine: Engine) -> None:
-    """Brings the tables to this program's version; two processes do it one after the other.
+    """Migrates the tables to this program's version; a second process waits.
 
     Raises:
-        StoreError: a newer version has written the store.
+        StoreError: a newer version wrote the store.
         SQLAlchemyError: the database cannot be reached or written.
     """
     with engine.begin() as connection:
@@ -63,8 +63,8 @@ def migrate(engine: Engine) -> None:
             return
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
-        found = _version(connection)
-        if found == VERSION:
+        version = _version(connection)
+        if version == VERSION:
             return
         from alembic import command
         from alembic.config import Config
@@ -72,21 +72,23 @@ def migrate(engine: Engine) -> None:
 
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if found is not None and found not in known:
-            where = engine.url.render_as_string(hide_password=True)
-            raise StoreError(f"{where}: its version is {found!r}, this program's {VERSION!r}.", "upgrade nightjar-ci")
+        revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if version is not None and version not in revisions:
+            address = engine.url.render_as_string(hide_password=True)
+            problem = f"{address}: the store has version {version!r}, this program expects {VERSION!r}"
+            raise StoreError(f"{problem}.", "upgrade nightjar-ci")
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
 def describe_failure(url: URL, error: Exception) -> StoreError:
-    """What a failure of the database means."""
-    cause = str(getattr(error, "orig", None) or error).strip().splitlines()
-    where = url.render_as_string(hide_password=True)
-    full = any(sign in str(error) for sign in ("is full", "No space left", "disk I/O error"))
-    hint = "is the disk full? Make room; what is stored already is safe" if full else None
-    return StoreError(f"{where}: {cause[0] if cause else type(error).__name__}.", hint)
+    """The error of a database failure, with its cause and a hint."""
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+    address = url.render_as_string(hide_password=True)
+    hint = None
+    if any(sign in str(error) for sign in ("is full", "No space left", "disk I/O error")):
+        hint = "is the disk full? Make room; nothing that was stored is lost"
+    return StoreError(f"{address}: {lines[0]}.", hint)
 
 
 def _version(connection: Connection) -> str | None:
@@ -117,7 +119,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_immediately(connection: Connection) -> None:
-    # A transaction that reads first and then writes would fail where another process wrote in between; one that only
-    # reads sees the last committed state, whoever writes meanwhile.
+    # A transaction that reads first and then writes would fail if another process wrote in between; one that only reads
+    # sees the last committed state.
     reads = connection.get_execution_options().get(READS_ONLY, False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

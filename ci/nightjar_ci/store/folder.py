@@ -1,6 +1,6 @@
-"""Import of a night folder into the store: its night, and each job's outcome, result and profile.
+"""Import of night folders into the store: the night, and each job's outcome, result and profile.
 
-In: a night folder, written by this machine or another. Out: `StoredRun`s, or the whole night in the store.
+In: a night folder from this machine or another. Out: `StoredRun`s, or the whole night in the store.
 """
 
 from __future__ import annotations
@@ -20,24 +20,20 @@ from nightjar_ci.store.measures import StoredRun
 
 
 class NightStore(Protocol):
-    """What importing asks of the store."""
+    """The part of the store that an import uses."""
 
     def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
-        """Remembers a night with all of its runs: all of it, or nothing."""
-
-
-class KnownNights(NightStore, Protocol):
-    """What importing only what is missing asks of the store besides."""
+        """Adds a night with all of its runs, or nothing."""
 
     def night_ids(self) -> Sequence[str]:
         """The ids of all nights."""
 
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        """Remembers the verdicts of a night."""
+        """Replaces the verdicts of a night."""
 
 
 def import_night(store: NightStore, folder: Path) -> Night:
-    """Remembers a night folder, all of it or nothing; what the store knows already stays as it is.
+    """Adds a night folder to the store, all of it or nothing; runs that are stored already do not change.
 
     Raises:
         InputError: `night.json` cannot be read.
@@ -49,7 +45,7 @@ def import_night(store: NightStore, folder: Path) -> Night:
 
 
 def import_results(store: NightStore, results: NightResults) -> None:
-    """Remembers what a night left, all of it or nothing; what the store knows already stays as it is.
+    """Adds the results of a night, all of them or none; runs that are stored already do not change.
 
     Raises:
         StoreError: the store cannot be written.
@@ -59,7 +55,7 @@ def import_results(store: NightStore, results: NightResults) -> None:
 
 
 def find_night_folders(folder: Path) -> dict[str, Path]:
-    """The night folders in a folder, by the id of the night.
+    """The night folders in a folder, by night id.
 
     Raises:
         InputError: a `night.json` cannot be read.
@@ -67,34 +63,36 @@ def find_night_folders(folder: Path) -> dict[str, Path]:
     return {read_night(path.parent).id: path.parent for path in sorted(folder.glob("*/night.json"))}
 
 
-def import_missing(store: KnownNights, folders: Mapping[str, Path]) -> list[str]:
-    """Remembers the nights that the store lacks, with their verdicts, as another machine left them.
+def import_missing(store: NightStore, folders: Mapping[str, Path]) -> list[str]:
+    """Adds the nights that the store lacks, with the verdicts in their folders.
 
     Args:
-        store: where to.
-        folders: id of a night to its folder.
+        store: the store to add to.
+        folders: night id to its folder.
 
-    Returns: the ids of those that were added.
+    Returns: the ids of the added nights.
 
     Raises:
         InputError: a night or its verdicts cannot be read.
         StoreError: the store cannot be read or written.
     """
-    known = set(store.night_ids())
-    missing = {name: folder for name, folder in folders.items() if name not in known}
+    stored = set(store.night_ids())
+    missing = {name: folder for name, folder in folders.items() if name not in stored}
     for name, folder in missing.items():
         import_night(store, folder)
-        judged = folder / "verdicts.json"
-        if judged.exists():
-            verdicts = read_verdicts(judged).verdicts
-            store.add_verdicts(name, [one.model_dump(mode="json") for one in verdicts])
+        path = folder / "verdicts.json"
+        if path.exists():
+            verdicts = read_verdicts(path).verdicts
+            store.add_verdicts(name, [verdict.model_dump(mode="json") for verdict in verdicts])
     return list(missing)
 
 
 def read_stored(folder: Path, outcome: Outcome, record: RunRecord | None) -> StoredRun:
-    """What the store is given of a job of a night folder."""
+    """The `StoredRun` of a job in a night folder."""
     profile = _profile_of(folder, outcome)
-    machine = None if profile is None else find_machine(job_folder(folder, outcome.job))
+    if profile is None:
+        return StoredRun(outcome=outcome, record=record)
+    machine = find_machine(job_folder(folder, outcome.job))
     return StoredRun(outcome=outcome, record=record, profile=profile, machine=machine)
 
 

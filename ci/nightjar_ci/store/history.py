@@ -1,7 +1,7 @@
 """Histories of all series of a night, read with two queries and NumPy.
 
-In: a connection and the number of a night. Out: `Series`. The window counts the nights in which a series was measured,
-so a job that runs once a week has as long a history as one that runs every night.
+In: a connection and the number of a night. Out: `Series`. The window counts only nights in which a series was measured,
+so a weekly job has as long a history as a nightly one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
 
     Args:
         connection: to the store.
-        night: number of the night; it is the last one of each series.
-        window: how many nights of each series at most, this one included.
+        night: number of the night, the last one of each series.
+        window: largest number of nights of each series, including this one.
     """
     series, measure = tables.series, tables.measure
-    tonight = select(measure.c.series).distinct().where(_measured_in(night))
-    wanted = {row.id: row for row in connection.execute(select(series).where(series.c.id.in_(tonight)))}
-    if not wanted:
+    measured = select(measure.c.series).distinct().where(_measured_in(night))
+    series_rows = {row.id: row for row in connection.execute(select(series).where(series.c.id.in_(measured)))}
+    if not series_rows:
         return []
     earlier = measure.alias("earlier")
     first = (
@@ -48,35 +48,35 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
         .correlate(series)
         .scalar_subquery()
     )
-    begins = select(series.c.id, func.coalesce(first, 0).label("night")).where(series.c.id.in_(list(wanted)))
-    begin = begins.cte("begin").prefix_with("MATERIALIZED")  # once for each series, and not for each of its rows
+    begins = select(series.c.id, func.coalesce(first, 0).label("night")).where(series.c.id.in_(list(series_rows)))
+    begin = begins.cte("begin").prefix_with("MATERIALIZED")  # once for each series, not for each of its rows
     rows = connection.execute(
         select(measure.c.series, measure.c.night, measure.c.environment, measure.c.value)
         .join_from(begin, measure, measure.c.series == begin.c.id)
         .where(measure.c.night <= night, measure.c.night >= begin.c.night)
         .order_by(measure.c.series, measure.c.night, measure.c.run)
     ).all()
-    return sorted(_gather(connection, wanted, rows), key=lambda one: one.name)
+    return sorted(_gather(connection, series_rows, rows), key=lambda history: history.name)
 
 
 def read_one(connection: Connection, name: str) -> Series | None:
-    """The whole history of a series; of two kinds of one name, that of more values."""
+    """The whole history of a series; where two kinds have the same name, the longer one."""
     series, measure = tables.series, tables.measure
     cell, _, measured = name.partition("/")
-    known = connection.execute(select(series).where(series.c.cell == cell, series.c.name == measured))
-    wanted = {row.id: row for row in known}
+    query = select(series).where(series.c.cell == cell, series.c.name == measured)
+    series_rows = {row.id: row for row in connection.execute(query)}
     rows = connection.execute(
         select(measure.c.series, measure.c.night, measure.c.environment, measure.c.value)
-        .where(measure.c.series.in_(list(wanted)))
+        .where(measure.c.series.in_(list(series_rows)))
         .order_by(measure.c.series, measure.c.night, measure.c.run)
     ).all()
-    return max(_gather(connection, wanted, rows), key=lambda one: len(one.nights), default=None)
+    return max(_gather(connection, series_rows, rows), key=lambda history: len(history.nights), default=None)
 
 
 def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
-    """What was regressed by its history when its machine was last judged, of the series measured in a night.
+    """The open regressions of a night's series: their latest history verdict on the same machine is *regressed*.
 
-    A series has a history for each machine, so a night on another machine neither ends a regression nor carries it on.
+    A series has a history for each machine, so a night on another machine neither ends nor continues a regression.
     """
     series, verdict, measured, now = tables.series, tables.verdict, tables.measure.alias(), tables.measure.alias()
     name = series.c.cell + "/" + series.c.name
@@ -97,16 +97,16 @@ def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
         .correlate(series)
         .scalar_subquery()
     )
-    tonight = series.c.cell.in_(select(tables.run.c.cell).distinct().where(tables.run.c.night == night))
-    known = select(name.label("name"), latest.label("night")).where(tonight).cte("known").prefix_with("MATERIALIZED")
-    same = (verdict.c.series == known.c.name) & (verdict.c.night == known.c.night) & (verdict.c.judge == "history")
-    found = select(verdict.c.series, verdict.c.body).join_from(known, verdict, same)
-    rows = connection.execute(found.where(verdict.c.status == "regressed"))
+    in_night = series.c.cell.in_(select(tables.run.c.cell).distinct().where(tables.run.c.night == night))
+    last = select(name.label("name"), latest.label("night")).where(in_night).cte("last").prefix_with("MATERIALIZED")
+    same = (verdict.c.series == last.c.name) & (verdict.c.night == last.c.night) & (verdict.c.judge == "history")
+    query = select(verdict.c.series, verdict.c.body).join_from(last, verdict, same)
+    rows = connection.execute(query.where(verdict.c.status == "regressed"))
     return {row.series: read_verdict(row.series, row.body) for row in rows}
 
 
 def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
-    """The latest verdict on the history of a series; of those of several machines, a regression comes first."""
+    """The latest verdict on the history of a series; among several machines a regression comes first."""
     series, verdict, measure = tables.series, tables.verdict, tables.measure
     cell, _, measured = name.partition("/")
     rows = connection.execute(
@@ -118,7 +118,9 @@ def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
     ).all()
     latest = {row.environment: row for row in reversed(rows)}.values()
     first = max(latest, key=lambda row: row.status == "regressed", default=None)
-    return None if first is None else read_verdict(name, first.body)
+    if first is None:
+        return None
+    return read_verdict(name, first.body)
 
 
 def read_verdict(series: str, body: Any) -> Verdict:
@@ -130,12 +132,12 @@ def read_verdict(series: str, body: Any) -> Verdict:
     try:
         return Verdict.model_validate(body)
     except ValidationError as error:
-        what = f"the store's latest verdict on {series} cannot be read: {error.errors()[0]['msg']}"
-        raise StoreError(f"{what}.", "a newer nightjar-ci may have written it: gate with that one") from None
+        problem = f"the store's latest verdict on {series} cannot be read: {error.errors()[0]['msg']}"
+        raise StoreError(f"{problem}.", "a newer nightjar-ci may have written it: gate with that one") from None
 
 
-def _gather(connection: Connection, wanted: Mapping[int, Any], rows: Sequence[Any]) -> Iterator[Series]:
-    """Series from their rows: series, night, environment, value; sorted by series, night and run."""
+def _gather(connection: Connection, series_rows: Mapping[int, Any], rows: Sequence[Any]) -> Iterator[Series]:
+    """Series from rows of series, night, environment, value; sorted by series, night and run."""
     columns = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
     kept = find_comparable(*columns.T)
     ids, nights, environments = columns[kept].T
@@ -146,11 +148,11 @@ def _gather(connection: Connection, wanted: Mapping[int, Any], rows: Sequence[An
     ids, nights, environments = ids[starts], nights[starts], environments[starts]
     edges = [*np.flatnonzero(np.diff(ids, prepend=-1)), len(ids)]
     for low, high in pairwise(edges):
-        one = wanted[int(ids[low])]
+        series = series_rows[int(ids[low])]
         yield Series(
-            name=f"{one.cell}/{one.name}",
-            unit=one.unit,
-            better=one.better,
+            name=f"{series.cell}/{series.name}",
+            unit=series.unit,
+            better=series.better,
             nights=tuple(names[number] for number in nights[low:high].tolist()),
             values=medians[low:high],
             environments=tuple(keys[number] for number in environments[low:high].tolist()),
@@ -158,12 +160,12 @@ def _gather(connection: Connection, wanted: Mapping[int, Any], rows: Sequence[An
 
 
 def find_comparable(series: Integers, nights: Integers, machines: Integers) -> npt.NDArray[np.bool_]:
-    """Which rows to keep so that each night has one machine: that of the latest night's first run, where it took part.
+    """A mask of the rows to keep, one machine for each night: the machine of the latest night's first run if present.
 
     Args:
         series: shape (N,), sorted.
         nights: shape (N,), sorted within each series.
-        machines: shape (N,); on which machine each row was measured.
+        machines: shape (N,); the machine of each row.
 
     >>> find_comparable(np.array([1, 1, 1, 1]), np.array([5, 5, 6, 6]), np.array([7, 8, 8, 7])).tolist()
     [False, True, True, False]
@@ -176,10 +178,12 @@ def find_comparable(series: Integers, nights: Integers, machines: Integers) -> n
     ends = np.flatnonzero(np.append(series[starts][1:] != series[starts][:-1], True))  # the latest night of each series
     latest = dict(zip(series[starts[ends]].tolist(), machines[starts[ends]].tolist(), strict=True))
     mixed = np.minimum.reduceat(machines, starts) != np.maximum.reduceat(machines, starts)
-    for place in np.flatnonzero(mixed):
-        here = machines[edges[place] : edges[place + 1]]
-        wanted = latest[int(series[starts[place]])]
-        kept[edges[place] : edges[place + 1]] = here == (wanted if wanted in here else here[0])
+    for index in np.flatnonzero(mixed):
+        rows = slice(edges[index], edges[index + 1])
+        machine = latest[int(series[starts[index]])]
+        if machine not in machines[rows]:
+            machine = machines[rows][0]
+        kept[rows] = machines[rows] == machine
     return kept
 
 
@@ -189,7 +193,7 @@ def take_medians(series: Integers, nights: Integers, values: Floats) -> tuple[In
     Args:
         series: shape (N,), sorted.
         nights: shape (N,), sorted within each series.
-        values: shape (N,); nan is left out where a night has another value.
+        values: shape (N,); nan is ignored if the night has another value.
 
     Returns:
         For each night of each series its first row and its median; nan where the night has no finite value.
@@ -207,17 +211,17 @@ def take_medians(series: Integers, nights: Integers, values: Floats) -> tuple[In
 
 
 def _measured_in(night: int) -> Any:
-    """The measures of a night, found by its runs: the table of measures is sorted by series."""
+    """The condition for measures of a night, by way of its cells: the table of measures is sorted by series."""
     run = tables.run
     cells = select(run.c.cell).distinct().where(run.c.night == night)
     ids = select(tables.series.c.id).where(tables.series.c.cell.in_(cells))
     return (tables.measure.c.night == night) & tables.measure.c.series.in_(ids)
 
 
-def _names(connection: Connection, number: Any, name: Any, wanted: Integers) -> dict[int, str]:
-    """The texts of numbers; asked for in pieces, for a statement has a limited number of parameters."""
-    found: dict[int, str] = {}
-    for piece in np.array_split(wanted, max(1, len(wanted) // 500)):
-        rows: Sequence[Any] = connection.execute(select(number, name).where(number.in_(piece.tolist()))).all()
-        found |= {row[0]: row[1] for row in rows}
-    return found
+def _names(connection: Connection, number: Any, name: Any, numbers: Integers) -> dict[int, str]:
+    """The names of numbers; queried in chunks, since a statement has a limited number of parameters."""
+    names: dict[int, str] = {}
+    for chunk in np.array_split(numbers, max(1, len(numbers) // 500)):
+        rows: Sequence[Any] = connection.execute(select(number, name).where(number.in_(chunk.tolist()))).all()
+        names |= {row[0]: row[1] for row in rows}
+    return names

@@ -1,7 +1,7 @@
 """Numeric keys of nights, series and environments in the store.
 
-In: a connection, and a night, series or environment by name. Out: its number. It gets one when it is first stored, and
-keeps it. Two processes that add the same name get the same number.
+In: a connection, and a night, series or environment by name. Out: its number, which it gets when it is first stored and
+keeps for ever. Two processes that add the same name get the same number.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _SERIES = ("cell", "name", "kind", "unit", "better")
 
 
 class Keys:
-    """The numbers that one process has learnt."""
+    """A cache of numbers for one process."""
 
     def __init__(self) -> None:
         self.series: dict[SeriesKey, int] = {}
         self.environments: dict[str, int] = {}
 
     def learn(self, connection: Connection, series: Iterable[SeriesKey], environments: Iterable[str]) -> None:
-        """Adds what has no number yet, in one order for all processes, so that they never wait for each other."""
+        """Adds names without a number; all processes use the same order, so that they never deadlock."""
         new_cells = {key[0] for key in series if key not in self.series}
         new_keys = sorted(set(environments) - self.environments.keys())
         for key in new_keys:
             insert_new(connection, tables.environment, {"key": key})
-            found = select(tables.environment.c.id).where(tables.environment.c.key == key)
-            self.environments[key] = connection.execute(found).scalar_one()
+            query = select(tables.environment.c.id).where(tables.environment.c.key == key)
+            self.environments[key] = connection.execute(query).scalar_one()
         for cell in sorted(new_cells):
             self._read_cell(connection, cell)
-        for one in sorted(set(series) - self.series.keys()):
-            insert_new(connection, tables.series, dict(zip(_SERIES, one, strict=True)))
+        for new_series in sorted(set(series) - self.series.keys()):
+            insert_new(connection, tables.series, dict(zip(_SERIES, new_series, strict=True)))
         for cell in sorted(new_cells):
             self._read_cell(connection, cell)
 
@@ -50,16 +50,16 @@ class Keys:
 
 
 def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Inserts a row unless it is there; says whether it was not."""
+    """Inserts a row unless it exists; returns whether it was inserted."""
     dialect = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     return connection.execute(dialect(table).values(**values).on_conflict_do_nothing()).rowcount == 1
 
 
 def add_night_row(connection: Connection, night: Night) -> int:
-    """Adds a night, or what is new of it, and returns its number.
+    """Adds or updates a night, and returns its number.
 
     Raises:
-        InputError: its start is no time.
+        InputError: its start is not a valid time.
     """
     values = {
         "matrix": night.matrix,
@@ -70,10 +70,10 @@ def add_night_row(connection: Connection, night: Night) -> int:
     }
     number = read_microseconds(night.started_at)
     while True:
-        known = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night.id))
-        if known is not None:
-            connection.execute(tables.night.update().where(tables.night.c.number == known).values(values))
-            return int(known)
+        stored = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night.id))
+        if stored is not None:
+            connection.execute(tables.night.update().where(tables.night.c.number == stored).values(values))
+            return int(stored)
         row = {"number": number, "id": night.id, "started_at": night.started_at, **values}
         if insert_new(connection, tables.night, row):
             return number
@@ -82,29 +82,30 @@ def add_night_row(connection: Connection, night: Night) -> int:
 
 
 def find_night(connection: Connection, night_id: str) -> int:
-    """The number of a night that is there.
+    """The number of a stored night.
 
     Raises:
-        StoreError: it is not.
+        StoreError: the store has no such night.
     """
-    found = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
-    if found is None:
-        raise StoreError(f"the store knows no night {night_id!r}.", "`nightjar-ci store --import FOLDER` adds one")
-    return int(found)
+    number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
+    if number is None:
+        raise StoreError(f"the store has no night {night_id!r}.", "`nightjar-ci store --import FOLDER` adds one")
+    return int(number)
 
 
 def read_microseconds(text: str) -> int:
     """Microseconds since 1970 of an ISO 8601 time; one without an offset is UTC.
 
     Raises:
-        InputError: the text is no time.
+        InputError: the text is not a valid time.
 
     >>> read_microseconds("1970-01-01T00:00:01+00:00")
     1000000
     """
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(f"a night's started_at is {text!r}, expected ISO 8601 with offset.") from None
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return (found - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND

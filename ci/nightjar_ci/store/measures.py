@@ -1,8 +1,8 @@
-"""The one number that stands for each measure of a run in its history.
+"""The measures of a run: one number each for the history.
 
 In: the result or the profile of a run. Out: `Measure`s. A sample's number is its median after warm-up; a curve's is its
-last value; a profile's are device times per step. If a value behind a number is not finite, the measure has no number:
-a median could hide that value. Pure.
+last value; a profile's are device times per step. If any of its values is not finite, the measure has no number: a
+median could hide that value. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.profile import Profile
-from nightjar_ci.formats.run_record import Better, Curve, RunRecord
+from nightjar_ci.formats.run_record import Better, Curve, RunRecord, Sample
 
 MeasureKind = Literal["curve", "sample", "profile"]
 
@@ -49,34 +49,41 @@ class StoredRun:
 
 
 def summarize(record: RunRecord) -> Iterator[Measure]:
-    """The measures of a run; of two of one kind and name the first counts."""
-    seen: set[tuple[str, str]] = set()
-    found: list[tuple[MeasureKind, str, str, Better, float]] = [
-        *(("curve", one.name, one.unit, one.better, _last(one)) for one in record.curves if one.values),
-        *(("sample", one.name, one.unit, one.better, one.level) for one in record.samples),
-    ]
-    for kind, name, unit, better, value in found:
-        if (kind, name) not in seen:
-            seen.add((kind, name))
-            finite = value if math.isfinite(value) else None
-            yield Measure(kind=kind, name=name, unit=unit, better=better, value=finite)
+    """The measures of a run; of duplicates of a kind and name the first counts."""
+    measures: dict[tuple[str, str], Measure] = {}
+    for curve in record.curves:
+        if curve.values and ("curve", curve.name) not in measures:
+            measures["curve", curve.name] = _measure("curve", curve, _last(curve))
+    for sample in record.samples:
+        if ("sample", sample.name) not in measures:
+            measures["sample", sample.name] = _measure("sample", sample, sample.level)
+    yield from measures.values()
+
+
+def _measure(kind: MeasureKind, source: Curve | Sample, value: float) -> Measure:
+    finite = value if math.isfinite(value) else None
+    return Measure(kind=kind, name=source.name, unit=source.unit, better=source.better, value=finite)
 
 
 def _last(curve: Curve) -> float:
-    return curve.values[-1] if all(map(math.isfinite, curve.values)) else math.nan
+    if not all(map(math.isfinite, curve.values)):
+        return math.nan
+    return curve.values[-1]
 
 
 def summarize_profile(profile: Profile) -> Iterator[Measure]:
-    """The measures of a capture: device time a step, whole and by category, and the shares with a Python line.
+    """The measures of a capture: device time per step, in total and by category, and fractions with a Python line.
 
-    Where the capture names no steps, times are of the whole capture.
+    If the capture names no steps, times are of the whole capture.
     """
-    steps = profile.steps[1] - profile.steps[0] + 1 if profile.steps else 1
+    steps = 1
+    if profile.steps:
+        steps = profile.steps[1] - profile.steps[0] + 1
     times = {"device_time": profile.device_time_ns}
     times |= {f"device_time.{name.replace(' ', '_')}": spent for name, spent in sorted(profile.categories.items())}
     for name, spent_ns in times.items():
         yield Measure(kind="profile", name=name, unit="s", better="lower", value=spent_ns / 1e9 / max(1, steps))
-    shares = {"attributed": profile.direct_fraction + profile.inferred_fraction, "user": profile.user_fraction}
-    for name, share in shares.items():
-        value = share if math.isfinite(share) else None
+    fractions = {"attributed": profile.direct_fraction + profile.inferred_fraction, "user": profile.user_fraction}
+    for name, fraction in fractions.items():
+        value = fraction if math.isfinite(fraction) else None
         yield Measure(kind="profile", name=f"{name}_fraction", unit="fraction", better="higher", value=value)

@@ -1,7 +1,7 @@
 """The latest nights with their jobs and verdicts, for the status page.
 
 In: the settings. Out: a `StoredNight` for each of the latest nights, oldest first. A few queries are enough, and none
-reads results. The body of a verdict is read only if it is not ok, and one run of a night tells where the night ran.
+reads results. The body of a verdict is read only if it is not ok, and one run of a night stands for its environment.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class StoredNight:
     """One night.
 
     Attributes:
-        finished_at: None while it runs, and for ever where it was killed.
-        ran: how many jobs ended, at their latest attempt.
-        not_run: planned jobs that have no outcome.
-        failed: the outcomes of those that did not complete.
+        finished_at: None while it runs, or if it was killed.
+        ran: number of jobs with an outcome.
+        not_run: planned jobs without an outcome.
+        failed: the outcomes of jobs that did not complete, at their latest attempt.
         statuses: the status of every verdict, by series and judge.
         loud: the verdicts that are not ok, worst first.
-        environment: what the jobs ran in: `current`, `uv:...`, `image:...`; None where no job ended.
-        devices: such as `1 x cpu`; None where no job left a result.
-        packages: name to version, as the first result says.
+        environment: of the jobs: `current`, `uv:...`, `image:...`; None if no job ended.
+        devices: such as `1 x cpu`; None without a result.
+        packages: name to version, from the first result.
     """
 
     id: str
@@ -62,8 +62,8 @@ def read_nights(settings: Settings, *, window: int) -> list[StoredNight]:
     """The latest nights, oldest first.
 
     Args:
-        settings: they name the store, which is made or migrated where needed.
-        window: how many nights at most.
+        settings: with the store, which is created or migrated where needed.
+        window: largest number of nights.
 
     Raises:
         StoreError: the store cannot be read.
@@ -87,7 +87,7 @@ def _read(connection: Connection, window: int) -> list[StoredNight]:
     first = rows[0].number
     states, failed = _jobs(connection, first)
     statuses, loud = _verdicts(connection, first)
-    places = _places(connection, first)
+    environments = _environments(connection, first)
     return [
         StoredNight(
             id=row.id,
@@ -100,14 +100,14 @@ def _read(connection: Connection, window: int) -> list[StoredNight]:
             failed=tuple(failed[row.number]),
             statuses=statuses[row.number],
             loud=tuple(loud[row.number]),
-            **places.get(row.number, {}),
+            **environments.get(row.number, {}),
         )
         for row in rows
     ]
 
 
 def _jobs(connection: Connection, first: int) -> tuple[dict[int, dict[str, int]], dict[int, list[Outcome]]]:
-    """For each night the latest run of every job, and the outcomes of those that did not complete."""
+    """For each night the latest run of every job, and the outcomes of runs that did not complete."""
     run, document = tables.run, tables.document
     latest: dict[int, dict[str, int]] = defaultdict(dict)
     broken: dict[int, int] = {}
@@ -118,52 +118,46 @@ def _jobs(connection: Connection, first: int) -> tuple[dict[int, dict[str, int]]
         if row.state != "completed":
             broken[row.id] = row.night
     failed: dict[int, list[Outcome]] = defaultdict(list)
-    for piece in _pieces(sorted(broken)):
-        for one in connection.execute(select(document.c.run, document.c.outcome).where(document.c.run.in_(piece))):
-            failed[broken[one.run]].append(Outcome.model_validate(one.outcome))
+    for chunk in _chunks(sorted(broken)):
+        query = select(document.c.run, document.c.outcome).where(document.c.run.in_(chunk))
+        for failed_run in connection.execute(query):
+            failed[broken[failed_run.run]].append(Outcome.model_validate(failed_run.outcome))
     return latest, failed
 
 
 def _verdicts(connection: Connection, first: int) -> tuple[dict[int, dict[Judged, Status]], dict[int, list[Verdict]]]:
     """The status of every verdict of each night, and the verdicts that are not ok."""
-    one = tables.verdict
+    verdict = tables.verdict
     statuses: dict[int, dict[Judged, Status]] = defaultdict(dict)
-    for row in connection.execute(
-        select(one.c.night, one.c.series, one.c.judge, one.c.status).where(one.c.night >= first)
-    ):
+    columns = select(verdict.c.night, verdict.c.series, verdict.c.judge, verdict.c.status)
+    for row in connection.execute(columns.where(verdict.c.night >= first)):
         statuses[row.night][row.series, row.judge] = row.status
     loud: dict[int, list[Verdict]] = defaultdict(list)
-    query = select(one.c.night, one.c.series, one.c.body).where(one.c.night >= first, one.c.status != "ok")
-    for found in connection.execute(query.order_by(one.c.night, one.c.position)):
-        loud[found.night].append(read_verdict(found.series, found.body))
+    bodies = select(verdict.c.night, verdict.c.series, verdict.c.body)
+    bodies = bodies.where(verdict.c.night >= first, verdict.c.status != "ok")
+    for night, series, body in connection.execute(bodies.order_by(verdict.c.night, verdict.c.position)):
+        loud[night].append(read_verdict(series, body))
     return statuses, loud
 
 
-def _places(connection: Connection, first: int) -> dict[int, dict[str, Any]]:
-    """Where each night ran, as one of its runs says: one that left a result, where there is one."""
+def _environments(connection: Connection, first: int) -> dict[int, dict[str, Any]]:
+    """The environment of each night, from one of its runs, if possible one with a result."""
     run, document = tables.run, tables.document
-    query = select(run.c.night, func.min(run.c.id).label("any"), func.min(_with_facts()).label("told"))
-    chosen = {
-        row.told if row.told is not None else row.any: row.night
-        for row in connection.execute(query.where(run.c.night >= first).group_by(run.c.night))
-    }
-    places = {}
-    for piece in _pieces(list(chosen)):
-        for row in connection.execute(select(document).where(document.c.run.in_(piece))):
-            place: dict[str, Any] = {"environment": row.outcome["environment"]}
+    with_result = func.min(case((run.c.facts_key.is_not(None), run.c.id)))  # only results have a facts key
+    query = select(run.c.night, func.coalesce(with_result, func.min(run.c.id)).label("run"))
+    rows = connection.execute(query.where(run.c.night >= first).group_by(run.c.night))
+    chosen = {row.run: row.night for row in rows}
+    environments = {}
+    for chunk in _chunks(list(chosen)):
+        for row in connection.execute(select(document).where(document.c.run.in_(chunk))):
+            fields: dict[str, Any] = {"environment": row.outcome["environment"]}
             if row.result is not None:
-                told = row.result["environment"]
-                place |= {"devices": describe_devices(told["devices"]), "packages": told["packages"]}
-            places[chosen[row.run]] = place
-    return places
+                recorded = row.result["environment"]
+                fields |= {"devices": describe_devices(recorded["devices"]), "packages": recorded["packages"]}
+            environments[chosen[row.run]] = fields
+    return environments
 
 
-def _with_facts() -> Any:
-    """The id of a run that left a result: those alone have a key of facts."""
-    run = tables.run
-    return case((run.c.facts_key.is_not(None), run.c.id))
-
-
-def _pieces(numbers: Sequence[int]) -> list[Sequence[int]]:
-    """Numbers in pieces, for a statement has a limited number of parameters."""
+def _chunks(numbers: Sequence[int]) -> list[Sequence[int]]:
+    """Numbers in chunks, since a statement has a limited number of parameters."""
     return [numbers[start : start + 500] for start in range(0, len(numbers), 500)]

@@ -37,7 +37,7 @@ _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION,
 
 
 def query(settings: Settings, sql: str) -> pl.DataFrame:
-    """The answer to one SELECT, or all rows of a table or view that is named alone.
+    """The rows of one SELECT, or all rows of a table or view.
 
     Raises:
         InputError: it is not a single SELECT, the database does not understand it, or Polars is not installed.
@@ -52,14 +52,14 @@ def query(settings: Settings, sql: str) -> pl.DataFrame:
         try:
             return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None, strict=False)
         except (pl.exceptions.PolarsError, TypeError) as error:
-            raise InputError(f"the answer is not a table: {error}.", "give every column a name of its own") from None
+            raise InputError(f"the result is not a table: {error}.", "give every column a unique name") from None
 
 
 def export(settings: Settings, folder: Path) -> Iterator[Path]:
     """Writes nights, outcomes, history and verdicts as Parquet: `FOLDER/<table>/part-00000.parquet`, ...
 
     Raises:
-        InputError: a table's folder is there already, or Polars is not installed.
+        InputError: a table's folder exists already, or Polars is not installed.
         StoreError: the store cannot be read.
     """
     _check_polars()
@@ -68,7 +68,7 @@ def export(settings: Settings, folder: Path) -> Iterator[Path]:
     _make_or_migrate(settings)
     for name in EXPORTED:
         if (folder / name).exists():
-            raise InputError(f"{folder / name} is there already.", "name another folder")
+            raise InputError(f"{folder / name} exists already.", "name another folder")
     for name in EXPORTED:
         (folder / name).mkdir(parents=True)
         with _open_answer(settings, _as_select(name)) as (names, pieces):
@@ -76,7 +76,7 @@ def export(settings: Settings, folder: Path) -> Iterator[Path]:
             schema = {column: kinds.get(column, pl.String()) for column in names}
             for number, rows in enumerate(pieces):
                 path = folder / name / f"part-{number:05d}.parquet"
-                texts = [tuple(one if not isinstance(one, dict | list) else str(one) for one in row) for row in rows]
+                texts = [tuple(str(cell) if isinstance(cell, dict | list) else cell for cell in row) for row in rows]
                 pl.DataFrame(texts, schema=schema, orient="row").write_parquet(path)
                 yield path
 
@@ -162,8 +162,9 @@ def _ask_sqlite(url: URL, sql: str) -> Iterator[Answer]:
             names = [column[0] for column in cursor.description or ()]
             yield names, iter(lambda: cursor.fetchmany(_ROWS_A_FILE), [])
         except sqlite3.Error as error:
-            refused = "not authorized" in str(error) or "one statement" in str(error)
-            hint = "the store is only read: one SELECT, or WITH ... SELECT" if refused else None
+            hint = None
+            if "not authorized" in str(error) or "one statement" in str(error):
+                hint = "queries are read-only: one SELECT, or WITH ... SELECT"
             raise InputError(f"the store refuses {sql[:80]!r}: {error}.", hint) from None
 
 
@@ -190,5 +191,5 @@ def _ask_postgresql(url: URL, sql: str) -> Iterator[Answer]:
     except psycopg.OperationalError as error:
         raise StoreError(f"{url.render_as_string(hide_password=True)}: {str(error).strip()}.") from None
     except psycopg.Error as error:
-        hint = "the store is only read: one SELECT, or WITH ... SELECT"
+        hint = "queries are read-only: one SELECT, or WITH ... SELECT"
         raise InputError(f"the store refuses {sql[:80]!r}: {str(error).strip()}.", hint) from None

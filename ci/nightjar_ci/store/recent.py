@@ -1,7 +1,7 @@
-"""What the recent nights of a matrix measured, so that a night that lacks some of it is seen.
+"""The series of a matrix's recent nights, from which a night's absent series are found.
 
-In: a connection and the number of a night. Out: `Recent`. A night counts for a cell if it finished, was not asked to
-leave the cell out, and no job of the cell failed in it: a failed job is said by itself, and says nothing about series.
+In: a connection and the number of a night. Out: `Recent`. A night counts for a cell if it finished, did not leave out
+the cell, and no job of the cell failed: a failed job is reported as such, and tells nothing about series.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.store import tables
 from nightjar_ci.store.history import read_verdict
 
-NIGHTS = 5  # that are asked whether they had a series
-FAILED = -1  # in place of the number of jobs of a cell
-_LOOKBACK = 20  # nights among which those are looked for
+NIGHTS = 5  # nights that make a series due
+FAILED = -1  # in place of a cell's number of jobs
+_LOOKBACK = 20  # nights among which those are searched
 
 
 class SeriesKey(NamedTuple):
-    """A series as the store tells it from others; compiled programs have the kind `facts` and no unit."""
+    """The unique key of a series; compiled programs have the kind `facts` and no unit."""
 
     cell: str
     name: str
@@ -37,10 +37,10 @@ class Recent:
     """The recent nights of a matrix.
 
     Attributes:
-        order: the ids of all that were looked at, oldest first, at most `_LOOKBACK`.
+        order: their ids, oldest first, at most `_LOOKBACK`.
         nights: for each cell the ids of the nights that count, newest first, at most `NIGHTS`.
-        had: for each series the nights in which every job of its cell left a finite value, with their mean.
-        absent: the latest verdict that a series is due and absent, by the name of the series.
+        had: for each series the nights in which every job of its cell has a finite value, with their mean.
+        absent: by series, the latest night that was judged to lack it, and that verdict.
     """
 
     order: Sequence[str] = ()
@@ -49,18 +49,20 @@ class Recent:
     absent: Mapping[str, tuple[str, Verdict]] = field(default_factory=dict)
 
     def place(self, night: str) -> float:
-        """Where a night stands in their order; by its id where it is none of them, as tonight or a night long ago."""
-        return self.order.index(night) if night in self.order else sum(one < night for one in self.order) - 0.5
+        """The position of a night in their order; by its id if it is another night, such as an older one."""
+        if night in self.order:
+            return self.order.index(night)
+        return sum(earlier < night for earlier in self.order) - 0.5
 
 
 def read_recent(connection: Connection, night_id: str) -> Recent:
-    """The nights of the same matrix before a night; none of a night that the store does not know."""
+    """The nights of the same matrix before a night; empty if the store does not have the night."""
     night = tables.night
-    tonight = connection.execute(select(night).where(night.c.id == night_id)).first()
-    if tonight is None:
+    current = connection.execute(select(night).where(night.c.id == night_id)).first()
+    if current is None:
         return Recent()
-    earlier = select(night.c.number, night.c.id, night.c.left_out).where(night.c.matrix == tonight.matrix)
-    earlier = earlier.where(night.c.number < tonight.number, night.c.finished_at.is_not(None))
+    earlier = select(night.c.number, night.c.id, night.c.left_out).where(night.c.matrix == current.matrix)
+    earlier = earlier.where(night.c.number < current.number, night.c.finished_at.is_not(None))
     rows = connection.execute(earlier.order_by(night.c.number.desc()).limit(_LOOKBACK)).all()
     ids = {row.number: row.id for row in rows}
     left_out = {row.number: set(row.left_out or ()) for row in rows}
@@ -86,7 +88,10 @@ def _read_jobs(connection: Connection, numbers: Sequence[int]) -> dict[str, dict
     counts: dict[str, dict[int, int]] = defaultdict(dict)
     for (number, _), (cell, state) in states.items():
         before = counts[cell].get(number, 0)
-        counts[cell][number] = FAILED if FAILED in (before, -(state != "completed")) else before + 1
+        if state != "completed" or before == FAILED:
+            counts[cell][number] = FAILED
+        else:
+            counts[cell][number] = before + 1
     return counts
 
 
@@ -111,9 +116,10 @@ def _read_values(
 
 
 def _read_programs(connection: Connection, ids: Mapping[int, str]) -> dict[SeriesKey, dict[str, float]]:
-    """Compiled programs are no measures: the verdicts on their facts say in which nights they were there."""
-    one, had = tables.verdict, dict[SeriesKey, dict[str, float]]()
-    query = select(one.c.series, one.c.night).where(one.c.judge == "facts", one.c.night.in_(list(ids)))
+    """The nights of compiled programs, from the verdicts on their facts: programs have no measures."""
+    verdict, had = tables.verdict, dict[SeriesKey, dict[str, float]]()
+    query = select(verdict.c.series, verdict.c.night)
+    query = query.where(verdict.c.judge == "facts", verdict.c.night.in_(list(ids)))
     for row in connection.execute(query):
         cell, _, name = row.series.partition("/")
         had.setdefault(SeriesKey(cell, name, "facts", "", ""), {})[ids[row.night]] = 0.0
@@ -121,8 +127,9 @@ def _read_programs(connection: Connection, ids: Mapping[int, str]) -> dict[Serie
 
 
 def _read_absent(connection: Connection, ids: Mapping[int, str]) -> dict[str, tuple[str, Verdict]]:
-    """Name of a series to the latest night in which it was absent, and that night's verdict."""
-    one = tables.verdict
-    query = select(one.c.series, one.c.night, one.c.body).where(one.c.judge == "presence", one.c.night.in_(list(ids)))
-    rows = connection.execute(query.order_by(one.c.night)).all()
+    """By series the latest night in which it was absent, and that night's verdict."""
+    verdict = tables.verdict
+    query = select(verdict.c.series, verdict.c.night, verdict.c.body)
+    query = query.where(verdict.c.judge == "presence", verdict.c.night.in_(list(ids)))
+    rows = connection.execute(query.order_by(verdict.c.night)).all()
     return {row.series: (ids[row.night], read_verdict(row.series, row.body)) for row in rows}

@@ -1,7 +1,7 @@
 """The store of all nights: a small API over SQLite (the default) or PostgreSQL.
 
 In: nights, outcomes, results, profiles and verdicts. Out: histories, series and earlier facts. Runs are only ever
-added. Adding a run again changes nothing. A job that was run again is a further attempt, and the latest attempt counts.
+added. Adding a run twice changes nothing. A job that runs again is another attempt, and the latest attempt counts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightSummary:
-    """A night in a list of nights: how many of its runs completed; `finished_at` is None while it is not whole."""
+    """A night in a list of nights, with the number of completed runs; `finished_at` is None for an unfinished night."""
 
     id: str
     matrix: str
@@ -72,14 +72,14 @@ class NightSummary:
 
 
 class Store:
-    """The memory across nights."""
+    """The database of all nights."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._keys = Keys()
 
     def add_night(self, night: Night) -> None:
-        """Remembers a night (without its jobs).
+        """Adds or updates a night, without its jobs.
 
         Raises:
             StoreError: the store cannot be written.
@@ -95,10 +95,10 @@ class Store:
         profile: Profile | None = None,
         machine: str | None = None,
     ) -> None:
-        """Remembers what became of a job of a night, and what it left; the night is there already.
+        """Adds the outcome and the results of a job to a stored night.
 
         Raises:
-            StoreError: the store cannot be written, or knows no such night.
+            StoreError: the store cannot be written, or has no such night.
         """
         run = StoredRun(outcome=outcome, record=record, profile=profile, machine=machine)
         self._learn_keys([run])
@@ -106,7 +106,7 @@ class Store:
             self._add_run(connection, find_night(connection, night_id), run)
 
     def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
-        """Remembers a night with all of its runs: all of it, or nothing.
+        """Adds a night with all of its runs, or nothing.
 
         Raises:
             StoreError: the store cannot be written.
@@ -118,14 +118,14 @@ class Store:
                 self._add_run(connection, number, run)
 
     def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        """Remembers the verdicts of a night, instead of earlier ones; the night is there already.
+        """Replaces the verdicts of a stored night.
 
         Args:
             night_id: id of the night.
             verdicts: entries of `nightjar.verdicts/1`, as JSON objects.
 
         Raises:
-            StoreError: the store cannot be written, or knows no such night.
+            StoreError: the store cannot be written, or has no such night.
         """
         with self._transaction() as connection:
             number = find_night(connection, night_id)
@@ -133,28 +133,30 @@ class Store:
                 {
                     "night": number,
                     "position": position,
-                    **{name: str(one[name]) for name in ("series", "judge", "status")},
-                    "body": dict(one),
+                    **{name: str(verdict[name]) for name in ("series", "judge", "status")},
+                    "body": dict(verdict),
                 }
-                for position, one in enumerate(verdicts)
+                for position, verdict in enumerate(verdicts)
             ]
             connection.execute(delete(tables.verdict).where(tables.verdict.c.night == number))
             if rows:
                 connection.execute(insert(tables.verdict), rows)
 
     def series_before(self, night_id: str, *, window: int = 200) -> list[Series]:
-        """What the series of a night measured until then, in one go.
+        """The histories of a night's series, up to and including this night.
 
         Args:
-            night_id: the night. It is the last entry of each series; a night that the store does not know has none.
-            window: how many nights of each series at most, this night included.
+            night_id: the night, the last one of each series; empty if the store does not have it.
+            window: largest number of nights of each series, including this one.
 
         Returns:
             A series for each measure of the night, by name: curves' last values, samples' medians, profiles' numbers.
         """
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
-            return [] if number is None else read_series(connection, number, window)
+            if number is None:
+                return []
+            return read_series(connection, number, window)
 
     def suites_before(self, night_id: str, *, window: int) -> dict[str, list[PastSuite]]:
         """The tests that the cells of a night ran in earlier nights, oldest first; `window` nights at most."""
@@ -168,18 +170,20 @@ class Store:
             return read_tried(connection, matrix)
 
     def recent_before(self, night_id: str) -> Recent:
-        """What the recent nights of the matrix of a night had, that night not included."""
+        """The series of the same matrix's recent nights before a night."""
         with self._reading() as connection:
             return read_recent(connection, night_id)
 
     def regressions_before(self, night_id: str) -> dict[str, Verdict]:
-        """The series of a night that were regressed when their machine's history was last judged, with that verdict."""
+        """The open regressions of a night's series before this night, with their latest verdict."""
         with self._reading() as connection:
             number = connection.scalar(select(tables.night.c.number).where(tables.night.c.id == night_id))
-            return {} if number is None else read_regressions(connection, number)
+            if number is None:
+                return {}
+            return read_regressions(connection, number)
 
     def history_verdict(self, name: str) -> Verdict | None:
-        """The latest verdict on the history of a series, or None; of several machines' the one that is regressed."""
+        """The latest verdict on the history of a series, or None; among several machines a regression comes first."""
         with self._reading() as connection:
             return read_latest_verdict(connection, name)
 
@@ -212,8 +216,8 @@ class Store:
 
         Args:
             cell: the cell.
-            facts_key: what facts depend on (`Environment.facts_key`).
-            before_night: id of the night; where the store does not know it, every night is before it.
+            facts_key: the key of facts (`Environment.facts_key`).
+            before_night: id of the night; if the store does not have it, every night counts as earlier.
         """
         run, document = tables.run, tables.document
         with self._reading() as connection:
@@ -223,14 +227,16 @@ class Store:
             if number is not None:
                 query = query.where(run.c.night < number)
             latest = connection.execute(query.order_by(run.c.night.desc(), run.c.replicate, run.c.attempt.desc()))
-            found = latest.first()
-            if found is None:
+            row = latest.first()
+            if row is None:
                 return None
-            result = connection.scalar(select(document.c.result).where(document.c.run == found.id))
-        return RunRecord.model_validate(result).facts if result is not None else None
+            result = connection.scalar(select(document.c.result).where(document.c.run == row.id))
+        if result is None:
+            return None
+        return RunRecord.model_validate(result).facts
 
     def results_of(self, cell: str, night_id: str) -> list[tuple[Outcome, RunRecord | None]]:
-        """What became of each job of a cell in a night, at its latest attempt."""
+        """The outcome and result of each job of a cell in a night, at its latest attempt."""
         run, document, night = tables.run, tables.document, tables.night
         query = (
             select(document.c.outcome, document.c.result)
@@ -239,12 +245,15 @@ class Store:
             .where(night.c.id == night_id, run.c.cell == cell)
             .order_by(run.c.attempt)
         )
-        found = [(Outcome.model_validate(row.outcome), row.result) for row in self._read(query)]
-        latest = {outcome.job: (outcome, result) for outcome, result in found}
-        return [(o, None if result is None else RunRecord.model_validate(result)) for o, result in latest.values()]
+        latest: dict[str, tuple[Outcome, RunRecord | None]] = {}
+        for row in self._read(query):
+            outcome = Outcome.model_validate(row.outcome)
+            record = None if row.result is None else RunRecord.model_validate(row.result)
+            latest[outcome.job] = outcome, record
+        return list(latest.values())
 
     def environment_of(self, cell: str, night_id: str) -> Environment | None:
-        """The environment that the latest completed run of a cell in a night recorded, or None."""
+        """The recorded environment of a cell's latest completed run in a night, or None."""
         run, document, night = tables.run, tables.document, tables.night
         query = (
             select(document.c.result)
@@ -256,7 +265,9 @@ class Store:
         )
         with self._reading() as connection:
             result = connection.scalar(query)
-        return None if result is None else RunRecord.model_validate(result).environment
+        if result is None:
+            return None
+        return RunRecord.model_validate(result).environment
 
     def nights(self) -> list[NightSummary]:
         """All nights, oldest first."""
@@ -277,35 +288,36 @@ class Store:
         ]
 
     def series(self) -> list[tuple[str, str]]:
-        """Every cell with every name of its measures."""
-        one = tables.series
-        query = select(one.c.cell, one.c.name).distinct().order_by(one.c.cell, one.c.name)
+        """All series as pairs of cell and measure."""
+        series = tables.series
+        query = select(series.c.cell, series.c.name).distinct().order_by(series.c.cell, series.c.name)
         return [(row.cell, row.name) for row in self._read(query)]
 
     def one_series(self, name: str) -> Series | None:
-        """The whole history of a series, `<cell>/<measure>`; None where the store does not know it."""
+        """The whole history of a series, `<cell>/<measure>`; None if the store does not have it."""
         with self._reading() as connection:
             return read_one(connection, name)
 
     def judged(self) -> dict[str, tuple[str, ...]]:
         """The judges of every series that ever had a verdict."""
-        one, found = tables.verdict, dict[str, tuple[str, ...]]()
-        for row in self._read(select(one.c.series, one.c.judge).distinct().order_by(one.c.series, one.c.judge)):
-            found[row.series] = (*found.get(row.series, ()), row.judge)
-        return found
+        verdict, judges = tables.verdict, dict[str, tuple[str, ...]]()
+        columns = verdict.c.series, verdict.c.judge
+        for row in self._read(select(*columns).distinct().order_by(*columns)):
+            judges[row.series] = (*judges.get(row.series, ()), row.judge)
+        return judges
 
     def night_ids(self) -> list[str]:
         """The ids of all nights, oldest first."""
         return [row.id for row in self._read(select(tables.night.c.id).order_by(tables.night.c.number))]
 
     def close(self) -> None:
-        """Lets go of all connections."""
+        """Closes all connections."""
         self._engine.dispose()
 
     def _learn_keys(self, runs: Sequence[StoredRun]) -> None:
-        """Makes sure that every series and environment of the runs has its number, in a transaction of its own."""
+        """Gives every series and environment of the runs its number, in a separate transaction."""
         with self._transaction() as connection:
-            series = [_series_key(run, one) for run in runs for one in run.measures]
+            series = [_series_key(run, measure) for run in runs for measure in run.measures]
             self._keys.learn(connection, series, [_environment_key(run) for run in runs if run.measures])
 
     def _add_run(self, connection: Connection, night: int, stored: StoredRun) -> None:
@@ -318,13 +330,15 @@ class Store:
         digest = _digest(*documents.values())
         job = (run.c.night == night) & (run.c.job == outcome.job)
         earlier = connection.execute(select(run.c.id, run.c.attempt, run.c.digest).where(job)).all()
-        if any(one.digest == digest for one in earlier):
+        if any(attempt.digest == digest for attempt in earlier):
             return
-        facts_key = stored.record.environment.facts_key if stored.record is not None else None
+        facts_key = None
+        if stored.record is not None:
+            facts_key = stored.record.environment.facts_key
         added = connection.execute(
             insert(run).values(
                 night=night,
-                attempt=1 + max((one.attempt for one in earlier), default=0),
+                attempt=1 + max((row.attempt for row in earlier), default=0),
                 **outcome.model_dump(include={"job", "cell", "replicate", "kind", "state"}),
                 facts_key=facts_key,
                 digest=digest,
@@ -333,13 +347,13 @@ class Store:
         (run_id,) = added.inserted_primary_key or (None,)
         connection.execute(insert(tables.document).values(run=run_id, **documents))
         if earlier:
-            known = select(tables.series.c.id).where(tables.series.c.cell == outcome.cell)
-            old = measure.c.run.in_([one.id for one in earlier])
-            connection.execute(delete(measure).where(measure.c.series.in_(known), measure.c.night == night, old))
+            cell_series = select(tables.series.c.id).where(tables.series.c.cell == outcome.cell)
+            old = measure.c.run.in_([row.id for row in earlier])
+            connection.execute(delete(measure).where(measure.c.series.in_(cell_series), measure.c.night == night, old))
         if stored.measures:
-            place = {"night": night, "run": run_id, "environment": self._keys.environments[_environment_key(stored)]}
+            shared = {"night": night, "run": run_id, "environment": self._keys.environments[_environment_key(stored)]}
             rows = [{"series": self._keys.series[_series_key(stored, m)], "value": m.value} for m in stored.measures]
-            connection.execute(insert(measure), [{**place, **row} for row in rows])
+            connection.execute(insert(measure), [{**shared, **row} for row in rows])
 
     def _read(self, query: Select[Any]) -> Sequence[Any]:
         with self._reading() as connection:
@@ -360,10 +374,10 @@ class Store:
 
 
 def open_store(settings: Settings) -> Store:
-    """Opens the store that the settings name; it is made or migrated where needed.
+    """Opens the store of the settings; it is created or migrated where needed.
 
     Raises:
-        StoreError: it cannot be reached, or a newer version has written it.
+        StoreError: it cannot be reached, or a newer version wrote it.
     """
     engine = open_engine(settings.database_url)
     try:
@@ -381,14 +395,16 @@ def _as_json(document: RunRecord | Profile | None) -> Any:
 
 
 def _digest(*documents: Any) -> str:
-    texts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in documents)
+    texts = (json.dumps(document, sort_keys=True, separators=(",", ":")) for document in documents)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def _series_key(run: StoredRun, one: Measure) -> tuple[str, str, str, str, str]:
-    return run.outcome.cell, one.name, one.kind, one.unit, one.better
+def _series_key(run: StoredRun, measure: Measure) -> tuple[str, str, str, str, str]:
+    return run.outcome.cell, measure.name, measure.kind, measure.unit, measure.better
 
 
 def _environment_key(run: StoredRun) -> str:
-    """What a run was measured on; where nothing says it, its job's environment stands for it."""
-    return run.record.environment.measured_on if run.record is not None else run.machine or run.outcome.environment
+    """The machine that a run was measured on; if unknown, its job's environment."""
+    if run.record is not None:
+        return run.record.environment.measured_on
+    return run.machine or run.outcome.environment

@@ -1,8 +1,8 @@
-"""The tables of the store in their newest version; `migrations/` brings older stores there.
+"""The tables of the store in their newest version; `migrations/` upgrades older stores.
 
-Wide data (results, outcomes) is kept apart from data that is read often. `measure` has one narrow row per number,
-ordered by series and night, so that a history is one contiguous read. A night's `number` is its start time in
-microseconds since 1970, made unique, so that numbers sort as nights do.
+Wide data (results, outcomes) is separate from data that is read often. `measure` has one narrow row per number, ordered
+by series and night, so that a history is one contiguous read. A night's `number` is its start time in microseconds
+since 1970, made unique, so that numbers sort as nights do.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sqlalchemy import (
     TypeDecorator,
 )
 
-VERSION = "0004"  # the migration that leads here
+VERSION = "0004"  # the latest migration
 
 metadata = MetaData()
 
 
 class CompressedJson(TypeDecorator[Any]):
-    """A JSON document, compressed: a result is mostly digits, and takes a fifth of its size."""
+    """A compressed JSON document: a result is mostly digits, and shrinks to a fifth of its size."""
 
     impl = LargeBinary
     cache_ok = True
@@ -54,14 +54,14 @@ night = Table(
     Column("id", String, nullable=False),
     Column("matrix", String, nullable=False),
     Column("started_at", String, nullable=False),
-    Column("finished_at", String),  # null while it is not whole
+    Column("finished_at", String),  # null while the night is unfinished
     Column("git_sha", String),
     Column("not_run", JSON),  # planned jobs without an outcome; null in nights that were stored before this was kept
-    Column("left_out", JSON),  # cells of the matrix that the night was asked to leave out
+    Column("left_out", JSON),  # cells of the matrix that the night left out
     Index("night_of_id", "id", unique=True),
 )
 
-environment = Table(  # what was measured on: each has a history of its own
+environment = Table(  # the machine of a measurement: each has its own history
     "environment",
     metadata,
     Column("id", Integer, primary_key=True),
@@ -69,7 +69,7 @@ environment = Table(  # what was measured on: each has a history of its own
     Index("environment_of_key", "key", unique=True),
 )
 
-run = Table(  # only ever added to: a job that was run again is a further attempt, and the latest one counts
+run = Table(  # append-only: a job that runs again is another attempt, and the latest one counts
     "run",
     metadata,
     Column("id", Integer, primary_key=True),
@@ -114,7 +114,7 @@ measure = Table(  # derived from the latest completed attempt of each job
     Column("night", BigInteger, ForeignKey("night.number"), primary_key=True, autoincrement=False),
     Column("run", Integer, ForeignKey("run.id"), primary_key=True, autoincrement=False),
     Column("environment", Integer, ForeignKey("environment.id"), nullable=False),
-    Column("value", Float),  # null where it is not finite: SQLite knows no NaN
+    Column("value", Float),  # null where it is not finite: SQLite has no NaN
     sqlite_with_rowid=False,
 )
 

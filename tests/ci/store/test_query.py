@@ -58,7 +58,7 @@ def check_questions(settings: Settings, tmp_path: Path) -> None:
     written = list(export(settings, tmp_path / "export"))
     assert {path.parent.name for path in written} == {"night", "outcomes", "history", "verdicts"}
     assert pl.read_parquet(tmp_path / "export" / "history" / "*.parquet").height == 2 * 3
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists already"):
         list(export(settings, tmp_path / "export"))
     store.close()
 

@@ -14,10 +14,10 @@ from nightjar_ci.store import open_store
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("nonsense", "NIGHTJAR_DATABASE_URL: this is no database URL"),
-        ("postgresql://u:p@h:secret/x@host/d", "NIGHTJAR_DATABASE_URL: this is no database URL"),
+        ("nonsense", "NIGHTJAR_DATABASE_URL: not a valid database URL"),
+        ("postgresql://u:p@h:secret/x@host/d", "NIGHTJAR_DATABASE_URL: not a valid database URL"),
         ("oracle9://x/y", "NIGHTJAR_DATABASE_URL: unknown database"),
-        ("sqlite:////proc/none/store.sqlite", "its folder cannot be made"),
+        ("sqlite:////proc/none/store.sqlite", "its folder cannot be created"),
         (
             "postgresql://nobody:secret@127.0.0.1:1/x?connect_timeout=2",
             r"postgresql\+psycopg://nobody:\*\*\*@127.0.0.1",

@@ -290,7 +290,7 @@ def test_the_latest_facts_are_those_of_an_earlier_completed_night_with_the_same_
 
 
 def test_a_run_of_an_unknown_night_is_refused(store: Store) -> None:
-    with pytest.raises(StoreError, match="knows no night 'no-such-night'"):
+    with pytest.raises(StoreError, match="has no night 'no-such-night'"):
         store.add_run("no-such-night", make_outcome(make_job("true"), state="completed", started_at=""), None)
 
 
@@ -308,7 +308,7 @@ def test_a_store_of_a_newer_version_is_refused(store: Store, tmp_path: Path) -> 
     with sqlite3.connect(tmp_path / "store.sqlite") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
-    with pytest.raises(StoreError, match="its version is '9999'") as caught:
+    with pytest.raises(StoreError, match="has version '9999'") as caught:
         open_store(sqlite_settings(tmp_path))
     assert caught.value.hint == "upgrade nightjar-ci"
 

@@ -133,7 +133,7 @@ def _move_runs(numbers: dict[str, int]) -> None:
     for run in list(_rows("SELECT id FROM old_run ORDER BY id")):
         (row,) = _rows(f"SELECT * FROM old_run WHERE id = {int(run['id'])}")
         outcome, result = (_document(row.pop(name)) for name in ("outcome", "result"))
-        texts = [json.dumps(one, sort_keys=True, separators=(",", ":")) for one in (outcome, result, None)]
+        texts = [json.dumps(document, sort_keys=True, separators=(",", ":")) for document in (outcome, result, None)]
         digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
         number = numbers[row.pop("night")]
         _insert("run", night=number, attempt=1, digest=digest, **row)
@@ -144,14 +144,14 @@ def _move_runs(numbers: dict[str, int]) -> None:
         if key not in environments:
             environments[key] = len(environments) + 1
             _insert("environment", id=environments[key], key=key)
-        for one in list(_rows(f"SELECT * FROM old_measure WHERE run = {int(row['id'])}")):
-            known = (row["cell"], one["name"], one["kind"], one["unit"], one["better"])
-            if known not in series:
-                series[known] = len(series) + 1
+        for measure in list(_rows(f"SELECT * FROM old_measure WHERE run = {int(row['id'])}")):
+            key_values = (row["cell"], measure["name"], measure["kind"], measure["unit"], measure["better"])
+            if key_values not in series:
+                series[key_values] = len(series) + 1
                 names = ("cell", "name", "kind", "unit", "better")
-                _insert("series", id=series[known], **dict(zip(names, known, strict=True)))
-            place = {"series": series[known], "night": number, "run": row["id"]}
-            _insert("measure", **place, environment=environments[key], value=one["value"])
+                _insert("series", id=series[key_values], **dict(zip(names, key_values, strict=True)))
+            ids = {"series": series[key_values], "night": number, "run": row["id"]}
+            _insert("measure", **ids, environment=environments[key], value=measure["value"])
     if op.get_bind().dialect.name == "postgresql":
         for table in ("run", "environment", "series"):
             op.execute(f"SELECT setval('{table}_id_seq', (SELECT coalesce(max(id), 0) + 1 FROM {table}), false)")
@@ -176,10 +176,12 @@ def _compressed(value: Any) -> bytes | None:
 
 def _microseconds(text: str) -> int:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return 0
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1e6)
 
 
 def _environment_key(found: dict[str, Any]) -> str:
