@@ -304,7 +304,7 @@ def test_a_registry_without_nights_or_without_an_answer_leaves_a_page_that_says_
     with run_registry(tmp_path / "registry") as registry:
         assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"
         page = (tmp_path / "site" / "index.html").read_text()
-        assert f"{registry.host}/owner/nightjar has no published night yet." in page
+        assert f"{registry.host}/owner/nightjar has no published nightly image yet." in page
     assert make_site(tmp_path, images=f"{registry.host}/owner/nightjar")["answer"] == "ok"
     page = (tmp_path / "site" / "index.html").read_text()
     assert f"The registry of the images could not be read: {registry.host}/owner/nightjar" in page
