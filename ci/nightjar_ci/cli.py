@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import typer
 
-from nightjar_ci.errors import NightjarError
+from nightjar_ci.errors import ExitCode, NightjarError
 from nightjar_ci.help import GroupedCommand, grouped
 from nightjar_ci.untrusted.terminal import OutputClosedError, harmless_output
 
@@ -60,10 +60,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
 )
-MACHINE_FAILED = 3
-INTERRUPTED = 130
-OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as shells have it: whoever read our output has enough of it
-TERMINATED = 143
+
 # what to do about a fault of the machine that no command expected
 HINTS: Mapping[int, str] = MappingProxyType(
     {
@@ -114,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     own = words[:own_count]
     debug = "--debug" in own
     words = [word for word in own if word != "--debug"] + words[own_count:]
-    signal.signal(signal.SIGTERM, _end_on_signal)  # so that jobs are ended before we are
+    signal.signal(signal.SIGTERM, _end_on_signal)  # so that jobs are killed before this process ends
     with harmless_output(os.environ):
         try:
             try:
@@ -123,10 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 sys.stdout.flush()
         except OutputClosedError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
-            sys.exit(OUTPUT_CLOSED)
+            sys.exit(ExitCode.OUTPUT_CLOSED)
         except KeyboardInterrupt:
             _print_error("interrupted.", None)
-            sys.exit(INTERRUPTED)
+            sys.exit(ExitCode.INTERRUPTED)
         except Exception as error:
             if debug:
                 raise
@@ -149,7 +146,7 @@ def _explain(error: Exception) -> int:
     else:
         hint = "this is a bug in nightjar-ci; rerun with --debug and report the traceback"
         _print_error(f"{type(error).__name__}: {error}", hint)
-    return MACHINE_FAILED
+    return ExitCode.FAILED
 
 
 def _find_requested(words: Sequence[str]) -> str | None:
@@ -186,4 +183,4 @@ def _print_error(message: str, hint: str | None) -> None:
 
 
 def _end_on_signal(number: int, frame: object) -> None:
-    sys.exit(TERMINATED)
+    sys.exit(ExitCode.TERMINATED)

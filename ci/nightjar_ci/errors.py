@@ -10,18 +10,43 @@ NightjarError               3, a tool or machine failed
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import ClassVar
 
 
-class NightjarError(Exception):
-    """Base of all errors that a user can meet.
+class ExitCode(IntEnum):
+    """The exit codes of all commands.
 
-    Args:
-        message: what failed, with the value and where it came from, and what was expected.
-        hint: what to do now; None where there is nothing useful to say.
+    Attributes:
+        OK: the answer is yes.
+        NO: the answer is no: a regression, a failed test.
+        USAGE: wrong usage, configuration or input file.
+        FAILED: a job, tool or machine failed.
+        CANNOT_TELL: too few or too noisy results for an answer.
+        INTERRUPTED: 128 + SIGINT, as in a shell.
+        OUTPUT_CLOSED: 128 + SIGPIPE: the reader closed our output.
+        TERMINATED: 128 + SIGTERM.
     """
 
-    exit_code: ClassVar[int] = 3
+    OK = 0
+    NO = 1
+    USAGE = 2
+    FAILED = 3
+    CANNOT_TELL = 4
+    INTERRUPTED = 130
+    OUTPUT_CLOSED = 141
+    TERMINATED = 143
+
+
+class NightjarError(Exception):
+    """Base of all errors that are shown to users.
+
+    Args:
+        message: what failed, with the value and its origin, and what was expected.
+        hint: what to do now, or None.
+    """
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -29,13 +54,15 @@ class NightjarError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message} Hint: {self.hint}"
+        if self.hint is None:
+            return self.message
+        return f"{self.message} Hint: {self.hint}"
 
 
 class InputError(NightjarError):
     """A file or an option is wrong: unknown key, wrong type, missing, truncated."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class SchemaError(InputError):

@@ -1,4 +1,4 @@
-"""`nightjar-ci accept`: say that a change of a series is wanted, in a file to commit."""
+"""`nightjar-ci accept`: record an intended change in a file to commit."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ def command(
     series: Annotated[
         str, typer.Argument(help="A series, such as gpt_tiny-train-cpu-f32-dp1/step_time; with --ended also a cell.")
     ],
-    reason: Annotated[str, typer.Option(help="Why the change is wanted.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Reason for the change.", show_default=False)],
     night: Annotated[
-        str | None, typer.Option(help="First night of the new level; by default where the series last changed.")
+        str | None, typer.Option(help="First night of the new level; default: the series' latest change.")
     ] = None,
     ended: Annotated[
-        bool, typer.Option("--ended", help="It is not measured any more: it is not due from --night on.")
+        bool, typer.Option("--ended", help="The series is no longer measured: from --night on it is not due.")
     ] = False,
     renamed_to: Annotated[
-        str | None, typer.Option(help="It has ended and goes on under this name, with its history.")
+        str | None, typer.Option(help="The series continues under this name and keeps its history.")
     ] = None,
     from_night: Annotated[
-        Path | None, typer.Option("--from", help="Make baselines of this night folder; by default of the store.")
+        Path | None, typer.Option("--from", help="Make baselines from this night folder; default: from the store.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Who says so; by default git's user.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who accepts it; default: git's user.")] = None,
     baselines: Baselines = Path("ci/baselines"),
     policies: Policies = Path("ci/policies.toml"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the written entries as JSON.")] = False,
 ) -> None:
     """Accept an intended change: record it in a file that you commit.
 
-    Adds an entry to the file of the series in the folder of baselines, and prints its path. From that night on the gate
-    compares the series with its new level. Curves and compile facts are judged against a baseline: it is made anew of
-    the results of that night (of the store, or of --from), and its path printed too. Where they do not suffice (curves
-    need ten seeds), stderr names the command that makes it.
+    Adds an entry to the series' file in the folder of baselines, and prints its path. From that night on the gate
+    compares the series with its new level. Curves and compile facts are judged against a baseline: it is remade from
+    the results of that night (in the store, or --from), and its path is printed too. If there are too few results
+    (curves need ten seeds), stderr names the command that makes the baseline.
 
-    With --ended the series, or all those of a cell, are not due any more, until they are measured again. Delete the
-    entry to take it back.
+    With --ended the series, or all series of a cell, are not due until they are measured again. Delete the entry to
+    undo it.
 
     Example: nightjar-ci accept gpt_tiny-train-cpu-f32-dp1/step_time --reason "twice the vocabulary, #812"
     """
@@ -68,32 +68,37 @@ def command(
             as_json=as_json,
         )
         return
-    latest = None if from_night is None else read_night(from_night).id
+    latest = None
+    if from_night is not None:
+        latest = read_night(from_night).id
     accepted = accept(
         store, baselines, read_policies(policies), series, reason=reason, night=night, by=by, latest=latest
     )
     results = store.results_of(cell, accepted.entry.night) if from_night is None else read_night_results(from_night)
     made, refused = remake_baselines(series, accepted.judges, results, baselines)
     files = {accepted.path: accepted.text}
-    for one in made:
-        facts = isinstance(one, FactsBaseline)
-        path = facts_path(baselines, cell, one.environment.facts_key) if facts else convergence_path(baselines, cell)
-        files[path] = render(one)
+    for baseline in made:
+        if isinstance(baseline, FactsBaseline):
+            files[facts_path(baselines, cell, baseline.environment.facts_key)] = render(baseline)
+        else:
+            files[convergence_path(baselines, cell)] = render(baseline)
     if not dry_run:
         for path, text in files.items():
             write_text(path, text)
     only_facts = "convergence" not in accepted.judges
     remake = [
         render_baseline(cell, policies, baselines, facts_only=only_facts)
-        or f"no matrix beside {policies} has the cell {cell}: its baseline has to be made where that is"
+        or f"no matrix next to {policies} has the cell {cell}: make its baseline with the matrix that has it"
         for _ in refused[:1]
     ]
     if as_json:
         entry = accepted.entry.model_dump()
-        shown = {"path": str(accepted.path), "series": series, "entry": entry, "remake": remake}
-        print(json.dumps({**shown, "baselines": [str(path) for path in files if path != accepted.path]}))
+        document = {"path": str(accepted.path), "series": series, "entry": entry, "remake": remake}
+        print(json.dumps({**document, "baselines": [str(path) for path in files if path != accepted.path]}))
+    elif dry_run:
+        print(accepted.text)
     else:
-        print(accepted.text if dry_run else "\n".join(map(str, files)))
+        print("\n".join(map(str, files)))
     if dry_run:
         for path in files:
             typer.echo(f"would write {path}", err=True)
@@ -102,15 +107,15 @@ def command(
 
 
 def _accept_end(ends: Sequence[Acceptance], *, dry_run: bool, as_json: bool) -> None:
-    """Writes that series have ended, one file for each."""
+    """Writes a file for each series that has ended."""
     from nightjar_ci.formats.documents import write_text
 
-    for one in ends:
+    for end in ends:
         if not dry_run:
-            write_text(one.path, one.text)
+            write_text(end.path, end.text)
         elif not as_json:
-            typer.echo(f"would write {one.path}", err=True)
+            typer.echo(f"would write {end.path}", err=True)
     if as_json:
-        print(json.dumps([{"path": str(one.path), "entry": one.entry.model_dump()} for one in ends]))
+        print(json.dumps([{"path": str(end.path), "entry": end.entry.model_dump()} for end in ends]))
     else:
-        print("\n".join(one.text if dry_run else str(one.path) for one in ends))
+        print("\n".join(end.text if dry_run else str(end.path) for end in ends))

@@ -1,4 +1,4 @@
-"""`nightjar-ci adapt`: make a result of what another program wrote."""
+"""`nightjar-ci adapt`: turn another program's output into a result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 
 def command(
-    files: Annotated[list[Path], typer.Argument(help="What the program wrote.", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(help="Output files of the program.", show_default=False)],
     adapter: Annotated[Path, typer.Option("--with", help="The adapter, a TOML file.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="The result to write; absent: print it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the result; default: print it.")] = None,
     job: Annotated[str, typer.Option(help="Name of the job.")] = "adapted",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the run.")] = 0,
 ) -> None:

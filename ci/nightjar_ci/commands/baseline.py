@@ -1,4 +1,4 @@
-"""`nightjar-ci baseline`: trains every cell with many seeds and writes what later nights are judged against."""
+"""`nightjar-ci baseline`: trains every cell with many seeds and writes the baselines of later nights."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from nightjar_ci.commands.gate import Policies
 
 def command(
     matrix: Annotated[Path | None, typer.Argument(help="Matrix file.", show_default=False)] = None,
-    jobs: Annotated[str | None, typer.Option(help="Glob of job ids; all training jobs where absent.")] = None,
+    jobs: Annotated[str | None, typer.Option(help="Glob of job ids; default: all training jobs.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to train: 0:10 (without 10), or 0,1,2.")] = "0:10",
     from_night: Annotated[
-        Path | None, typer.Option("--from", help="Make them of a night that has run, instead of a matrix.")
+        Path | None, typer.Option("--from", help="Use the results of this night folder instead of running a matrix.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Of the matrix, run only what did not complete in this night; keep the rest.")
+        Path | None, typer.Option(help="Continue this night folder: run only the jobs that did not complete.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="How many jobs run at the same time: none is timed.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time; none of them is timed.")] = 1,
     baselines: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("ci/baselines"),
     policies: Policies = Path("ci/policies.toml"),
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would run and be written; do nothing.")
+        bool, typer.Option("--dry-run", help="Print the jobs and files; run and write nothing.")
     ] = False,
 ) -> None:
     """Train every cell with many seeds and write its baselines.
 
-    A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the paths that
-    were written. Exit code 3 where a job did not complete: its cell is left as it was, and `--resume NIGHT` runs only
+    A cell that is judged by another cell's curve (`same_as`) needs facts only, and runs one seed. Prints the written
+    paths. Exit code 3: a job did not complete; the baseline of its cell is unchanged, and `--resume NIGHT` runs only
     such jobs again.
 
     Example: nightjar-ci baseline ci/matrix/nightly-cpu.toml --seeds 0:10
@@ -44,7 +44,7 @@ def command(
     if (matrix is None) == (from_night is None):
         raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
     if resume is not None and matrix is None:
-        raise InputError("--resume needs the matrix whose jobs it runs.", "--from makes baselines of what completed")
+        raise InputError("--resume needs the matrix of the night.", "--from makes baselines from completed jobs")
     numbers = read_policies(policies)
     if matrix is not None:
         from nightjar_ci.formats.night_folder import new_night_id
@@ -78,6 +78,6 @@ def command(
             typer.echo(path)
     if failed:
         raise NightjarError(
-            f"{'; '.join(failed)}: no baseline of it was written.",
+            f"{'; '.join(failed)}: its baseline was not written.",
             f"see the logs in {from_night}/jobs; --resume {from_night} runs only those again",
         )

@@ -1,4 +1,4 @@
-"""`nightjar-ci confirm`: runs what looks slower in a night that is there again, beside the environment it had then."""
+"""`nightjar-ci confirm`: re-runs suspicious series of a night, paired with the environment of an earlier night."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nightjar_ci.commands.gate import Baselines, Policies
 
 def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
-    matrix: Annotated[Path, typer.Argument(help="The matrix that its jobs are of.", show_default=False)],
+    matrix: Annotated[Path, typer.Argument(help="The matrix of its jobs.", show_default=False)],
     policies: Policies = Path("ci/policies.toml"),
     baselines: Baselines = Path("ci/baselines"),
 ) -> None:
     """Re-run what looks slower, paired with an earlier night.
 
-    The last line of stdout is the path of report.html; the verdicts and the exit code are made anew, those of `gate`.
-    `nightly` does this itself; `run` and `gate` leave it to this command.
+    Then judges the night again: the last line of stdout is the path of report.html, and the exit code is that of
+    `gate`. `nightly` does this itself; `run` and `gate` leave it to this command.
 
     Example: nightjar-ci confirm .nightjar/nights/2026-11-21T0300-1a2b ci/matrix/nightly-cpu.toml
     """

@@ -1,4 +1,4 @@
-"""`nightjar-ci facts`: what the compiler did otherwise between two results, in words."""
+"""`nightjar-ci facts`: the differences between the compiled programs of two results, in words."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def command(
     after: Annotated[Path, typer.Argument(help="The result.json to compare with it.", show_default=False)],
     tolerance: Annotated[
         list[str] | None,
-        typer.Option(metavar="GLOB=FRACTION", help="Relative change allowed of facts so named; may be repeated."),
+        typer.Option(metavar="GLOB=FRACTION", help="Allowed relative change of matching facts; repeat for more."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Compare the compile facts of two results.
 
-    Exit code 0: nothing differs by more than the tolerances; 1: something does.
+    Exit code 0: no fact differs by more than its tolerance; 1: one does.
 
     Example: nightjar-ci facts good/result.json new/result.json --tolerance "memory.*=0.02"
     """
-    from nightjar_ci.errors import InputError
+    from nightjar_ci.errors import ExitCode, InputError
     from nightjar_ci.formats.policy import FactsPolicy
     from nightjar_ci.formats.run_record import read_run
     from nightjar_ci.judges.facts.diff import describe_changes
@@ -40,16 +40,15 @@ def command(
         if not glob or not limits[glob] >= 0:
             raise InputError(f"--tolerance {setting}: expected GLOB=FRACTION, such as memory.*=0.02.")
     policy = FactsPolicy(tolerance=limits)
-    old, new = (
-        {one.program: one for one in read_run(path / "result.json" if path.is_dir() else path).facts}
-        for path in (before, after)
-    )
-    found = []
+    files = (path / "result.json" if path.is_dir() else path for path in (before, after))
+    old, new = ({facts.program: facts for facts in read_run(path).facts} for path in files)
+    programs = []
     for program in sorted({*old, *new}):
         was, now = old.get(program), new.get(program)
-        meanings = explain_changes(was, now, policy) if was is not None and now is not None else []
-        changes = describe_changes(was, now, policy)
-        found.append(
+        changes, meanings = describe_changes(was, now, policy), []
+        if was is not None and now is not None:
+            meanings = explain_changes(was, now, policy)
+        programs.append(
             {
                 "program": program,
                 "meanings": [meaning.text for meaning in meanings],
@@ -57,15 +56,14 @@ def command(
                 "unexplained": [changes[name] for name in unexplained(changes, meanings)],
             }
         )
-    different = any(one["facts"] for one in found)
     if as_json:
-        typer.echo(json.dumps({"schema": "nightjar.facts-diff/1", "programs": found}))
+        typer.echo(json.dumps({"schema": "nightjar.facts-diff/1", "programs": programs}))
     else:
-        for one in found:
-            typer.echo(f"{one['program']}: {len(one['facts'])} facts differ")
-            for line in (*one["meanings"], *(f"  {line}" for line in one["facts"])):
+        for entry in programs:
+            typer.echo(f"{entry['program']}: {len(entry['facts'])} facts differ")
+            for line in (*entry["meanings"], *(f"  {line}" for line in entry["facts"])):
                 typer.echo(line)
-            if one["meanings"] and one["unexplained"]:
-                typer.echo(f"no sentence explains: {', '.join(one['unexplained'])}")
-    if different:
-        raise typer.Exit(1)
+            if entry["meanings"] and entry["unexplained"]:
+                typer.echo(f"not explained: {', '.join(entry['unexplained'])}")
+    if any(entry["facts"] for entry in programs):
+        raise typer.Exit(ExitCode.NO)

@@ -16,12 +16,12 @@ import typer
 
 from nightjar_ci.commands import images_bump, images_layers, images_nights
 from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.errors import ExitCode
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
 
 app = typer.Typer(help="Build, test and publish the images.", no_args_is_help=True, rich_markup_mode=None)
 
 Flavor = images_nights.Flavor
-NO = 1
 Json = images_nights.Json
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands and run none.")]
 Target = images_nights.Target
@@ -142,19 +142,19 @@ def run_tests(
     if not images:
         if report is not None:
             write_json(report, TestReport(schema=TESTS_SCHEMA, images=()))
-        raise typer.Exit(NO)
+        raise typer.Exit(ExitCode.NO)
     import subprocess
 
     with tempfile.TemporaryDirectory(prefix="nightjar-tests-") as folder:
         junit = Path(folder, "junit.xml")
         status = subprocess.call([*argv, "--junit-xml", str(junit)], cwd=checkout)
-        if status not in (0, NO):
+        if status not in (ExitCode.OK, ExitCode.NO):
             raise ToolError(f"`{shlex.join(argv)}` ended with exit status {status}, expected 0 or 1.")
         if report is not None:
             # the tests rebuild images, so that their ids are read afterwards
             ids = {image.name: (image.tag, describe_image(image).id) for image in images}
             write_json(report, summarize_junit(junit.read_text(encoding="utf-8"), ids))
-    raise typer.Exit(NO if missing else status)
+    raise typer.Exit(ExitCode.NO if missing else status)
 
 
 @app.command(epilog="Example: nightjar-ci images lock --upgrade")
@@ -203,4 +203,4 @@ def snapshot(
         typer.echo(find_archive(find_checkout(Path.cwd()), archive or ARCHIVE, os.environ.get("DEBIAN_DAY", "")))
     except HttpError as error:
         typer.echo(f"no archive: images get the current OS packages and cannot be rebuilt later: {error}.", err=True)
-        raise typer.Exit(NO) from None
+        raise typer.Exit(ExitCode.NO) from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.errors import InputError
+from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ Where = Annotated[
 ]
 From = Annotated[str, typer.Option("--from", help="The repository, if WHERE is a file or a URL.", show_default=False)]
 LOCAL_BUILDER = "urn:nightjar:builder:local"
-NO = 1
 
 
 def push(
@@ -112,7 +111,7 @@ def push(
         typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
         _print_publications(publications)
     if missing or any(not tested[tag].ok for tag in tags if tag in tested):
-        raise typer.Exit(NO)
+        raise typer.Exit(ExitCode.NO)
 
 
 def publish(
@@ -132,7 +131,7 @@ def publish(
     else:
         _print_publications(publications)
     if any(publication.reasons for publication in publications):
-        raise typer.Exit(NO)
+        raise typer.Exit(ExitCode.NO)
 
 
 def prune(

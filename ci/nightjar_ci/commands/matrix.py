@@ -1,4 +1,4 @@
-"""`nightjar-ci matrix`: print the jobs that a matrix stands for."""
+"""`nightjar-ci matrix`: print the jobs of a matrix."""
 
 from __future__ import annotations
 
@@ -29,5 +29,6 @@ def command(
         return
     width = max(len(job.id) for job in jobs)
     for job in jobs:
-        place = f"{job.executor}  {job.environment}  {job.timeout_s:g} s"
-        print(f"{job.id:{width}}  {job.kind:7}  {place}{show_secrets(job)}")
+        print(
+            f"{job.id:{width}}  {job.kind:7}  {job.executor}  {job.environment}  {job.timeout_s:g} s{show_secrets(job)}"
+        )

@@ -17,14 +17,16 @@ def command(
     ] = None,
     confirm: Annotated[
         bool,
-        typer.Option(help="Run what looks slower than in earlier nights again, beside the environment it had then."),
+        typer.Option(
+            help="Re-run what looks slower than in earlier nights, paired with an earlier night's environment."
+        ),
     ] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Night folder; a new one in $NIGHTJAR_STATE_DIR/nights where absent.")
+        Path | None, typer.Option(help="Night folder; default: a new one in $NIGHTJAR_STATE_DIR/nights.")
     ] = None,
     policies: Policies = Path("ci/policies.toml"),
     baselines: Baselines = Path("ci/baselines"),
-    jobs: Annotated[str | None, typer.Option(help="Glob of job ids; all where absent.")] = None,
+    jobs: Annotated[str | None, typer.Option(help="Run only the jobs whose id matches this glob.")] = None,
     executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker, slurm.")] = None,
     environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
     requirements: Annotated[

@@ -1,9 +1,8 @@
 """The steps of a night, in order: run, compare, confirm, gate, report.
 
-In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code. `run_nightly` runs the jobs
-and, if a reference environment is given, compares them with it. Unless told not to, it then runs again what looks
-slower than it was. At the end it gates the night and writes the report. `confirm_night` does the last three steps for
-an existing night.
+In: a matrix, policies, baselines. Out: the path of `report.html` and the night's exit code. `run_nightly` runs the
+jobs, compares them with a reference environment if there is one, re-runs suspicious series unless `confirm` is off,
+gates the night and writes the report. `confirm_night` does the last three steps for an existing night.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def run_nightly(
     environment: str | None,
     requirements: str | None = None,
 ) -> tuple[Path, int]:
-    """Runs, gates and reports a night; whatever people wrote is read first, so that a typo costs no training.
+    """Runs, gates and reports a night; all input files are read first, so that a typo costs no training.
 
     Raises:
         InputError: matrix, policies, baselines or an option cannot be read.
@@ -81,12 +80,12 @@ def run_nightly(
 
 
 def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
-    """Runs what is suspicious in a night that is there again, then gates and reports it.
+    """Re-runs the suspicious series of an existing night, then gates and reports it.
 
     Args:
         folder: the night folder.
-        matrix_path: the matrix that its jobs are of.
-        policies_path: the numbers to judge by.
+        matrix_path: the matrix of its jobs.
+        policies_path: the policies to judge by.
         baselines: folder of committed baselines.
 
     Returns: the path of `report.html` and the night's exit code.
@@ -119,7 +118,7 @@ def _confirm(
     store: Store,
     environments: Environments,
 ) -> None:
-    """Runs the pairs of the series that need them tonight; pairs of an earlier time go."""
+    """Runs the pairs of the series that need re-runs; pairs of an earlier call are removed."""
     for note in import_earlier(store, folder, read_settings().nights_dir):
         print(note, file=sys.stderr)
     memory = remember(store, read_night(folder).id, baselines)
@@ -152,11 +151,11 @@ def _compare(comparisons: Sequence[Comparison], folder: Path, environments: Envi
     """Runs the pairs of every comparison, with progress on stderr."""
     if not comparisons:
         return
-    with NightProgress(sum(2 * one.numbers.looks[-1] for one in comparisons)) as progress:
+    with NightProgress(sum(2 * comparison.numbers.looks[-1] for comparison in comparisons)) as progress:
 
-        def run(job: Job, here: Path) -> Outcome:
+        def run(job: Job, run_folder: Path) -> Outcome:
             progress.start(f"{job.id} in {job.environment}")
-            outcome = run_job(job, here, environments, progress.on_line)
+            outcome = run_job(job, run_folder, environments, progress.on_line)
             progress.end(outcome)
             return outcome
 

@@ -1,4 +1,4 @@
-"""`nightjar-ci render`: print what a job becomes elsewhere, and run nothing."""
+"""`nightjar-ci render`: print the batch script or manifest of a job, and run nothing."""
 
 from __future__ import annotations
 
@@ -55,15 +55,16 @@ def kubernetes(
         from nightjar_ci.errors import InputError
 
         raise InputError(f"--cloud: {cloud!r} is unknown, expected one of {', '.join(CLOUDS)}.")
-    usual = CLOUDS[cloud] if cloud is not None else Fabric()
-    found = _find(matrix, job, "slurm", environment)  # what runs several tasks in an image
+    defaults = CLOUDS[cloud] if cloud is not None else Fabric()
+    selected = _find(matrix, job, "slurm", environment)  # the executor for several tasks in an image
     fabric = replace(
-        usual,
-        requests={**usual.requests, **_pairs("--request", request)},
-        selector={**usual.selector, **_pairs("--select", select)},
-        host_network=usual.host_network or host_network,
+        defaults,
+        requests={**defaults.requests, **_pairs("--request", request)},
+        selector={**defaults.selector, **_pairs("--select", select)},
+        host_network=defaults.host_network or host_network,
     )
-    manifest = render_jobset(found, claim=claim, out=None if out is None else PurePosixPath(out), fabric=fabric)
+    folder = None if out is None else PurePosixPath(out)
+    manifest = render_jobset(selected, claim=claim, out=folder, fabric=fabric)
     if patch is not None:
         manifest = patch_jobset(manifest, read_toml(patch), str(patch))
     print(json.dumps(manifest, indent=2))
@@ -85,26 +86,26 @@ def slurm(
     from nightjar_ci.executors.slurm.script import OUT, BatchSpec, Cell, render_batch
     from nightjar_ci.settings import read_settings
 
-    found = _find(matrix, job, "slurm", environment)
-    kind, _, image = found.environment.partition(":")
+    selected = _find(matrix, job, "slurm", environment)
+    kind, _, image = selected.environment.partition(":")
     folder = out.absolute()
-    command, variables = found.rendered(PurePosixPath(OUT) if kind == "image" else folder)
+    command, variables = selected.rendered(PurePosixPath(OUT) if kind == "image" else folder)
     spec = BatchSpec(
-        resources=found.resources,
-        timeout_s=found.timeout_s,
+        resources=selected.resources,
+        timeout_s=selected.timeout_s,
         image=image if kind == "image" else None,
         options=read_settings().slurm_options,
-        passed=tuple(name for name in found.inherited if not name.endswith("*")),
+        passed=tuple(name for name in selected.inherited if not name.endswith("*")),
     )
     cell = Cell(folder=str(folder), command=command, variables=variables)
-    print(render_batch(f"nightjar-{found.id}", spec, [cell]), end="")
+    print(render_batch(f"nightjar-{selected.id}", spec, [cell]), end="")
 
 
-def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    """What stands before and behind the `=` of each."""
+def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """The name and value of each NAME=VALUE."""
     from nightjar_ci.errors import InputError
 
-    pairs = [one.partition("=") for one in given or []]
+    pairs = [text.partition("=") for text in texts or []]
     for name, _, value in pairs:
         if not name or not value:
             raise InputError(f"{option} {name!r}: expected a name, = and a value.", f"{option} example.com/nic=1")
@@ -115,9 +116,9 @@ def _find(matrix: Path, pattern: str, executor: str, environment: str | None) ->
     from nightjar_ci.errors import InputError
     from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
 
-    found = select_jobs(expand(read_matrix(matrix)), pattern=pattern)
-    if len(found) > 1:
+    jobs = select_jobs(expand(read_matrix(matrix)), pattern=pattern)
+    if len(jobs) > 1:
         raise InputError(
-            f"{pattern!r} stands for {len(found)} jobs, expected one: {', '.join(one.id for one in found[:5])}."
+            f"{pattern!r} matches {len(jobs)} jobs, expected one: {', '.join(job.id for job in jobs[:5])}."
         )
-    return move_job(found[0], executor=executor, environment=environment)
+    return move_job(jobs[0], executor=executor, environment=environment)

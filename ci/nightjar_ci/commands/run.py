@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 
+from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.job import Job
 from nightjar_ci.settings import Settings, read_settings
-
-INCOMPLETE = 3
 
 
 def command(
@@ -23,7 +22,7 @@ def command(
     ] = None,
     jobs: Annotated[str | None, typer.Option(help="Run only the jobs whose id matches this glob.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Run only these seeds: 0,2 or 0:3 (0, 1, 2).")] = None,
-    executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor.")] = None,
+    executor: Annotated[str | None, typer.Option(help="Run all jobs with this executor.")] = None,
     environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
     requirements: Annotated[
         str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
@@ -32,7 +31,7 @@ def command(
         bool, typer.Option("--resume", help="Continue the latest unfinished night (or that of --out).")
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=1, help="Jobs at the same time on this machine; timings want 1. A cluster gets all.")
+        int, typer.Option(min=1, help="Jobs to run at the same time on this machine; use 1 for timings.")
     ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print night.json instead of its folder.")] = False,
@@ -47,7 +46,7 @@ def command(
     from nightjar_ci.night.matrix import expand, move_job, parse_seeds, read_matrix, select_jobs
 
     read = read_matrix(matrix)
-    chosen = select_jobs(expand(read), pattern=jobs, seeds=None if seeds is None else parse_seeds(seeds))
+    chosen = select_jobs(expand(read), pattern=jobs, seeds=parse_seeds(seeds) if seeds is not None else None)
     chosen = [move_job(job, executor=executor, environment=environment, requirements=requirements) for job in chosen]
 
     from nightjar_ci.environments.prepare import Environments
@@ -72,9 +71,9 @@ def command(
     )
     print(night.model_dump_json(by_alias=True, indent=1) if as_json else out)
     if not all(outcome.completed for outcome in night.jobs):
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(ExitCode.FAILED)
     if any(outcome.kind == "test" and outcome.message is not None for outcome in night.jobs):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NO)
 
 
 def _render_dry_run(jobs: Sequence[Job], settings: Settings, as_json: bool) -> str:
@@ -97,5 +96,7 @@ def _render_dry_run(jobs: Sequence[Job], settings: Settings, as_json: bool) -> s
 
 
 def show_secrets(job: Job) -> str:
-    """The names of a job's secrets, as the end of a line."""
-    return f"  (secrets: {', '.join(job.secrets)})" if job.secrets else ""
+    """The names of a job's secrets in parentheses, for the end of a line."""
+    if not job.secrets:
+        return ""
+    return f"  (secrets: {', '.join(job.secrets)})"

@@ -13,7 +13,7 @@ def command(
     nights: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of night folders; default: $NIGHTJAR_STATE_DIR/nights. What the store lacks is added to it."
+            help="Folder of night folders, added to the store where it lacks them; default: $NIGHTJAR_STATE_DIR/nights."
         ),
     ] = None,
     window: Annotated[int, typer.Option(min=1, help="Show at most this many nights.")] = 400,
@@ -21,13 +21,13 @@ def command(
     images: Annotated[
         str, typer.Option(help="A repository of nightly images, or its index (.json), for the support matrix.")
     ] = "",
-    address: Annotated[str, typer.Option(help="Where the page will be, for links in the feeds.")] = "",
+    address: Annotated[str, typer.Option(help="Address of the page, for links in the feeds.")] = "",
 ) -> None:
     """Write the status page: what is red, since when, badges, feeds.
 
     Writes index.html, status.json, feed.xml, feed.json, badges/ and the reports of the latest nights; the last line of
-    stdout is the path of index.html. No link leaves the folder, and no server is needed. The exit code is 0 whatever
-    the page says.
+    stdout is the path of index.html. All links are relative, and no server is needed. The exit code is 0 even if the
+    page shows regressions.
 
     Example: nightjar-ci site --out site
     """

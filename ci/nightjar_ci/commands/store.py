@@ -1,4 +1,4 @@
-"""`nightjar-ci store`: print what the store remembers."""
+"""`nightjar-ci store`: print stored nights, measures and histories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def command(
     name: Annotated[str | None, typer.Argument(help="A measure of the cell, such as step_time.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     from_night: Annotated[
-        list[Path] | None, typer.Option("--import", help="Remember this night folder first; may be repeated.")
+        list[Path] | None, typer.Option("--import", help="Import this night folder first; repeat for more.")
     ] = None,
     export_to: Annotated[
         Path | None,
@@ -29,8 +29,8 @@ def command(
 ) -> None:
     """Show stored nights, the measures of a cell, or one history.
 
-    A night is imported whole or not at all, and importing it again changes nothing. The store is
-    $NIGHTJAR_DATABASE_URL, by default SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
+    An import adds the whole night or nothing, and importing a night twice changes nothing. The store is
+    $NIGHTJAR_DATABASE_URL; default: SQLite in $NIGHTJAR_STATE_DIR/store.sqlite.
 
     Example: nightjar-ci store gpt_tiny-train-cpu-f32-dp1 step_time
     """
@@ -52,26 +52,31 @@ def command(
         _print([asdict(night) for night in store.nights()], as_json)
         return
     series = store.series()
-    names = [known for one, known in series if one == cell]
+    names = [measure for series_cell, measure in series if series_cell == cell]
     if not names:
-        cells = sorted({one for one, _ in series})
+        cells = sorted({series_cell for series_cell, _ in series})
         if not cells:
             raise InputError(f"no cell {cell!r}: the store is empty.", "`nightjar-ci run MATRIX` stores a night")
         raise InputError(f"no cell {cell!r} in the store: expected one of {', '.join(cells)}.")
     if name is None:
-        _print([{"cell": cell, "name": known} for known in names], as_json)
+        _print([{"cell": cell, "name": measure} for measure in names], as_json)
         return
     if name not in names:
         raise InputError(f"{cell} has no measure {name!r}: expected one of {', '.join(names)}.")
     points = [asdict(point) for point in store.history(cell, name)]
-    _print([{**one, "value": one["value"] if math.isfinite(one["value"]) else None} for one in points], as_json)
+    for point in points:
+        if not math.isfinite(point["value"]):
+            point["value"] = None
+    _print(points, as_json)
 
 
 def _print(rows: Sequence[dict[str, object]], as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    lines = [[str(key) for key in rows[0]], *([_show(value) for value in row.values()] for row in rows)] if rows else []
+    if not rows:
+        return
+    lines = [[str(key) for key in rows[0]], *([_show(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(f"{text:{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
@@ -80,4 +85,6 @@ def _print(rows: Sequence[dict[str, object]], as_json: bool) -> None:
 def _show(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)

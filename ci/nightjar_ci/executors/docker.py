@@ -106,7 +106,9 @@ def _render_resources(resources: Resources) -> tuple[str, ...]:
 
 def _render_variable(key: str, value: str) -> str:
     """A variable by name, so that no log shows its value; those that docker itself reads carry their value."""
-    return f"{key}={value}" if _is_read_by_docker(key) else key
+    if _is_read_by_docker(key):
+        return f"{key}={value}"
+    return key
 
 
 def _is_read_by_docker(key: str) -> bool:

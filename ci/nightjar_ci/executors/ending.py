@@ -69,7 +69,10 @@ def find_reason(log: str) -> str | None:
     'a 1 with b 2: ValueError: too big'
     """
     reasons = _REASON.findall(log)
-    return reasons[-1].rstrip(".") if reasons else None
+    if not reasons:
+        return None
+    reason: str = reasons[-1]
+    return reason.rstrip(".")
 
 
 def quote_log(path: Path) -> str:
@@ -85,7 +88,9 @@ def _state(ended: Ended) -> State:
         return "timeout"
     if ended.signal is not None:
         return "killed"
-    return "completed" if ended.exit_code == 0 else "failed"
+    if ended.exit_code == 0:
+        return "completed"
+    return "failed"
 
 
 def _message(job: Job, state: State, ended: Ended, folder: Path) -> str:

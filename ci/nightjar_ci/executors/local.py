@@ -41,12 +41,15 @@ class LocalExecutor:
             ended = _run(job, command, environ, folder, cwd, on_line)
         except FileNotFoundError:
             problem = f"no command {command[0]!r} in the environment {environment.name!r} or on PATH."
-            where = environment.bin_dir if environment.interpreter is None else environment.interpreter.bin_dir
-            hint = f"install it in {where}, activate the environment that has it, or check 'command' in the matrix"
+            bin_dir = environment.bin_dir
+            if environment.interpreter is not None:
+                bin_dir = environment.interpreter.bin_dir
+            hint = f"install it in {bin_dir}, activate the environment that has it, or check 'command' in the matrix"
             return not_started(job, problem, hint, started_at, command)
         except (OSError, ValueError) as error:  # not executable, a NUL in an argument, or no such processor
-            pinned = job.resources.pinned_cpus
-            cpu_hint = f"check that this machine has the CPUs of resources.pinned_cpus, {pinned}" if pinned else None
+            cpu_hint = None
+            if pinned := job.resources.pinned_cpus:
+                cpu_hint = f"check that this machine has the CPUs of resources.pinned_cpus, {pinned}"
             return not_started(job, f"cannot run {command[0]!r}: {error}.", cpu_hint, started_at, command)
         return judge_end(job, ended, command, folder, started_at)
 

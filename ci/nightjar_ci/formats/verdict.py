@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
 
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
@@ -107,7 +108,7 @@ def sort_worst_first(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     return tuple(sorted(verdicts, key=rank))
 
 
-def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run: int = 0) -> int:
+def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run: int = 0) -> ExitCode:
     """The exit code of a night (docs/reference/night-folder.md).
 
     Args:
@@ -118,18 +119,18 @@ def decide_exit_code(verdicts: Iterable[Verdict], states: Iterable[str], not_run
     Returns: 3 a job did not complete; 1 a series regressed; 4 a judge cannot tell, or jobs have not run; 0 otherwise.
 
     >>> decide_exit_code([], ["completed", "timeout"])
-    3
+    <ExitCode.FAILED: 3>
     >>> decide_exit_code([], ["completed"]), decide_exit_code([], ["completed"], not_run=2)
-    (0, 4)
+    (<ExitCode.OK: 0>, <ExitCode.CANNOT_TELL: 4>)
     """
     statuses = {verdict.status for verdict in verdicts}
     if any(state != "completed" for state in states):
-        return 3
+        return ExitCode.FAILED
     if "regressed" in statuses:
-        return 1
+        return ExitCode.NO
     if "cannot_tell" in statuses or not_run:
-        return 4
-    return 0
+        return ExitCode.CANNOT_TELL
+    return ExitCode.OK
 
 
 def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0, not_run: int = 0) -> str:
@@ -144,13 +145,13 @@ def describe_exit(exit_code: int, verdicts: Sequence[Verdict], checked: int = 0,
     >>> describe_exit(3, [])
     'a job did not complete'
     """
-    count = sum(verdict.status == "regressed" for verdict in verdicts)
-    regressed = _describe_regressed([verdict.judge for verdict in verdicts if verdict.status == "regressed"])
-    if exit_code == 3:
-        return f"a job did not complete, and {regressed}" if count else "a job did not complete"
-    if exit_code == 4:
+    judges = [verdict.judge for verdict in verdicts if verdict.status == "regressed"]
+    regressed = _describe_regressed(judges)
+    if exit_code == ExitCode.FAILED:
+        return f"a job did not complete, and {regressed}" if judges else "a job did not complete"
+    if exit_code == ExitCode.CANNOT_TELL:
         return f"no regression found, but {_describe_doubt(verdicts, not_run)}"
-    if count:
+    if judges:
         return regressed
     if verdicts:
         return "all is well"

@@ -17,7 +17,7 @@ from nightjar_ci.untrusted.terminal import HarmlessStream, OutputClosedError, sh
 
 
 class HarmlessConsole(Console):
-    """A console that spells out the control characters of what it is given."""
+    """A console that escapes control characters of its contents."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of a renderable; those of contents are harmless, those that rich made to move are kept."""
@@ -28,7 +28,7 @@ class HarmlessConsole(Console):
                 yield Segment(show_controls(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads the stream any more; rich itself would end the process with 1, which says "regressed"."""
+        """The reader has closed the stream; rich itself would exit with code 1, which means "regressed"."""
         raise OutputClosedError from None
 
 

@@ -1,9 +1,9 @@
-"""Files that a job left, opened as what they are: written by somebody else.
+"""Safe reading of files that a job wrote.
 
 In: a job's folder and a name below it. Out: the bytes of a regular file, or an `OSError` that says why it was not read.
-No link is followed, from the job's folder on: a job in a container sees other files than we do, and a link that it
-leaves would be resolved here. A FIFO, a device and a socket are not opened, so nothing waits for a writer. What is read
-has a limit of size and a deadline, for the job may still be writing.
+No link is followed from the job's folder on: a job in a container sees other files than we do, and its links would be
+resolved here. FIFOs, devices and sockets are not opened, so that nothing waits for a writer. Reading has a size limit
+and a deadline, because the job may still be writing.
 
 Source: openat(2) and open(2), O_NOFOLLOW and O_NONBLOCK.
 """
@@ -19,9 +19,9 @@ from pathlib import Path, PurePath
 from typing import BinaryIO
 
 MOST_BYTES = 64 * 2**20  # a result with a million steps has 30 MB
-MOST_DATA_BYTES = 256 * 2**20  # what an adapter reads; its records take ten times as much memory
+MOST_DATA_BYTES = 256 * 2**20  # of an adapter's input; its records take ten times as much memory
 DEADLINE_S = 30.0
-LEFT_OUT = b"[nightjar left out %20d bytes here]"  # as `executors/supervisor.py` writes it
+LEFT_OUT = b"[nightjar left out %20d bytes here]"  # as written by `executors/supervisor.py`
 _LEFT_OUT_LINE = re.compile(r"^\[nightjar left out +(\d{1,20}) bytes here\]$", re.MULTILINE)
 _END_BYTES = 8 * 2**20  # of a log, on either side
 _CHUNK_BYTES = 2**20
@@ -78,11 +78,11 @@ def read_untrusted(
     Args:
         folder: the job's folder.
         name: of the file, relative to `folder`.
-        most_bytes: a larger file is refused.
-        deadline_s: seconds that reading may take.
+        most_bytes: largest accepted size.
+        deadline_s: longest time for reading, in seconds.
 
     Raises:
-        OSError: as `open_untrusted` does; also for a file that is too large, or that is not read in time.
+        OSError: as `open_untrusted`; also for a file that is too large, or too slow to read.
     """
     deadline, chunks, left = time.monotonic() + deadline_s, [], most_bytes
     with open_untrusted(folder, name) as file:
@@ -108,7 +108,7 @@ def read_end(folder: Path, name: str, most_bytes: int) -> bytes:
 
 
 def read_log(folder: Path, name: str) -> str:
-    """A log, empty where there is none; of one that no supervisor kept short, the first and the last 8 MiB.
+    """A log, empty if it does not exist; if no supervisor has shortened it, at most its first and last 8 MiB.
 
     Raises:
         OSError: it is not a regular file, or a link.
@@ -129,13 +129,15 @@ def read_log(folder: Path, name: str) -> str:
 
 
 def split_left_out(text: str) -> tuple[str, int]:
-    """A log without the line that says how many bytes were left out while it was written, and that number.
+    """A log without the line that says how many bytes were left out, and their number.
 
     >>> split_left_out("a\\n[nightjar left out                   12 bytes here]\\nb")
     ('a\\n\\nb', 12)
     """
-    found = _LEFT_OUT_LINE.search(text)
-    return (text[: found.start()] + text[found.end() :], int(found[1])) if found else (text, 0)
+    line = _LEFT_OUT_LINE.search(text)
+    if line is None:
+        return text, 0
+    return text[: line.start()] + text[line.end() :], int(line[1])
 
 
 def read_after_left_out(text: str) -> tuple[str, int]:
@@ -151,7 +153,7 @@ def read_after_left_out(text: str) -> tuple[str, int]:
 
 
 def create_untrusted(folder: Path, name: str) -> BinaryIO:
-    """Creates a file in place of what an earlier job left under its name.
+    """Creates a file; one of an earlier job with this name is replaced.
 
     Raises:
         OSError: a folder has its name, or it cannot be created.

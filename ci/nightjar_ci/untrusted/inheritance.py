@@ -1,7 +1,7 @@
-"""The environment variables that foreign code inherits from its caller: jobs, environment builds, tests of a bisection.
+"""The environment variables that foreign code inherits: jobs, environment builds, tests of a bisection.
 
-In: the caller's variables and the names that a matrix adds. Out: those that pass. A pattern never passes a name that
-looks like a secret, nor a value that holds a user or password; docs/reference/environment.md lists what passes.
+In: the caller's variables and the names that a matrix adds. Out: the inherited ones. A pattern never matches a name
+that looks like a secret, nor a value with a user name or password; docs/reference/environment.md has the list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ALLOWED = (
     # the user and the machine
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "HOSTNAME", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "CI"),
     *("TMPDIR", "TMP", "TEMP", "XDG_*", "KRB5CCNAME"),
-    # how the network is reached
+    # network
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_*", "UV_*"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     # Python and its environments
@@ -40,13 +40,13 @@ ALLOWED = (
     # ours, and JAX's flag whose name only looks like that of a key
     *("NIGHTJAR_IMAGE", "NIGHTJAR_CACHE_DIR", "JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY"),
 )
-# What uv and pip need to fetch packages: an index or a proxy may want a password, and a build backend can read it.
+# What uv and pip need to fetch packages: an index or a proxy may need a password, and a build backend can read it.
 FETCHING = (
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_INDEX_URL"),
     *("PIP_EXTRA_INDEX_URL", "UV_INDEX_*_USERNAME", "UV_INDEX_*_PASSWORD"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
 )
-NEVER = ("TF_VAR_*",)  # Terraform's, which begin as TensorFlow's and often are secrets
+NEVER = ("TF_VAR_*",)  # Terraform's: they start like TensorFlow's and are often secrets
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_ENDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CRED", "COOKIE", "APIKEY", "JWT")
 _SECRET_WORDS = frozenset(("KEY", "AUTH", "PASS", "PAT", "DSN", "PW", "PWD", "BEARER", "NETRC"))
@@ -69,18 +69,18 @@ def inherit(environ: Mapping[str, str], names: Collection[str] = ()) -> dict[str
 
 
 def select(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """The variables that a matrix names, by their full name or a pattern; no other."""
+    """The variables that a matrix names, by their full name or a pattern."""
     return {name: value for name, value in environ.items() if _is_added(name, value, names)}
 
 
 def inherit_for_fetching(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that pass to a command that fetches packages: with the passwords of indexes and proxies."""
+    """The variables for a command that fetches packages, with the passwords of indexes and proxies."""
     fetching = {name: value for name, value in environ.items() if _matches(name, FETCHING)}
     return {**inherit(environ), **fetching}
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable of that name holds a secret, as far as names say.
+    """Whether a variable probably holds a secret, judged by its name.
 
     >>> [looks_secret(name) for name in ("GITHUB_TOKEN", "AWS_ACCESS_KEY_ID", "DATABASE_URL", "mypassword2")]
     [True, True, True, True]
@@ -97,10 +97,10 @@ def check_passed(name: str) -> str:
     """A name or pattern of `pass_env`.
 
     Raises:
-        ValueError: it is not the name of a variable or its beginning with `*`, or looks like a secret.
+        ValueError: it is not a variable name or a prefix with `*`, or it looks like a secret.
     """
     if not _NAME.fullmatch(name.removesuffix("*")):
-        raise ValueError("expected the name of a variable, or the beginning of names and '*', such as MYLAB_*")
+        raise ValueError("expected the name of a variable, or a prefix and '*', such as MYLAB_*")
     if not name.endswith("*") and looks_secret(name):
         raise ValueError(f"{name} looks like a secret: name it in 'secrets', whose values are masked")
     return name
@@ -118,15 +118,15 @@ def check_secret(name: str) -> str:
 
 
 def _is_added(name: str, value: str, names: Iterable[str]) -> bool:
-    return any(name == one or ("*" in one and _passes(name, value, (one,))) for one in names)
+    return any(name == added or ("*" in added and _passes(name, value, (added,))) for added in names)
 
 
 def _passes(name: str, value: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern passes a variable: by its full name, or by a part of it that hides no secret."""
+    """Whether a variable matches: by its full name, or by a pattern if it does not look like a secret."""
     if _CREDENTIALS.search(value) or _matches(name, NEVER):
         return False
-    return any(name == one or (fnmatchcase(name, one) and not looks_secret(name)) for one in patterns)
+    return any(name == pattern or (fnmatchcase(name, pattern) and not looks_secret(name)) for pattern in patterns)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, one) for one in patterns)
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,9 +1,8 @@
-"""The secrets of a job, and how they are kept out of what it leaves.
+"""Masking of secrets in the output of a job.
 
-In: names of secrets, and the caller's environment that holds their values. Out: a `Mask`, which replaces the values by
-`***` in texts and in all files of a folder. It knows a value as it is, its lines, and each of these in base64 (wherever
-it begins, and across line ends), quoted for a URL, and escaped as in JSON. What a program compresses or encrypts is not
-seen.
+In: names of secrets, and the caller's environment with their values. Out: a `Mask`, which replaces the values by `***`
+in texts and in all files of a folder. It recognizes a value and its lines, also in base64 (at any offset, and across
+line ends), quoted for a URL, and escaped as in JSON. It does not recognize compressed or encrypted values.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from urllib.parse import quote, quote_plus
 from nightjar_ci.errors import InputError
 
 STARS = "***"
-SHORTEST = 4  # characters: a shorter value would be found, and masked, in any text
+SHORTEST = 4  # characters: a shorter value would occur, and be masked, in any text
 _COPIED_BYTES = 2**20
-_SNIFFED_BYTES = 8192  # a file with a NUL among its first bytes is binary, as git has it
+_SNIFFED_BYTES = 8192  # a file with a NUL among its first bytes is binary, as in git
 
 
 def make_mask(names: Iterable[str], environ: Mapping[str, str]) -> Mask:
-    """What hides the values of secrets.
+    """The mask of some secrets.
 
     Args:
-        names: of the variables that hold them.
+        names: their environment variables.
         environ: the caller's variables.
 
     Raises:
-        InputError: one is not set or empty, or too short to be masked.
+        InputError: one is not set, empty, or too short to be masked.
     """
     values = {name: environ.get(name, "") for name in names}
     if missing := [name for name, value in values.items() if not value]:
@@ -50,20 +49,20 @@ def make_mask(names: Iterable[str], environ: Mapping[str, str]) -> Mask:
     for name, value in values.items():
         if len(value) < SHORTEST or not _list_parts(value):
             raise InputError(
-                f"the secret {name} has {len(value)} characters: expected at least {SHORTEST} in a line, for a shorter "
-                "one cannot be masked.",
-                "a value that is no secret belongs into 'env' or 'pass_env'",
+                f"the secret {name} has {len(value)} characters: expected at least {SHORTEST} in a line, because a "
+                "shorter one cannot be masked.",
+                "a value that is not secret belongs in 'env' or 'pass_env'",
             )
     return Mask(tuple(values.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Replaces values by stars; without values it leaves everything as it is.
+    """Replaces values by stars; without values it changes nothing.
 
     Attributes:
         values: the secrets.
-        longest: an upper bound of the bytes of one spelling.
+        longest: upper bound of the bytes of one spelling.
     """
 
     values: tuple[str, ...] = field(default=(), repr=False)
@@ -81,17 +80,19 @@ class Mask:
 
     def bytes(self, text: bytes) -> bytes:
         """The text, as bytes, with stars."""
-        return text if self._pattern is None else self._pattern.sub(STARS.encode(), text)
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(STARS.encode(), text)
 
     def listener(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
-        """A listener that hears only what is masked."""
+        """A listener that receives masked lines."""
         if self._pattern is None:
             return on_line
         return lambda line: on_line(self.text(line))
 
     @contextmanager
     def guard(self, folder: Path) -> Iterator[None]:
-        """Masks what is in a folder when the context ends, however it ends."""
+        """Masks the contents of a folder when the context ends, also after an exception."""
         try:
             yield
         finally:
@@ -100,11 +101,11 @@ class Mask:
     def clean(self, folder: Path) -> tuple[Path, ...]:
         """Masks the names and contents of all files in a folder; links are not followed.
 
-        In a binary file a value becomes as many stars as it has bytes, so that the file keeps its layout. A file that
+        In a binary file a value is replaced by as many stars as it has bytes, so that the layout stays. A file that
         cannot be read or written is removed.
 
         Returns:
-            What could neither be masked nor removed.
+            The files that could neither be masked nor removed.
         """
         if self._pattern is None:
             return ()
@@ -139,7 +140,7 @@ NO_MASK = Mask()
 
 
 def _rewrite(path: Path, pattern: re.Pattern[bytes]) -> None:
-    """Masks a file; one that holds no secret is not touched, and none is read into memory as a whole."""
+    """Masks a file; a file without secrets is not written, and none is read into memory as a whole."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as contents:
         if pattern.search(contents) is None:
             return
@@ -147,12 +148,12 @@ def _rewrite(path: Path, pattern: re.Pattern[bytes]) -> None:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".masked-")
         try:
             with os.fdopen(descriptor, "wb") as masked:
-                at = 0
-                for start, end in [found.span() for found in pattern.finditer(contents)]:
-                    _copy(contents, at, start, masked)
+                copied = 0
+                for start, end in [match.span() for match in pattern.finditer(contents)]:
+                    _copy(contents, copied, start, masked)
                     masked.write(b"*" * (end - start) if binary else STARS.encode())
-                    at = end
-                _copy(contents, at, len(contents), masked)
+                    copied = end
+                _copy(contents, copied, len(contents), masked)
             shutil.copymode(path, name)
             Path(name).replace(path)
         except BaseException:
@@ -166,7 +167,7 @@ def _copy(contents: mmap.mmap, start: int, end: int, into: BinaryIO) -> None:
 
 
 def _unused(path: Path) -> Path:
-    """The path, or the first with a number that nothing has yet."""
+    """The path, or the first one with a number that does not exist."""
     number, unused = 1, path
     while unused.exists():
         number, unused = number + 1, path.with_name(f"{path.name}.{number}")
@@ -174,7 +175,7 @@ def _unused(path: Path) -> Path:
 
 
 def _list_parts(value: str) -> Sequence[str]:
-    """What must not be seen of a value: all of it, and each of its lines that is long enough."""
+    """The parts of a value to mask: all of it, and each of its lines that is long enough."""
     lines = [line.strip() for line in value.splitlines()]
     return [part for part in dict.fromkeys((value, value.strip(), *lines)) if len(part) >= SHORTEST and part.strip()]
 
@@ -190,10 +191,11 @@ def _list_forms(value: str) -> Iterator[bytes]:
             yield re.sub(rb"%[0-9A-F]{2}", lambda found: b"(?i:%s)" % found[0], re.escape(quoted.encode()))
         for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
             for offset in range(3):
-                yield rb"(?:\r?\n)?".join(re.escape(bytes([one])) for one in _encode_from(raw, offset, alphabet))
+                encoded = _encode_from(raw, offset, alphabet)
+                yield rb"(?:\r?\n)?".join(re.escape(bytes([byte])) for byte in encoded)
 
 
 def _encode_from(raw: bytes, offset: int, encode: Callable[[bytes], bytes]) -> bytes:
-    """The characters of base64 that a value alone decides, where it begins at a byte of that number modulo three."""
+    """The base64 characters that depend on a value alone, for a start offset modulo three."""
     first = (0, 2, 3)[offset]
     return encode(b"\0" * offset + raw)[first : (offset + len(raw)) * 8 // 6]

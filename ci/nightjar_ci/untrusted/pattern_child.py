@@ -1,19 +1,19 @@
 """The process that searches for a pattern; `pattern_search.py` starts it, and kills it at its deadline.
 
-In: on stdin one line of JSON, `[mode, pattern]`, and then the text. Out: a line of JSON for each thing found. It runs
-alone, by path, so that it starts in a few milliseconds.
+In: on stdin one line of JSON, `[mode, pattern]`, and then the text. Out: a line of JSON for each match. It is started
+by its path and imports nothing of ours, so that it starts in a few milliseconds.
 """
 
 import json
 import re
 import sys
 
-MOST_BYTES = 256 * 2**20  # of output: groups inside groups make more of a text than there is
+MOST_BYTES = 256 * 2**20  # of output: nested groups repeat parts of the text
 MOST_NAMES = 5
 
 
 def main() -> int:
-    """Searches what stdin holds."""
+    """Searches the text on stdin."""
     mode, pattern = json.loads(sys.stdin.buffer.readline())
     text = sys.stdin.buffer.read().decode("utf-8", errors="surrogatepass")
     if mode == "lines":
@@ -25,16 +25,16 @@ def main() -> int:
                 if written > MOST_BYTES:
                     sys.exit(f"its groups hold more than {MOST_BYTES:,} bytes")
         return 0
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     last = None
     for match in re.finditer(pattern, text, re.MULTILINE | re.IGNORECASE):
         last = match[1]
         if mode == "names":
-            found[last] = None
-            if len(found) == MOST_NAMES:
+            names[last] = None
+            if len(names) == MOST_NAMES:
                 break
-    for one in found if mode == "names" else [last]:
-        sys.stdout.write(json.dumps(one) + "\n")
+    for group in names if mode == "names" else [last]:
+        sys.stdout.write(json.dumps(group) + "\n")
     return 0
 
 

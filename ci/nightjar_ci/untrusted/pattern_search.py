@@ -1,8 +1,8 @@
 """Regular expressions over the output of a job, with a deadline.
 
-In: a pattern and text. Out: what it matches. Python's `re` backtracks, so a pattern such as `(a+)+$` can take longer
-than the universe is old on a line that a job chose; nothing in its own process stops it. A process of its own searches
-(`pattern_child.py`), and is killed at the deadline.
+In: a pattern and text. Out: its matches. Python's `re` backtracks, so a pattern such as `(a+)+$` can run practically
+for ever on a line that a job chose, and cannot be stopped within a process. A child process (`pattern_child.py`)
+searches, and is killed at the deadline.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ _CHILD = Path(__file__).with_name("pattern_child.py")
 
 
 class SlowPatternError(NightjarError):
-    """A search was not done at its deadline, or needed too much memory."""
+    """A search exceeded its deadline, or needed too much memory."""
 
 
 def find_last(pattern: str, text: str, deadline_s: float = SEARCH_S) -> str | None:
-    """What the group of the last match holds, or None; `^` and `$` match at lines, and case does not count.
+    """The group of the last match, or None; `^` and `$` match at lines, and case is ignored.
 
     Raises:
         SlowPatternError: the search took longer than `deadline_s` seconds.
     """
-    found: list[str | None] = list(_search("last", pattern, text, deadline_s))
-    return found[0] if found else None
+    return next(_search("last", pattern, text, deadline_s), None)
 
 
 def find_names(pattern: str, text: str, deadline_s: float = SEARCH_S) -> list[str]:
-    """What the group holds in the first matches, each text once, five at most.
+    """The distinct groups of the first matches, at most five.
 
     Raises:
         SlowPatternError: the search took longer than `deadline_s` seconds.
@@ -44,7 +43,7 @@ def find_names(pattern: str, text: str, deadline_s: float = SEARCH_S) -> list[st
 
 
 def match_lines(pattern: str, text: str, deadline_s: float = SEARCH_S) -> Iterator[tuple[int, dict[str, str]]]:
-    """The lines with a match: their number from 1, and the named groups that took part.
+    """The lines with a match: their number, starting at 1, and the named groups that matched.
 
     Raises:
         SlowPatternError: the search took longer than `deadline_s` seconds.
@@ -53,16 +52,16 @@ def match_lines(pattern: str, text: str, deadline_s: float = SEARCH_S) -> Iterat
 
 
 def _search(mode: str, pattern: str, text: str, deadline_s: float) -> Iterator[Any]:
-    asked = json.dumps([mode, pattern]).encode() + b"\n" + text.encode("utf-8", errors="surrogatepass")
+    request = json.dumps([mode, pattern]).encode() + b"\n" + text.encode("utf-8", errors="surrogatepass")
     command = [sys.executable, "-I", "-S", str(_CHILD)]
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, timeout=deadline_s, check=False)
+        done = subprocess.run(command, input=request, capture_output=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired:
         raise SlowPatternError(
             f"the pattern {pattern!r} took longer than {deadline_s:g} s on {len(text):,} characters of output.",
             "nested repetitions such as (a+)+ try every way to split a line: anchor the pattern, or simplify it",
         ) from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise SlowPatternError(f"the pattern {pattern!r} could not be searched: {said or done.returncode}.")
+        problem = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        raise SlowPatternError(f"the pattern {pattern!r} could not be searched: {problem}.")
     return map(json.loads, done.stdout.splitlines())

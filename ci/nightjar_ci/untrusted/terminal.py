@@ -1,4 +1,4 @@
-"""A stream of text on which what others wrote cannot act.
+"""A text stream that makes untrusted text harmless.
 
 In: a text stream, usually stdout or stderr. Out: a stream that shows control characters, line separators and changes of
 writing direction as `\\u001b`, so that a job's log, a commit's subject or a file's name can neither move the cursor nor
@@ -31,7 +31,7 @@ def show_controls(text: str) -> str:
 
 
 class OutputClosedError(Exception):
-    """Whoever read this process's output has closed it."""
+    """The reader of this process's output has closed it."""
 
 
 class HarmlessStream:
@@ -51,7 +51,7 @@ class HarmlessStream:
         """Writes the text; returns its length.
 
         Raises:
-            OutputClosedError: nobody reads the stream any more.
+            OutputClosedError: the reader has closed the stream.
         """
         harmless = show_controls(text)
         if self._breaks_commands:
@@ -64,7 +64,7 @@ class HarmlessStream:
         return len(text)
 
     def flush(self) -> None:
-        """Hands over what was written; raises as `write` does."""
+        """Flushes the stream; raises like `write`."""
         try:
             self.raw.flush()
         except BrokenPipeError:

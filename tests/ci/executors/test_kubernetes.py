@@ -209,7 +209,7 @@ def test_the_command_prints_one_job_and_refuses_many(tmp_path: Path) -> None:
     assert (wrong.returncode, "--request 'efa': expected a name" in wrong.stderr) == (2, True)
     many = render("kubernetes", str(SHIPPED), "*")
     assert many.returncode == 2
-    assert "stands for 2 jobs, expected one" in many.stderr
+    assert "matches 2 jobs, expected one" in many.stderr
     matrix = write_matrix(tmp_path / "m.toml", {"a": ("true",)})
     script = render("slurm", str(matrix), "a", "--out", "/shared/a")
     assert script.returncode == 0, script.stderr

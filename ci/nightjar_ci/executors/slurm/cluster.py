@@ -341,7 +341,9 @@ def _read_code(text: str) -> int | None:
     code, _, signal = text.partition(":")
     if not code.isdigit():
         return None
-    return int(code) if signal in ("", "0") else 128 + int(signal)
+    if signal in ("", "0"):
+        return int(code)
+    return 128 + int(signal)
 
 
 def _chunks(ids: Sequence[str]) -> Iterable[Sequence[str]]:

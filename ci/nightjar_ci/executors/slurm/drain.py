@@ -36,7 +36,9 @@ def explain_drain(nodes: str, drained: Mapping[str, str]) -> str:
     >>> explain_drain("n[1-3]", {"n2": "bad ECC", "n20": "repair"})
     'node n2 was drained (bad ECC)'
     """
-    lost = [node for node in expand_nodes(nodes) if node in drained] if drained else []
+    if not drained:
+        return ""
+    lost = [node for node in expand_nodes(nodes) if node in drained]
     return ", ".join(f"node {node} was drained ({drained[node]})" for node in lost)
 
 

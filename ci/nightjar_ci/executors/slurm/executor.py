@@ -120,7 +120,9 @@ class _Watch:
 
     def _largest_array(self) -> int:
         limit = self._cluster.config("MaxArraySize")
-        return max(1, min(1000, int(limit) - 1)) if limit.isdigit() else 1000
+        if not limit.isdigit():
+            return 1000
+        return max(1, min(1000, int(limit) - 1))
 
     def _submit_batch(self, group: Sequence[SlurmJob]) -> None:
         first = group[0]
