@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import read_document
+from nightjar_ci.formats.series_name import parse_series_name
 
 ACCEPTED_SCHEMA = "nightjar.accepted/1"
 _HEAD = "# Accepted changes of this series. `nightjar-ci accept` adds entries; existing ones are never edited.\n"
@@ -61,7 +62,7 @@ def accepted_path(folder: Path, series: str) -> Path:
     >>> accepted_path(Path("ci/baselines"), "gpt-dp1/train/loss").as_posix()
     'ci/baselines/gpt-dp1/accepted/train%2Floss.toml'
     """
-    cell, _, measure = series.partition("/")
+    cell, measure = parse_series_name(series)
     return folder / _as_file_name(cell) / "accepted" / f"{_as_file_name(measure)}.toml"
 
 

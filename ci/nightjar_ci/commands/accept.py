@@ -55,12 +55,13 @@ def command(
     from nightjar_ci.formats.night_folder import read_night
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.formats.series_name import parse_series_name
     from nightjar_ci.gate.accept import accept, accept_end, remake_baselines
     from nightjar_ci.gate.advice import render_baseline
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
-    store, cell = open_store(read_settings()), series.partition("/")[0]
+    store, cell = open_store(read_settings()), parse_series_name(series).cell
     if ended or renamed_to is not None:
         _accept_end(
             accept_end(store, baselines, series, reason=reason, night=night, by=by, renamed_to=renamed_to),

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
+from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Judge
 
 LEDGER_SCHEMA = "nightjar.ledger/1"
@@ -54,12 +55,12 @@ class Due(StrictModel):
     @property
     def cell(self) -> str:
         """The cell that the series belongs to."""
-        return self.series.partition("/")[0]
+        return parse_series_name(self.series).cell
 
     @property
     def name(self) -> str:
         """The series without its cell."""
-        return self.series.partition("/")[2]
+        return parse_series_name(self.series).measure
 
 
 class Ledger(StrictModel):

@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from nightjar_ci.formats.series_name import parse_series_name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Series:
@@ -32,6 +34,16 @@ class Series:
     nights: tuple[str, ...]
     values: npt.NDArray[np.float64]
     environments: tuple[str, ...]
+
+    @property
+    def cell(self) -> str:
+        """The cell of the series."""
+        return parse_series_name(self.name).cell
+
+    @property
+    def measure(self) -> str:
+        """The measure of the series."""
+        return parse_series_name(self.name).measure
 
     def __post_init__(self) -> None:
         """Checks that the three columns have the same length."""

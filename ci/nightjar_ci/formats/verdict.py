@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.documents import StrictModel, read_document, write_json
+from nightjar_ci.formats.series_name import parse_series_name
 
 VERDICTS_SCHEMA = "nightjar.verdicts/1"
 
@@ -72,7 +73,12 @@ class Verdict(StrictModel):
     @property
     def cell(self) -> str:
         """The cell that the series belongs to."""
-        return self.series.partition("/")[0]
+        return parse_series_name(self.series).cell
+
+    @property
+    def measure(self) -> str:
+        """The measure or program that it judges."""
+        return parse_series_name(self.series).measure
 
 
 def status_of(verdict: Verdict) -> str:

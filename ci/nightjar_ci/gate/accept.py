@@ -30,6 +30,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.baseline_runs import gather_cells
 from nightjar_ci.judges.history.screening import screen_segment
@@ -165,7 +166,7 @@ def accept_end(
     all_names = {*store.judged(), *(f"{cell}/{measure}" for cell, measure in store.series())}
     names = [name]
     if "/" not in name:  # a cell
-        names = sorted(series for series in all_names if series.partition("/")[0] == name) or [name]
+        names = sorted(series for series in all_names if parse_series_name(series).cell == name) or [name]
         if renamed_to is not None:
             raise InputError(f"--renamed-to {renamed_to}: {name} is a cell.", "rename its series one by one")
     for checked in filter(None, (*names, renamed_to)):
@@ -245,8 +246,7 @@ def _find_change(series: Series | None, policies: Policies, accepted: Collection
     """The first night after the last change that the history of a series shows, or None where it shows none."""
     if series is None:
         return None
-    cell, _, measure = series.name.partition("/")
-    if (policy := policies.for_history(cell, measure)) is None:
+    if (policy := policies.for_history(series.cell, series.measure)) is None:
         return None
     segment = current_segment(series, policy.scale, accepted)
     screening = screen_segment(segment, policy)
@@ -268,7 +268,7 @@ def remake_baselines(
 
     Returns: the baselines; and for each that could not be made the reason.
     """
-    cell, _, measure = name.partition("/")
+    cell, measure = parse_series_name(name)
     runs = next(iter(gather_cells(results, cell)), None)
     made: list[Remade] = []
     refused: list[str] = []

@@ -125,8 +125,7 @@ def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSe
     screened: dict[str, ScreenedSeries] = {}
     for series in memory.series:
         name = series.name
-        cell, _, measure = name.partition("/")
-        if (policy := policies.for_history(cell, measure)) is None:
+        if (policy := policies.for_history(series.cell, series.measure)) is None:
             continue
         screening = screen_series(series, policy, memory.accepted.get(name, ()), memory.earlier.get(name))
         if screening is not None:
@@ -157,14 +156,14 @@ def judge_histories(
     verdicts = {}
     for name, series in screened.items():
         rerun = None
-        if (cell := name.partition("/")[0]) in reruns:
+        if (cell := series.series.cell) in reruns:
             reference, pairs = reruns[cell]
             rerun = Rerun(reference=reference, pairs=pairs)
         verdicts[name] = judge_screened(series, rerun)
     unsettled = [
         screened[name]
         for name, verdict in verdicts.items()
-        if verdict.status in ("cannot_tell", "regressed") and name.partition("/")[0] not in reruns
+        if verdict.status in ("cannot_tell", "regressed") and verdict.cell not in reruns
     ]
     requests = find_reruns(unsettled, policies, jobs, memory.environment_of)
     notes += _describe_unsettled(requests, memory.command)
@@ -177,8 +176,7 @@ def judge_histories(
 
 def _is_usable(series: Series, policies: Policies) -> bool:
     """Whether a policy judges the history of a series and tonight's value can be compared."""
-    cell, _, measure = series.name.partition("/")
-    policy, tonight = policies.for_history(cell, measure), float(series.values[-1])
+    policy, tonight = policies.for_history(series.cell, series.measure), float(series.values[-1])
     return policy is not None and math.isfinite(tonight) and (tonight > 0 or policy.scale == "linear")
 
 

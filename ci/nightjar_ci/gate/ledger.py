@@ -21,11 +21,13 @@ from nightjar_ci.formats.ledger import Due
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.judges.facts.compile_cost import NAME as COMPILER
 from nightjar_ci.judges.finding import count
 from nightjar_ci.store.folder import read_stored
+from nightjar_ci.store.keys import SeriesKey
 from nightjar_ci.store.measures import Measure
-from nightjar_ci.store.recent import Recent, SeriesKey
+from nightjar_ci.store.recent import Recent
 
 Source = Literal["policy", "baseline"]
 LIKE = math.log(1.5)  # a new series within this factor of the level of a missing one may be the same under a new name
@@ -128,7 +130,7 @@ def _due_by_nights(recent: Recent, accepted: Mapping[str, Sequence[Entry]]) -> I
     for name, (night, verdict) in recent.absent.items():
         kind, unit, better, since = (str(verdict.policy.get(part, "")) for part in ("kind", "unit", "better", "since"))
         if better or kind == "facts":  # what only a policy or a baseline names is due as long as they do
-            absent[SeriesKey(*name.partition("/")[::2], kind, unit, better)] = night, since
+            absent[SeriesKey(*parse_series_name(name), kind, unit, better)] = night, since
     gated: dict[str, set[str]] = defaultdict(set)  # nights that were not gated know no programs
     for key, had in recent.had.items():
         if key.kind == "facts":

@@ -15,6 +15,7 @@ from typing import Protocol
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
+from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.night.paired_runs import Comparison
 
@@ -59,7 +60,7 @@ class RerunRequest:
     @property
     def cell(self) -> str:
         """The cell that the series belongs to."""
-        return self.name.partition("/")[0]
+        return parse_series_name(self.name).cell
 
 
 def find_reruns(
@@ -79,7 +80,7 @@ def find_reruns(
             environments.setdefault(job.cell, job.environment)
     requests = []
     for series in screened:
-        cell, _, measure = series.series.name.partition("/")
+        cell, measure = series.series.cell, series.series.measure
         if cell not in environments or not series.needs_rerun:
             continue
         pairs = policies.for_performance(cell)

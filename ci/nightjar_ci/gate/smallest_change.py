@@ -45,8 +45,7 @@ def find_smallest_change(
         case "performance":
             return _of_pairs(verdict)
         case "history" if series is not None and verdict.status != "regressed":
-            cell, _, measure = series.name.partition("/")
-            policy = policies.for_history(cell, measure)
+            policy = policies.for_history(series.cell, series.measure)
             if policy is None:
                 return None
             return _of_history(series, policy, memory, tests / policies.night.q)

@@ -219,7 +219,7 @@ def _pair_figures(folder: Path, verdicts: NightVerdicts) -> dict[str, list[tuple
     figures = {}
     for cell, (reference, pairs) in read_pairs(folder).items():
         if (verdict := judged.get(cell)) is not None:
-            sample = verdict.series.partition("/")[2]
+            sample = verdict.measure
             ratios = {pair.number: ratio for pair in pairs if (ratio := log_ratio(pair, sample)) is not None}
             worse = {number: math.expm1(ratio) for number, ratio in ratios.items()}
             figures[cell] = [(sample, f"{sample} against {reference}", pairs_figure(worse, verdict.interval, sample))]
@@ -231,8 +231,8 @@ def _trends(
 ) -> Iterator[tuple[str, Figure]]:
     """The histories of a cell's measures, if they have more than one night."""
     for name, history in series.items():
-        if name.partition("/")[0] == cell and len(history.nights) > 1:
-            measure = name.partition("/")[2].replace("_", " ")
+        if history.cell == cell and len(history.nights) > 1:
+            measure = history.measure.replace("_", " ")
             yield f"{measure} over {len(history.nights)} nights", history_figure(history, accepted.get(name, ()))
 
 

@@ -75,7 +75,7 @@ def history_figure(series: Series, accepted: Sequence[Entry] = ()) -> Figure:
     }
     ticks = sorted({round(tick) for tick in np.linspace(0, count - 1, min(_TICKS, count))})
     axis = {"tickvals": ticks, "ticktext": [series.nights[tick][:10] for tick in ticks]}
-    title = f"{series.name.partition('/')[2]} ({unit})" if unit else ""
+    title = f"{series.measure} ({unit})" if unit else ""
     layout: dict[str, Any] = {
         "xaxis": {**axis, "range": [-0.5, max(count - 0.5, 1)]},
         "yaxis": {"title": {"text": title}},

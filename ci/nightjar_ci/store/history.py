@@ -17,6 +17,7 @@ from sqlalchemy import Connection, exists, func, select
 
 from nightjar_ci.errors import StoreError
 from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.store import tables
 
@@ -62,7 +63,7 @@ def read_series(connection: Connection, night: int, window: int) -> list[Series]
 def read_one(connection: Connection, name: str) -> Series | None:
     """The whole history of a series; where two kinds have the same name, the longer one."""
     series, measure = tables.series, tables.measure
-    cell, _, measured = name.partition("/")
+    cell, measured = parse_series_name(name)
     query = select(series).where(series.c.cell == cell, series.c.name == measured)
     series_rows = {row.id: row for row in connection.execute(query)}
     rows = connection.execute(
@@ -108,7 +109,7 @@ def read_regressions(connection: Connection, night: int) -> dict[str, Verdict]:
 def read_latest_verdict(connection: Connection, name: str) -> Verdict | None:
     """The latest verdict on the history of a series; among several machines a regression comes first."""
     series, verdict, measure = tables.series, tables.verdict, tables.measure
-    cell, _, measured = name.partition("/")
+    cell, measured = parse_series_name(name)
     rows = connection.execute(
         select(measure.c.environment, verdict.c.status, verdict.c.body)
         .join_from(series, measure, measure.c.series == series.c.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,9 +17,17 @@ from nightjar_ci.errors import InputError, StoreError
 from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.store import tables
 
-SeriesKey = tuple[str, str, str, str, str]  # cell, name, kind, unit, better
 _MICROSECOND = datetime.resolution
-_SERIES = ("cell", "name", "kind", "unit", "better")
+
+
+class SeriesKey(NamedTuple):
+    """The unique key of a series; compiled programs have the kind `facts` and no unit."""
+
+    cell: str
+    name: str
+    kind: str
+    unit: str
+    better: str
 
 
 class Keys:
@@ -40,13 +48,13 @@ class Keys:
         for cell in sorted(new_cells):
             self._read_cell(connection, cell)
         for new_series in sorted(set(series) - self.series.keys()):
-            insert_new(connection, tables.series, dict(zip(_SERIES, new_series, strict=True)))
+            insert_new(connection, tables.series, new_series._asdict())
         for cell in sorted(new_cells):
             self._read_cell(connection, cell)
 
     def _read_cell(self, connection: Connection, cell: str) -> None:
         for row in connection.execute(select(tables.series).where(tables.series.c.cell == cell)):
-            self.series[row.cell, row.name, row.kind, row.unit, row.better] = row.id
+            self.series[SeriesKey(row.cell, row.name, row.kind, row.unit, row.better)] = row.id
 
 
 def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:

@@ -9,27 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
+from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.store import tables
 from nightjar_ci.store.history import read_verdict
+from nightjar_ci.store.keys import SeriesKey
 
 NIGHTS = 5  # nights that make a series due
 FAILED = -1  # in place of a cell's number of jobs
 _LOOKBACK = 20  # nights among which those are searched
-
-
-class SeriesKey(NamedTuple):
-    """The unique key of a series; compiled programs have the kind `facts` and no unit."""
-
-    cell: str
-    name: str
-    kind: str
-    unit: str
-    better: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +112,7 @@ def _read_programs(connection: Connection, ids: Mapping[int, str]) -> dict[Serie
     query = select(verdict.c.series, verdict.c.night)
     query = query.where(verdict.c.judge == "facts", verdict.c.night.in_(list(ids)))
     for row in connection.execute(query):
-        cell, _, name = row.series.partition("/")
-        had.setdefault(SeriesKey(cell, name, "facts", "", ""), {})[ids[row.night]] = 0.0
+        had.setdefault(SeriesKey(*parse_series_name(row.series), "facts", "", ""), {})[ids[row.night]] = 0.0
     return had
 
 

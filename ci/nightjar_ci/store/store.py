@@ -29,7 +29,7 @@ from nightjar_ci.settings import Settings
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
 from nightjar_ci.store.history import read_latest_verdict, read_one, read_regressions, read_series
-from nightjar_ci.store.keys import Keys, add_night_row, find_night
+from nightjar_ci.store.keys import Keys, SeriesKey, add_night_row, find_night
 from nightjar_ci.store.measures import Measure, MeasureKind, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
 from nightjar_ci.store.suites import read_suites
@@ -399,8 +399,8 @@ def _digest(*documents: Any) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def _series_key(run: StoredRun, measure: Measure) -> tuple[str, str, str, str, str]:
-    return run.outcome.cell, measure.name, measure.kind, measure.unit, measure.better
+def _series_key(run: StoredRun, measure: Measure) -> SeriesKey:
+    return SeriesKey(run.outcome.cell, measure.name, measure.kind, measure.unit, measure.better)
 
 
 def _environment_key(run: StoredRun) -> str:

@@ -136,7 +136,7 @@ def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
 
 
 def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord) -> BisectOptions:
-    name = verdict.series.partition("/")[2]
+    name = verdict.measure
     if verdict.judge == "tests":
         node = verdict.policy.get("node") or _first_failing(record)
         return replace(options, command=select_test(options.command, str(node) if node else None, Path.cwd()))

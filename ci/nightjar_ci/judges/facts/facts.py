@@ -90,7 +90,7 @@ def mark_new(verdict: Verdict, now: Sequence[Facts], latest: Sequence[Facts], po
     """
     if verdict.status != "regressed":
         return verdict
-    program = verdict.series.partition("/")[2]
+    program = verdict.measure
     new = changed(_program(latest, program), _program(now, program), policy)
     line = "as in the latest earlier night"
     if new:

@@ -66,7 +66,7 @@ def judge_screened(screened: ScreenedSeries, rerun: Rerun | None = None) -> Verd
         rerun: the pairs, where the series was run again.
     """
     series, policy, segment, screening = screened.series, screened.policy, screened.segment, screened.screening
-    measure = series.name.partition("/")[2]
+    measure = series.measure
     decision = None
     if rerun is not None and screened.needs_rerun:  # else the pairs are another measure's of the cell
         decision = decide(_ratios(rerun, measure), policy)
