@@ -75,8 +75,12 @@ def command(
     accepted = accept(
         store, baselines, read_policies(policies), series, reason=reason, night=night, by=by, latest=latest
     )
-    results = store.results_of(cell, accepted.entry.night) if from_night is None else read_night_results(from_night)
-    made, refused = remake_baselines(series, accepted.judges, results, baselines)
+    if from_night is None:
+        made, refused = remake_baselines(
+            series, accepted.judges, store.results_of(cell, accepted.entry.night), baselines
+        )
+    else:
+        made, refused = remake_baselines(series, accepted.judges, read_night_results(from_night), baselines)
     files = {accepted.path: accepted.text}
     for baseline in made:
         if isinstance(baseline, FactsBaseline):

@@ -242,7 +242,7 @@ def command(
             raise InputError(
                 "--verdict wants at most one argument, the series that regressed.", "CELL/NAME, as the report says"
             )
-        series = options.command[0] if options.command else find_worst(verdict)
+        series = next(iter(options.command), None) or find_worst(verdict)
         if series is None:
             typer.echo(f"{verdict}: nothing regressed, so there is nothing to bisect.")
             return

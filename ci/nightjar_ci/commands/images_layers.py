@@ -43,7 +43,10 @@ def diff(
         before = read_image(old, layer_cache=layer_cache, platform=platform, on_step=on_step)
         after = read_image(new, layer_cache=layer_cache, platform=platform, on_step=on_step)
     difference = compare_images(before, after)
-    typer.echo(json.dumps(asdict(difference), indent=1) if as_json else render_difference(difference))
+    if as_json:
+        typer.echo(json.dumps(asdict(difference), indent=1))
+    else:
+        typer.echo(render_difference(difference))
 
 
 def plan(

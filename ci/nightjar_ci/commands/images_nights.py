@@ -242,7 +242,10 @@ def support(
     from nightjar_ci.images.publish.support import describe_support, render_support
 
     rows = describe_support(_index(source))
-    typer.echo(json.dumps([asdict(row) for row in rows], indent=1) if as_json else render_support(rows), nl=as_json)
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
+    else:
+        typer.echo(render_support(rows), nl=False)
 
 
 def list_nights(source: str, as_json: bool) -> None:

@@ -89,7 +89,9 @@ def slurm(
     selected = _find(matrix, job, "slurm", environment)
     kind, _, image = selected.environment.partition(":")
     folder = out.absolute()
-    command, variables = selected.rendered(PurePosixPath(OUT) if kind == "image" else folder)
+    command, variables = selected.rendered(folder)
+    if kind == "image":
+        command, variables = selected.rendered(PurePosixPath(OUT))
     spec = BatchSpec(
         resources=selected.resources,
         timeout_s=selected.timeout_s,

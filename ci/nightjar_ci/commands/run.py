@@ -58,8 +58,10 @@ def command(
     if dry_run:
         print(_render_dry_run(chosen, settings, as_json))
         return
-    if out is None:
-        out = find_unfinished(settings.nights_dir, read) if resume else settings.nights_dir / new_night_id()
+    if out is None and resume:
+        out = find_unfinished(settings.nights_dir, read)
+    elif out is None:
+        out = settings.nights_dir / new_night_id()
     night = run_night(
         read,
         out,
@@ -69,7 +71,10 @@ def command(
         resume=resume,
         workers=workers,
     )
-    print(night.model_dump_json(by_alias=True, indent=1) if as_json else out)
+    if as_json:
+        print(night.model_dump_json(by_alias=True, indent=1))
+    else:
+        print(out)
     if not all(outcome.completed for outcome in night.jobs):
         raise typer.Exit(ExitCode.FAILED)
     if any(outcome.kind == "test" and outcome.message is not None for outcome in night.jobs):

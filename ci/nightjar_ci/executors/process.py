@@ -106,9 +106,13 @@ def run_process(
         raise OSError(int(report[1]), os.strerror(int(report[1])), command[0])
     status, peak, floor = map(int, report[1:])
     code = os.waitstatus_to_exitcode(status)
+    exit_code: int | None = code
+    signal_text: str | None = None
+    if code < 0:
+        exit_code, signal_text = None, signal_name(-code)
     return Ended(
-        exit_code=code if code >= 0 else None,
-        signal=signal_name(-code) if code < 0 else None,
+        exit_code=exit_code,
+        signal=signal_text,
         timed_out=timed_out,
         duration_s=time.monotonic() - start,
         peak_rss_bytes=peak * _RSS_UNIT if peak > floor else None,

@@ -194,7 +194,9 @@ def wait_for_end(job: int, wake: int, grace_s: float, logs: dict[int, Log]) -> b
     inputs = [CONTROL, wake, *logs]
     deadline = None
     while os.waitid(os.P_PID, job, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        left = None
+        if deadline is not None:
+            left = max(0.0, deadline - time.monotonic())
         ready = select.select(inputs, [], [], left)[0]
         for pipe in logs:
             if pipe in ready and not copy_chunk(pipe, logs[pipe]):

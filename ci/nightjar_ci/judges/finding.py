@@ -50,6 +50,17 @@ def factor(relative: float) -> str:
     return "x " + re.sub(r"e\+0*", "e", f"{1 + relative:.3g}")
 
 
+def show_change(relative: float, digits: int) -> str:
+    """A relative change in percent, or as a factor where it is large.
+
+    >>> show_change(0.0312, 1), show_change(11.5, 1)
+    ('+3.1 %', 'x 12.5')
+    """
+    if relative >= MANY:
+        return factor(relative)
+    return f"{100 * relative:+.{digits}f} %"
+
+
 def show_p(p: float) -> str:
     """A p-value as text; one too small for a float is not shown as 0.
 

@@ -65,7 +65,9 @@ def run_night(
     if not resume:
         _make_folder(folder)
     with hold_night(folder):
-        todo = list(expand(matrix) if jobs is None else jobs)
+        if jobs is None:
+            jobs = expand(matrix)
+        todo = list(jobs)
         night = _resumed(folder, matrix, finished_too=failed_again) if resume else _started(folder, matrix)
         planned = dict.fromkeys((*night.planned, *(job.id for job in todo)))
         night = night.model_copy(update={"planned": tuple(planned), "left_out": _left_out(matrix, todo, planned)})

@@ -136,8 +136,9 @@ def gather(
     by_series = {
         f"{cell}/{name}": [(title, figure)] for cell, figures in cell_figures.items() for name, title, figure in figures
     }
-    ledger = folder / "ledger.json"
-    due = read_ledger(ledger).due if ledger.exists() else ()
+    ledger, due = folder / "ledger.json", tuple[Due, ...]()
+    if ledger.exists():
+        due = read_ledger(ledger).due
     exit_code = find_exit_code(results, verdicts)
     checked = tuple(part for runs in cells.values() for run in runs if (part := _checked(run)).numbers)
     return Contents(
@@ -188,8 +189,10 @@ def _environment(records: Sequence[RunRecord]) -> tuple[tuple[str, str], ...]:
         *((name, shared[name]) for name in packages if name in shared),
     ]
     if first.git is not None:
-        dirty = " (dirty)" if first.git.dirty else ""
-        rows.append(("commit", first.git.sha[:12] + dirty))
+        commit = first.git.sha[:12]
+        if first.git.dirty:
+            commit += " (dirty)"
+        rows.append(("commit", commit))
     if first.image is not None:
         rows.append(("image", first.image))
     return tuple(rows)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nightjar_ci.baselines.accepted import Entry
 from nightjar_ci.formats.series import Series
-from nightjar_ci.judges.finding import MANY, factor
+from nightjar_ci.judges.finding import show_change
 from nightjar_ci.judges.history.change_points import find_changes
 from nightjar_ci.report.figures import COLOURS, MUTED, Figure, readable, rounded
 
@@ -147,7 +147,4 @@ def _notes(levels: Sequence[Level], series: Series, accepted: Sequence[Entry]) -
 def _describe_change(before: float, after: float) -> str:
     if abs(before) <= 1e-300 or not math.isfinite(after / before):
         return "new"
-    change = after / before - 1
-    if change >= MANY:
-        return factor(change)
-    return f"{100 * change:+.1f} %"
+    return show_change(after / before - 1, digits=1)

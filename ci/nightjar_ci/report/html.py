@@ -15,7 +15,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from nightjar_ci.formats.verdict import STATUS_TEXT, WORST_FIRST, Verdict
-from nightjar_ci.judges.finding import MANY, factor, percent, show_p
+from nightjar_ci.judges.finding import percent, show_change, show_p
 from nightjar_ci.report.contents import Contents, with_unit
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import SPARK_HEIGHT, SPARK_WIDTH
@@ -38,7 +38,7 @@ def render_html(contents: Contents) -> str:
         "number": show_number,
         "effect": show_effect,
         "p": show_p,
-        "change": show_change,
+        "change": show_detectable,
     }
     environment.filters |= {"flops": show_flops, "unit": with_unit}
     figures: dict[str, Figure] = {}
@@ -75,18 +75,17 @@ def show_effect(verdict: Verdict) -> str:
     """The effect of a verdict in percent, or as a factor, with its interval; empty where it has none."""
     if verdict.effect is None or not math.isfinite(verdict.effect.value):
         return ""
-    value = verdict.effect.value
-    text = factor(value) if value >= MANY else f"{100 * value:+.2f} %"
+    text = show_change(verdict.effect.value, digits=2)
     if verdict.interval is not None and all(map(math.isfinite, verdict.interval)):
-        low, high = (factor(end) if end >= MANY else f"{100 * end:+.2f}" for end in verdict.interval)
+        low, high = (show_change(end, digits=2).removesuffix(" %") for end in verdict.interval)
         text += f" ({low} to {high})"
     return text
 
 
-def show_change(size: float) -> str:
+def show_detectable(size: float) -> str:
     """The smallest detectable change.
 
-    >>> show_change(0.0), show_change(0.025), show_change(math.inf)
+    >>> show_detectable(0.0), show_detectable(0.025), show_detectable(math.inf)
     ('any', '+2.5 %', 'none')
     """
     if size == 0:

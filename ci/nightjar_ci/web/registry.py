@@ -90,7 +90,9 @@ class Repository:
         """The repository's path in its registry."""
         if self.host != DOCKER_HUB:
             return self.name.partition("/")[2]
-        return self.name if "/" in self.name else f"library/{self.name}"
+        if "/" in self.name:
+            return self.name
+        return f"library/{self.name}"
 
     def tags(self) -> list[str]:
         """All tags, page by page.
