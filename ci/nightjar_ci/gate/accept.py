@@ -38,7 +38,7 @@ from nightjar_ci.judges.history.segment import current_segment
 
 
 class Memory(Protocol):
-    """What accepting asks of the store."""
+    """The part of the store that accepting uses."""
 
     def judged(self) -> Mapping[str, Sequence[str]]:
         """The judges of every series that ever had a verdict."""

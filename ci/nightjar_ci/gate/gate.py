@@ -52,14 +52,14 @@ _RUN_FOLDER = re.compile(r"(\d+)-([ab])")
 
 
 class FactsHistory(Protocol):
-    """What judging asks of the store."""
+    """The part of the store that judging uses."""
 
     def latest_facts(self, cell: str, facts_key: str, before_night: str) -> tuple[Facts, ...] | None:
         """The facts of the latest completed run of a cell before a night."""
 
 
 class GateStore(FactsHistory, Remembering, Protocol):
-    """What gating asks of the store."""
+    """The part of the store that gating uses."""
 
     def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
         """Adds a night with all of its runs, or nothing."""
@@ -220,7 +220,7 @@ def read_pairs(folder: Path, kind: str = "ab") -> dict[str, tuple[str, list[Pair
 
 
 def read_pair_outcomes(folder: Path) -> dict[str, Outcome]:
-    """What became of each run of the paired comparisons, by its folder in the night."""
+    """The outcome of each paired run, by its folder in the night."""
     runs = (path.parent for kind in ("ab", "confirm") for path in sorted((folder / kind).glob("*/*/outcome.json")))
     outcomes = ((run.relative_to(folder).as_posix(), read_outcome(run)) for run in runs)
     return {run: outcome for run, outcome in outcomes if outcome is not None}

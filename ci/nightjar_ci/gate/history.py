@@ -32,14 +32,14 @@ COMMAND = "nightjar-ci confirm"
 
 
 class KnowsSeries(Protocol):
-    """What a rename asks of the store."""
+    """The part of the store that a rename uses."""
 
     def one_series(self, name: str) -> Series | None:
         """The whole history of a series."""
 
 
 class Remembering(KnowsSeries, Protocol):
-    """What histories ask of the store."""
+    """The part of the store that histories use."""
 
     def series_before(self, night_id: str) -> Sequence[Series]:
         """What the series of a night measured until then, the night included."""

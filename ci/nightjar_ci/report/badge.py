@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from nightjar_ci.formats.suite import Suite
 from nightjar_ci.errors import ExitCode
+from nightjar_ci.formats.suite import Suite
 from nightjar_ci.formats.verdict import Verdict
 
 _COLOURS = {0: "brightgreen", 1: "red", 3: "orange", 4: "yellow"}

@@ -32,7 +32,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """What the store is given of a job: its outcome, and what it left."""
+    """A job's outcome, result, profile and machine, as they go into the store."""
 
     outcome: Outcome
     record: RunRecord | None = None
@@ -41,11 +41,13 @@ class StoredRun:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """The numbers for histories; none of a run that did not complete."""
-        if not self.outcome.completed:
-            return ()
-        profile = summarize_profile(self.profile) if self.profile is not None else ()
-        return (*(summarize(self.record) if self.record is not None else ()), *profile)
+        """The measures for histories; empty if the run did not complete."""
+        measures: list[Measure] = []
+        if self.outcome.completed and self.record is not None:
+            measures += summarize(self.record)
+        if self.outcome.completed and self.profile is not None:
+            measures += summarize_profile(self.profile)
+        return tuple(measures)
 
 
 def summarize(record: RunRecord) -> Iterator[Measure]:

@@ -38,7 +38,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def build(name: str, platform: str, headers: str, folder: Path) -> Path:
-    """Compiles a kernel unless it is there already.
+    """Compiles a kernel unless it exists already.
 
     Args:
         name: of the source, without its ending.
