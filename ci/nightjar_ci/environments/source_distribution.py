@@ -52,7 +52,7 @@ def parse_source(text: str) -> Requirement:
 
 
 def make_source(text: str, environment: PreparedEnvironment, settings: Settings) -> Path:
-    """The unpacked source distribution, fetched unless it is there already.
+    """The unpacked source distribution, fetched unless it exists already.
 
     Args:
         text: `NAME` or `NAME==VERSION`.

@@ -56,7 +56,7 @@ def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
         try:
             cases += parse_junit(data)
         except (expat.ExpatError, ValueError) as error:
-            hint = "the file ends too early: was its writer killed, or the disk full?"
+            hint = "the file is incomplete: was its writer killed, or the disk full?"
             early = "no element found" in str(error) or "unclosed token" in str(error)
             raise InputError(f"{path}: not a JUnit file: {error}.", hint if early else None) from None
     return merge_cases(cases)
