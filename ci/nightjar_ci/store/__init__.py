@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nightjar_ci.store.measures import StoredRun
-from nightjar_ci.store.store import NightSummary, Point, Store, open_store
+from nightjar_ci.store.measures import Point, StoredRun
+from nightjar_ci.store.store import NightSummary, Store, open_store
 
 __all__ = ["NightSummary", "Point", "Store", "StoredRun", "open_store"]

@@ -31,6 +31,29 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One value of a measure's history.
+
+    Attributes:
+        night: id of the night.
+        started_at: when the night started.
+        replicate: seed of the run, or None.
+        kind: a curve's last value, a sample's median after warm-up, or a number of a profile.
+        value: NaN where the run's was not finite.
+        unit: unit of the value.
+        better: which direction is better.
+    """
+
+    night: str
+    started_at: str
+    replicate: int | None
+    kind: MeasureKind
+    value: float
+    unit: str
+    better: Better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
     """A job's outcome, result, profile and machine, as they go into the store."""
 

@@ -21,7 +21,7 @@ from nightjar_ci.errors import StoreError
 from nightjar_ci.formats.night_folder import Night
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.profile import Profile
-from nightjar_ci.formats.run_record import Better, Environment, Facts, RunRecord
+from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import Verdict
@@ -30,33 +30,10 @@ from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
 from nightjar_ci.store.history import read_latest_verdict, read_one, read_regressions, read_series
 from nightjar_ci.store.keys import Keys, SeriesKey, add_night_row, find_night
-from nightjar_ci.store.measures import Measure, MeasureKind, StoredRun
+from nightjar_ci.store.measures import Measure, Point, StoredRun
 from nightjar_ci.store.recent import Recent, read_recent
 from nightjar_ci.store.suites import read_suites
 from nightjar_ci.store.support import Tried, read_tried
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One value of a measure's history.
-
-    Attributes:
-        night: id of the night.
-        started_at: when the night started.
-        replicate: seed of the run, or None.
-        kind: a curve's last value, a sample's median after warm-up, or a number of a profile.
-        value: NaN where the run's was not finite.
-        unit: unit of the value.
-        better: which direction is better.
-    """
-
-    night: str
-    started_at: str
-    replicate: int | None
-    kind: MeasureKind
-    value: float
-    unit: str
-    better: Better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
