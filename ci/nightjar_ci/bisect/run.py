@@ -34,6 +34,7 @@ from nightjar_ci.bisect.result.difference import Change, describe_commits, diff_
 from nightjar_ci.bisect.result.explain import PAGE, explain
 from nightjar_ci.bisect.result.reproduce import render_reproduction
 from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.suspicions import weigh_suspicions
 from nightjar_ci.bisect.search.types import Conclusion, SearchSettings
 from nightjar_ci.bisect.state import (
     Bisection,
@@ -67,6 +68,7 @@ class Plan:
         compares: the classifier compares with a result of the good end.
         workers: probes that run side by side.
         python: interpreter of environments; this one where None.
+        suspect: rungs whose name it matches are looked at first; a regular expression.
         seeks_end: a good end is not known, and is looked for on the ladder first.
         max_minutes: time that builds and tests may take, earlier runs of the same bisection included; None for any.
         sensors: the programs of rungs are read too.
@@ -82,6 +84,7 @@ class Plan:
     sources: Sources
     paired: bool = False
     pairs: PerformancePolicy | None = None
+    suspect: str | None = None
     seeks_end: bool = False
     max_minutes: float | None = None
     sensors: bool = False
@@ -179,6 +182,7 @@ def _worker(
     ladder = bisection.stages[number].ladder
     before = sum(probe.stage < number for probe in probes)
     limits = replace(plan.settings, max_tests=max(2, plan.settings.max_tests - before))
+    suspicions = weigh_suspicions([rung.name for rung in ladder.rungs], plan.suspect)
     sensors: Sensors | None = None
     if plan.sensors:
         test = RungTest(setup=setup, ladder=ladder, stage=number, on_line=on_line)
@@ -187,7 +191,8 @@ def _worker(
         folder=folder,
         stage=number,
         ladder=ladder,
-        search=Search(len(ladder.rungs), limits),
+        search=Search(len(ladder.rungs), limits, suspicions),
+        suspicions=suspicions,
         classifier=plan.classifier,
         setup=setup,
         find=bisection.find,

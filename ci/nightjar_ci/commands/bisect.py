@@ -177,6 +177,14 @@ def command(
             metavar="NAME", help="Secret that the test inherits; masked in all that it leaves.", rich_help_panel=TEST
         ),
     ] = None,
+    suspect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Look first at rungs whose name matches, such as a commit's subject; others stay possible.",
+            rich_help_panel=BUDGET,
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(

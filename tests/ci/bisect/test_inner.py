@@ -142,3 +142,13 @@ def test_the_time_is_spent(tmp_path: Path) -> None:
     more = answer("--rungs", rungs(tmp_path), "--workers", "1", *test)
     assert (more["exit_code"], more["culprits"]) == (0, ["n013"])
     assert more["probes"][0] == found["probes"][0], "it goes on with what was seen"
+
+
+@pytest.mark.parametrize(("suspect", "least", "most"), [("n013", 4, 5), ("n005", 4, 9)])
+def test_a_suspicion_saves_tests_where_it_is_right_and_misleads_nobody(
+    suspect: str, least: int, most: int, tmp_path: Path
+) -> None:
+    test = program(tmp_path, "sys.exit(n >= 13)")
+    found = answer("--rungs", rungs(tmp_path, 64), "--deterministic", "--suspect", suspect, *test)
+    assert (found["exit_code"], found["culprits"]) == (0, ["n013"])
+    assert least <= found["tests"] <= most

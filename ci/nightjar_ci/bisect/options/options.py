@@ -44,6 +44,7 @@ class BisectOptions:
     current: bool = False
     metric: str | None = None
     metric_regex: str | None = None
+    suspect: str | None = None
     better: Better = "lower"
     judge: str | None = None
     policies: Path | None = None

@@ -49,6 +49,8 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
     seeks_end = not options.good and bool(options.bad) and options.rungs is None
     if seeks_end and not isinstance(classifier, ExitCode):
         raise InputError("--good is missing: a number or a judge tells good from bad beside a good end only.")
+    if options.suspect is not None:
+        check_pattern(options.suspect, "--suspect")
     executor = options.executor or ("docker" if options.images else "local")
     _check_place(options, executor)
     better = classifier.better
@@ -86,6 +88,7 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
         ),
         paired=paired,
         pairs=pairs,
+        suspect=options.suspect,
         seeks_end=seeks_end,
         max_minutes=options.max_minutes,
         sensors=options.sensors and paired and executor == "local",

@@ -8,7 +8,7 @@ the search is told which rungs are running and is asked for others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +53,7 @@ class Worker:
         find: whether the old end is good (a regression is looked for) or bad (a fix is).
         max_minutes: time after which no probe is started; None for any.
         earlier_s: time that the other ladders of the bisection took.
+        suspicions: weight of each culprit before anything was tested; all alike where empty.
         sensors: read the programs of rungs, to know where to look; None where tests have none to read.
         pairs: each probe runs pairs of the rung and the good end, and the performance judge decides.
         compares: the classifier compares with a result of the good end, so that one is needed first.
@@ -75,6 +76,7 @@ class Worker:
     max_minutes: float | None = None
     earlier_s: float = 0.0
     sensors: Sensors | None = None
+    suspicions: Sequence[float] = ()
     pairs: PerformancePolicy | None = None
     compares: bool = False
     workers: int = 1
@@ -136,7 +138,10 @@ class Worker:
         self._sensed = True
         self.changes = self.sensors.changes(everywhere=False)
         if self.changes is not None:
-            self.search.weigh(weigh_culprits(len(self.ladder.rungs), self.changes, alike=self._has_same_runtime))
+            weights = weigh_culprits(len(self.ladder.rungs), self.changes, alike=self._has_same_runtime)
+            if self.suspicions:
+                weights = [a * b for a, b in zip(weights, self.suspicions, strict=True)]
+            self.search.weigh(weights)
 
     def _has_same_runtime(self, index: int) -> bool:
         """Whether a rung has the compiled packages of the one before: jaxlib and its plugins."""

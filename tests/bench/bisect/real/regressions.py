@@ -65,7 +65,7 @@ REGRESSIONS = (
         test=HERE / "click_typed_flag.py",
         package="click",
         good="8.1.0",
-        bad="8.2.1",
+        bad="8.2.0",
         culprit="8.2.0",
     ),
     Regression(
@@ -121,16 +121,21 @@ def bisect(regression: Regression) -> tuple[dict[str, object], float]:
 
 def regressions(only: str = "") -> list[tuple[str, list[Row]]]:
     """All of them, one after the other."""
-    right, took = [], []
+    named, wrong, took = [], [], []
     for regression in REGRESSIONS:
         if only not in f"{regression.issue} {regression.package}":
             continue
         answer, seconds = bisect(regression)
         name = f"{regression.issue}, {regression.package} {regression.culprit}"
-        is_right = answer["culprits"] == [f"{regression.package} {regression.culprit}"]
-        print(f"{name}: {answer['kind']}, {answer['culprits']}, {seconds:.0f} s", file=sys.stderr, flush=True)
-        right.append(
-            Row(name=f"{name}: {answer['kind']}", ours=100.0 * is_right, goal=100.0, better="higher", unit="%")
-        )
+        kind, culprits = answer["kind"], answer["culprits"]
+        print(f"{name}: {kind}, {culprits}, {seconds:.0f} s", file=sys.stderr, flush=True)
+        is_named = kind == "culprit" and culprits == [f"{regression.package} {regression.culprit}"]
+        is_wrong = not is_named and kind not in ("too_loud", "budget_out")
+        named.append(Row(name=f"{name}: {kind}", ours=100.0 * is_named, goal=100.0, better="higher", unit="%"))
+        wrong.append(Row(name=name, ours=100.0 * is_wrong, goal=0.0, unit="%"))
         took.append(Row(name=name, ours=seconds, goal=LONGEST_S, unit="s"))
-    return [("Real regressions: the release that the issue names", right), ("Real regressions: time", took)]
+    return [
+        ("Real regressions: the release that the issue names (on a quiet machine)", named),
+        ("Real regressions: another answer than that or 'too loud' (on any machine)", wrong),
+        ("Real regressions: time", took),
+    ]
