@@ -270,17 +270,16 @@ def with_unit(value: float, unit: str) -> str:
     >>> with_unit(0.0513, "s"), with_unit(3.2e8, "bytes"), with_unit(41234.5, "tokens/s")
     ('51.3 ms', '305 MiB', '41,234 tokens/s')
     """
-    if unit == "s" and abs(value) < 1:
+    if unit == "s" and abs(value) < 0.9995:
         return f"{1e3 * value:.3g} ms"
     if unit == "bytes":
         names = ["B", "KiB", "MiB", "GiB", "TiB"]
-        while abs(value) >= 1024 and len(names) > 1:
+        while abs(value) >= 1023.5 and len(names) > 1:
             value, names = value / 1024, names[1:]
-        digits = ".0f" if abs(value) >= 1000 else ".3g"
-        return f"{value:{digits}} {names[0]}"
-    if abs(value) >= 1000:
-        return f"{value:,.0f} {unit}"
-    return f"{value:.3g} {unit}"
+        unit = names[0]
+    if abs(value) < 999.5:  # what rounds to 1000 would be shown as 1e+03
+        return f"{value:.3g} {unit}"
+    return f"{value:,.0f} {unit}"
 
 
 def _checked(run: RunRecord) -> CheckedPart:
