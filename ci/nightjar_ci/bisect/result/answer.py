@@ -210,8 +210,20 @@ def describe_effect(conclusion: Conclusion) -> str | None:
         return text
     ratio = 1 + conclusion.effect
     if ratio >= 2:
-        return f"{text}, {ratio:.3g} times as much"
-    return f"{text}, {100 * conclusion.effect:+.3g} %"
+        text += f", {ratio:.3g} times as much"
+    else:
+        text += f", {100 * conclusion.effect:+.3g} %"
+    return text + _describe_interval(conclusion.effect_interval, is_ratio=ratio >= 2)
+
+
+def _describe_interval(interval: tuple[float, float] | None, *, is_ratio: bool) -> str:
+    """The interval of a relative effect; it is that of pairs of the two neighbours."""
+    if interval is None:
+        return ""
+    low, high = interval
+    if is_ratio:
+        return f" (pairs of the two: {1 + low:.3g} to {1 + high:.3g}, 95 %)"
+    return f" (pairs of the two: {100 * low:+.3g} to {100 * high:+.3g} %, 95 %)"
 
 
 def summarize_rungs(

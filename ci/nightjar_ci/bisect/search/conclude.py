@@ -178,6 +178,21 @@ def name_gap(results: Results, gap: int) -> str:
     return f"rungs {first} to {last} (what is between cannot be tested)"
 
 
+def find_effect_interval(results: Results, gaps: tuple[int, ...]) -> tuple[float, float] | None:
+    """Interval of the median effect between the neighbours of a gap, whatever the noise is."""
+    if not results.settings.paired:
+        return None
+    tested = results.fit().tested
+    low, high = median_interval(results.differences(int(tested[gaps[0] - 1]), int(tested[gaps[0]])))
+    if not math.isfinite(low) or not math.isfinite(high):
+        return None
+    if results.settings.metric == "higher":
+        low, high = -high, -low
+    if results.is_relative():
+        return math.exp(low) - 1, math.exp(high) - 1
+    return low, high
+
+
 def judge_budget(results: Results) -> Conclusion | None:
     """Not found, and nothing left to spend."""
     settings = results.settings
@@ -238,6 +253,7 @@ def answer(
         bad=bad,
         middle=middle,
         effect=effect,
+        effect_interval=find_effect_interval(results, gaps) if len(gaps) == 1 else None,
         effect_is_relative=relative,
         tests=len(results.observations),
         builds=results.builds,

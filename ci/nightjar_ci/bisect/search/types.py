@@ -132,6 +132,7 @@ class Conclusion:
         good, bad: level on either side; None where unknown.
         middle: level between two changes.
         effect: bad minus good; relative to good where the metric is judged on the log scale.
+        effect_interval: of 95 %, by the signs of the pairs of the two neighbours alone; None where they are too few.
         effect_is_relative: whether it is.
         tests: observations, those that could not tell included.
         builds: rungs touched.
@@ -147,6 +148,7 @@ class Conclusion:
     bad: Level | None = None
     middle: Level | None = None
     effect: float | None = None
+    effect_interval: tuple[float, float] | None = None
     effect_is_relative: bool = False
     tests: int = 0
     builds: int = 0
