@@ -57,7 +57,7 @@ def _of_curve(verdict: Verdict) -> tuple[float, str] | None:
     """What the policy allows: of another cell, of the same seed, or of the end of the curve."""
     if verdict.status == "cannot_tell":
         return None
-    for key, where in (("rtol", "equality"), ("paired_rtol", "the same seed")):
+    for key, where in (("rtol", "equality"), ("tested_rtol", "the same seed"), ("paired_rtol", "the same seed")):
         if isinstance(allowed := verdict.policy.get(key), float):
             return allowed, f"convergence: {where}"
     key, where = "margin", "the end of the curve"

@@ -11,13 +11,18 @@ from nightjar_ci.formats.verdict import WORST_FIRST, Effect, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check: status, explanation and numbers, as in a verdict."""
+    """The result of one check: status, explanation and numbers, as in a verdict.
+
+    Attributes:
+        tested_rtol: the largest difference that a same-seed comparison would have let pass; None for other checks.
+    """
 
     status: Status
     explanation: str
     effect: Effect | None = None
     interval: tuple[float, float] | None = None
     p: float | None = None
+    tested_rtol: float | None = None
 
 
 def worst_of(findings: Sequence[Finding]) -> Finding:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nightjar_ci.baselines.baseline import make_convergence
 from nightjar_ci.formats.policy import PerformancePolicy, Policies
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.series import Series
@@ -17,7 +18,7 @@ from nightjar_ci.gate.smallest_change import GRID, find_smallest_change
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.history.history import judge_history
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
-from tests.ci.nights import CELL, baseline, record
+from tests.ci.nights import CELL, STEPS, baseline, losses, record
 
 POLICIES = Policies.model_validate({"schema": "nightjar.policies/1", "history": [{}], "convergence": [{}]})
 TESTS = 20
@@ -107,6 +108,19 @@ def test_curves_name_what_their_policy_allows() -> None:
     assert smallest(same) == policy.early_rtol
     other = judge_convergence(CELL, "loss", [record(seed) for seed in range(20, 30)], baseline(), policy)
     assert (other.p is not None, smallest(other)) == (True, policy.margin)
+
+
+def test_a_reproduced_curve_names_what_its_loosest_step_was_allowed() -> None:
+    reordered = [record(seed, values=(np.array(losses(seed)) * (1 + 2e-6)).tolist()) for seed in range(10)]
+    known = make_convergence(CELL, ("train",), [record(seed) for seed in range(10)], reordered)
+    size = smallest(judge_convergence(CELL, "loss", [record(0)], known, POLICIES.convergence[0]))
+    assert 2e-5 <= size <= 3e-5  # ten times what the replicas do, and the digits that a baseline keeps
+
+    def judge(factor: float) -> str:
+        late = np.array(losses(0)) * np.exp(factor * size * (np.arange(STEPS) >= 100))
+        return judge_convergence(CELL, "loss", [record(0, values=late.tolist())], known, POLICIES.convergence[0]).status
+
+    assert (judge(0.9), judge(1.1)) == ("ok", "regressed")
 
 
 def test_what_was_found_or_cannot_be_judged_has_no_number() -> None:

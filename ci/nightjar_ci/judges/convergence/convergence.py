@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,6 +56,9 @@ def judge_convergence(
             findings += _compare(name, intact, baseline, reference, policy)
     worst = worst_of(findings)
     details = [finding.explanation for finding in findings if finding is not worst]
+    quoted = policy.numbers()
+    if worst.tested_rtol is not None:
+        quoted["tested_rtol"] = worst.tested_rtol
     if baseline is not None and worst.status != "ok":
         details += _differences(runs[0], baseline)
     return Verdict(
@@ -65,7 +69,7 @@ def judge_convergence(
         interval=worst.interval,
         p=worst.p,
         n=len(runs),
-        policy=policy.numbers(),
+        policy=quoted,
         runs=tuple(run.job for run in runs),
         explanation=worst.explanation,
         details=tuple(details),
@@ -112,7 +116,8 @@ def _compare(
         verb = _verb(runs, "reproduce")
         text = f"{count(len(runs), 'seed')} {verb} the baseline's curves to {np.abs(shifts).max():.1g} "
         text += f"over {count(new.shape[1], 'step')}, and no step may differ by more than {sharp.max():.1g}."
-        yield Finding(status="ok", explanation=text, effect=Effect(value=as_relative(worst, policy.scale), unit=name))
+        effect = Effect(value=as_relative(worst, policy.scale), unit=name)
+        yield Finding(status="ok", explanation=text, effect=effect, tested_rtol=float(sharp.max()))
         return
     early = list(compare_same_seed(name, [runs[i] for i, _ in pairs], shifts, limits, baseline, reference, policy))
     yield from (finding for finding in early if finding.status != "ok")
@@ -133,7 +138,8 @@ def _compare(
             text += f"Later rounding explains up to {limits[-1]:.1g}, so only the envelope and the end tell."
         else:
             text += "Later steps are compared with other seeds only, by the envelope."
-        yield Finding(status="ok", explanation=text, effect=final.effect, interval=final.interval, p=final.p)
+        rtol = float(limits[:tested].max())
+        yield replace(final, status="ok", explanation=text, tested_rtol=rtol)
     else:
         yield final
     if policy.target is not None:
