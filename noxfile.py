@@ -359,6 +359,7 @@ MODULES = {  # session: its module in tests/ and what it does
     "mutants": ("mutants", "Plant 200 wrong expressions and list those that no test notices (`-- --only judges`)."),
 }
 BENCHES = {
+    "advice": "Measure the advice of a profile: ten planted inefficiencies named, savings against the clock.",
     "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
     "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
     "ecosystem": "Show that a night sees what real releases broke, and the bisection names it (`-- --only numpy`).",

@@ -16,6 +16,7 @@ from nightjar_profiling.commands.merge import merge
 from nightjar_profiling.commands.pgle import pgle
 from nightjar_profiling.commands.report import report
 from nightjar_profiling.commands.summary import summary
+from nightjar_profiling.commands.why import why
 from nightjar_profiling.errors import ProfilingError, explain
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command()(merge)
 app.command()(pgle)
 app.command()(report)
 app.command()(summary)
+app.command()(why)
 
 
 def print_version(requested: bool) -> None:

@@ -28,7 +28,7 @@ STRUCTURE = re.compile(
     r"|custom_[jv][jv]p_call\w*|branch_\d+_fun|body_fun|cond_fun|run_state"
 )
 CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__")
-TRANSFORMERS = ("Wrapper", "Wrapped", "Fn")  # ends of names of callables that transform a function
+TRANSFORMERS = ("Wrapper", "Wrapped", "Fn", "Meta")  # ends of names of what transforms a function or makes a module
 OPTIMIZER = re.compile(r"/optax/|optimi[sz]er|apply_updates|apply_gradients", re.IGNORECASE)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from nightjar_profiling import report
+from nightjar_profiling.analyses.advice import advise
 from nightjar_profiling.analyses.communication.clocks import estimate_clocks
 from nightjar_profiling.analyses.communication.collectives import make_collectives, make_groups
 from nightjar_profiling.analyses.communication.overlap import fill_hidden
@@ -176,6 +177,7 @@ def publish(
     time = analyse.sum_device_time(tables, fusion)
     is_user_code = user_code_test(manifest.user_code)
     stack_of = analyse.read_stacks(tables, is_user_code)
+    advice = advise(shown or tables, manifest.environment.get("usage"))
     profile = analyse.make_profile(
         time,
         stack_of,
@@ -187,13 +189,14 @@ def publish(
         warnings=manifest.warnings,
         impossible_ns=impossible_ns,
         foreign=foreign,
+        advice=analyse.place_advice(advice, tables, stack_of),
         modules=tabulate_modules(build_modules(tables)),
     )
     write_json(folder / "profile.json", profile.document())
     tree = flamegraph.build_tree(time, stack_of, mark_times(manifest.backend))
     write_json(folder / "flamegraph.json", flamegraph.render_figure(tree))
     text_of = sources.text_reader(folder / "sources", working_folder)
-    page = report.render_report(profile, manifest, shown or tables, is_user_code, text_of, fusion)
+    page = report.render_report(profile, manifest, shown or tables, is_user_code, text_of, advice, fusion)
     write_text(folder / "report.html", page)
     return profile
 

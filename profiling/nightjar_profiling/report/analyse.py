@@ -8,12 +8,13 @@ code, or its innermost frame if there is none. Sums are exact integer nanosecond
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
 
+from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import summarise_categories
 from nightjar_profiling.attribution.apportion import Fusion, apportion_time
 from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
@@ -59,6 +60,7 @@ class Profile:
 
     Attributes:
         foreign: the trace is not of XLA's programs; it is whole without Python stacks.
+        advice: what to do next, the largest saving first, with the user line of its evidence.
         modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.
     """
 
@@ -79,6 +81,7 @@ class Profile:
     warnings: tuple[str, ...]
     foreign: bool = False
     modules: tuple[dict[str, Any], ...] = ()
+    advice: tuple[dict[str, Any], ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The profile as JSON data."""
@@ -171,6 +174,20 @@ def find_hot_lines(
     ]
 
 
+def place_advice(
+    advice: Iterable[Advice], tables: Tables, stack_of: Callable[[FrameKey], Stack]
+) -> Iterator[dict[str, Any]]:
+    """Advice as rows, with file, line and function of the user line of its instruction; null where there is none."""
+    frames = tables.attribution.sort("root_weight").select("program_id", "instruction", "frame_id")
+    frame_of = {(program, name): frame for program, name, frame in frames.iter_rows() if frame is not None}
+    for row in advice:
+        frame = frame_of.get((row.program_id, row.instruction)) if row.instruction is not None else None
+        stack = stack_of((row.program_id, frame)) if row.program_id is not None and frame is not None else ()
+        line = user_line(stack) if stack else None
+        place = {name: getattr(line, name, None) for name in ("file", "line", "function")}
+        yield {**asdict(row), **place}
+
+
 def make_profile(
     time: DeviceTime,
     stack_of: Callable[[FrameKey], Stack],
@@ -184,6 +201,7 @@ def make_profile(
     impossible_ns: int | None = None,
     foreign: bool = False,
     modules: pl.DataFrame | None = None,
+    advice: Iterable[dict[str, Any]] = (),
 ) -> Profile:
     """The profile from summed device time and hot lines; `impossible_ns` is None if it was not measured."""
     direct_ns = sum(time.by_how.get(how, 0) for how in DIRECT)
@@ -206,5 +224,6 @@ def make_profile(
         flamegraph=flamegraph,
         warnings=warnings,
         foreign=foreign,
+        advice=tuple(advice),
         modules=() if modules is None else tuple(modules.head(MOST_MODULES).iter_rows(named=True)),
     )

@@ -9,12 +9,13 @@ can recompute it when the reader changes a setting.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import GROUPS, summarise_work
 from nightjar_profiling.analyses.communication.clocks import align
 from nightjar_profiling.analyses.roofline import Peak, count_runs
@@ -34,6 +35,7 @@ def page_document(
     source_of: Callable[[str], str | None],
     fusion: Fusion,
     peak: Peak | None,
+    advice: Sequence[Advice] = (),
 ) -> dict[str, Any]:
     """All data of the page except its header."""
     tree = build_stacks(tables)
@@ -61,7 +63,7 @@ def page_document(
         "instructions": instructions,
         "groups": list(GROUPS),
         "timeline": timeline_data(align(tables), instructions["keys"]),
-        "sections": find_sections(tables, instructions["lines"], peak),
+        "sections": find_sections(tables, instructions["lines"], peak, advice),
         "sources": read_sources(files, source_of, stacks["split"], tree, is_user_code),
     } | {"instructions": {key: value for key, value in instructions.items() if key not in ("keys", "lines")}}
 

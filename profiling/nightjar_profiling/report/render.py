@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.roofline import read_peak
 from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.capture_folder.manifest import Manifest, mark_times
@@ -30,6 +31,7 @@ def render_report(
     tables: Tables,
     is_user_code: Callable[[str], bool],
     source_of: Callable[[str], str | None],
+    advice: Sequence[Advice] = (),
     fusion: Fusion = "split",
 ) -> str:
     """The HTML text of the page.
@@ -40,10 +42,11 @@ def render_report(
         tables: all other data.
         is_user_code: test for files of user code.
         source_of: the text of a source file, or None.
+        advice: what to do next.
         fusion: how the page initially attributes fusions; the reader can change it.
     """
     script = "\n".join((PAGE / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
-    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment))
+    document = page_document(tables, is_user_code, source_of, fusion, read_peak(manifest.environment), advice)
     return load_template("page.html.j2").render(
         head_data(profile, manifest, tables),
         script=Markup(f'"use strict";\n(() => {{\n{script}\n}})();'),

@@ -8,11 +8,12 @@ link to the source). The page initially sorts a table by its first numeric colum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import polars as pl
 
+from nightjar_profiling.analyses.advice import Advice
 from nightjar_profiling.analyses.categories import summarise_categories
 from nightjar_profiling.analyses.communication.overlap import summarise_overlap
 from nightjar_profiling.analyses.communication.stragglers import find_stragglers
@@ -33,9 +34,10 @@ Section = dict[str, Any]
 MOST_RANGES = 5_000
 
 
-def find_sections(tables: Tables, lines: Lines, peak: Peak | None) -> list[Section]:
+def find_sections(tables: Tables, lines: Lines, peak: Peak | None, advice: Sequence[Advice] = ()) -> list[Section]:
     """The sections for which the capture has data; `peak` is that of its devices."""
     sections = [
+        next_steps(advice, lines),
         categories(tables),
         opcodes(tables),
         modules(tables),
@@ -101,6 +103,25 @@ def opcodes(tables: Tables) -> Section:
     return make_section("opcodes", "Opcodes", "Device time by HLO opcode; fusions by kind.", frame, kinds)
 
 
+def next_steps(advice: Sequence[Advice], lines: Lines) -> Section:
+    """What to do next, with what it would save."""
+    columns = ("action", "evidence", "saving_ns", "saving_fraction", "program_id", "instruction")
+    schema = {"saving_ns": pl.Int64, "saving_fraction": pl.Float64, "program_id": pl.Int64}
+    rows = [{name: getattr(row, name) for name in columns} for row in advice]
+    frame = pl.DataFrame(rows, schema={name: schema.get(name, pl.String) for name in columns})
+    frame = with_line(frame, lines).rename(
+        {"action": "what to do", "saving_ns": "would save", "saving_fraction": "of the elapsed time"}
+    )
+    note = (
+        "Costs that the program need not have, and what would be saved of the time from the first op to the last. "
+        "Savings are predictions from this capture alone, and overlap: they are not to be added."
+    )
+    kinds: dict[str, Kind] = {
+        "what to do": "text", "would save": "ns", "of the elapsed time": "fraction", "evidence": "text", "line": "line",
+    }  # fmt: skip
+    return make_section("next", "What to do next", note, frame, kinds)
+
+
 def modules(tables: Tables) -> Section:
     """Device time by module of the model, and by phase of a training step."""
     frame = tabulate_modules(build_modules(tables)).rename({"total_ns": "time", "self_ns": "self"})
@@ -110,7 +131,8 @@ def modules(tables: Tables) -> Section:
         "by the classes whose __call__ is on the Python stack (NNX, Equinox). A fusion is split over what it holds."
     )
     kinds: dict[str, Kind] = {"module": "text", "time": "ns", "share": "fraction", "self": "ns"}
-    return make_section("modules", "Modules", note, frame, {**kinds, **dict.fromkeys(PHASES, "ns")})
+    phases = [phase for phase in PHASES if frame[phase].sum()]
+    return make_section("modules", "Modules", note, frame, {**kinds, **dict.fromkeys(phases, "ns")})
 
 
 def kernels(tables: Tables) -> Section:

@@ -19,6 +19,7 @@ from nightjar_profiling.report.overview import Overview
 
 BAR = 24
 SHOWN = 5  # programs, categories
+MOST_ADVICE = 3
 MODULE_DEPTH, MOST_MODULES = 3, 12
 SHARES = {"direct": "direct", "inferred": "inferred", "without a stack": "unattributed"}
 
@@ -47,6 +48,8 @@ def render_summary(
     yield categories(profile)
     if profile.get("modules"):  # older profiles lack it
         yield modules(profile)
+    for rank, row in enumerate(profile.get("advice", [])[:MOST_ADVICE], start=1):
+        yield advice(rank, row)
     if profile["hot_lines"]:
         yield hot_lines(profile, lines)
     elif overview is not None:
@@ -136,6 +139,16 @@ def modules(profile: dict[str, Any]) -> Table:
         name = f"{'  ' * row['depth']}{row['module'].rpartition('/')[2]}"
         table.add_row(milliseconds(row["total_ns"]), f"{row['total_ns'] / total:.1%}", *times, Text(name))
     return table
+
+
+def advice(rank: int, row: dict[str, Any]) -> Text:
+    """What to do next, what it would save, and why."""
+    text = Text(f"{rank}. {row['action']}", style="bold")
+    text.append(f": would save {row['saving_fraction']:.0%} of the elapsed time. ", style="bold")
+    text.append(f"{row['evidence'][0].upper()}{row['evidence'][1:]}", style="not bold")
+    if row["file"] is not None:
+        text.append(f" ({PurePath(row['file']).name}:{row['line']})", style="not bold")
+    return text.append(".", style="not bold")
 
 
 def hot_lines(profile: dict[str, Any], lines: int) -> Table:

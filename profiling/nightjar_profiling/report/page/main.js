@@ -4,11 +4,23 @@ function sectionView(data, app, section) {
   const columns = section.columns.map((column) => (column.kind !== "line" ? column : {
     ...column, show: (cell, frame) => { if (frame !== null && frame !== NO_STACK) cell.append(userLink(data, app, frame)); },
   }));
-  const widths = { kernel: "minmax(280px, 3fr)", module: "minmax(280px, 3fr)", grid: "110px", block: "110px" };
+  const widths = { kernel: "minmax(280px, 3fr)", module: "minmax(280px, 3fr)", "what to do": "minmax(280px, 2fr)", evidence: "minmax(280px, 2fr)", grid: "110px", block: "110px" };
   for (const column of columns) if (Object.hasOwn(widths, column.name)) { column.width = widths[column.name]; column.least = Math.min(280, parseInt(widths[column.name], 10) || 280); }
   const table = new Table({ label: section.title, columns });
   return element("div", { class: "view" }, element("p", { class: "note", text: section.note }),
     element("div", { class: "bar" }, ...table.searchBox(`Search ${section.title.toLowerCase()}`)), table.root);
+}
+
+// What to do next: a list, since it is read and not searched.
+function nextView(data, app, section) {
+  const values = Object.fromEntries(section.columns.map((column) => [column.name, column.values]));
+  const items = values["what to do"].map((action, i) => {
+    const evidence = element("p", { text: `Would save ${percent(values["of the elapsed time"][i])} of the elapsed time (${duration(values["would save"][i])}): ${values.evidence[i]}. ` });
+    const frame = values.line?.[i];
+    if (frame !== undefined && frame !== null && frame !== NO_STACK) evidence.append(userLink(data, app, frame));
+    return element("li", {}, element("b", { text: action }), evidence);
+  });
+  return element("div", { class: "view" }, element("p", { class: "note", text: section.note }), element("ol", { class: "advice panel" }, ...items));
 }
 
 function userLink(data, app, frame) {
@@ -61,7 +73,7 @@ async function main() {
     { id: "flame", title: "Flame graph", make: () => flameView(data, app) },
     { id: "timeline", title: "Timeline", make: () => timelineView(data, app) },
     { id: "instructions", title: "Instructions", make: () => instructionsView(data, app) },
-    ...data.sections.map((section) => ({ id: section.id, title: section.title, make: () => sectionView(data, app, section) })),
+    ...data.sections.map((section) => ({ id: section.id, title: section.title, make: () => (section.id === "next" ? nextView : sectionView)(data, app, section) })),
   ]);
   const nav = document.querySelector("nav.views"), stage = document.querySelector("main");
 

@@ -1,0 +1,271 @@
+"""What to do next: costs of a program that it need not have, each with the time that it would save.
+
+In: the tables of a capture. Out: `Advice`, the largest saving first. Elapsed time is that of the devices from their
+first op to their last; a saving is a share of it. What ops cost is scaled by how busy a device was: with two ops at a
+time, 10 ms of one of them are 5 ms of elapsed time. Savings overlap, and are not to be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from nightjar_profiling.analyses.categories import summarise_work
+from nightjar_profiling.analyses.communication.overlap import find_exposed
+from nightjar_profiling.analyses.gaps import measure_busy
+from nightjar_profiling.capture_folder.tables import Tables
+
+KEY = ["program_id", "instruction"]
+RUN = ["rank", "device", "program_id", "execution"]
+WORTH_SAYING = 0.02  # of the elapsed time
+CHAIN_LENGTH = 3  # programs of one small op, one after another
+EAGER_OPS = 2  # at most, in a program that one operation of jax.numpy made
+EAGER_WORK = ("elementwise", "fusion", "data movement", "reduction", "indexing")
+MOVES = ("copy", "transpose")
+MOVED = r"/(?:copy|transpose)$"  # what a fusion computes in the end
+CALLBACKS = r"(?:pure|io|debug)_callback$"
+OP_TEXTS = {  # kind of advice about ops: what to do, and what the ops are
+    "donate": (
+        "Donate the arguments that come back unchanged: jax.jit(..., donate_argnums=...)",
+        "copies of arguments into results",
+    ),
+    "layout": (
+        "Keep one layout: transpose once outside of the step, or contract over other axes",
+        "copies and transpositions",
+    ),
+    "callback": (
+        "Take callbacks out of the step, or call them every so many steps",
+        "callbacks of Python from the program",
+    ),
+    "double": (
+        "Compute in float32: arrays that NumPy or jax_enable_x64 made are float64",
+        "instructions in float64",
+    ),
+}
+SINGLE_OF_DOUBLE = 0.5  # of the time of a vector instruction, or of memory, at half the width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A cost that a program need not have.
+
+    Attributes:
+        kind: one word for programs: donate, eager, host, recompile, remat, double, callback, layout, exposed.
+        action: what to do.
+        evidence: what the capture shows.
+        saving_ns: of elapsed time.
+        saving_fraction: of elapsed time.
+        program_id: of the instruction with most of the cost; None where there is none.
+        instruction: by which the line is found; None where there is none.
+    """
+
+    kind: str
+    action: str
+    evidence: str
+    saving_ns: int
+    saving_fraction: float = 0.0
+    program_id: int | None = None
+    instruction: str | None = None
+
+
+def advise(tables: Tables, usage: Mapping[str, float] | None = None) -> list[Advice]:
+    """Advice, the largest saving first; what saves less than WORTH_SAYING is left out; `usage` as in find_compiles."""
+    busy = measure_busy(tables.ops)
+    elapsed_ns = float(busy["span_ns"].mean() or 0)  # type: ignore[arg-type]
+    if not elapsed_ns:
+        return []
+    scale = float(busy["busy_ns"].sum()) / max(tables.device_time_ns, 1) / busy.height
+    compiles = find_compiles(tables, usage)
+    eager, eager_idle_ns = _find_eager(tables, busy.height)
+    costs = [
+        *_find_op_costs(tables, scale),
+        *_find_remat(tables, scale),
+        *_find_exposed(tables, busy.height),
+        *_find_recompilation(tables, compiles),
+        *eager,
+        *_find_host(tables, busy, eager_idle_ns, int(compiles["duration_ns"].sum())),
+    ]
+    rated = [replace(advice, saving_fraction=min(advice.saving_ns / elapsed_ns, 1.0)) for advice in costs]
+    worth = [advice for advice in rated if advice.saving_fraction >= WORTH_SAYING]
+    return sorted(worth, key=lambda advice: -advice.saving_ns)
+
+
+def _find_op_costs(tables: Tables, scale: float) -> Iterator[Advice]:
+    """Advice about ops that need not run, or not so long."""
+    work = summarise_work(tables).group_by(KEY).agg(pl.col("device_ns").sum(), pl.col("count").sum())
+    columns = ("op_name", "opcode", "shape")
+    named = tables.instructions.select("program_id", *columns, instruction=pl.col("name"))
+    passed = tables.attribution.filter(pl.col("how") == "passed").select(KEY).unique().with_columns(passed=True)
+    ops = work.join(named, on=KEY, how="left").join(passed, on=KEY, how="left")
+    is_passed = pl.col("passed").fill_null(value=False)
+    is_callback = pl.col("op_name").str.contains(CALLBACKS)
+    is_double = pl.col("shape").str.contains(r"\b(?:f64|c128)\[")
+    moves_alone = pl.col("opcode").str.starts_with("fusion") & pl.col("op_name").str.contains(MOVED)
+    is_move = (pl.col("opcode").is_in(MOVES) | moves_alone) & ~is_passed
+    chosen_by = {
+        "donate": is_passed,
+        "layout": is_move,
+        "callback": is_callback,
+        "double": is_double & ~is_passed & ~is_callback,
+    }
+    for kind, chosen in chosen_by.items():
+        action, what = OP_TEXTS[kind]
+        rows = ops.filter(chosen).sort("device_ns", descending=True)
+        if rows.is_empty():
+            continue
+        total_ns = int(rows["device_ns"].sum())
+        first = rows.row(0, named=True)
+        yield Advice(
+            kind=kind,
+            action=action,
+            evidence=(
+                f"{int(rows['count'].sum()):,} {what} take {total_ns / 1e6:,.3f} ms, most of it {first['instruction']}"
+            ),
+            saving_ns=round(total_ns * scale * (SINGLE_OF_DOUBLE if kind == "double" else 1.0)),
+            program_id=first["program_id"],
+            instruction=first["instruction"],
+        )
+
+
+def _find_remat(tables: Tables, scale: float) -> Iterator[Advice]:
+    spent = tables.ops.group_by(KEY).agg(ns=pl.col("duration_ns").sum())
+    remat = tables.scopes.filter(pl.col("phase") == "remat").join(spent, on=KEY)
+    remat = remat.with_columns(ns=pl.col("ns") * pl.col("weight")).sort("ns", descending=True)
+    if remat.is_empty():
+        return
+    total_ns, first = float(remat["ns"].sum()), remat.row(0, named=True)
+    yield Advice(
+        kind="remat",
+        action="Keep more of the forward pass: a policy for jax.checkpoint, or none where the memory suffices",
+        evidence=f"{remat.height:,} instructions compute {total_ns / 1e6:,.3f} ms again for the backward pass",
+        saving_ns=round(total_ns * scale),
+        program_id=first["program_id"],
+        instruction=first["instruction"],
+    )
+
+
+def _find_exposed(tables: Tables, devices: int) -> Iterator[Advice]:
+    exposed_ns = int(find_exposed(tables)["duration_ns"].sum())
+    runs = tables.collectives.group_by(KEY).agg(ns=pl.col("duration_ns").sum()).sort("ns", descending=True)
+    if not exposed_ns or runs.is_empty():
+        return
+    program_id, instruction, _ = runs.row(0)
+    yield Advice(
+        kind="exposed",
+        action="Overlap communication with computation, or communicate less: other shardings, fewer, larger messages",
+        evidence=f"{exposed_ns / devices / 1e6:,.3f} ms a device in which it communicates and computes nothing",
+        saving_ns=exposed_ns // devices,
+        program_id=program_id,
+        instruction=instruction,
+    )
+
+
+def _find_recompilation(tables: Tables, compiles: pl.DataFrame) -> Iterator[Advice]:
+    """Programs that were compiled again while the trace was on."""
+    named = compiles.filter(pl.col("program").is_not_null() & (pl.col("program") != "")).sort("start_ns")
+    repeated = named.filter(pl.int_range(pl.len()).over("program", "name") > 0)
+    if repeated.is_empty():
+        return
+    costs = repeated.group_by("program").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
+    name = str(costs["program"][0])
+    times = int(named.filter(pl.col("program") == name).group_by("name").len()["len"].max() or 0)  # type: ignore[arg-type]
+    yield Advice(
+        kind="recompile",
+        action=f"Compile {name} once: pad its arguments to one shape, and make arrays of static arguments that change",
+        evidence=f"{name} was compiled {times} times{_explain_shapes(tables, name)}",
+        saving_ns=int(repeated["duration_ns"].sum()),
+    )
+
+
+def find_compiles(tables: Tables, usage: Mapping[str, float] | None) -> pl.DataFrame:
+    """The outermost compile ranges while the trace was on.
+
+    Args:
+        tables: of a capture.
+        usage: what the process used meanwhile, from the environment of a capture: of JAX's own events, whose clock is
+            another than that of the ops, it counts those inside. None for a raw trace, whose ranges have one clock.
+    """
+    outermost = tables.compile.filter(pl.col("parent_id").is_null())
+    if usage is not None and "compiles" in usage:
+        return outermost.sort(pl.col("start_ns") + pl.col("duration_ns")).tail(int(usage["compiles"]))
+    first, last = tables.ops["start_ns"].min(), (tables.ops["start_ns"] + tables.ops["duration_ns"]).max()
+    return outermost.filter(pl.col("start_ns").is_between(first, last))
+
+
+def _explain_shapes(tables: Tables, name: str) -> str:
+    """How the arguments of programs of one name differ."""
+    ids = tables.programs.filter(pl.col("name").is_in([name, f"jit_{name}"]))["program_id"].unique().to_list()
+    parameters = tables.instructions.filter(pl.col("program_id").is_in(ids) & (pl.col("opcode") == "parameter"))
+    shapes = (
+        parameters.filter(pl.col("op_name") != "")
+        .group_by("op_name", maintain_order=True)
+        .agg(pl.col("shape").unique(maintain_order=True))
+    )
+    for argument, seen in shapes.iter_rows():
+        if len(seen) > 1:
+            return f": its argument {argument} is {', '.join(map(str, seen[:3]))}"
+    return ""
+
+
+def _find_eager(tables: Tables, devices: int) -> tuple[list[Advice], int]:
+    """Chains of programs of one small operation, and the idle time inside them.
+
+    Fused, a chain would read and write its arrays once, as each of its operations does now.
+    """
+    work = summarise_work(tables).filter(~pl.col("category").is_in(EAGER_WORK))["program_id"].unique()
+    sizes = tables.ops.group_by(RUN).agg(n_ops=pl.col("instruction").n_unique(), busiest_ns=pl.col("duration_ns").max())
+    runs = tables.executions.join(sizes, on=RUN).with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    is_eager = (pl.col("n_ops") <= EAGER_OPS) & ~pl.col("program_id").is_in(work.implode())
+    runs = runs.with_columns(is_eager=is_eager).sort("rank", "device", "start_ns")
+    chains = (
+        runs.with_columns(chain=pl.col("is_eager").rle_id().over("rank", "device"))
+        .filter("is_eager")
+        .group_by("rank", "device", "chain", maintain_order=True)
+        .agg(
+            span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
+            busy_ns=pl.col("duration_ns").sum(),
+            pass_ns=pl.col("busiest_ns").median(),
+            n=pl.len(),
+            n_programs=pl.col("program_id").n_unique(),
+            program_id=pl.col("program_id").first(),
+        )
+        .filter(pl.col("n_programs") >= CHAIN_LENGTH)
+    )
+    if chains.is_empty():
+        return [], 0
+    spent, kept = int(chains["span_ns"].sum()), float((chains["pass_ns"] * chains["n"] / chains["n_programs"]).sum())
+    program_id = int(chains.sort("span_ns", descending=True)["program_id"][0])
+    names = tables.ops.filter(pl.col("program_id") == program_id)["instruction"].drop_nulls()
+    advice = Advice(
+        kind="eager",
+        action="Put the operations into one function under jax.jit, so that XLA fuses them",
+        evidence=(
+            f"{int(chains['n'].sum()):,} programs of one small operation each, in {chains.height:,} chains, take "
+            f"{spent / 1e6:,.3f} ms"
+        ),
+        saving_ns=max(round((spent - kept) / devices), 0),
+        program_id=program_id,
+        instruction=None if names.is_empty() else str(names[0]),
+    )
+    return [advice], int((chains["span_ns"] - chains["busy_ns"]).sum())
+
+
+def _find_host(tables: Tables, busy: pl.DataFrame, eager_idle_ns: int, compile_ns: int) -> Iterator[Advice]:
+    """Idle time of the devices that is neither compilation nor the dispatch of eager operations."""
+    idle_ns = int((busy["span_ns"] - busy["busy_ns"]).sum()) - eager_idle_ns - compile_ns * busy.height
+    if idle_ns <= 0 or tables.executions.height < CHAIN_LENGTH:
+        return
+    ends = tables.executions.sort("start_ns")
+    gaps = np.maximum(ends["start_ns"].to_numpy()[1:] - (ends["start_ns"] + ends["duration_ns"]).to_numpy()[:-1], 0)
+    yield Advice(
+        kind="host",
+        action="Keep the devices fed: load data ahead, read losses a step later, or run several steps in one program",
+        evidence=(
+            f"each device waits {idle_ns / busy.height / 1e6:,.3f} ms for the host, at the median "
+            f"{np.median(gaps) / 1e6:,.3f} ms between two programs"
+        ),
+        saving_ns=idle_ns // busy.height,
+    )

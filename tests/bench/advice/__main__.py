@@ -1,0 +1,96 @@
+"""Ten planted inefficiencies: the advice has to name each among its first three, and to predict what the clock says.
+
+`nox -s bench_advice` (a few minutes on two cores); `-- --only NAME` runs those whose name contains NAME. The program
+with the inefficiency and the same without it are timed in turns in this process; then the first is captured, and what
+its capture predicts is compared with the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from nightjar_profiling import capture_steps, load
+from tests.bench.advice.programs import PLANTS, Planted, Steps
+from tests.bench.table import Row, finish, print_rows
+
+TURNS = 7
+FIRST = 3  # pieces of advice in which the planted one has to be
+NAMED, OFF = 8.0, 0.30  # goals: how many of ten are named; how far a prediction may lie from the measured saving
+
+
+def main() -> int:
+    """Measures all, prints a table, and returns the exit code."""
+    parser = argparse.ArgumentParser(prog="nox -s bench_advice --", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", default="", help="programs whose name contains this")
+    given = parser.parse_args()
+    rows, named, asked = [], 0, 0
+    for plant in PLANTS:
+        planted = plant()
+        if given.only not in planted.name:
+            continue
+        asked += 1
+        print(f"measuring: {planted.name}", file=sys.stderr, flush=True)
+        measured = measure_saving(planted)
+        rank, predicted = ask(planted)
+        named += rank is not None and rank <= FIRST
+        rows.append(Row(name=f"{planted.name}: rank of its advice", ours=float(rank or 99)))
+        rows.append(
+            Row(
+                name=f"{planted.name}: predicted saving",
+                ours=100 * predicted,
+                unit="%",
+                rival="measured",
+                rival_value=100 * measured,
+            )
+        )
+        rows.append(
+            Row(name=f"{planted.name}: off, of the measured", ours=abs(predicted - measured) / measured, goal=OFF)
+        )
+    rows.append(
+        Row(name=f"named among the first {FIRST}, of {asked}", ours=-float(named), goal=-NAMED * asked / len(PLANTS))
+    )
+    print_rows("advice", rows)
+    return finish("bench_advice", rows)
+
+
+def measure_saving(planted: Planted) -> float:
+    """The share of the time that the better program saves: of medians, in turns."""
+    times: dict[bool, list[float]] = {True: [], False: []}
+    planted.worse(2)
+    planted.better(2)
+    for _ in range(TURNS):
+        for is_worse, run in ((True, planted.worse), (False, planted.better)):
+            times[is_worse].append(time_steps(run, planted.steps))
+    return 1 - statistics.median(times[False]) / statistics.median(times[True])
+
+
+def time_steps(run: Steps, steps: int) -> float:
+    """Seconds of some steps."""
+    begin = time.perf_counter()
+    run(steps)
+    return time.perf_counter() - begin
+
+
+def ask(planted: Planted) -> tuple[int | None, float]:
+    """The rank of the advice about the planted inefficiency, and its predicted saving; None and 0 where it lacks."""
+    with tempfile.TemporaryDirectory() as temporary:
+        with capture_steps(Path(temporary) / "capture", user_code=("tests",)) as folder:
+            planted.worse(planted.steps)
+        profile = load(folder).profile or {}
+    for rank, row in enumerate(profile.get("advice", []), start=1):
+        if row["kind"] == planted.kind:
+            return rank, row["saving_fraction"]
+    return None, 0.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

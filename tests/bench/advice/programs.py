@@ -1,0 +1,255 @@
+"""Programs with one planted inefficiency each, and the same work without it.
+
+Each is a function that takes the number of steps to run, and returns when all of them are done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+jax: Any = import_module("jax")  # many of its functions have no types
+jnp: Any = import_module("jax.numpy")
+
+Steps = Callable[[int], None]
+KEY = jax.random.key(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """A program with an inefficiency, the same without it, and the kind of advice that names it."""
+
+    name: str
+    kind: str
+    worse: Steps
+    better: Steps
+    steps: int = 20
+
+
+def repeat(step: Callable[[], Any]) -> Steps:
+    """A program that waits for each step."""
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            jax.block_until_ready(step())
+
+    return run
+
+
+def plant_donation() -> Planted:
+    """A step that hands a large state back, of which it changes little."""
+    state, x = jax.random.normal(KEY, (4_000_000,)), jax.random.normal(KEY, (400, 400))
+
+    def step(state: Any, x: Any) -> Any:
+        return state, (x @ x).sum()
+
+    kept, given = jax.jit(step), jax.jit(step, donate_argnums=0)
+    held = [jnp.copy(state)]
+
+    def donating() -> Any:
+        held[0], loss = given(held[0], x)
+        return held[0], loss
+
+    return Planted(
+        name="state not donated", kind="donate", worse=repeat(lambda: kept(state, x)), better=repeat(donating)
+    )
+
+
+def plant_eager() -> Planted:
+    """A chain of elementwise operations that no jit holds together."""
+    x = jax.random.normal(KEY, (2_000_000,))
+
+    def chain(x: Any) -> Any:
+        y = x * 2.0
+        y = y + 1.0
+        y = jnp.maximum(y, 0.0)
+        y = y * x
+        return y - x
+
+    fused = jax.jit(chain)
+    return Planted(
+        name="elementwise chain without jit",
+        kind="eager",
+        worse=repeat(lambda: chain(x)),
+        better=repeat(lambda: fused(x)),
+    )
+
+
+def plant_host() -> Planted:
+    """A loop that prepares each batch while the device waits."""
+    x = jax.random.normal(KEY, (500, 500))
+    work = jax.jit(lambda x: (x @ x).sum())
+
+    def late() -> Any:
+        time.sleep(0.01)
+        return work(x)
+
+    return Planted(name="batches made between steps", kind="host", worse=repeat(late), better=repeat(lambda: work(x)))
+
+
+def plant_recompilation() -> Planted:
+    """A program that sees another shape in each step, beside the same padded to one."""
+    length = [1000]
+
+    def step(x: Any) -> Any:
+        return jnp.tanh(x @ x.T).sum()
+
+    def other_step(x: Any) -> Any:
+        return jnp.tanh(x @ x.T).sum()
+
+    ragged_step, padded_step = jax.jit(step), jax.jit(other_step)
+    rows = np.ones((1400, 64), np.float32)
+
+    def ragged() -> Any:
+        length[0] += 1
+        return ragged_step(rows[: length[0]])
+
+    return Planted(
+        name="another shape in each step",
+        kind="recompile",
+        worse=repeat(ragged),
+        better=repeat(lambda: padded_step(rows)),
+        steps=8,
+    )
+
+
+def plant_remat() -> Planted:
+    """A network that computes its forward pass again for the backward pass."""
+    weights, x = [jax.random.normal(KEY, (256, 256)) / 16 for _ in range(4)], jax.random.normal(KEY, (512, 256))
+
+    def layer(x: Any, weight: Any) -> Any:
+        return jnp.sin(jnp.exp(jnp.tanh(jnp.sin(x @ weight))))
+
+    def make(wrap: Callable[[Any], Any]) -> Any:
+        def loss(weights: Any, x: Any) -> Any:
+            for weight in weights:
+                x = wrap(layer)(x, weight)
+            return (x**2).mean()
+
+        return jax.jit(jax.grad(loss))
+
+    again, kept = make(jax.checkpoint), make(lambda function: function)
+    return Planted(
+        name="checkpointed layers",
+        kind="remat",
+        worse=repeat(lambda: again(weights, x)),
+        better=repeat(lambda: kept(weights, x)),
+    )
+
+
+def plant_double() -> Planted:
+    """Products and sums in float64."""
+    with jax.enable_x64(True):
+        double = jax.block_until_ready(jnp.asarray(np.random.default_rng(0).normal(size=(500, 500))))
+        wide = jax.jit(lambda x: (x @ x) @ x)
+        jax.block_until_ready(wide(double))
+    single, narrow = double.astype(jnp.float32), jax.jit(lambda x: (x @ x) @ x)
+
+    def in_double() -> Any:
+        with jax.enable_x64(True):
+            return wide(double)
+
+    return Planted(name="float64", kind="double", worse=repeat(in_double), better=repeat(lambda: narrow(single)))
+
+
+def plant_callback() -> Planted:
+    """A step that calls Python."""
+    x = jax.random.normal(KEY, (300, 300))
+
+    def note(x: Any) -> Any:
+        time.sleep(0.004)
+        return np.float32(0)
+
+    def step(x: Any) -> Any:
+        y = x @ x
+        return y.sum() + jax.pure_callback(note, jax.ShapeDtypeStruct((), jnp.float32), y[0, 0])
+
+    called, quiet = jax.jit(step), jax.jit(lambda x: (x @ x).sum())
+    return Planted(
+        name="a callback in each step",
+        kind="callback",
+        worse=repeat(lambda: called(x)),
+        better=repeat(lambda: quiet(x)),
+    )
+
+
+def plant_layout() -> Planted:
+    """A step that transposes its input, which could have been kept so."""
+    x = jax.random.normal(KEY, (128, 96, 160))
+    turn = jax.jit(lambda x: jnp.transpose(x, (2, 1, 0)) + 0)
+    turned = jax.block_until_ready(turn(x))
+
+    def worse(x: Any) -> Any:
+        y = jax.lax.optimization_barrier(jnp.transpose(x, (2, 1, 0)))
+        return jnp.tanh(y).sum(axis=0)
+
+    moved, kept = jax.jit(worse), jax.jit(lambda y: jnp.tanh(y).sum(axis=0))
+    return Planted(
+        name="a transposition in each step",
+        kind="layout",
+        worse=repeat(lambda: moved(x)),
+        better=repeat(lambda: kept(turned)),
+    )
+
+
+def plant_small_steps() -> Planted:
+    """Many steps too small for their dispatch, beside one program that scans over as many."""
+    x = jax.random.normal(KEY, (32, 32))
+    one = jax.jit(lambda x: jnp.tanh(x @ x))
+
+    hundred = jax.jit(lambda x: jax.lax.scan(lambda y, _: (jnp.tanh(y @ y), None), x, length=100)[0])
+
+    def worse() -> Any:
+        y = x
+        for _ in range(100):
+            y = one(y)
+            float(y[0, 0])
+        return y
+
+    return Planted(
+        name="steps that read a result each",
+        kind="host",
+        worse=repeat(worse),
+        better=repeat(lambda: hundred(x)),
+        steps=10,
+    )
+
+
+def plant_exposed() -> Planted:
+    """An all-reduce of what could stay on its device."""
+    devices = jax.devices()
+    mesh = jax.sharding.Mesh(np.array(devices), ("x",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    x = jax.device_put(jax.random.normal(KEY, (len(devices) * 64, 20_000)), rows)
+
+    def worse(x: Any) -> Any:
+        return jax.lax.psum(jnp.tanh(x), "x")
+
+    spec = jax.sharding.PartitionSpec("x")
+    summed = jax.jit(jax.shard_map(worse, mesh=mesh, in_specs=spec, out_specs=jax.sharding.PartitionSpec()))
+    local = jax.jit(jax.shard_map(jnp.tanh, mesh=mesh, in_specs=spec, out_specs=spec))
+    return Planted(
+        name="an all-reduce in each step",
+        kind="exposed",
+        worse=repeat(lambda: summed(x)),
+        better=repeat(lambda: local(x)),
+    )
+
+
+PLANTS = (
+    plant_donation,
+    plant_eager,
+    plant_host,
+    plant_recompilation,
+    plant_remat,
+    plant_double,
+    plant_callback,
+    plant_layout,
+    plant_small_steps,
+    plant_exposed,
+)

@@ -1,0 +1,129 @@
+"""Advice: each planted cost is named with what it would save, and a program without costs has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nightjar_profiling.analyses.advice import Advice, advise
+from nightjar_profiling.capture_folder.tables import Tables
+from tests.profiling.tabled import tables
+
+MS = 1_000_000
+
+
+def step(at_ms: int, *ops: tuple[str, int], program: int = 1, execution: int = 0) -> list[dict[str, Any]]:
+    """Ops of an execution, one after another: instruction and milliseconds."""
+    rows = []
+    for instruction, ms in ops:
+        common = {"rank": 0, "device": 0, "program_id": program, "execution": execution, "kind": "thunk"}
+        rows.append({**common, "instruction": instruction, "start_ns": at_ms * MS, "duration_ns": ms * MS})
+        at_ms += ms
+    return rows
+
+
+def capture(ops: list[dict[str, Any]], **more: list[dict[str, Any]]) -> Tables:
+    """Tables with the executions of the ops."""
+    spans: dict[tuple[int, int], list[int]] = {}
+    for row in ops:
+        spans.setdefault((row["program_id"], row["execution"]), []).extend(
+            [row["start_ns"], row["start_ns"] + row["duration_ns"]]
+        )
+    executions = [
+        {
+            "rank": 0,
+            "device": 0,
+            "program_id": program,
+            "execution": n,
+            "start_ns": min(t),
+            "duration_ns": max(t) - min(t),
+        }
+        for (program, n), t in spans.items()
+    ]
+    return tables(ops=ops, executions=executions, **more)
+
+
+def instruction(name: str, opcode: str, op_name: str = "", shape: str = "f32[8]", program: int = 1) -> dict[str, Any]:
+    return {"program_id": program, "name": name, "opcode": opcode, "op_name": op_name, "shape": shape}
+
+
+def only(advice: list[Advice]) -> Advice:
+    assert len(advice) == 1, advice
+    return advice[0]
+
+
+def test_a_program_of_products_alone_has_no_advice() -> None:
+    ops = [row for n in range(4) for row in step(10 * n, ("dot", 10), execution=n)]
+    assert advise(capture(ops, instructions=[instruction("dot", "dot")])) == []
+    assert advise(capture([])) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "saving"),
+    [
+        ("layout", instruction("x", "transpose"), 0.3),
+        ("layout", instruction("x", "fusion:kLoop", "jit(f)/transpose"), 0.3),
+        ("callback", instruction("x", "custom-call", "jit(f)/pure_callback"), 0.3),
+        ("double", instruction("x", "dot", shape="f64[8,8]"), 0.15),
+    ],
+)
+def test_ops_that_need_not_run_save_their_time(kind: str, row: dict[str, Any], saving: float) -> None:
+    advice = only(advise(capture(step(0, ("dot", 7), ("x", 3)), instructions=[instruction("dot", "dot"), row])))
+    assert (advice.kind, advice.instruction) == (kind, "x")
+    assert advice.saving_fraction == pytest.approx(saving)
+
+
+def test_copies_of_arguments_into_results_ask_for_donation() -> None:
+    attribution = [{"program_id": 1, "instruction": "copy", "frame_id": 1, "root_weight": 1.0, "how": "passed"}]
+    rows = [instruction("dot", "dot"), instruction("copy", "copy")]
+    advice = only(advise(capture(step(0, ("dot", 6), ("copy", 4)), instructions=rows, attribution=attribution)))
+    assert (advice.kind, advice.saving_ns) == ("donate", 4 * MS)
+
+
+def test_what_is_computed_again_for_the_backward_pass_is_told() -> None:
+    scopes = [
+        {"program_id": 1, "instruction": "x", "scope": "a", "phase": "remat", "weight": 0.5},
+        {"program_id": 1, "instruction": "x", "scope": "a", "phase": "backward", "weight": 0.5},
+    ]
+    rows = [instruction("dot", "dot"), instruction("x", "dot")]
+    advice = only(advise(capture(step(0, ("dot", 6), ("x", 4)), instructions=rows, scopes=scopes)))
+    assert (advice.kind, advice.saving_ns) == ("remat", 2 * MS)
+
+
+def test_devices_that_wait_between_programs_are_bound_by_the_host() -> None:
+    ops = [row for n in range(4) for row in step(10 * n, ("dot", 4), execution=n)]
+    advice = only(advise(capture(ops, instructions=[instruction("dot", "dot")])))
+    assert advice.kind == "host"
+    assert advice.saving_ns == 18 * MS
+    assert "6.000 ms between two programs" in advice.evidence
+
+
+def test_a_chain_of_small_programs_would_take_one_pass() -> None:
+    ops = [row for n in range(5) for row in step(4 * n, ("add", 2), program=n)]
+    rows = [instruction("add", "add", program=n) for n in range(5)]
+    advice = only(advise(capture(ops, instructions=rows)))
+    assert advice.kind == "eager"
+    assert advice.saving_ns == (18 - 2) * MS
+
+
+def test_a_program_compiled_again_names_the_argument_that_changed() -> None:
+    ops = [*step(0, ("dot", 10)), *step(60, ("dot", 10), program=2), *step(130, ("dot", 10), program=3)]
+    programs = [{"program_id": n, "name": "jit_f"} for n in (1, 2, 3)]
+    rows = [instruction("dot", "dot", program=n) for n in (1, 2, 3)]
+    rows += [instruction("p", "parameter", "x", f"f32[{n}]", program=n) for n in (1, 2, 3)]
+    compiles = [
+        {"rank": 0, "range_id": n, "name": "compile by XLA", "program": "f", "start_ns": n, "duration_ns": 50 * MS}
+        for n in range(4)
+    ]
+    found = advise(capture(ops, instructions=rows, programs=programs, compile=compiles), {"compiles": 3})
+    assert [advice.kind for advice in found] == ["recompile"]
+    assert found[0].saving_ns == 100 * MS
+    assert found[0].evidence == "f was compiled 3 times: its argument x is f32[1], f32[2], f32[3]"
+
+
+def test_two_ops_at_a_time_cost_half_of_their_time() -> None:
+    common = {"rank": 0, "device": 0, "program_id": 1, "execution": 0, "start_ns": 0, "duration_ns": 10 * MS}
+    ops = [{**common, "instruction": name, "kind": "thunk"} for name in ("dot", "turn")]
+    advice = only(advise(capture(ops, instructions=[instruction("dot", "dot"), instruction("turn", "transpose")])))
+    assert advice.saving_fraction == pytest.approx(0.5)
