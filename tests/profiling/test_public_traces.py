@@ -17,9 +17,11 @@ SUFFIXES = tuple(kind.suffix for kind in KINDS)
 
 
 def find_traces(folder: Path) -> list[Path]:
-    others = ("golden.json", ".parquet")
     paths = sorted(
-        path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and not path.name.endswith(others)
+        path
+        for room in ("xplane", "nsys-jax", "nsys-sqlite", "traces")
+        for path in (folder / room).rglob("*")
+        if path.name.endswith(SUFFIXES) and path.name != "golden.json"
     )
     return [path for path in paths if not any(parent.name.endswith("_pqtdir") for parent in path.parents)]
 
