@@ -73,7 +73,10 @@ def render_advice(captures: list[list[dict[str, Any]]]) -> list[str]:
     *earlier, last = captures
     if not last:
         return ["Nothing to advise: no cost was found that the program need not have."]
-    savings = {row["kind"]: row["saving_fraction"] for row in earlier[0]} if earlier else {}
+    if earlier:
+        savings = {row["kind"]: row["saving_fraction"] for row in earlier[0]}
+    else:
+        savings = {}
     lines = []
     for rank, row in enumerate(last, start=1):
         text = advice(rank, row).plain

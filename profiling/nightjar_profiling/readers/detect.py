@@ -176,7 +176,10 @@ def _find_text(path: Path, start: bytes) -> Kind:
     if text[:1] in (b"{", b"["):
         return JSON
     if text[:1] == b"<":
-        what = "an HTML page" if b"<html" in text.lower() or b"<!doctype html" in text.lower() else "XML"
+        if b"<html" in text.lower() or b"<!doctype html" in text.lower():
+            what = "an HTML page"
+        else:
+            what = "XML"
         hint = "name the capture folder or the raw trace: a page holds the finished report and cannot be read back"
         raise InputError(f"{path}: {what}, expected a trace.", hint)
     if len(text) > 1 and not text.translate(None, bytes(range(32, 127)) + b"\t\r\n"):

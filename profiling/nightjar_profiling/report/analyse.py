@@ -181,8 +181,14 @@ def place_advice(
     frames = tables.attribution.sort("root_weight").select("program_id", "instruction", "frame_id")
     frame_of = {(program, name): frame for program, name, frame in frames.iter_rows() if frame is not None}
     for row in advice:
-        frame = frame_of.get((row.program_id, row.instruction)) if row.instruction is not None else None
-        stack = stack_of((row.program_id, frame)) if row.program_id is not None and frame is not None else ()
+        if row.instruction is not None:
+            frame = frame_of.get((row.program_id, row.instruction))
+        else:
+            frame = None
+        if row.program_id is not None and frame is not None:
+            stack = stack_of((row.program_id, frame))
+        else:
+            stack = ()
         line = user_line(stack) if stack else None
         place = {name: getattr(line, name, None) for name in ("file", "line", "function")}
         yield {**asdict(row), **place}

@@ -63,7 +63,9 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
     chosen, on_device = _choose_ops(trace)
     programs = _Programs()
     is_pytorch = any(key in trace.facts for key in PYTORCH)
-    default = "PyTorch" if is_pytorch else next(iter(trace.processes.values()), "") or "trace"
+    default = "PyTorch"
+    if not is_pytorch:
+        default = next(iter(trace.processes.values()), "") or "trace"
     rows = list(_make_ops(trace, chosen, on_device, rank, programs, default, stacks))
     ops = make_table("ops", rows)
     tables = {
@@ -194,7 +196,10 @@ def _find_marked_steps(trace: ChromeTrace) -> Iterator[tuple[int, int, int]]:
     seen = set()
     for event in trace.events:
         match = STEP.fullmatch(event.name)
-        number = event.args.get("step_num") if match is None else match[1]
+        if match is None:
+            number = event.args.get("step_num")
+        else:
+            number = match[1]
         if event.category in NOT_WORK or not str(number).isdecimal() or number in seen:
             continue
         seen.add(number)

@@ -73,7 +73,10 @@ def _add_occupancy(rows: pl.DataFrame, tables: NsysTables) -> pl.DataFrame:
         share = None
         if device in limits:
             multiprocessor, major = limits[device]
-            reserved = RESERVED_SHARED_BYTES if major >= RESERVES_SHARED_MEMORY else 0
+            if major >= RESERVES_SHARED_MEMORY:
+                reserved = RESERVED_SHARED_BYTES
+            else:
+                reserved = 0
             share = find_occupancy(threads, registers, shared, multiprocessor, reserved)
         shares.append(share)
     return rows.join(shapes.with_columns(occupancy=pl.Series(shares, dtype=pl.Float64)), on=key, how="left")

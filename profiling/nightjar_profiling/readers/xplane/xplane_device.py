@@ -176,7 +176,10 @@ def _find_tpu_containers(decoded: Decoded, ops: Ops, programs: Mapping[int, Prog
         (decoded.line[here] == decoded.line[after]) & (start[after] < end[here]) & (end[after] <= end[here])
     )
     for row in np.flatnonzero(encloses).tolist():
-        program = programs.get(int(ops.program.values[row])) if ops.program.known[row] else None
+        if ops.program.known[row]:
+            program = programs.get(int(ops.program.values[row]))
+        else:
+            program = None
         instruction = program and program.instructions.get(ops.instruction.names[ops.instruction.codes[row]])
         text = OPCODE.search(ops.kernel.names[ops.kernel.codes[row]])
         opcode = text and text[1]
