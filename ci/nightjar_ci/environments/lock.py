@@ -58,14 +58,32 @@ def parse_lock(text: str) -> tuple[Path, tuple[Requirement, ...]] | None:
     return Path(first), parse_requirements(rest)
 
 
+def split_python(requirements: Sequence[Requirement]) -> tuple[str | None, tuple[Requirement, ...]]:
+    """The Python that `python==3.12` names, and the requirements that are packages.
+
+    Raises:
+        ValueError: Python is not one version.
+
+    >>> split_python(parse_requirements("python==3.12,jax==0.10.1"))
+    ('3.12', (<Requirement('jax==0.10.1')>,))
+    """
+    pythons = [requirement for requirement in requirements if requirement.name == "python"]
+    if not pythons:
+        return None, tuple(requirements)
+    exact = [part.version for python in pythons for part in python.specifier if part.operator == "=="]
+    if len(exact) != 1 or len(pythons[0].specifier) != 1:
+        raise ValueError(f"{', '.join(map(str, pythons))} is not one version: expected for example python==3.12")
+    return exact[0], tuple(requirement for requirement in requirements if requirement.name != "python")
+
+
 def is_locked(environment: str) -> bool:
     """Whether an environment is that of a lock, and not a copy of the current one."""
     kind, _, rest = environment.partition(":")
     return kind == "uv" and parse_lock(rest) is not None
 
 
-def read_pins(lock: str) -> dict[str, str]:
-    """The locked versions for this Python on this machine, by canonical name.
+def read_pins(lock: str, python: str | None = None) -> dict[str, str]:
+    """The versions that a lock gives a Python (this one where None) on this machine, by canonical name.
 
     >>> read_pins('jax==1 ; python_version < "3" \\\\\\njax==2 ; python_version >= "3" \\\\\\n    --hash=sha256:0\\n')
     {'jax': '2'}
@@ -73,12 +91,14 @@ def read_pins(lock: str) -> dict[str, str]:
     return {
         canonicalize_name(name): pinned
         for name, pinned, marker in _PIN.findall(lock)
-        if not marker or Marker(marker).evaluate(_python_of_markers())
+        if not marker or Marker(marker).evaluate(_python_of_markers(python))
     }
 
 
-def _python_of_markers() -> dict[str, str]:
-    version = find_current().version
+def _python_of_markers(python: str | None) -> dict[str, str]:
+    version = python or find_current().version
+    if version.count(".") == 1:
+        version += ".0"
     return {"python_full_version": version, "python_version": ".".join(version.split(".")[:2])}
 
 
@@ -137,19 +157,21 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
         hint = "paths are relative to the working directory; `nightjar-ci images lock` makes the locks"
         raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.", hint) from None
     try:
-        pins = read_pins(lock)
+        python, requirements = split_python(requirements)
+        pins = read_pins(lock, python)
     except ValueError as error:
         problem = str(error).partition("\n")[0]
         hint = "`nightjar-ci images lock` makes the locks; this one was edited, or is incomplete"
         raise EnvironmentFailedError(f"uv:{text}: {path} has an invalid marker: {problem}.", hint) from None
-    changes = find_changes(pins, requirements, read_current_jax())
+    installed = read_current_jax() if python is None else {}  # another Python may have no release of this JAX
+    changes = find_changes(pins, requirements, installed)
     folders = {name: origin for name, origin in freeze().folders.items() if name == WORKLOADS}
     made_with = [folder for name, (folder, _) in folders.items() if f"{name} (" in lock]
     lines = lock.splitlines()
     if changes:
-        lines = resolve_around(path, lock, changes, made_with)
+        lines = resolve_around(path, lock, changes, made_with, python)
     lines = make_editable(lines, {name: local for name, local in chosen.items() if local.editable})
-    return make_pinned(text, lines, folders, cache, resolved=True, on_line=on_line)
+    return make_pinned(text, lines, folders, cache, python=python, resolved=True, on_line=on_line)
 
 
 def find_planned_sources(text: str, cache: Path) -> dict[str, Source]:
@@ -205,7 +227,9 @@ def read_current_jax() -> dict[str, str]:
     return versions
 
 
-def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: Sequence[Path] = ()) -> list[str]:
+def resolve_around(
+    path: Path, lock: str, changes: Mapping[str, str], projects: Sequence[Path] = (), python: str | None = None
+) -> list[str]:
     """The lock's packages, resolved again around other versions of some of them.
 
     Args:
@@ -213,11 +237,12 @@ def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: 
         lock: its text.
         changes: requirements that override the lock, by name.
         projects: folders of projects whose dependencies are in the lock.
+        python: version of Python; that of the current environment where None.
 
     Raises:
         EnvironmentFailedError: no versions fit together; the message names the conflicting packages.
     """
-    pins = read_pins(lock)
+    pins = read_pins(lock, python)
     source = path.with_suffix(".in")
     try:
         wanted = [*read_wanted(source, changes), *(f"{WORKLOADS} @ {folder.as_uri()}" for folder in projects)]
@@ -236,6 +261,7 @@ def resolve_around(path: Path, lock: str, changes: Mapping[str, str], projects: 
                 str(path),
                 *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
                 *("--no-emit-package", WORKLOADS),
+                *(() if python is None else ("--python-version", python)),
                 *(str(inputs), "--constraints", str(constraints), "--output-file", str(resolved)),
             )
         except EnvironmentFailedError as error:

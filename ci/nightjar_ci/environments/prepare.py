@@ -145,12 +145,18 @@ def describe(environment: str, settings: Settings) -> str:
 
 def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:
     from nightjar_ci.environments.installed import find_local_packages
-    from nightjar_ci.environments.uv import read_made_sources
+    from nightjar_ci.environments.uv import read_made_sources, read_python
 
     bin_dir = prefix / "bin"
     path = tuple(str(folder) for folder in prefix.glob("lib/python*/site-packages"))
     interpreter = replace(
-        find_current(), executable=bin_dir / "python", found_by="uv", prefix=prefix, bin_dir=bin_dir, path=path
+        find_current(),
+        version=read_python(prefix),
+        executable=bin_dir / "python",
+        found_by="uv",
+        prefix=prefix,
+        bin_dir=bin_dir,
+        path=path,
     )
     return PreparedEnvironment(
         name=name,

@@ -18,9 +18,10 @@ from nightjar_ci.environments.lock import (
     read_wanted,
     render_conflict,
     resolve_around,
+    split_python,
 )
 from nightjar_ci.environments.prepare import parse_environment, with_requirements
-from nightjar_ci.environments.uv import parse_requirements
+from nightjar_ci.environments.uv import parse_requirements, read_python
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_models.ecosystem.table import CELLS
@@ -182,3 +183,18 @@ def test_an_environment_is_made_from_a_lock_and_kept(tmp_path: Path, monkeypatch
     made = make_locked(str(tmp_path / "empty.txt"), tmp_path / "cache")
     assert (made / "bin" / "python").exists()
     assert make_locked(str(tmp_path / "empty.txt"), tmp_path / "cache") == made
+
+
+def test_a_lock_may_name_another_python() -> None:
+    assert split_python(parse_requirements("jax==0.10.1")) == (None, parse_requirements("jax==0.10.1"))
+    assert split_python(parse_requirements("python==3.12,jax==0.10.1")) == ("3.12", parse_requirements("jax==0.10.1"))
+    lock = 'jax==1 ; python_full_version < "3.12"\njax==2 ; python_full_version >= "3.12"\n'
+    assert (read_pins(lock, "3.12"), read_pins(lock, "3.11.9")) == ({"jax": "2"}, {"jax": "1"})
+    for text in ("python>=3.12", "python==3.12,python==3.13", "python"):
+        with pytest.raises(ValueError, match="is not one version: expected for example"):
+            split_python(parse_requirements(text))
+
+
+def test_an_environment_of_another_python_says_its_version(tmp_path: Path) -> None:
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.1\n")
+    assert read_python(tmp_path) == "3.12.1"

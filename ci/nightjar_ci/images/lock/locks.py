@@ -8,6 +8,7 @@ the jax image have the same versions.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ class Lock:
         no_dependencies: lock the sources only: their metadata exists only after a build.
         overrides: file of this folder with requirements that replace those of packages.
         independent: no other lock depends on it, so that its failure does not stop the others.
+        python: the oldest Python that it is for.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Lock:
     no_dependencies: bool = False
     overrides: str | None = None
     independent: bool = False
+    python: str = OLDEST_PYTHON
 
     @property
     def path(self) -> str:
@@ -58,7 +61,7 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
 
     cells = sorted(
         f"{folder}/{path.stem}"
-        for folder in ("ecosystem", "upstream")
+        for folder in ("ecosystem", "upstream", "trainers")
         for path in (checkout / FOLDER / folder).glob("*.in")
     )
     aot = (PACKAGES[1], f"{FOLDER}/aot.in")
@@ -74,8 +77,15 @@ def list_locks(checkout: Path) -> tuple[Lock, ...]:
         replace(lock_of("te-source", "te-cuda12"), no_dependencies=True),
         Lock(name="aot", sources=aot, constraints="jax-cuda12", overrides="aot.overrides.in"),
         lock_of("jax", "models"),
-        *(replace(lock_of(name, "jax"), independent=True) for name in cells),
+        *(replace(lock_of(name, "jax"), independent=True, python=_find_python(checkout, name)) for name in cells),
     )
+
+
+def _find_python(checkout: Path, name: str) -> str:
+    """The oldest Python of a cell, where the first lines of its `.in` file say `# Python 3.12 or newer`."""
+    text = (checkout / FOLDER / f"{name}.in").read_text(encoding="utf-8")
+    stated = re.search(r"^# Python (\d+\.\d+) or newer", text, re.MULTILINE)
+    return OLDEST_PYTHON if stated is None else stated[1]
 
 
 def render_compile(lock: Lock, *, upgrade: bool = False, options: Sequence[str] = ()) -> tuple[str, ...]:
@@ -89,7 +99,7 @@ def render_compile(lock: Lock, *, upgrade: bool = False, options: Sequence[str] 
     >>> " ".join(render_compile(Lock(name="models", sources=("a.toml",), constraints="dev"))[-5:])
     'a.toml --constraints docker/locks/dev.txt --output-file docker/locks/models.txt'
     """
-    argv = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes"]
+    argv = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", lock.python, "--generate-hashes"]
     argv += ["--no-emit-index-url", "--custom-compile-command", "nightjar-ci images lock"]
     if upgrade:
         argv.append("--upgrade")
