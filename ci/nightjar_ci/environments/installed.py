@@ -7,6 +7,7 @@ and the `LocalPackage`s of an outcome.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
@@ -131,6 +132,12 @@ def find_imported_packages(path: Sequence[str]) -> tuple[LocalPackage, ...]:
         if not editable
     )
     return tuple(sorted((*find_local_packages(sources, path), *copied), key=lambda package: package.name))
+
+
+def read_python(prefix: Path) -> str:
+    """The version of Python of a virtual environment, as uv wrote it there."""
+    written = re.search(r"^version_info = ([\d.]+)$", (prefix / "pyvenv.cfg").read_text(encoding="utf-8"), re.MULTILINE)
+    return find_current().version if written is None else written[1]
 
 
 def find_version(name: str, path: Sequence[str]) -> str | None:

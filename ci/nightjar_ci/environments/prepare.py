@@ -144,8 +144,8 @@ def describe(environment: str, settings: Settings) -> str:
 
 
 def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:
-    from nightjar_ci.environments.installed import find_local_packages
-    from nightjar_ci.environments.uv import read_made_sources, read_python
+    from nightjar_ci.environments.installed import find_local_packages, read_python
+    from nightjar_ci.environments.uv import read_made_sources
 
     bin_dir = prefix / "bin"
     path = tuple(str(folder) for folder in prefix.glob("lib/python*/site-packages"))

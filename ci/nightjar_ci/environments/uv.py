@@ -211,12 +211,6 @@ def read_made_sources(prefix: Path) -> dict[str, Source]:
     }
 
 
-def read_python(prefix: Path) -> str:
-    """The version of Python of a virtual environment, as uv wrote it there."""
-    written = re.search(r"^version_info = ([\d.]+)$", (prefix / "pyvenv.cfg").read_text(encoding="utf-8"), re.MULTILINE)
-    return find_current().version if written is None else written[1]
-
-
 def find_made(
     lines: Sequence[str], sources: Mapping[str, Source], cache: Path, python: str | None = None
 ) -> Path | None:

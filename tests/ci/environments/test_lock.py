@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.environments import lock as lock_environment
+from nightjar_ci.environments.installed import read_python
 from nightjar_ci.environments.lock import (
     Frozen,
     find_changes,
@@ -21,7 +22,7 @@ from nightjar_ci.environments.lock import (
     split_python,
 )
 from nightjar_ci.environments.prepare import parse_environment, with_requirements
-from nightjar_ci.environments.uv import parse_requirements, read_python
+from nightjar_ci.environments.uv import parse_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_models.ecosystem.table import CELLS
