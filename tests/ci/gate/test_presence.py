@@ -366,7 +366,7 @@ def test_report_junit_and_summary_name_what_is_absent(here: Path) -> None:
         assert "peak" in (folder / name).read_text()
         assert "5 of the last 5 nights had it" in (folder / name).read_text()
     assert "one due series is absent" in (folder / "report.html").read_text()
-    assert "What was due" in (folder / "report.html").read_text()
+    assert "Due series" in (folder / "report.html").read_text()
     assert json.loads((folder / "badge.json").read_text())["message"] == "1 cannot tell"
 
 
