@@ -17,8 +17,9 @@ from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.run_record import Better
 
 ADAPTER_SCHEMA = "nightjar.adapter/1"
+Records = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf", "wandb"]
 Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark", "hyperfine", "codspeed", "junit"]
-Format = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf", "wandb"] | Benchmark
+Format = Literal[Records, Benchmark]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
 
 
