@@ -12,7 +12,7 @@ import pytest
 from nightjar_ci.images.build import build_images
 from nightjar_ci.images.lock.locks import FOLDER, list_locks
 from nightjar_ci.images.process import run_captured
-from nightjar_ci.images.tree import Image, find_flavors, read_tree, render_bake
+from nightjar_ci.images.tree import TREE_FILE, Image, find_flavors, read_tree, render_bake, render_tree
 from tests.docker.conftest import CHECKOUT
 from tests.docker.test_jax import LOCKS
 
@@ -37,6 +37,11 @@ def test_each_image_has_its_dockerfile_and_its_tests() -> None:
 
 def read_whole_tree() -> tuple[Image, ...]:
     return read_tree(CHECKOUT, "cuda12")
+
+
+def test_the_listed_tree_is_that_of_the_bake_file() -> None:
+    listed = (CHECKOUT / TREE_FILE).read_text()
+    assert listed == render_tree(CHECKOUT), "python -m tests.repo.image_tree"
 
 
 def test_docs_list_the_images_of_the_tree() -> None:

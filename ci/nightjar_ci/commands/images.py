@@ -9,12 +9,13 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands import images_bump, images_layers, images_nights
+from nightjar_ci.commands import images_bump, images_layers, images_nights, images_registry
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, Image, find_checkout, read_tree, render_bake, select_images
@@ -37,6 +38,11 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_nights.support, "nightly.json > support.md"),
     (images_nights.show, "localhost:5000/nightjar:jax-cpu"),
     (images_nights.sign, "localhost:5000/nightjar:jax-cpu --key cosign.key"),
+    (images_registry.choose, "--driver 550.54 --gpu h100"),
+    (images_registry.mirror, "ghcr.io/them/nightjar localhost:5000/nightjar --name jax-cuda12"),
+    (images_registry.restore, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
+    (images_registry.rollback, "jax-cpu 2026-11-20 --to localhost:5000/nightjar"),
+    (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
     (images_nights.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
 )
 for _command, _example in _COMMANDS:
@@ -111,6 +117,7 @@ def run_tests(
     report: Annotated[
         Path | None, typer.Option(help="File for the test results of each image, for `images push --tests`.")
     ] = None,
+    invocation: Annotated[str, typer.Option(help="Id of the workflow's run, for the report.")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Test built images: each must pass its own tests and those of its parent images.
@@ -153,7 +160,8 @@ def run_tests(
         if report is not None:
             # the tests rebuild images, so that their ids are read afterwards
             ids = {image.name: (image.tag, describe_image(image).id) for image in images}
-            write_json(report, summarize_junit(junit.read_text(encoding="utf-8"), ids))
+            text, finished = junit.read_text(encoding="utf-8"), datetime.now(UTC)
+            write_json(report, summarize_junit(text, ids, finished=finished, run=invocation))
     raise typer.Exit(ExitCode.NO if missing else status)
 
 

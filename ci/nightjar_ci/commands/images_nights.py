@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform as machine
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from nightjar_ci.commands.images_layers import ARCHITECTURES
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tree import DEFAULT_FLAVOR, find_checkout, read_tree, select_images
@@ -40,6 +43,10 @@ Where = Annotated[
     typer.Argument(help="REPOSITORY, or the file or URL of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."),
 ]
 From = Annotated[str, typer.Option("--from", help="The repository, if WHERE is a file or a URL.", show_default=False)]
+# docker's grammar of repositories; capitals are accepted and made small
+_REPOSITORY = re.compile(
+    r"(?i:[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?/)?(?i:[a-z0-9]+([._-]+[a-z0-9]+)*/)*(?i:[a-z0-9]+([._-]+[a-z0-9]+)*)"
+)
 LOCAL_BUILDER = "urn:nightjar:builder:local"
 
 
@@ -64,16 +71,18 @@ def push(
     """Push built images with SBOM, provenance and test report, and publish the complete ones.
 
     NAME-DATE-OS-ARCHITECTURE is pushed at once. NAME-DATE, which never changes, and the rolling NAME follow once every
-    --platform is pushed and passed its tests. Exits with 1 if an image failed its tests or, with --all, was not built.
+    --platform is pushed and passed its tests. Exits with 1 if an image failed its tests, is not in the report or, with
+    --all, was not built.
     """
     from nightjar_ci.images.build import inspect_image
     from nightjar_ci.images.publish.layer_blob import Compression
+    from nightjar_ci.images.publish.pins import read_checkout_pins
     from nightjar_ci.images.publish.push import Source, push_images
     from nightjar_ci.images.publish.tags import dated_tag, image_name
     from nightjar_ci.settings import read_settings
 
     checkout = find_checkout(Path.cwd())
-    repository, day = _repository(to), _day(date)
+    repository, day = open_repository(to), read_day(date)
     if compression not in get_args(Compression):
         raise InputError(f"compression: {compression!r} is unknown: expected {' or '.join(get_args(Compression))}.")
     images = select_images(read_tree(checkout, flavor), target, everything=everything)
@@ -81,19 +90,20 @@ def push(
     platforms = _platforms(platform)
     if dry_run:
         for image in images:
-            state = "built" if inspect_image(image.tag) else "not built"
-            typer.echo(f"{image.tag} ({state}) -> {repository.name}:{dated_tag(image_name(image.tag), day)}-PLATFORM")
+            target = f"{repository.name}:{dated_tag(image_name(image.tag), day)}-PLATFORM"
+            typer.echo(f"{image.tag} ({_describe_state(image.tag)}) -> {target}")
         return
     missing = [image.tag for image in images if everything and inspect_image(image.tag) is None]
     tags = [image.tag for image in images if image.tag not in missing]
-    locks = {str(path.relative_to(checkout)): path.read_text() for path in sorted(checkout.glob("docker/locks/*.txt"))}
+    pins = read_checkout_pins(checkout)
+    locks = {path: text for path, text in pins.items() if re.fullmatch(r"docker/locks/[^/]+\.txt", path)}
     with show_steps() as on_step:
         report = push_images(
             tags,
             repository,
             day,
             tested=tested,
-            source=Source(locks=locks, builder=builder, invocation=invocation),
+            source=Source(locks=locks, pins=pins, builder=builder, invocation=invocation),
             layer_cache=read_settings().state_dir / "layers",
             on_step=on_step,
             compression=cast(Compression, compression),
@@ -110,7 +120,12 @@ def push(
             typer.echo(f"{repository.name}:{pushed.tag}  {pushed.digest[:19]}  {pushed.size_bytes / 1e6:.1f} MB")
         typer.echo(f"sent {report.sent_bytes / 1e6:.1f} MB", err=True)
         _print_publications(publications)
-    if missing or any(not tested[tag].ok for tag in tags if tag in tested):
+    unreported = [tag for tag in tags if tests and tag not in tested]
+    for tag in unreported:
+        typer.echo(
+            f"{tag}: not in the test report ({', '.join(map(str, tests or []))}), hence not published.", err=True
+        )
+    if missing or unreported or any(not tested[tag].ok for tag in tags if tag in tested):
         raise typer.Exit(ExitCode.NO)
 
 
@@ -125,7 +140,7 @@ def publish(
 
     Exits with 1 if a platform is missing, untested or failed its tests; NAME then keeps its image.
     """
-    publications = [_publish(to, name, _day(date), _platforms(platform) or [_this_platform()]) for name in names]
+    publications = [_publish(to, name, read_day(date), _platforms(platform) or [_this_platform()]) for name in names]
     if as_json:
         typer.echo(json.dumps([asdict(publication) for publication in publications], indent=1))
     else:
@@ -144,7 +159,7 @@ def prune(
     from nightjar_ci.images.publish.index_store import refresh_index
     from nightjar_ci.images.publish.retention import delete_expired, find_expired, list_digests
 
-    repository = _repository(to)
+    repository = open_repository(to)
     with show_steps() as on_step:
         on_step(f"reading the tags of {to}")
         expired = find_expired(list_digests(repository), datetime.now(UTC).date(), keep_days)
@@ -164,7 +179,7 @@ def prune(
 
 def show(where: Where, as_json: Json = False) -> None:
     """Print a nightly image: digest, platforms, layers and sizes (MB: 1,000,000 bytes), package versions."""
-    night = _find(where)
+    night = find_night(where)
     if as_json:
         typer.echo(night.model_dump_json(indent=1))
         return
@@ -193,7 +208,7 @@ def pull(where: Where, repository: From = "", dry_run: DryRun = False) -> None:
     from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
 
-    night = _find(where)
+    night = find_night(where)
     reference = check_reference(night, _find_repository(where, repository))
     named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
     commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
@@ -222,7 +237,7 @@ def sign(
     from nightjar_ci.images.publish.nightly_index import check_reference
     from nightjar_ci.images.publish.sign import sign_image
 
-    night = _find(where)
+    night = find_night(where)
     check_reference(night, _find_repository(where, repository))
     if dry_run:
         for digest in (*(image.digest for image in night.platforms.values()), night.reference.rpartition("@")[2]):
@@ -268,7 +283,8 @@ def _index(source: str) -> NightlyIndex:
     return open_index(source)
 
 
-def _find(where: str) -> NightlyImage:
+def find_night(where: str) -> NightlyImage:
+    """The nightly image that the command line names."""
     from nightjar_ci.images.publish.index_store import find_image
 
     source, colon, name = where.rpartition(":")
@@ -286,19 +302,19 @@ def _find_repository(where: str, from_option: str) -> str:
                 f"--from is missing: {source} cannot choose the repository.",
                 "add --from HOST/PATH, such as --from ghcr.io/me/nightjar",
             )
-        return _repository(from_option).name
-    if from_option and _repository(from_option).name != _repository(source).name:
+        return open_repository(from_option).name
+    if from_option and open_repository(from_option).name != open_repository(source).name:
         raise InputError(f"--from: {from_option!r} is not {source!r}.", "leave it out")
-    return _repository(source).name
+    return open_repository(source).name
 
 
 def _publish(to: str, name: str, day: str, platforms: list[str]) -> Publication:
     from nightjar_ci.images.publish.index_store import refresh_index
     from nightjar_ci.images.publish.publish import publish_image
 
-    publication = publish_image(_repository(to), name, day, platforms)
+    publication = publish_image(open_repository(to), name, day, platforms)
     if not publication.reasons:
-        refresh_index(_repository(to))
+        refresh_index(open_repository(to))
     return publication
 
 
@@ -313,15 +329,30 @@ def _print_publications(publications: list[Publication]) -> None:
         typer.echo(f"{tag} is not published: {reasons}. The rolling tag {rolling} {state}.")
 
 
-def _repository(name: str) -> Repository:
+def _describe_state(tag: str) -> str:
+    from nightjar_ci.images.build import inspect_image
+    from nightjar_ci.images.process import ToolError
+
+    try:
+        return "built" if inspect_image(tag) else "not built"
+    except ToolError:
+        return "no engine answers"
+
+
+def open_repository(name: str) -> Repository:
+    """A repository of the command line."""
     from nightjar_ci.web.registry import Repository
 
     if not name:
         raise InputError("--to is missing.", "add --to HOST/PATH, such as --to ghcr.io/me/nightjar")
+    if not _REPOSITORY.fullmatch(name):
+        reason = "it has a tag or digest" if re.search(r"[:@][^/]*$", name) else "it is not HOST/PATH"
+        raise InputError(f"{name!r} is not a valid repository: {reason}.", "write it like ghcr.io/me/nightjar")
     return Repository(name)
 
 
-def _day(text: str) -> str:
+def read_day(text: str) -> str:
+    """A date of the command line; today in UTC if it is empty."""
     from nightjar_ci.images.publish.tags import check_date, night_date
 
     return check_date(text or night_date(datetime.now(UTC)))
@@ -334,9 +365,7 @@ def _platforms(names: list[str] | None) -> list[str]:
 
 
 def _this_platform() -> str:
-    from nightjar_ci.images.process import run_captured
-
-    return run_captured(["docker", "version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"]).strip()
+    return f"linux/{ARCHITECTURES.get(machine.machine(), machine.machine())}"
 
 
 def _read_reports(paths: list[Path]) -> dict[str, TestedImage]:

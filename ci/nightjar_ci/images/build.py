@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.lock.commits import read_image_python
+from nightjar_ci.images.lock.debian_day import PINS
 from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
@@ -226,14 +227,18 @@ def describe_image(image: Image) -> BuiltImage:
 
 
 def find_revision(checkout: Path) -> str:
-    """The git commit of a checkout, with `-dirty` if a tracked file differs; empty outside git."""
+    """The git commit of a checkout, with `-dirty` if a tracked file differs; empty outside git.
+
+    The pins, which `images bump` writes, do not count: labels and provenance name the locks by their digests.
+    """
+    git = ["git", "-C", str(checkout)]
     try:
-        described = run_captured(
-            ["git", "-C", str(checkout), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
-        )
+        commit = run_captured([*git, "rev-parse", "HEAD"]).strip()
+        pins = [f":(exclude){path}" for path in (LOCKS, PINS)]
+        changed = run_captured([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", *pins])
     except ToolError:
         return ""
-    return described.strip()
+    return f"{commit}-dirty" if changed.strip() else commit
 
 
 def find_source(checkout: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +26,8 @@ class TestedImage(BaseModel):
         tag: in the engine.
         id: the engine's id of the tested image: the digest of its configuration.
         failures: ids of the tests that failed or raised an error.
+        finished: when the tests ended, in ISO 8601 and UTC; empty in reports of older releases.
+        run: the run of a workflow that tested it; empty elsewhere.
     """
 
     __test__ = False
@@ -35,6 +38,8 @@ class TestedImage(BaseModel):
     passed: int
     skipped: int
     failures: tuple[str, ...]
+    finished: str = ""
+    run: str = ""
 
     @property
     def ok(self) -> bool:
@@ -52,12 +57,16 @@ class TestReport(BaseModel):
     images: tuple[TestedImage, ...]
 
 
-def summarize_junit(junit: str, images: Mapping[str, tuple[str, str]]) -> TestReport:
+def summarize_junit(
+    junit: str, images: Mapping[str, tuple[str, str]], *, finished: datetime, run: str = ""
+) -> TestReport:
     """The verdict on each image.
 
     Args:
         junit: text of the file that `pytest --junit-xml` wrote.
         images: image name to tag and id.
+        finished: when the tests ended.
+        run: the run of a workflow, if any.
     """
     counts: dict[str, dict[str, list[str]]] = {name: {"passed": [], "skipped": [], "failed": []} for name in images}
     for case in ElementTree.fromstring(junit).iter("testcase"):
@@ -79,6 +88,8 @@ def summarize_junit(junit: str, images: Mapping[str, tuple[str, str]]) -> TestRe
                 passed=len(counts[name]["passed"]),
                 skipped=len(counts[name]["skipped"]),
                 failures=tuple(counts[name]["failed"]),
+                finished=finished.astimezone(UTC).isoformat(timespec="seconds"),
+                run=run,
             )
             for name, (tag, id_) in images.items()
         ),

@@ -1,7 +1,8 @@
 """The image tree: `docker/docker-bake.hcl`, read through `bake --print`.
 
-In: a checkout and a flavour. Out: the images, parents first, and the command that builds some of them. This is the only
-definition of the tree; all lists of images come from here.
+In: a checkout and a flavour. Out: the images, parents first, and the command that builds some of them. The bake file is
+the only definition of the tree; all lists of images come from here. `docker/tree.json` is generated from it, so that
+listing images and dry runs work on a machine without buildx.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nightjar_ci.errors import InputError
-from nightjar_ci.images.process import ENGINE_HINT, run_captured
+from nightjar_ci.images.process import ENGINE_HINT, ToolError, run_captured
 
 BAKE_FILES = ("docker/versions.json", "docker/docker-bake.hcl")
+TREE_FILE = "docker/tree.json"
 DEFAULT_FLAVOR = "cpu"
+ARCHITECTURES = ("amd64", "arm64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +150,81 @@ def parse_tree(bake: str) -> tuple[Image, ...]:
     return tuple(images.values())
 
 
-def read_tree(checkout: Path, flavor: str = DEFAULT_FLAVOR) -> tuple[Image, ...]:
+def read_tree(
+    checkout: Path, flavor: str = DEFAULT_FLAVOR, environ: Mapping[str, str] | None = None
+) -> tuple[Image, ...]:
     """The images of a checkout, parents first.
 
+    Args:
+        checkout: root of the checkout.
+        flavor: such as `cpu`.
+        environ: `IMAGE_PYTHON` and `IMAGE_ARCH` choose the cell of the bake file, `BASE_IMAGE` replaces the base; None:
+            the variables of this process.
+
     Raises:
-        InputError: the flavour is unknown.
-        ToolError: there is no docker buildx, or it does not understand the bake file.
+        InputError: the flavour, the Python or the architecture is unknown.
+        ToolError: docker buildx does not understand the bake file.
     """
+    environ = os.environ if environ is None else environ
     flavors = find_flavors(checkout)
     if flavor not in flavors:
         raise InputError(f"unknown flavor {flavor!r}: expected one of {', '.join(flavors)}.", _suggest(flavor, flavors))
-    run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
+    pins = json.loads((checkout / BAKE_FILES[0]).read_text(encoding="utf-8"))["variable"]
+    python = environ.get("IMAGE_PYTHON") or pins["DEFAULT_PYTHON"]["default"]
+    arch = environ.get("IMAGE_ARCH") or pins["DEFAULT_ARCH"]["default"]
+    try:
+        run_captured(["docker", "buildx", "version"], hint=ENGINE_HINT)
+    except ToolError:
+        images = _read_listed(checkout, name_cell(flavor, python, arch))
+    else:
+        images = bake_tree(checkout, flavor, python, arch)
+    base = environ.get("BASE_IMAGE")
+    return tuple(replace(image, base=base) for image in images) if base else images
+
+
+def _read_listed(checkout: Path, cell: str) -> tuple[Image, ...]:
+    cells: dict[str, list[dict[str, Any]]] = json.loads((checkout / TREE_FILE).read_text(encoding="utf-8"))["cells"]
+    if cell not in cells:
+        raise InputError(
+            f"the tree has no cell {cell}: expected one of {', '.join(cells)}.", "correct IMAGE_PYTHON or IMAGE_ARCH"
+        )
+    return tuple(Image(**image) for image in cells[cell])
+
+
+def name_cell(flavor: str, python: str, arch: str) -> str:
+    """The name of a cell of the tree.
+
+    >>> name_cell("cpu", "3.13", "amd64")
+    'cpu-py3.13-amd64'
+    """
+    return f"{flavor}-py{python}-{arch}"
+
+
+def bake_tree(checkout: Path, flavor: str, python: str, arch: str) -> tuple[Image, ...]:
+    """The images of a cell, from the bake file itself.
+
+    Raises:
+        ToolError: there is no docker buildx, or it does not understand the bake file.
+    """
     command = render_bake(["default", "tree"], flavor=flavor, options=["--print"])
-    return parse_tree(run_captured(command.argv, cwd=checkout, variables=command.variables))
+    variables = {**command.variables, "IMAGE_PYTHON": python, "IMAGE_ARCH": arch, "BASE_IMAGE": ""}
+    return parse_tree(run_captured(command.argv, cwd=checkout, variables=variables))
+
+
+def render_tree(checkout: Path) -> str:
+    """The text of `docker/tree.json`: every cell of the bake file.
+
+    Raises:
+        ToolError: as for `bake_tree`.
+    """
+    pins = json.loads((checkout / BAKE_FILES[0]).read_text(encoding="utf-8"))["variable"]
+    cells = {
+        name_cell(flavor, python, arch): [asdict(image) for image in bake_tree(checkout, flavor, python, arch)]
+        for flavor in find_flavors(checkout)
+        for python in pins["GROUND_FLOORS"]["default"]
+        for arch in ARCHITECTURES
+    }
+    return json.dumps({"cells": cells}, indent=1) + "\n"
 
 
 def select_images(tree: Sequence[Image], target: str | None, *, everything: bool = False) -> tuple[Image, ...]:

@@ -40,18 +40,18 @@ def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callabl
             continue
         on_step(f"downloading {file.name}")
         try:
-            body, _ = request(file.url)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(".part")
+            request(file.url, target=part)
         except HttpError as error:
             raise NightjarError(f"{error}.", "the mirror keeps what it has; run the command again") from None
-        digest = hashlib.sha256(body).hexdigest()
+        digest = _digest(part)
         if file.sha256 not in (None, digest):
+            part.unlink()
             address = hide_passwords(file.url)
             raise NightjarError(f"{address}: its SHA-256 is {digest}, but the index says {file.sha256}.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_bytes(body)
         part.rename(path)
-        received += len(body)
+        received += path.stat().st_size
     for package in packages:
         write_text(folder / package / "index.html", _render_page(folder / package))
     return received

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import http.client
 import re
+import shutil
 import socket
 import threading
 import time
@@ -54,6 +55,7 @@ def request(
     method: str = "GET",
     body: bytes | Path | None = None,
     headers: Mapping[str, str] | None = None,
+    target: Path | None = None,
 ) -> tuple[bytes, Message]:
     """The body and headers of a response; a user and password in the URL are sent as basic authorization.
 
@@ -64,6 +66,7 @@ def request(
         method: the HTTP method.
         body: the request body; a file is streamed.
         headers: further headers.
+        target: a file that gets the body, of any size; the returned body is then empty.
 
     Raises:
         HttpError: there was no response, or not a successful one.
@@ -78,11 +81,11 @@ def request(
         outgoing.add_unredirected_header("Authorization", authorization)
     try:
         if not isinstance(body, Path):
-            return _send(outgoing, body, deadline_s=DEADLINE_S)
+            return _send(outgoing, body, target, deadline_s=DEADLINE_S if target is None else None)
         outgoing.add_header("Content-Length", str(body.stat().st_size))
         with body.open("rb") as file:
             outgoing.data = file
-            return _send(outgoing, None, deadline_s=None)
+            return _send(outgoing, None, target, deadline_s=None)
     except urllib.error.HTTPError as error:
         with error:
             page = b""
@@ -96,13 +99,19 @@ def request(
         ) from None
 
 
-def _send(outgoing: urllib.request.Request, body: bytes | None, *, deadline_s: float | None) -> tuple[bytes, Message]:
+def _send(
+    outgoing: urllib.request.Request, body: bytes | None, target: Path | None, *, deadline_s: float | None
+) -> tuple[bytes, Message]:
     if body is not None:
         outgoing.data = body
     with _Watch(deadline_s) as watch:
         opener = urllib.request.build_opener(_Plain(watch), _Encrypted(watch))
         try:
             with opener.open(outgoing, timeout=TIMEOUT_S) as response:
+                if target is not None:
+                    with target.open("wb") as file:
+                        shutil.copyfileobj(response, file, 2**20)
+                    return b"", response.headers
                 content: bytes = response.read(MAX_BYTES + 1)
         except (OSError, http.client.HTTPException):
             watch.check()

@@ -15,7 +15,9 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from email.message import Message
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -38,6 +40,7 @@ MANIFESTS = ", ".join(
 )
 LOGIN_HINT = "log in with `docker login`"
 REFUSED_HINT = "the saved login is wrong or lacks this permission; log in again with `docker login {}`"
+FAILED_HINT = "the registry itself failed: its log says why, most often a full disk; push again when it has room"
 REACH_HINT = "check the registry's host and port, and that it runs"
 _MAX_PAGES = 1000
 _DIGEST = re.compile(r"[a-z0-9+._-]+:[0-9a-fA-F]{32,}")
@@ -59,7 +62,9 @@ class RegistryError(NightjarError):
 
 
 class AbsentError(InputError):
-    """The registry has no such repository, tag, manifest or blob: exit code 2."""
+    """The registry has no such repository, tag, manifest or blob: exit code 2. `headers` are those of its response."""
+
+    headers: Message | None = None
 
 
 @dataclass(slots=True)
@@ -117,6 +122,24 @@ class Repository:
             url = urljoin(url, following[1])
         return tags
 
+    def read_date(self) -> str | None:
+        """The registry's own date in UTC, `YYYY-MM-DD`; None if it sends none.
+
+        Raises:
+            RegistryError: the registry cannot be reached or refuses.
+        """
+        headers: Message | None
+        try:
+            _, headers = self._request(f"{self._base()}/tags/list?n=1", accept="application/json")
+        except AbsentError as error:
+            headers = error.headers
+        if headers is None:
+            return None
+        try:
+            return parsedate_to_datetime(headers.get("Date", "")).astimezone(UTC).date().isoformat()
+        except (ValueError, TypeError, AttributeError):
+            return None
+
     def digest(self, tag: str) -> str:
         """The digest of a tag.
 
@@ -162,6 +185,20 @@ class Repository:
         body, _ = self._request(f"{self._base()}/blobs/{digest}")
         _check_digest(digest, body, self.name)
         return body
+
+    def fetch_blob(self, digest: str, path: Path) -> None:
+        """Downloads a blob of any size to a file.
+
+        Raises:
+            AbsentError: there is none.
+            RegistryError: its bytes do not have this digest.
+        """
+        self._request(f"{self._base()}/blobs/{digest}", target=path)
+        with path.open("rb") as file:
+            received = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        if received != digest:
+            path.unlink()
+            raise RegistryError(f"{self.name}@{digest}: the registry sent content with another digest: {received}.")
 
     def has_blob(self, digest: str) -> bool:
         """Whether the repository has a blob."""
@@ -236,12 +273,15 @@ class Repository:
         method: str = "GET",
         body: bytes | Path | None = None,
         headers: Mapping[str, str] | None = None,
+        target: Path | None = None,
     ) -> tuple[bytes, Message]:
         def send() -> tuple[bytes, Message]:
             login = self._authorization
             if urlsplit(url).netloc != urlsplit(self._base()).netloc:
                 login = None  # an upload to another host, whose URL carries its own authorization
-            return request(url, accept=accept, authorization=login, method=method, body=body, headers=headers)
+            return request(
+                url, accept=accept, authorization=login, method=method, body=body, headers=headers, target=target
+            )
 
         try:
             try:
@@ -342,7 +382,9 @@ def _read_object(body: bytes, what: str) -> dict[str, Any]:
 def _explain(repository: Repository, error: HttpError) -> NightjarError:
     name = repository.name
     if error.status == 404:
-        return AbsentError(f"{name}: {error}.", "check the spelling")
+        absent = AbsentError(f"{name}: {error}.", "check the spelling")
+        absent.headers = error.headers
+        return absent
     login = LOGIN_HINT
     if error.status in (401, 403) and read_login(repository.host) is not None:
         login = REFUSED_HINT.format(repository.host)
@@ -353,7 +395,8 @@ def _explain(repository: Repository, error: HttpError) -> NightjarError:
     ):  # a proxy may send something else than registry errors
         reasons = pydantic_core.from_json(error.body)["errors"]
         details = ": " + "; ".join(f"{reason['code']} {reason.get('message', '')}".strip() for reason in reasons)
-    return RegistryError(f"{name}: {error}{details}.", hint.get(error.status), error.status)
+    advice = FAILED_HINT if error.status >= 500 else hint.get(error.status)
+    return RegistryError(f"{name}: {error}{details}.", advice, error.status)
 
 
 def _is_transient(error: RegistryError) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nightjar_ci.images.build import BuildReport, build_images, find_hint, needs_root_filesystem
+from nightjar_ci.images.build import BuildReport, build_images, find_hint, find_revision, needs_root_filesystem
 from nightjar_ci.images.process import ToolError, check_engine
 from nightjar_ci.images.tree import Image
 
@@ -158,3 +159,24 @@ def test_a_machine_without_docker_gets_the_same_hint(fake: Path, monkeypatch: py
     with pytest.raises(ToolError, match=r"`docker buildx version` could not be started: No such file") as caught:
         check_engine()
     assert "docker/engine.sh" in str(caught.value)
+
+
+@pytest.mark.git
+def test_a_bump_labels_no_image_dirty_and_an_edit_does(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        argv = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+    (tmp_path / "docker/locks").mkdir(parents=True)
+    for name in ("docker/locks/jax-cpu.txt", "docker/versions.json", "docker/layers.txt"):
+        (tmp_path / name).write_text("1")
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "--message=x")
+    commit = git("rev-parse", "HEAD").strip()
+    (tmp_path / "docker/locks/jax-cpu.txt").write_text("2")
+    (tmp_path / "docker/locks/nightly.json").write_text("{}")
+    (tmp_path / "docker/versions.json").write_text("2")
+    assert find_revision(tmp_path) == commit
+    (tmp_path / "docker/layers.txt").write_text("2")
+    assert find_revision(tmp_path) == f"{commit}-dirty"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from nightjar_ci.images.tested import summarize_junit
 from nightjar_ci.images.tree import find_checkout
 from tests.ci.registries import make_tar
 
+ENDED = datetime(2026, 11, 20, 5, tzinfo=timezone(timedelta(hours=2)))
 DIGEST = f"sha256:{'a' * 64}"
 LOCK = f"""# header
 flax==0.12.8 \\
@@ -150,12 +152,15 @@ JUNIT = """<testsuites><testsuite>
 
 
 def test_a_test_counts_for_the_image_in_its_id_and_can_fail_all_where_it_has_none() -> None:
-    report = summarize_junit(JUNIT, {"jax": ("nightjar/jax:cpu", "sha256:1"), "te": ("nightjar/te:cpu", "sha256:2")})
+    report = summarize_junit(
+        JUNIT, {"jax": ("nightjar/jax:cpu", "sha256:1"), "te": ("nightjar/te:cpu", "sha256:2")}, finished=ENDED, run="7"
+    )
     jax, te = report.images
     assert (jax.passed, jax.skipped, jax.failures, jax.ok) == (1, 1, (), True)
+    assert (jax.finished, jax.run) == ("2026-11-20T03:00:00+00:00", "7")
     assert (te.passed, te.failures, te.ok) == (0, ("tests.docker.test_base::test_user[te]",), False)
     failed = JUNIT.replace('name="test_layers"/>', 'name="test_layers"><failure/></testcase>')
-    (layers,) = summarize_junit(failed, {"jax": ("nightjar/jax:cpu", "sha256:1")}).images
+    (layers,) = summarize_junit(failed, {"jax": ("nightjar/jax:cpu", "sha256:1")}, finished=ENDED).images
     assert layers.failures == ("tests.docker.test_base::test_user[te]", "tests.docker.test_layers::test_layers")
 
 
@@ -168,4 +173,4 @@ def test_a_test_counts_for_the_image_in_its_id_and_can_fail_all_where_it_has_non
     ],
 )
 def test_an_image_that_nothing_tested_has_not_passed(junit: str) -> None:
-    assert not summarize_junit(junit, {"jax": ("nightjar/jax:cpu", "sha256:1")}).images[0].ok
+    assert not summarize_junit(junit, {"jax": ("nightjar/jax:cpu", "sha256:1")}, finished=ENDED).images[0].ok

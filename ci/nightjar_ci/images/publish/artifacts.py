@@ -21,6 +21,7 @@ from nightjar_ci.web.registry import INDEX_TYPE, MANIFEST_TYPE, AbsentError, Rep
 TESTS_TYPE = "application/vnd.nightjar.image-tests.v1+json"
 NIGHT_TYPE = "application/vnd.nightjar.night.v1+json"
 SBOM_TYPE = "application/vnd.cyclonedx+json"
+PINS_TYPE = "application/vnd.nightjar.pins.v1+json"
 PROVENANCE_TYPE = "application/vnd.in-toto+json"
 
 
@@ -73,7 +74,7 @@ def find_documents(
         NightjarError: the registry cannot be reached, or its list cannot be read.
     """
     documents = []
-    for artifact in _list_artifacts(repository, digest):
+    for artifact in list_artifacts(repository, digest):
         if artifact.get("artifactType") != kind:
             continue
         if not (annotations or {}).items() <= (artifact.get("annotations") or {}).items():
@@ -86,7 +87,8 @@ def find_documents(
     return documents
 
 
-def _list_artifacts(repository: Repository, digest: str) -> list[dict[str, Any]]:
+def list_artifacts(repository: Repository, digest: str) -> list[dict[str, Any]]:
+    """The descriptors of the artifacts attached to an image, oldest first."""
     for read in (repository.read_referrers, lambda digest: repository.read_manifest(digest.replace(":", "-"))[0]):
         try:
             return list(read(digest).get("manifests") or [])

@@ -18,7 +18,7 @@ from nightjar_ci.images.publish.artifacts import NIGHT_TYPE, SBOM_TYPE, TESTS_TY
 from nightjar_ci.images.publish.manifests import read_platforms, render_index_manifest
 from nightjar_ci.images.publish.nightly_index import Layer, NightlyImage, PlatformImage
 from nightjar_ci.images.publish.sbom import read_sbom_packages
-from nightjar_ci.images.publish.tags import dated_tag, read_tag
+from nightjar_ci.images.publish.tags import check_not_future, dated_tag, read_tag
 from nightjar_ci.images.tested import TestedImage
 from nightjar_ci.web.registry import INDEX_TYPE, AbsentError, Repository, digest_of
 
@@ -48,10 +48,11 @@ def publish_image(repository: Repository, name: str, day: str, platforms: Sequen
     """Publishes the pushed images of all platforms as one nightly image, if all are pushed and passed their tests.
 
     Raises:
-        InputError: the date is already published with other images.
+        InputError: the date is already published with other images, or after that of the registry.
         NightjarError: the registry does not answer or refuses.
     """
-    tag = dated_tag(name, day)
+    tag, today = dated_tag(name, day), repository.read_date()
+    check_not_future(day, today)
     manifests: dict[str, bytes] = {}
     reasons = []
     for platform in platforms:
@@ -60,7 +61,7 @@ def publish_image(repository: Repository, name: str, day: str, platforms: Sequen
         except AbsentError:
             reasons.append(f"{platform} has not been pushed")
             continue
-        if reason := _find_obstacle(repository, digest_of(manifests[platform])):
+        if reason := find_obstacle(repository, digest_of(manifests[platform])):
             reasons.append(f"{platform} {reason}")
     if reasons:
         rolling_date = find_rolling_date(repository, name)
@@ -70,7 +71,7 @@ def publish_image(repository: Repository, name: str, day: str, platforms: Sequen
     night = describe_entry(repository, name, day, index)
     attach(repository, index, INDEX_TYPE, NIGHT_TYPE, night.model_dump_json().encode(), {"nightjar.tag": tag})
     rolling_date = day
-    if day < max(list_dates(repository, name), default=day):
+    if day < max((date for date in list_dates(repository, name) if not today or date <= today), default=day):
         rolling_date = find_rolling_date(repository, name)
     elif repository.find_digest(name) != digest_of(index):
         repository.put_manifest(name, index, INDEX_TYPE)
@@ -133,6 +134,11 @@ def find_rolling_date(repository: Repository, name: str) -> str | None:
     return next((day for day in dates if repository.find_digest(dated_tag(name, day)) == digest), None)
 
 
+def choose_report(reports: Sequence[TestedImage]) -> TestedImage:
+    """The report that counts: the one whose tests ended last; of equal ones the one that was attached last."""
+    return max(enumerate(reports), key=lambda report: (report[1].finished, report[0]))[1]
+
+
 def _put_once(repository: Repository, tag: str, index: bytes) -> None:
     published = repository.find_digest(tag)
     if published is None:
@@ -144,12 +150,13 @@ def _put_once(repository: Repository, tag: str, index: bytes) -> None:
         )
 
 
-def _find_obstacle(repository: Repository, digest: str) -> str | None:
+def find_obstacle(repository: Repository, digest: str) -> str | None:
+    """Why an image may not be published, from its test reports; None if it may."""
     reports = find_documents(repository, digest, TESTS_TYPE)
     if not reports:
         return "has no test report"
     try:
-        tested = TestedImage.model_validate_json(reports[-1])  # the newest
+        tested = choose_report([TestedImage.model_validate_json(report) for report in reports])
     except ValidationError:
         return "has an invalid test report"
     if tested.ok:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.build import inspect_image
-from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, TESTS_TYPE, attach
+from nightjar_ci.images.publish.artifacts import PINS_TYPE, PROVENANCE_TYPE, SBOM_TYPE, TESTS_TYPE, attach
 from nightjar_ci.images.publish.layer_blob import DEFAULT, Compression
 from nightjar_ci.images.publish.manifests import read_platforms
 from nightjar_ci.images.publish.pack import PackedImage, Packer
+from nightjar_ci.images.publish.pins import render_pins
 from nightjar_ci.images.publish.provenance import render_provenance
 from nightjar_ci.images.publish.sbom import read_locked_hashes, render_sbom
-from nightjar_ci.images.publish.tags import dated_tag, image_name
+from nightjar_ci.images.publish.scratch import open_scratch
+from nightjar_ci.images.publish.tags import check_not_future, dated_tag, image_name
 from nightjar_ci.images.tested import TestedImage
 from nightjar_ci.web.registry import MANIFEST_TYPE, AbsentError, Repository, digest_of
 
@@ -33,11 +34,13 @@ class Source:
 
     Attributes:
         locks: path of each lock file, relative to the checkout, to its text.
+        pins: path of each file that `images restore` brings back, to its text: the locks, and what they were made from.
         builder: URL of the workflow that built the images, or a URN for a local machine.
         invocation: id of the workflow's run.
     """
 
     locks: Mapping[str, str]
+    pins: Mapping[str, str] = field(default_factory=dict)
     builder: str
     invocation: str | None
 
@@ -85,7 +88,8 @@ def push_images(
         compression: of the layers.
 
     Raises:
-        InputError: the date is already published with another image, or a test result is of another build.
+        InputError: the date is already published with another image, or after the registry's own; or a test result is
+            of another build.
         NightjarError: the engine or the registry does not answer or refuses.
     """
     names = {tag: image_name(tag) for tag in tags}
@@ -93,7 +97,7 @@ def push_images(
         check_tested(tag, tested.get(tag))
     if not tags:
         return PushReport(images=(), sent_bytes=0)
-    repository.find_digest(dated_tag(names[tags[0]], day))  # fails before packing if the registry cannot be read
+    check_not_future(day, repository.read_date())  # fails before packing if the registry cannot be read
     sent: list[int] = []
 
     def upload(digest: str, path: Path) -> None:
@@ -101,8 +105,8 @@ def push_images(
             sent.append(path.stat().st_size)
 
     layer_cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="nightjar-push-") as scratch:
-        packed = Packer(Path(scratch), layer_cache, repository.has_blob, upload, on_step, compression).pack(tags)
+    with open_scratch("nightjar-push-") as scratch:
+        packed = Packer(scratch, layer_cache, repository.has_blob, upload, on_step, compression).pack(tags)
     for tag in tags:
         check_immutable(repository, names[tag], day, packed[tag])
     pushed = []
@@ -184,6 +188,8 @@ def push_packed(
     )
     for kind, document in ((SBOM_TYPE, sbom), (PROVENANCE_TYPE, provenance)):
         attach(repository, manifest, MANIFEST_TYPE, kind, json.dumps(document, indent=1, sort_keys=True).encode())
+    if source.pins:
+        attach(repository, manifest, MANIFEST_TYPE, PINS_TYPE, render_pins(source.pins))
     if tested is not None:
         attach(repository, manifest, MANIFEST_TYPE, TESTS_TYPE, tested.model_dump_json().encode())
     repository.put_manifest(tag, manifest, MANIFEST_TYPE)  # last, so that a tagged image is complete

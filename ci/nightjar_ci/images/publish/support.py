@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from nightjar_ci.images.publish.nightly_index import NightlyImage, NightlyIndex
 
 DRIVER_FLOORS = {12: "525", 13: "580"}
-GPU_ARCHITECTURES = {12: "sm_52 and newer", 13: "sm_75 and newer"}
+CAPABILITY_FLOORS = {12: 52, 13: 75}
+GPU_ARCHITECTURES = {major: f"sm_{floor} and newer" for major, floor in CAPABILITY_FLOORS.items()}
 _ABSENT = "-"
 _COLUMNS = (
     ("date", "night"),

@@ -60,6 +60,22 @@ def check_date(text: str) -> str:
     raise InputError(f"{text!r} is not a valid date; expected YYYY-MM-DD.", "use the UTC date of the nightly image")
 
 
+def check_not_future(day: str, registry_day: str | None) -> None:
+    """Checks that a date is not after that of the registry: a rolling tag never moves back from such a date.
+
+    Args:
+        day: date of an image.
+        registry_day: the registry's own date; None if it sends none.
+
+    Raises:
+        InputError: it is later.
+    """
+    if registry_day is not None and day > registry_day:
+        raise InputError(
+            f"{day} is after {registry_day}, the registry's date in UTC.", "correct this machine's clock, or --date"
+        )
+
+
 def check_platform(text: str) -> str:
     """A valid platform of the engine.
 

@@ -340,6 +340,8 @@ def test_other_tools_read_what_was_pushed(
     [
         (["push", "tiny", "--to", "127.0.0.1:1/x"], 3, "cannot reach", "host and port"),
         (["push", "tiny"], 2, "--to is missing", "--to HOST/PATH"),
+        (["push", "tiny", "--to", "x.io/y:tag"], 2, "'x.io/y:tag' is not a valid repository: it has a tag", "ghcr.io"),
+        (["push", "tiny", "--to", "https://x.io/y"], 2, "is not a valid repository: it is not HOST/PATH", "ghcr.io"),
         (["push", "tiny", "--to", "x/y", "--date", "tonight"], 2, "'tonight' is not a valid date", "UTC"),
         (["push", "tiny", "--to", "x/y", "--platform", "arm64"], 2, "'arm64' is not a valid platform", "linux/arm64"),
         (["push", "tinny", "--to", "x/y"], 2, "unknown image 'tinny'", "did you mean 'tiny'?"),

@@ -1,0 +1,150 @@
+"""The commands `nightjar-ci images choose|mirror|restore|rollback|verify`: nightly images for whoever uses them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.commands.images_nights import DryRun, Json, To, Where, find_night, open_repository, read_day
+from nightjar_ci.commands.images_steps import show_steps
+from nightjar_ci.errors import ExitCode, InputError
+from nightjar_ci.images.tree import find_checkout
+
+
+def choose(
+    driver: Annotated[
+        str, typer.Option(help="Version of the NVIDIA driver (default: this machine's).", show_default=False)
+    ] = "",
+    gpu: Annotated[
+        str,
+        typer.Option(
+            help="A GPU, such as h100, or its compute capability, such as 9.0 (default: this machine's).",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Print the flavours of the images that run with a driver and a GPU, the best one first, and why others do not."""
+    from nightjar_ci.images.choose import judge_flavors, read_capability
+
+    if bool(driver) != bool(gpu):
+        raise InputError("--driver and --gpu go together.", "add the missing one, or leave out both")
+    if driver and not re.fullmatch(r"\d+(\.\d+)*", driver):
+        raise InputError(f"--driver: {driver!r} is not a valid version.", "write it like 550.54.15")
+    version, capability = (driver, read_capability(gpu)) if driver else _read_machine()
+    fits = judge_flavors(version, capability)
+    if as_json:
+        typer.echo(json.dumps([asdict(fit) for fit in fits], indent=1))
+        return
+    for fit in fits:
+        typer.echo(
+            f"{fit.flavor:<8} {'no: ' + fit.reason if fit.reason else 'yes, such as nightjar/jax:' + fit.flavor}"
+        )
+
+
+def mirror(
+    source: Annotated[str, typer.Argument(help="Repository to copy from, such as ghcr.io/them/nightjar.")],
+    target: Annotated[str, typer.Argument(help="Repository to copy to, such as registry.local/nightjar.")],
+    names: Annotated[
+        list[str] | None, typer.Option("--name", help="Names of images (repeat; default: all).", show_default=False)
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Copy nightly images, with their attached documents, to another repository; print the copied tags."""
+    from nightjar_ci.images.publish.copy_nights import copy_nights, select_nights
+    from nightjar_ci.images.publish.index_store import load_index
+    from nightjar_ci.images.publish.tags import dated_tag
+
+    here, there = open_repository(source), open_repository(target)
+    if dry_run:
+        for night in select_nights(load_index(here).images, names or []):
+            typer.echo(f"{here.name}:{dated_tag(night.name, night.date)} -> {there.name}")
+        return
+    with show_steps() as on_step:
+        copied = copy_nights(here, there, names or [], on_step)
+    for tag in copied:
+        typer.echo(f"{there.name}:{tag}")
+
+
+def rollback(
+    name: Annotated[str, typer.Argument(help="Name of a nightly image, such as jax-cuda12.")],
+    date: Annotated[str, typer.Argument(help="Date of a published image, YYYY-MM-DD.")],
+    to: To = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Move a rolling tag to the published image of a date; the next publication moves it forward again."""
+    from nightjar_ci.images.publish.copy_nights import roll_back
+    from nightjar_ci.images.publish.publish import find_rolling_date
+
+    repository, day = open_repository(to), read_day(date)
+    before = find_rolling_date(repository, name) or "no image"
+    if dry_run:
+        typer.echo(f"{name} would refer to {day}, not {before}")
+        return
+    digest = roll_back(repository, name, day)
+    typer.echo(f"{name} refers to {day}, {digest}; before: {before}")
+
+
+def verify(
+    where: Where,
+    key: Annotated[
+        str, typer.Option(help="Public key of cosign (default: signatures are not checked).", show_default=False)
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Check a nightly image: every manifest and blob, its test report, SBOM, provenance and, with --key, its signature.
+
+    Exits with 1 and names the faults if there are any.
+    """
+    from nightjar_ci.images.publish.verify import find_faults
+
+    night = find_night(where)
+    faults = find_faults(night, key or None)
+    if as_json:
+        typer.echo(json.dumps({"reference": night.reference, "faults": faults}, indent=1))
+    elif faults:
+        for fault in faults:
+            typer.echo(fault)
+    else:
+        signed = f", signed with {key}" if key else ""
+        typer.echo(f"{night.reference} is complete, tested and described{signed}")
+    if faults:
+        raise typer.Exit(ExitCode.NO)
+
+
+def restore(where: Where, dry_run: DryRun = False) -> None:
+    """Bring back the locks and pins of a nightly image into this checkout, to build it again; print the changed files.
+
+    Check out the printed commit first; the build then gives the same layers.
+    """
+    from nightjar_ci.images.publish.pins import find_pins, read_checkout_pins, restore_pins
+
+    checkout = find_checkout(Path.cwd())
+    night = find_night(where)
+    pins = find_pins(night)
+    if dry_run:
+        now = read_checkout_pins(checkout)
+        changed = tuple(sorted(path for path, text in pins.items() if now.get(path) != text))
+    else:
+        changed = restore_pins(checkout, pins)
+    for path in changed:
+        typer.echo(path)
+    typer.echo(f"commit {night.revision or 'unknown'}", err=True)
+
+
+def _read_machine() -> tuple[str | None, int | None]:
+    from nightjar_ci.images.process import ToolError, run_captured
+
+    query = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
+    try:
+        rows = [line.split(", ") for line in run_captured(query).splitlines() if line.strip()]
+    except ToolError:
+        return None, None
+    if not rows:
+        return None, None
+    return rows[0][0], min(round(float(row[1]) * 10) for row in rows)

@@ -1,0 +1,79 @@
+"""A check of a nightly image in its registry: complete, tested, described and, with a key, signed.
+
+In: a nightly image of the index. Out: a message for each fault. Every manifest is checked against its digest, every
+blob must be there, and the attached documents must be about this image.
+"""
+
+from __future__ import annotations
+
+from nightjar_ci.errors import NightjarError
+from nightjar_ci.images.process import ToolError, run_captured
+from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, find_documents, read_json
+from nightjar_ci.images.publish.manifests import read_platforms
+from nightjar_ci.images.publish.nightly_index import NightlyImage
+from nightjar_ci.images.publish.publish import find_obstacle
+from nightjar_ci.images.publish.sign import HINT, PROGRAM
+from nightjar_ci.web.registry import AbsentError, Repository
+
+
+def find_faults(night: NightlyImage, key: str | None) -> tuple[str, ...]:
+    """What is wrong with a nightly image; empty if nothing is.
+
+    Args:
+        night: from the nightly index.
+        key: public key of cosign; None: signatures are not checked.
+
+    Raises:
+        NightjarError: the registry does not answer, or cosign is missing.
+    """
+    name, _, digest = night.reference.rpartition("@")
+    repository = Repository(name)
+    faults: list[str] = []
+    try:
+        index, _ = repository.read_manifest(digest)
+    except AbsentError:
+        return (f"{night.reference} is not in the registry",)
+    images = read_platforms(index)
+    if images != {platform: image.digest for platform, image in night.platforms.items()}:
+        faults.append("the nightly index lists other images than the manifest index")
+    for platform, image in images.items():
+        faults += [f"{platform} {fault}" for fault in _check_image(repository, image)]
+    if key is not None and not _is_signed(night.reference, key):
+        faults.append(f"{night.reference} has no signature of {key}")
+    return tuple(faults)
+
+
+def _check_image(repository: Repository, digest: str) -> list[str]:
+    try:
+        manifest, _ = repository.read_manifest(digest)
+    except AbsentError:
+        return [f"{digest} is not in the registry"]
+    blobs = [manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+    faults = [f"lacks the blob {blob}" for blob in blobs if not repository.has_blob(blob)]
+    if reason := find_obstacle(repository, digest):
+        faults.append(reason)
+    if not find_documents(repository, digest, SBOM_TYPE):
+        faults.append("has no SBOM")
+    provenances = find_documents(repository, digest, PROVENANCE_TYPE)
+    if not provenances:
+        faults.append("has no provenance")
+    elif not any(_is_about(document, digest) for document in provenances):
+        faults.append("has the provenance of another image")
+    return faults
+
+
+def _is_about(document: bytes, digest: str) -> bool:
+    try:
+        subjects = read_json(document, "provenance")["subject"]
+        return any(f"sha256:{subject['digest']['sha256']}" == digest for subject in subjects)
+    except (NightjarError, KeyError, TypeError):
+        return False
+
+
+def _is_signed(reference: str, key: str) -> bool:
+    run_captured([PROGRAM, "version"], hint=HINT)
+    try:
+        run_captured([PROGRAM, "verify", "--key", key, "--insecure-ignore-tlog=true", reference])
+    except ToolError:
+        return False
+    return True

@@ -1,0 +1,167 @@
+"""Copies of nights between two real registries, a rolling tag that goes back, and what `verify` finds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.publish.artifacts import SBOM_TYPE, find_documents
+from nightjar_ci.images.publish.copy_nights import copy_nights, roll_back
+from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
+from nightjar_ci.images.publish.pins import find_pins, restore_pins
+from nightjar_ci.images.publish.publish import find_rolling_date, publish_image
+from nightjar_ci.images.publish.push import push_packed
+from nightjar_ci.images.publish.verify import find_faults
+from nightjar_ci.web.registry import Repository
+from tests.ci.registries import SOURCE, make_image, run_registry, verdict_on
+from tests.machine import asks
+
+PLATFORM = "linux/amd64"
+PINS = {
+    "docker/versions.json": "{}\n",
+    "docker/locks/jax-cpu.txt": "jax==1.0\n",
+    "docker/locks/nightly.json": '{"date": "2026-11-20"}\n',
+}
+
+
+@pytest.fixture
+@asks("registry")
+def registries(tmp_path: Path) -> Iterator[tuple[Repository, Repository]]:
+    with run_registry(tmp_path / "here") as here, run_registry(tmp_path / "there") as there:
+        yield Repository(f"{here.host}/team/nightjar"), Repository(f"{there.host}/mirror/nightjar")
+
+
+def publish(repository: Repository, folder: Path, day: str, name: str = "jax-cpu") -> str:
+    image = make_image(folder, repository, python={"jax": day}, layer=f"{name}{day}".encode())
+    push_packed(image, repository, name, day, tested=verdict_on(image), source=replace(SOURCE, pins=PINS))
+    digest = publish_image(repository, name, day, [PLATFORM]).digest
+    refresh_index(repository)
+    assert digest is not None
+    return digest
+
+
+def test_a_copy_has_the_same_digests_documents_and_rolling_tag_and_an_index_of_its_own(
+    registries: tuple[Repository, Repository], tmp_path: Path
+) -> None:
+    here, there = registries
+    digests = {day: publish(here, tmp_path, day) for day in ("2026-11-19", "2026-11-20")}
+    publish(here, tmp_path, "2026-11-20", "te-cuda12")
+    assert copy_nights(here, there, ["jax-cpu"], lambda step: None) == ("jax-cpu-2026-11-19", "jax-cpu-2026-11-20")
+    assert copy_nights(here, there, ["jax-cpu"], lambda step: None) == ()
+    assert there.digest("jax-cpu") == there.digest("jax-cpu-2026-11-20") == digests["2026-11-20"]
+    index = load_index(there)
+    assert {(night.name, night.date) for night in index.images} == {("jax-cpu", day) for day in digests}
+    night = find_image(index, "jax-cpu-2026-11-19")
+    assert night.reference == f"{there.name}@{digests['2026-11-19']}"
+    assert find_faults(night, None) == ()
+    image = night.platforms[PLATFORM].digest
+    assert find_documents(there, image, SBOM_TYPE) == find_documents(here, image, SBOM_TYPE)
+    assert find_pins(night) == PINS
+    with pytest.raises(InputError, match="no nightly image is named 'jax-gpu': expected one of jax-cpu, te-cuda12"):
+        copy_nights(here, there, ["jax-gpu"], lambda step: None)
+
+
+def test_another_image_under_the_same_tag_is_never_replaced(
+    registries: tuple[Repository, Repository], tmp_path: Path
+) -> None:
+    here, there = registries
+    publish(here, tmp_path, "2026-11-20")
+    image = make_image(tmp_path, there, python={}, layer=b"other")
+    push_packed(image, there, "jax-cpu", "2026-11-20", tested=verdict_on(image), source=SOURCE)
+    published = publish_image(there, "jax-cpu", "2026-11-20", [PLATFORM]).digest
+    with pytest.raises(InputError, match="is another image"):
+        copy_nights(here, there, [], lambda step: None)
+    assert there.digest("jax-cpu-2026-11-20") == published
+
+
+def test_a_rolling_tag_goes_back_to_a_published_night_and_forward_with_the_next(
+    registries: tuple[Repository, Repository], tmp_path: Path
+) -> None:
+    here, _ = registries
+    first = publish(here, tmp_path, "2026-11-19")
+    publish(here, tmp_path, "2026-11-20")
+    assert roll_back(here, "jax-cpu", "2026-11-19") == first == here.digest("jax-cpu")
+    assert find_rolling_date(here, "jax-cpu") == "2026-11-19"
+    with pytest.raises(InputError, match="is not published; newest dates: 2026-11-19, 2026-11-20"):
+        roll_back(here, "jax-cpu", "2026-11-18")
+    newest = publish(here, tmp_path, "2026-11-21")
+    assert here.digest("jax-cpu") == newest
+
+
+def test_verify_names_a_blob_that_is_gone_a_failed_test_and_an_image_without_documents(
+    registries: tuple[Repository, Repository], tmp_path: Path
+) -> None:
+    here, _ = registries
+    publish(here, tmp_path, "2026-11-20")
+    night = find_image(load_index(here), "jax-cpu")
+    image = night.platforms[PLATFORM]
+    manifest, _ = here.read_manifest(image.digest)
+    layer = manifest["layers"][0]["digest"].removeprefix("sha256:")
+    for folder in (tmp_path / "here/data").rglob(layer):
+        shutil.rmtree(folder)
+    (fault,) = find_faults(night, None)
+    assert fault == f"linux/amd64 lacks the blob sha256:{layer}"
+    other = make_image(tmp_path, here, python={}, layer=b"bare")
+    push_packed(other, here, "bare", "2026-11-20", tested=verdict_on(other, "test_x"), source=SOURCE)
+    bare = night.model_copy(update={"reference": f"{here.name}@sha256:{'0' * 64}"})
+    assert find_faults(bare, None) == (f"{bare.reference} is not in the registry",)
+
+
+def test_pins_come_back_into_a_checkout_and_name_nothing_outside_it(
+    registries: tuple[Repository, Repository], tmp_path: Path
+) -> None:
+    here, _ = registries
+    publish(here, tmp_path, "2026-11-20")
+    checkout = tmp_path / "checkout"
+    (checkout / "docker/locks").mkdir(parents=True)
+    (checkout / "docker/versions.json").write_text("{}\n")
+    pins = find_pins(find_image(load_index(here), "jax-cpu"))
+    assert restore_pins(checkout, pins) == ("docker/locks/jax-cpu.txt", "docker/locks/nightly.json")
+    assert restore_pins(checkout, pins) == ()
+    assert {path: (checkout / path).read_text() for path in PINS} == PINS
+    without = {path: text for path, text in PINS.items() if "nightly" not in path}
+    assert restore_pins(checkout, without) == ("docker/locks/nightly.json",)
+    image = make_image(tmp_path, here, python={}, layer=b"bad")
+    evil = replace(SOURCE, pins={"docker/locks/../../x.txt": ""})
+    push_packed(image, here, "evil", "2026-11-20", tested=verdict_on(image), source=evil)
+    publish_image(here, "evil", "2026-11-20", [PLATFORM])
+    with pytest.raises(InputError, match=r"docker/locks/\.\./\.\./x\.txt"):
+        find_pins(find_image(refresh_index(here), "evil"))
+
+
+def test_a_passing_retest_of_the_same_image_undoes_a_failed_report_whatever_the_order(
+    registries: tuple[Repository, Repository], tmp_path: Path
+) -> None:
+    here, _ = registries
+    image = make_image(tmp_path, here, python={})
+
+    def push(finished: str, *failures: str) -> tuple[str, ...]:
+        tested = verdict_on(image, *failures).model_copy(update={"finished": finished})
+        push_packed(image, here, "jax-cpu", "2026-11-20", tested=tested, source=SOURCE)
+        return publish_image(here, "jax-cpu", "2026-11-20", [PLATFORM]).reasons
+
+    assert push("2026-11-20T02:00:00+00:00", "test_x") == ("linux/amd64 failed test_x",)
+    assert push("2026-11-20T01:00:00+00:00") == ("linux/amd64 failed test_x",)  # an older one that arrives late
+    assert push("2026-11-20T03:00:00+00:00") == ()
+
+
+def test_a_date_after_the_registrys_own_is_refused_and_one_that_slipped_in_freezes_nothing(
+    registries: tuple[Repository, Repository], tmp_path: Path
+) -> None:
+    here, _ = registries
+    today = datetime.now(UTC).date()
+    future, before = ((today + timedelta(days=days)).isoformat() for days in (3, -1))
+    with pytest.raises(InputError, match=f"{future} is after {today}, the registry's date in UTC") as caught:
+        publish(here, tmp_path, future)
+    assert "clock" in str(caught.value)
+    frozen = publish(here, tmp_path, before)
+    _, index = here.read_manifest("jax-cpu")
+    here.put_manifest(f"jax-cpu-{future}", index, "application/vnd.oci.image.index.v1+json")  # by an older release
+    newest = publish(here, tmp_path, today.isoformat())
+    assert here.digest("jax-cpu") == newest != frozen

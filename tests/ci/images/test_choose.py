@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightjar_ci.cli import main
+from nightjar_ci.errors import InputError
+from nightjar_ci.images.choose import CAPABILITIES, judge_flavors, read_capability
+from nightjar_ci.images.tree import find_checkout
+
+CHECKOUT = find_checkout(Path(__file__).parent)
+
+
+@pytest.mark.parametrize(
+    ("driver", "gpu", "flavors"),
+    [
+        ("580.65", "h100", ["cuda13", "cuda12", "cpu"]),
+        ("550.54.15", "NVIDIA H100", ["cuda12", "cpu"]),
+        ("580.65", "V100", ["cuda12", "cpu"]),
+        ("470.82", "a100", ["cpu"]),
+        ("580.65", "12.0", ["cuda13", "cuda12", "cpu"]),
+    ],
+)
+def test_the_best_flavor_comes_first_and_the_others_have_a_reason(driver: str, gpu: str, flavors: list[str]) -> None:
+    fits = judge_flavors(driver, read_capability(gpu))
+    assert [fit.flavor for fit in fits if not fit.reason] == flavors
+    assert {fit.flavor for fit in fits} == {"cuda13", "cuda12", "cpu"}
+
+
+@given(st.integers(300, 700), st.sampled_from(sorted(CAPABILITIES)))
+def test_cpu_always_fits_and_a_newer_driver_takes_nothing_away(driver: int, gpu: str) -> None:
+    older, newer = (
+        {fit.flavor for fit in judge_flavors(str(version), CAPABILITIES[gpu]) if not fit.reason}
+        for version in (driver, driver + 50)
+    )
+    assert {"cpu"} <= older <= newer
+
+
+def test_a_machine_without_a_gpu_gets_cpu() -> None:
+    assert [fit.flavor for fit in judge_flavors(None, None) if not fit.reason] == ["cpu"]
+
+
+def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="unknown GPU 'h10'") as caught:
+        read_capability("h10")
+    assert "did you mean" in str(caught.value)
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["images", *arguments])
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
+
+
+def test_the_command_needs_both_values_or_none(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(["choose", "--driver", "550.54", "--gpu", "h100"], capsys)
+    assert (code, out.splitlines()[0]) == (0, "cuda12   yes, such as nightjar/jax:cuda12")
+    assert "cuda13   no: driver 550.54 is older than 580" in out
+    assert run(["choose", "--driver", "550.54"], capsys)[0] == 2
+    assert run(["choose", "--driver", "new", "--gpu", "h100"], capsys)[0] == 2
+    assert json.loads(run(["choose", "--driver", "580.1", "--gpu", "t4", "--json"], capsys)[1])[0]["flavor"] == "cuda13"
+
+
+def test_listing_and_dry_runs_need_no_docker(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(CHECKOUT)
+    code, out, _ = run(["list", "--json", "--flavor", "cuda12"], capsys)
+    assert code == 0
+    names = [image["name"] for image in json.loads(out)]
+    assert names[:3] == ["base", "cuda", "jax"]
+    assert set(names) == {"base", "cuda", "jax", "te", "dali", "profiling", "models", "devcontainer"}
+    for arguments in (
+        ["build", "--dry-run"],
+        ["test", "jax", "--dry-run"],
+        ["push", "jax", "--to", "h.io/x", "--dry-run"],
+    ):
+        code, out, _ = run(arguments, capsys)
+        assert (code, bool(out)) == (0, True), arguments
+    monkeypatch.setenv("IMAGE_PYTHON", "3.9")
+    code, _, err = run(["list"], capsys)
+    assert code == 2
+    assert "cpu-py3.9-amd64" in err
