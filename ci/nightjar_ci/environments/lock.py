@@ -24,6 +24,7 @@ from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.installed import Frozen as Frozen
 from nightjar_ci.environments.installed import freeze
 from nightjar_ci.environments.local_requirements import find_locals, make_editable
+from nightjar_ci.environments.nightly_days import complete_day, name_days
 from nightjar_ci.environments.sources import Source, read_source
 from nightjar_ci.environments.uv import (
     make_pinned,
@@ -142,6 +143,7 @@ def make_locked(text: str, cache: Path, on_line: Callable[[str], None] | None = 
     Raises:
         EnvironmentFailedError: the lock cannot be read, resolved with the requirements, or installed.
     """
+    text = name_days(text)
     parsed = parse_lock(text)
     if parsed is None:
         raise EnvironmentFailedError(f"uv:{text}: expected a lock file that ends with .txt.")
@@ -253,7 +255,7 @@ def resolve_around(
     with tempfile.TemporaryDirectory() as folder:
         inputs, constraints, resolved = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "found.txt"))
         inputs.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-        constraints.write_text("\n".join([*kept, *changes.values()]) + "\n", encoding="utf-8")
+        constraints.write_text("\n".join(complete_day([*kept, *changes.values()])) + "\n", encoding="utf-8")
         pinned = "".join(f"{name}=={version}\n" for name, version in pins.items())
         resolved.write_text(pinned, encoding="utf-8")  # uv keeps the versions that fit
         try:
@@ -263,6 +265,7 @@ def resolve_around(
                 *("--no-emit-package", WORKLOADS),
                 *(() if python is None else ("--python-version", python)),
                 *(str(inputs), "--constraints", str(constraints), "--output-file", str(resolved)),
+                pins=[*kept, *changes.values()],
             )
         except EnvironmentFailedError as error:
             if "No solution found" not in error.message:

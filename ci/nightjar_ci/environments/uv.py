@@ -29,8 +29,10 @@ from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import freeze, plan_local_packages, read_distributions
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
+from nightjar_ci.environments.nightly_days import name_days, open_pinned_day
 from nightjar_ci.environments.sources import Source, read_source
 from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching, looks_secret
 from nightjar_ci.untrusted.masking import Mask
 from nightjar_ci.web.http import hide_passwords
@@ -107,6 +109,7 @@ def make_environment(text: str, cache: Path, on_line: Callable[[str], None] | No
     Raises:
         EnvironmentFailedError: uv is missing, or cannot resolve or install; the message names the package.
     """
+    text = name_days(text)
     try:
         requirements = parse_requirements(text)
         editable = {name: local for name, local in find_locals(split_requirements(text)).items() if local.editable}
@@ -275,7 +278,7 @@ def _make(
         # A job never imports most of the packages: modules are compiled on import.
         variables["UV_COMPILE_BYTECODE"] = "0"
         resolution = ("--no-deps",) if resolved else ()
-        run_uv(text, *into, *resolution, "--requirements", str(pins), variables=variables)
+        run_uv(text, *into, *resolution, "--requirements", str(pins), variables=variables, pins=lines)
         if folders:
             paths: list[str] = []
             for folder, editable in folders.values():
@@ -343,6 +346,7 @@ def run_uv(text: str, *arguments: str, stdin: str = "", variables: Mapping[str, 
         arguments: of uv.
         stdin: its input.
         variables: environment variables to set, besides those that foreign code and a download inherit.
+        pins: requirements, of which a nightly day of JAX needs an index of its own.
 
     Raises:
         EnvironmentFailedError: uv is missing or failed; the message names the conflicting package.

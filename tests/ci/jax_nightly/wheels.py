@@ -63,10 +63,12 @@ def fill_jax(folder: Path, version: str, commit: str, pythons: Sequence[str] = P
             write_wheel(folder, f"jax-cuda{cuda}-pjrt", version, f"py3-none-{machine}", "", {})
 
 
-def fill_day(folder: Path, date: str, commit: str = "a" * 40, lacking: str = "") -> str:
+def fill_day(
+    folder: Path, date: str, commit: str = "a" * 40, lacking: str = "", pythons: Sequence[str] = PYTHONS
+) -> str:
     """The wheels of a day, but those whose file name has `lacking` in it; returns their version."""
     version = f"2.0.0.dev{date.replace('-', '')}"
-    fill_jax(folder, version, commit)
+    fill_jax(folder, version, commit, pythons)
     if lacking:
         for path in folder.glob(f"*/*{version}*{lacking}*"):
             path.unlink()

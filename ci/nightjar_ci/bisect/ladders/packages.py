@@ -22,8 +22,10 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, requirement
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
 from nightjar_ci.environments.uv import FOLLOWS_JAX, run_uv
 from nightjar_ci.errors import EnvironmentFailedError, InputError
+from nightjar_ci.jax_nightly.days import read_date
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import Release, read_releases
 
@@ -106,13 +108,14 @@ def resolve(
     Raises:
         EnvironmentFailedError: there is no such environment.
     """
+    lines = complete_day(lines)
     with tempfile.TemporaryDirectory(prefix="nightjar-resolve-") as folder:
         output = Path(folder, "lock.txt")
         output.write_text("".join(f"{requirement(*pin)}\n" for pin in sorted(prefer.items())), encoding="utf-8")
         arguments = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
         arguments += ["--python", python or str(find_current().executable), "--output-file", str(output), "-"]
         arguments += [] if before is None else ["--exclude-newer", before.isoformat()]
-        run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n")
+        run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n", pins=lines)
         return parse_lock(output.read_text(encoding="utf-8"))
 
 
@@ -139,7 +142,8 @@ def parse_lock(text: str) -> dict[str, str]:
 def _releases(name: str, new: str, index_url: str) -> list[Release]:
     if new.startswith("@"):
         return []
-    return read_releases(name, index_url)
+    releases = read_releases(name, index_url)
+    return [*releases, *read_nightly_releases(name)] if read_date(new) else releases
 
 
 def _old_end(old: Mapping[str, str], releases: Mapping[str, Sequence[Release]]) -> Step:

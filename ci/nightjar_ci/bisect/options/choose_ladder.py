@@ -7,7 +7,7 @@ or an `InputError` that says which options do not go together. No package index 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from nightjar_ci.bisect.options.question_inputs import digest_files
 from nightjar_ci.bisect.probing.rung_setup import OnLine
 from nightjar_ci.bisect.state import Find
 from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.nightly_days import name_days
 from nightjar_ci.environments.uv import find_index, read_sources
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings
@@ -56,6 +57,8 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
     Raises:
         InputError: they name none or several, or its ends are missing or of another kind.
     """
+    good, bad = (tuple(map(name_days, ends)) for ends in (options.good, options.bad))
+    options = replace(options, good=good, bad=bad)
     given = {
         "--package": bool(options.package)
         or (bool(options.good) and all("==" in end for end in (*options.good, *options.bad))),
