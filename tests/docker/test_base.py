@@ -20,6 +20,7 @@ pytestmark = pytest.mark.docker
 
 WORK_VARIABLES = {"HOME", "VIRTUAL_ENV", "UV_NO_CACHE"}  # for whoever adds packages
 MORE_VARIABLES = {"te": {"CUDA_HOME"}}  # where TransformerEngine looks for CUDA
+GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}  # without which Enroot gives no GPU
 
 
 def os_packages() -> list[str]:
@@ -120,7 +121,8 @@ def test_image_has_no_variable_that_says_how_it_was_built(client: DockerClient, 
     variables = {
         name for name, _, _ in (line.partition("=") for line in client.images.get(image.tag).attrs["Config"]["Env"])
     }
-    assert variables == {"PATH", "LANG"} | WORK_VARIABLES | MORE_VARIABLES.get(image.name, set())
+    gpu = GPU_VARIABLES if "cuda" in image.tag and image.name != "base" else set()
+    assert variables == {"PATH", "LANG"} | WORK_VARIABLES | MORE_VARIABLES.get(image.name, set()) | gpu
 
 
 def test_files_are_readable_by_all_and_writable_by_few(run: Runner) -> None:

@@ -23,3 +23,9 @@ def test_libraries_that_need_no_driver_load(run: Runner) -> None:
     names = ["libcudart.so.1[23]", "libcublasLt.so.1[23]", "libcudnn.so.9", "libnccl.so.2", "libnvJitLink.so.1[23]"]
     for name in names:
         assert name in run("python", "-c", LOAD, name)
+
+
+def test_the_libraries_of_an_rdma_fabric_load_and_name_their_adapters(run: Runner) -> None:
+    load = "import ctypes; [ctypes.CDLL(name) for name in ('libibverbs.so.1', 'librdmacm.so.1')]; print('ok')"
+    assert run("python", "-c", load).strip() == "ok"
+    assert run("sh", "-c", "command -v ibv_devinfo").strip() == "/usr/bin/ibv_devinfo"

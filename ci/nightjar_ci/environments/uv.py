@@ -31,6 +31,7 @@ from nightjar_ci.environments.installed import freeze, plan_local_packages, read
 from nightjar_ci.environments.local_requirements import find_linked_names, find_locals, make_editable, parse_local
 from nightjar_ci.environments.nightly_days import name_days, open_pinned_day
 from nightjar_ci.environments.sources import Source, read_source
+from nightjar_ci.environments.uv_failure import explain_failure
 from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.settings import read_settings
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching, looks_secret
@@ -338,7 +339,13 @@ def find_index() -> str:
     return index[1]
 
 
-def run_uv(text: str, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None) -> str:
+def run_uv(
+    text: str,
+    *arguments: str,
+    stdin: str = "",
+    variables: Mapping[str, str] | None = None,
+    pins: Sequence[str] = (),
+) -> str:
     """Runs uv and returns its stdout.
 
     Args:
@@ -355,41 +362,15 @@ def run_uv(text: str, *arguments: str, stdin: str = "", variables: Mapping[str, 
     program = shutil.which("uv", path=path)
     if program is None:
         raise EnvironmentFailedError(f"uv:{text}: uv is not on PATH.", "pip install uv")
-    environ = {**inherit_for_fetching(os.environ), **(variables or {})}
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, input=stdin, env=environ)
+    with open_pinned_day(pins, lambda: read_settings().index_url or find_index()) as (options, reach):
+        environ = {**inherit_for_fetching(os.environ), **(variables or {}), **reach}
+        argv = [program, *arguments, *options]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, input=stdin, env=environ)
     if done.returncode != 0:
         passwords = Mask(tuple(value for name, value in environ.items() if looks_secret(name)))
         stderr = passwords.text(hide_passwords(done.stderr))
         raise explain_failure(text, ("uv", *arguments), done.returncode, stderr)
     return done.stdout
-
-
-def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:
-    """The error for a failure of uv: the conflicting package, and uv's own message.
-
-    Args:
-        text: the requirements.
-        command: the command line.
-        exit_code: its exit code.
-        stderr: its output.
-    """
-    joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
-    blocker = re.search(r"(?:Because|And because) (\S+?)(?:==\S+)? depends on ([^,]*?)(?:,| and |$)", joined)
-    absent = re.search(r"(?:there is no version of|there are no versions of) (\S+)", joined)
-    own_hint = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
-    hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
-    if absent is not None:
-        hint = f"{absent[1]} is not in the package index: is the version right?"
-    elif blocker is not None:
-        name, needs = blocker[1], blocker[2]
-        hint = f"{name} requires {needs}: choose a version of it that does not, as in uv:{text},{name}==..."
-    elif own_hint is not None:
-        hint = own_hint[1]
-    tail = "\n".join(stderr.strip().splitlines()[-20:])
-    command_line = " ".join(command)
-    return EnvironmentFailedError(
-        f"uv:{text}: the environment cannot be made: `{command_line}` exited with {exit_code}:\n{tail}\n", hint
-    )
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def build_images(
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
     day = read_nightly_day(checkout)
     if day is not None:
-        environ = {"NIGHTJAR_NIGHTLY_INDEX": INDEX_URL, **environ}
+        environ = {**environ, "NIGHTJAR_NIGHTLY_INDEX": environ.get("NIGHTJAR_NIGHTLY_INDEX") or INDEX_URL}
     with open_secrets(environ) as secrets:
         command = render_bake(
             [image.name for image in images],

@@ -1,0 +1,36 @@
+"""The errors of failed runs of uv: the package that conflicts or is missing, and uv's own message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nightjar_ci.errors import EnvironmentFailedError
+
+
+def explain_failure(text: str, command: Sequence[str], exit_code: int, stderr: str) -> EnvironmentFailedError:
+    """The error for a failure of uv: the conflicting package, and uv's own message.
+
+    Args:
+        text: the requirements.
+        command: the command line.
+        exit_code: its exit code.
+        stderr: its output.
+    """
+    joined = " ".join(line.strip(" │├╰─▶") for line in stderr.splitlines())
+    blocker = re.search(r"(?:Because|And because) (\S+?)(?:==\S+)? depends on ([^,]*?)(?:,| and |$)", joined)
+    absent = re.search(r"(?:there is no version of|there are no versions of) (\S+)", joined)
+    own_hint = re.search(r"^\s*hint: (.+)$", stderr, re.MULTILINE)
+    hint = "can this machine reach the package index? UV_DEFAULT_INDEX sets another"
+    if absent is not None:
+        hint = f"{absent[1]} is not in the package index: is the version right?"
+    elif blocker is not None:
+        name, needs = blocker[1], blocker[2]
+        hint = f"{name} requires {needs}: choose a version of it that does not, as in uv:{text},{name}==..."
+    elif own_hint is not None:
+        hint = own_hint[1]
+    tail = "\n".join(stderr.strip().splitlines()[-20:])
+    command_line = " ".join(command)
+    return EnvironmentFailedError(
+        f"uv:{text}: the environment cannot be made: `{command_line}` exited with {exit_code}:\n{tail}\n", hint
+    )
