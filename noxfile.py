@@ -26,8 +26,7 @@ TOOLS = ROOT / ".nox" / "tools"
 LOCKS = ROOT / "docker" / "locks"
 NIGHTLY_INDEX = "https://us-python.pkg.dev/ml-oss-artifacts-published/jax/simple/"  # as in nightjar_ci.jax_nightly.days
 PACKAGES = ("ci", "models", "profiling")
-NIGHTLY = str(ROOT / "ci" / "matrix" / "nightly-cpu.toml")
-ECOSYSTEM = str(ROOT / "ci" / "matrix" / "nightly-ecosystem.toml")
+NIGHTLY, ECOSYSTEM = (str(ROOT / "ci" / "matrix" / f"nightly-{name}.toml") for name in ("cpu", "ecosystem"))
 SOURCES = ("ci", "models", "profiling", "tests", "docs/hooks", "noxfile.py")
 OLDEST_PYTHON = (3, 11)
 UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
@@ -366,6 +365,7 @@ BENCHES = {
     "gate": "Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults.",
     "images": "Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes).",
     "models": "Measure training steps against Flax's own loops and PyTorch, trainer overhead and JPEG loaders (6 GB).",
+    "nightly": "Measure nightly days of JAX: locks, days that lack a wheel, mirrors, bisections (`-- --quick`).",
     "profiling": "Measure the profiler against nsys-jax: golden numbers, speed, memory, share of time attributed.",
     "run": "Measure the overhead of a run: 1000 jobs of one second, two at a time (`-- --work sleep --jobs 100`).",
     "truth": "Measure the profiler against the clock: CPU programs of two parts, each timed alone (`-- --only scan`).",

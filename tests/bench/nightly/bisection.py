@@ -1,0 +1,55 @@
+"""Is a planted slow day found, and with how few environments?"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+from tests.bench.nightly.index import Days, name_version, run, serve_days
+from tests.bench.table import Row
+
+SLOW_S = 0.3
+PROGRAM = """
+import sys, time
+from importlib.metadata import version
+started = time.monotonic()
+if version("jax") >= "{version}":
+    time.sleep({slow})
+sys.exit(time.monotonic() - started > {slow} / 2)
+"""
+
+
+def list_goals(quick: bool) -> list[str]:
+    """The names of this part's goals."""
+    return ["slow days found", "environments of the worst bisection"]
+
+
+def measure(quick: bool) -> list[Row]:
+    """Plants a slow day at random, bisects from the first day to the last, and counts environments."""
+    choice, trials = random.Random(20261120), 4 if quick else 20
+    found, worst = 0, 0
+    with serve_days(12 if quick else 60) as days:
+        for number in range(trials):
+            slow = choice.choice(days.complete[1:])
+            culprit, environments = _bisect(days, days.folder / f"trial-{number}", slow)
+            found += culprit == f"jax {name_version(slow)}"
+            worst = max(worst, environments)
+    return [
+        Row(name="slow days found", ours=found, goal=trials, better="higher"),
+        Row(name="environments of the worst bisection", ours=worst, goal=8),
+    ]
+
+
+def _bisect(days: Days, folder: Path, slow: str) -> tuple[str, int]:
+    """The culprit, and how many environments were made."""
+    folder.mkdir()
+    (folder / "test.py").write_text(PROGRAM.format(version=name_version(slow), slow=SLOW_S))
+    ends = ("--good", f"jax@{days.complete[0]}", "--bad", f"jax@{days.complete[-1]}")
+    done, _ = run(folder, days.url, "bisect", *ends, "--deterministic", "--json", "--", "python", "test.py")
+    made = [path for path in (folder / ".nightjar/environments").iterdir() if path.is_dir()]
+    if done.returncode not in (0, 1):
+        print(done.stderr, file=sys.stderr)
+        return "", len(made)
+    return " ".join(json.loads(done.stdout)["culprits"]), len(made)

@@ -1,0 +1,42 @@
+"""Is tonight's lock quick, of one day, and is every incomplete day refused by name?"""
+
+from __future__ import annotations
+
+import re
+
+from tests.bench.nightly.index import copy_checkout, name_version, run, serve_days
+from tests.bench.table import Row
+
+LOCKS = ("jax-cpu", "jax-cuda12", "jax-cuda13")
+
+
+def list_goals(quick: bool) -> list[str]:
+    """The names of this part's goals."""
+    return ["tonight's locks", "locks that mix days or releases", "incomplete days refused and named"]
+
+
+def measure(quick: bool) -> list[Row]:
+    """Locks the newest day with the real index for all other packages, then asks for each incomplete day."""
+    with serve_days(12 if quick else 60) as days, copy_checkout() as checkout:
+        run(
+            checkout, days.url, "images", "bump", "--nightly", "jax", "--dry-run"
+        )  # fills uv's cache, as last night did
+        done, seconds = run(checkout, days.url, "images", "bump", "--nightly", "jax")
+        assert done.returncode == 0, done.stderr
+        mixed = 0
+        for name in LOCKS:
+            lock = (checkout / f"docker/locks/{name}.txt").read_text()
+            versions = re.findall(
+                r"^jax(?:lib|-cuda\d+-\w+)?==(\S+) ; python_full_version >= '3.12'", lock, re.MULTILINE
+            )
+            mixed += versions.count(name_version(days.complete[-1])) != (2 if name == "jax-cpu" else 4)
+        named = 0
+        for day in days.incomplete:
+            refused, _ = run(checkout, days.url, "images", "bump", "--nightly", "jax", "--date", day)
+            named += refused.returncode == 2 and f"JAX of {day} is incomplete: no wheel of" in refused.stderr
+    total = len(days.incomplete)
+    return [
+        Row(name="tonight's locks", ours=seconds, goal=30.0, unit="s"),
+        Row(name="locks that mix days or releases", ours=mixed, goal=0),
+        Row(name="incomplete days refused and named", ours=named, goal=total, better="higher"),
+    ]
