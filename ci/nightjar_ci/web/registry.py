@@ -133,10 +133,8 @@ class Repository:
             _, headers = self._request(f"{self._base()}/tags/list?n=1", accept="application/json")
         except AbsentError as error:
             headers = error.headers
-        if headers is None:
-            return None
         try:
-            return parsedate_to_datetime(headers.get("Date", "")).astimezone(UTC).date().isoformat()
+            return parsedate_to_datetime((headers or Message()).get("Date", "")).astimezone(UTC).date().isoformat()
         except (ValueError, TypeError, AttributeError):
             return None
 
