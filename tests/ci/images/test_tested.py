@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from nightjar_ci.images.tested import TestedImage, summarize_junit
@@ -10,7 +12,8 @@ IMAGES = {"jax": ("nightjar/jax:cpu", "sha256:1"), "base": ("nightjar/base:cpu",
 
 
 def summarize(*cases: str) -> dict[str, TestedImage]:
-    report = summarize_junit(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>", IMAGES)
+    text = f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>"
+    report = summarize_junit(text, IMAGES, finished=datetime(2026, 11, 20, tzinfo=UTC))
     return {image.tag.partition("/")[2].partition(":")[0]: image for image in report.images}
 
 
