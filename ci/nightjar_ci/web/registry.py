@@ -128,9 +128,8 @@ class Repository:
         Raises:
             RegistryError: the registry cannot be reached or refuses.
         """
-        headers: Message | None
         try:
-            _, headers = self._request(f"{self._base()}/tags/list?n=1", accept="application/json")
+            headers: Message | None = self._request(f"{self._base()}/tags/list?n=1", accept="application/json")[1]
         except AbsentError as error:
             headers = error.headers
         try:
