@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.repo.test_workflows import ROOT, SESSIONS, WORKFLOWS, rehearse
 
 FOR_PEOPLE = {
-    *("tests", "format", "lint", "types"),  # parts of check_all
+    *("tests", "format", "lint", "types", "hostile"),  # parts of check_all
     *("nightly", "ecosystem", "images"),  # the workflows run their steps one by one with nightjar_ci
     *("baselines", "generate_docs", "lock"),  # they rewrite what is committed
 }
