@@ -8,6 +8,6 @@ BENCHES = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leaves out the modules of each bench."""
-    is_part = collection_path.suffix == ".py" and collection_path.parent.parent == BENCHES
+    """Leaves out the modules of each bench, also those in a folder of it."""
+    is_part = collection_path.suffix == ".py" and BENCHES in collection_path.parent.parents
     return True if is_part and not collection_path.name.startswith("test_") else None
