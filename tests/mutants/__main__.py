@@ -34,6 +34,8 @@ AREAS = {
     "images": "ci/nightjar_ci/images",
     "profiling": "profiling/nightjar_profiling",
     "models": "models/nightjar_models",
+    "report": "ci/nightjar_ci/report",
+    "site": "ci/nightjar_ci/site",
 }
 DEFAULT_AREAS = ("judges", "gate", "bisect", "images", "profiling")
 GOAL = 0.85

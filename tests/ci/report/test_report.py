@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from nightjar_ci.baselines.accepted import Entry
 from nightjar_ci.baselines.baseline import write_convergence
@@ -204,6 +205,7 @@ def test_pairs_are_drawn_with_the_interval(tmp_path: Path) -> None:
     (figure,) = [f for title, f in contents(tmp_path, []).cells[0].figures if title.startswith("step_time against")]
     assert figure["data"][0]["y"] == pytest.approx([20.2, 20.4, 20.6, 20.8])
     assert figure["layout"]["shapes"][1]["y0"] < 20.5 < figure["layout"]["shapes"][1]["y1"]
+    assert figure["layout"]["xaxis"]["dtick"] == 1  # each pair has its number on the axis
 
 
 def test_the_envelope_is_drawn_around_the_baseline() -> None:
@@ -212,6 +214,16 @@ def test_the_envelope_is_drawn_around_the_baseline() -> None:
     assert all(a < b for a, b in zip(low["y"], high["y"], strict=True))
     assert line["name"] == "seed 0"
     assert figure["layout"]["yaxis"]["type"] == "log"
+
+
+@pytest.mark.parametrize(("target", "shares"), [(None, 2), (2.6, 3)])
+def test_the_drawn_envelope_is_as_wide_as_the_judged_one(target: float | None, shares: int) -> None:
+    policy = ConvergencePolicy(alpha=0.01, target=target)
+    low, high, _ = curve_figure([record(0)], "loss", policy, baseline().curves[0])["data"]
+    means = np.log([losses(seed) for seed in range(10)]).reshape(10, policy.blocks, -1).mean(axis=2)
+    width = stats.t.ppf(1 - 0.01 / shares / policy.blocks, 9) * means.std(axis=0, ddof=1) * math.sqrt(1 + 1 / 10)
+    drawn = np.log(np.array(high["y"]) / np.array(low["y"])).reshape(policy.blocks, -1)
+    np.testing.assert_allclose(drawn.mean(axis=1), 2 * width, rtol=1e-3)  # the page has six digits
 
 
 def test_a_curve_with_nan_leaves_a_gap_and_valid_json() -> None:
@@ -247,6 +259,12 @@ def test_a_history_shows_its_levels_a_new_machine_and_what_was_accepted() -> Non
     json.dumps(figure, allow_nan=False)
 
 
+@pytest.mark.parametrize(("nights", "end"), [(1, 1), (2, 1.5), (30, 29.5)])
+def test_the_axis_of_a_history_ends_half_a_night_after_the_last(nights: int, end: float) -> None:
+    figure = history_figure(make_series("c/step_time", [0.05] * nights))
+    assert figure["layout"]["xaxis"]["range"] == [-0.5, end]
+
+
 def test_of_machines_that_take_turns_the_latest_has_its_levels_drawn() -> None:
     rng = np.random.default_rng(3)
     slow = np.arange(120) % 3 == 0
@@ -279,6 +297,12 @@ def test_what_is_not_ok_has_a_card_with_its_history_and_its_capture(tmp_path: Pa
     assert card.links == ((f"capture {profiled.job}", f"jobs/{profiled.job}/capture/report.html"),)
     assert f'href="jobs/{profiled.job}/capture/report.html"' in render_html(shown)
     assert [row.verdict for row in shown.rows] == list(shown.verdicts.verdicts)
+
+
+def test_what_is_ok_has_a_row_and_no_card(tmp_path: Path) -> None:
+    shown = contents(tmp_path, good_runs())
+    assert "ok" in {row.verdict.status for row in shown.rows}
+    assert "ok" not in {card.verdict.status for card in shown.cards}
 
 
 @pytest.mark.browser

@@ -188,6 +188,13 @@ def test_a_badge_says_its_answer_to_eyes_screen_readers_and_services(answer: Ans
     svg = ElementTree.fromstring(render_svg("a <matrix>", answer))
     assert svg.attrib["aria-label"] == f"a <matrix>: {ANSWER_TEXT[answer]}"
     assert json.loads(render_endpoint("m", answer))["message"] == ANSWER_TEXT[answer]
+    svg = ElementTree.fromstring(render_svg("nightly", answer))
+    texts = [(text.text or "", float(text.attrib["x"])) for text in svg.findall(".//{*}text")]
+    halves = [(float(box.get("x", 0)), float(box.attrib["width"])) for box in svg.findall("{*}g/{*}rect")]
+    for (text, middle), (left, width) in zip(texts, halves, strict=True):
+        assert width > 6 * len(text)  # room for letters of 11 px
+        assert middle == left + width / 2
+    assert float(svg.attrib["width"]) == sum(width for _, width in halves)
 
 
 def test_the_feeds_are_well_formed_whatever_a_job_wrote() -> None:

@@ -19,7 +19,7 @@ from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.convergence.curve_faults import expected_steps, find_faults
-from nightjar_ci.judges.convergence.envelope import Array, block_means, find_change, find_envelope
+from nightjar_ci.judges.convergence.envelope import Array, block_means, find_change, find_envelope, share_alpha
 from nightjar_ci.judges.convergence.same_seed import compare_same_seed, find_limits
 from nightjar_ci.judges.convergence.scale import as_relative, on_scale
 from nightjar_ci.judges.convergence.target import find_times, judge_target
@@ -125,7 +125,7 @@ def _compare(
         text = f"The baseline has {count(len(old), 'seed')}, an envelope needs {policy.min_seeds}."
         yield Finding(status="cannot_tell", explanation=text)
         return
-    tail = policy.alpha / (2 if policy.target is None else 3)  # envelope, final value and time share alpha
+    tail = share_alpha(policy)
     yield from _envelope(name, runs, new, old, reference, policy, tail)
     final = _final(name, new, old, pairs, reference, policy, tail)
     tested = int((np.minimum.accumulate(limits <= SHARP)).sum())  # leading steps whose limit tells anything

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nightjar_ci.formats.policy import ConvergencePolicy
 from nightjar_ci.judges.student_t import t_quantile, t_tail
 
 Array = NDArray[np.float64]
@@ -60,6 +61,15 @@ def block_means(curves: Array, blocks: int) -> tuple[tuple[int, ...], Array]:
     edges = [round(i * steps / count) for i in range(count + 1)]
     sums = np.add.reduceat(curves, edges[:-1], axis=1)
     return tuple(edges[:-1]), sums / np.diff(edges)
+
+
+def share_alpha(policy: ConvergencePolicy) -> float:
+    """The share of `alpha` that the envelope, the final value and, where there is a target, the time to it have each.
+
+    >>> share_alpha(ConvergencePolicy(alpha=0.06)), share_alpha(ConvergencePolicy(alpha=0.06, target=2.5))
+    (0.03, 0.02)
+    """
+    return policy.alpha / (2 if policy.target is None else 3)
 
 
 def find_envelope(baseline: Array, *, blocks: int, runs: int, tail: float, least: float) -> Envelope:
