@@ -20,8 +20,8 @@ from nightjar_profiling.readers.detect import JSON, JSON_GZIP, SQLITE, XPLANE, f
         (b"NVR\0 report", "a report of Nsight Compute"),
         (b"PAR1....", "a single Parquet file"),
         (b"\xfd7zXZ\0", "a file compressed by xz"),
-        (gzip.compress(b"\x0a\x04abcd"), "a gzip file that holds no JSON"),
-        (gzip.compress(b"{}" * 50)[:12], "a damaged gzip file"),
+        (gzip.compress(b"\x0a\x04abcd", mtime=0), "a gzip file that holds no JSON"),
+        (gzip.compress(b"{}" * 50, mtime=0)[:12], "a damaged gzip file"),
     ],
 )
 def test_what_is_not_a_trace_is_named(data: bytes, what: str, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_what_is_not_a_trace_is_named(data: bytes, what: str, tmp_path: Path) ->
     [
         (b'{"traceEvents": []}', JSON),
         (b"\xef\xbb\xbf [", JSON),
-        (gzip.compress(b'  {"traceEvents": []}'), JSON_GZIP),
+        (gzip.compress(b'  {"traceEvents": []}', mtime=0), JSON_GZIP),
         (b"SQLite format 3\0", SQLITE),
         (b"\x0a\x10/device:TPU:0", XPLANE),
     ],
