@@ -22,7 +22,8 @@ from typing import Any
 import polars as pl
 
 from nightjar_profiling.capture_folder.tables import make_table
-from nightjar_profiling.readers.chrome.chrome_events import ChromeTrace, Event, Lane, read_events
+from nightjar_profiling.errors import InputError
+from nightjar_profiling.readers.chrome.chrome_events import HINT, ChromeTrace, Event, Lane, read_events
 from nightjar_profiling.readers.chrome.chrome_nesting import cut_pieces
 from nightjar_profiling.readers.chrome.chrome_stacks import CALLS, OP, PYTHON, Stacks, read_stacks
 from nightjar_profiling.readers.kernels import summarise_kernels
@@ -59,6 +60,14 @@ def read_raw(path: Path, rank: int = 0) -> Raw:
         InputError: missing, damaged, or JSON of another kind.
     """
     trace = read_events(path)
+    try:
+        return _make_raw(path, trace, rank)
+    except (TypeError, ValueError, LookupError, OverflowError, pl.exceptions.PolarsError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise InputError(f"{path}: not a valid list of trace events: {reason}.", HINT) from None
+
+
+def _make_raw(path: Path, trace: ChromeTrace, rank: int) -> Raw:
     stacks = read_stacks(trace)
     chosen, on_device = _choose_ops(trace)
     programs = _Programs()

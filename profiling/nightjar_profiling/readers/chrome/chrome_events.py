@@ -68,6 +68,8 @@ def read_events(path: Path) -> ChromeTrace:
         raise InputError(f"{path}: JSON {_describe(document)}: {EXPECTED}.", "is it a trace?")
     try:
         return _collect(rows, facts)
+    except KeyError as error:
+        raise InputError(f"{path}: not a valid list of trace events: one lacks {error}.", HINT) from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a valid list of trace events: {error}.", HINT) from None
 
@@ -82,7 +84,7 @@ def _load(path: Path) -> Any:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.", HINT) from None
     except (EOFError, zlib.error) as error:
         raise InputError(f"{path}: gzip data is damaged: {error}.", HINT) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON: {error}.", HINT) from None
 
 

@@ -145,6 +145,24 @@ def test_pieces_of_a_lane_never_overlap_and_cover_it(nested: list[tuple[int, int
 
 
 @pytest.mark.parametrize(
+    "row",
+    [
+        {"ph": "X", "name": "a"},
+        {"ph": "X", "ts": 1e30, "dur": 1, "cat": "kernel"},
+        lasting("a", 1, 1, "kernel", grid=5),
+        lasting("a", 1, 1, "kernel", device=10**30),
+        lasting("\ud800", 1, 1, "kernel"),
+        lasting("autograd::engine::evaluate_function: a", 1, 1, "cpu_op", **{"Sequence number": [1]}),
+        lasting("a", 1, 1, "kernel", bytes=10**30),
+    ],
+    ids=["no-time", "far", "grid", "device", "surrogate", "sequence", "bytes"],
+)
+def test_an_event_that_no_profiler_writes_is_named_as_the_files_fault(tmp_path: Path, row: Row) -> None:
+    with pytest.raises(InputError, match=r"a\.json: not a valid list of trace events"):
+        read_raw(write(tmp_path / "a.json", [row]))
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{"a": 1}', "JSON with the keys 'a': expected trace events"),
