@@ -25,6 +25,7 @@ from nightjar_ci.suites.junit import read_junit
 PASSED, TIME = "tests_passed", "tests_time"
 _MOST_QUOTED = 100  # failing tests whose traceback is kept: a suite that cannot import its library has thousands
 _CANNOT_RUN = (126, 127)  # of a shell: not executable, not found
+_PYTEST_FAILED, _PYTEST_INTERRUPTED = 1, 2  # tests failed; a file could not be imported, or pytest was stopped
 _RERUN = "rerun-"
 
 
@@ -76,7 +77,7 @@ def collect_suite(
         hint = f"write a JUnit file to {{out}}/{JUNIT}, or name yours: tests = {{ junit = '*.xml' }}"
         return outcome.model_copy(update={"state": "invalid", "message": f"{message} Hint: {hint}"})
     cases = list(_with_reruns(read_junit(reports, folder), folder, options))
-    if case := _explain_exit(job, outcome, cases, folder):
+    if case := _explain_exit(job, outcome, cases, folder, options):
         cases.append(case)
     suite = _make_suite(cases, folder, options)
     write_json(folder / "result.json", _make_record(outcome, suite, interpreter, git))
@@ -97,9 +98,12 @@ def _with_reruns(cases: Sequence[Case], folder: Path, options: SuiteOptions) -> 
         yield case.model_copy(update=update)
 
 
-def _explain_exit(job: Job, outcome: Outcome, cases: Sequence[Case], folder: Path) -> Case | None:
+def _explain_exit(
+    job: Job, outcome: Outcome, cases: Sequence[Case], folder: Path, options: SuiteOptions
+) -> Case | None:
     """The test that stands for the command: where it wrote no report, or where no test explains its exit code."""
-    if cases and (outcome.exit_code == 0 or any(case.state in ("failed", "flaky") for case in cases)):
+    failing = [case for case in cases if case.state in ("failed", "flaky")]
+    if cases and (outcome.exit_code == 0 or (failing and not _was_cut_short(job, outcome, failing, options))):
         return None
     if outcome.exit_code == 0:
         return Case(name=WHOLE_COMMAND, state="passed", duration_s=outcome.duration_s)
@@ -107,10 +111,19 @@ def _explain_exit(job: Job, outcome: Outcome, cases: Sequence[Case], folder: Pat
     reason = find_reason(end)
     message = f"exit code {outcome.exit_code}, expected 0"
     if cases:
-        message = f"exit code {outcome.exit_code}, though no test failed"
+        why = "which its failing tests do not explain" if failing else "though no test failed"
+        message = f"exit code {outcome.exit_code}, {why}"
     if reason:
         message += f": {reason}"
     return Case(name=WHOLE_COMMAND, state="failed", duration_s=outcome.duration_s, message=message, quote=end or None)
+
+
+def _was_cut_short(job: Job, outcome: Outcome, failing: Sequence[Case], options: SuiteOptions) -> bool:
+    """Whether pytest ended before its last test: the rest may fail, whatever is known of those that did."""
+    if find_pytest(job.command) is None or outcome.exit_code == _PYTEST_FAILED:
+        return False
+    is_new_failure = any(case.state == "failed" and options.find_known(case.name) is None for case in failing)
+    return outcome.exit_code != _PYTEST_INTERRUPTED or not is_new_failure
 
 
 def _make_suite(cases: Iterable[Case], folder: Path, options: SuiteOptions) -> Suite:

@@ -59,6 +59,8 @@ def read_junit(files: Sequence[Path], folder: Path) -> tuple[Case, ...]:
             hint = "the file is incomplete: was its writer killed, or the disk full?"
             early = "no element found" in str(error) or "unclosed token" in str(error)
             raise InputError(f"{path}: not a JUnit file: {error}.", hint if early else None) from None
+        if len(cases) > MOST_CASES:
+            raise InputError(f"{folder}: its JUnit files have more than {MOST_CASES:,} tests.")
     return merge_cases(cases)
 
 

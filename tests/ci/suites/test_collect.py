@@ -91,6 +91,18 @@ def test_a_file_that_cannot_be_imported_is_a_failing_test(project: Path) -> None
     assert "No module named 'jax_that_is_not_there'" in (case.quote or "")
 
 
+@pytest.mark.parametrize(("exit_code", "states"), [(1, []), (2, ["failed"]), (3, ["failed"])])
+def test_a_known_failure_does_not_hide_that_pytest_ended_early(
+    project: Path, exit_code: int, states: list[str]
+) -> None:
+    (project / "conftest.py").write_text(f"def pytest_sessionfinish(session): session.exitstatus = {exit_code}\n")
+    known = KnownFailure(test="*", reason="waits for a release")
+    outcome, suite = run(project, *PYTEST, "test_a.py", options=SuiteOptions(reruns=0, known_failure=(known,)))
+    assert outcome.exit_code == exit_code
+    assert suite is not None
+    assert [case.state for case in suite.cases if case.name == "command"] == states
+
+
 def test_options_that_pytest_does_not_know_fail_the_command_itself(project: Path) -> None:
     outcome, suite = run(project, *PYTEST, "--no-such-option")
     assert outcome.state == "completed"

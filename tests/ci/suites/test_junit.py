@@ -121,6 +121,14 @@ def test_files_are_merged_and_the_worse_of_two_states_counts(tmp_path: Path) -> 
     assert (first.name, first.state, first.duration_s, second.state) == ("a", "failed", 3, "passed")
 
 
+def test_many_files_share_one_limit(tmp_path: Path) -> None:
+    half = b"<testsuite>" + b"<testcase name='a'/>" * (MOST_CASES // 2 + 1) + b"</testsuite>"
+    for name in ("a.xml", "b.xml"):
+        (tmp_path / name).write_bytes(half)
+    with pytest.raises(InputError, match="its JUnit files have more than 200,000 tests"):
+        read_junit([tmp_path / "a.xml", tmp_path / "b.xml"], tmp_path)
+
+
 def test_a_file_that_ends_too_early_and_a_link_are_errors_with_the_path(tmp_path: Path) -> None:
     (tmp_path / "cut.xml").write_bytes(PYTEST[:300])
     (tmp_path / "link.xml").symlink_to("/etc/passwd")
