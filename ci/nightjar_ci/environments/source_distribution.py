@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +48,9 @@ def parse_source(text: str) -> Requirement:
         requirement = Requirement(text)
     except InvalidRequirement:
         raise ValueError(f"{text!r} is not a package: expected NAME or NAME==VERSION") from None
-    if [one.operator for one in requirement.specifier] not in ([], ["=="]) or requirement.url or requirement.extras:
+    versions = [specifier.operator + specifier.version[-1] for specifier in requirement.specifier]
+    is_one_version = not versions or (len(versions) == 1 and re.fullmatch("==[^*]", versions[0]))
+    if not is_one_version or requirement.url or requirement.extras or requirement.marker:
         raise ValueError(f"{text!r} is not one version of a package: expected NAME or NAME==VERSION")
     return requirement
 
@@ -81,7 +85,7 @@ def make_source(text: str, environment: PreparedEnvironment, settings: Settings)
         raise EnvironmentFailedError(f"source {text!r}: {archive.name} has the digest {digest}, not {archive.sha256}.")
     try:
         _unpack(data, folder)
-    except (OSError, tarfile.TarError, ValueError) as error:
+    except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError) as error:
         raise EnvironmentFailedError(f"source {text!r}: {archive.name} cannot be unpacked: {error}.") from None
     return folder
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import random
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,8 +98,9 @@ def test_what_is_not_there_is_said(settings: Settings, text: str, message: str) 
         (archive(("one/a", b""), ("two/b", b"")), "holds 2 folders, expected one"),
         (gzip.compress(b"no tar", mtime=0), "cannot be unpacked"),
         (b"", "cannot be unpacked"),
+        (archive(("lib-1.0/a", random.Random(0).randbytes(100_000)))[:50_000], "cannot be unpacked"),
     ],
-    ids=["outside", "link", "two-folders", "no-tar", "empty"],
+    ids=["outside", "link", "two-folders", "no-tar", "empty", "cut"],
 )
 def test_an_archive_that_reaches_outside_or_is_damaged_is_refused(
     settings: Settings, tmp_path: Path, data: bytes, message: str
@@ -113,7 +115,10 @@ def test_an_archive_with_another_digest_is_refused(settings: Settings) -> None:
         make_source("lib==1.0", HERE, replace(settings, index_url=f"{served.url}/simple"))
 
 
-@pytest.mark.parametrize("text", ["lib>=1", "lib @ https://example.com/lib.tar.gz", "lib[extra]", "-e ."])
+@pytest.mark.parametrize(
+    "text",
+    ["lib>=1", "lib @ https://example.com/lib.tar.gz", "lib[extra]", "-e .", "lib==1.*", "lib==1; os_name == 'nt'"],
+)
 def test_a_source_is_one_package_and_at_most_one_version(text: str) -> None:
     with pytest.raises(ValueError, match="expected NAME or NAME==VERSION"):
         parse_source(text)
