@@ -122,14 +122,13 @@ def restore(where: Where, dry_run: DryRun = False) -> None:
 
     Check out the printed commit first; the build then gives the same layers.
     """
-    from nightjar_ci.images.publish.pins import find_pins, read_checkout_pins, restore_pins
+    from nightjar_ci.images.publish.pins import find_changes, find_pins, restore_pins
 
     checkout = find_checkout(Path.cwd())
     night = find_night(where)
     pins = find_pins(night)
     if dry_run:
-        now = read_checkout_pins(checkout)
-        changed = tuple(sorted(path for path, text in pins.items() if now.get(path) != text))
+        changed = find_changes(checkout, pins)
     else:
         changed = restore_pins(checkout, pins)
     for path in changed:

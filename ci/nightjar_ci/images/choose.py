@@ -9,6 +9,7 @@ Source: developer.nvidia.com/cuda-gpus (compute capabilities); `support.py` for 
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 
 from nightjar_ci.errors import InputError
@@ -39,9 +40,8 @@ def read_capability(gpu: str) -> int:
         InputError: it is unknown.
     """
     name = gpu.lower().replace(" ", "").replace("-", "").removeprefix("nvidia")
-    if name.replace(".", "", 1).isdigit() and "." in name:
-        major, minor = name.split(".")
-        return int(major) * 10 + int(minor)
+    if number := re.fullmatch(r"(\d{1,2})\.(\d)", name):
+        return int(number[1]) * 10 + int(number[2])
     if name in CAPABILITIES:
         return CAPABILITIES[name]
     similar = difflib.get_close_matches(name, CAPABILITIES, n=1)

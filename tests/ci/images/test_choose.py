@@ -50,6 +50,12 @@ def test_an_unknown_gpu_is_answered_with_the_nearest() -> None:
     assert "did you mean" in str(caught.value)
 
 
+@pytest.mark.parametrize("gpu", ["9.", ".9", "².", "9.0.1", "1000.0"])
+def test_what_is_not_a_compute_capability_is_an_unknown_gpu(gpu: str) -> None:
+    with pytest.raises(InputError, match="unknown GPU"):
+        read_capability(gpu)
+
+
 def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main(["images", *arguments])

@@ -62,15 +62,24 @@ def find_pins(night: NightlyImage) -> dict[str, str]:
 
 def restore_pins(checkout: Path, files: Mapping[str, str]) -> tuple[str, ...]:
     """Writes pins into a checkout and removes the day of JAX if they have none; returns the changed paths."""
-    changed = []
-    for name, text in files.items():
+    changed = find_changes(checkout, files)
+    for name in changed:
         path = checkout / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        if name in files:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            changed.append(name)
+            path.write_text(files[name], encoding="utf-8")
+        else:
+            path.unlink()
+    return changed
+
+
+def find_changes(checkout: Path, files: Mapping[str, str]) -> tuple[str, ...]:
+    """The paths that `restore_pins` writes or removes."""
+    paths = {name: checkout / name for name in files}
+    changed = [
+        name for name, path in paths.items() if not path.is_file() or path.read_text(encoding="utf-8") != files[name]
+    ]
     if _DAY not in files and (checkout / _DAY).is_file():
-        (checkout / _DAY).unlink()
         changed.append(_DAY)
     return tuple(changed)
 

@@ -6,7 +6,10 @@ blob must be there, and the attached documents must be about this image.
 
 from __future__ import annotations
 
-from nightjar_ci.errors import NightjarError
+import re
+from pathlib import Path
+
+from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.process import ToolError, run_captured
 from nightjar_ci.images.publish.artifacts import PROVENANCE_TYPE, SBOM_TYPE, find_documents, read_json
 from nightjar_ci.images.publish.manifests import read_platforms
@@ -24,8 +27,11 @@ def find_faults(night: NightlyImage, key: str | None) -> tuple[str, ...]:
         key: public key of cosign; None: signatures are not checked.
 
     Raises:
+        InputError: the key is a file that does not exist.
         NightjarError: the registry does not answer, or cosign is missing.
     """
+    if key is not None and not re.match(r"\w+:", key) and not Path(key).is_file():
+        raise InputError(f"--key: {key!r} is not a file.", "give cosign's public key, such as cosign.pub")
     name, _, digest = night.reference.rpartition("@")
     repository = Repository(name)
     faults: list[str] = []
@@ -36,6 +42,8 @@ def find_faults(night: NightlyImage, key: str | None) -> tuple[str, ...]:
     images = read_platforms(index)
     if images != {platform: image.digest for platform, image in night.platforms.items()}:
         faults.append("the nightly index lists other images than the manifest index")
+    if not images:
+        faults.append("it has no image of any platform")
     for platform, image in images.items():
         faults += [f"{platform} {fault}" for fault in _check_image(repository, image)]
     if key is not None and not _is_signed(night.reference, key):

@@ -14,7 +14,7 @@ from nightjar_ci.errors import InputError
 from nightjar_ci.images.publish.artifacts import SBOM_TYPE, find_documents
 from nightjar_ci.images.publish.copy_nights import copy_nights, roll_back
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
-from nightjar_ci.images.publish.pins import find_pins, restore_pins
+from nightjar_ci.images.publish.pins import find_changes, find_pins, restore_pins
 from nightjar_ci.images.publish.publish import find_rolling_date, publish_image
 from nightjar_ci.images.publish.push import push_packed
 from nightjar_ci.images.publish.verify import find_faults
@@ -105,6 +105,8 @@ def test_verify_names_a_blob_that_is_gone_a_failed_test_and_an_image_without_doc
     layer = manifest["layers"][0]["digest"].removeprefix("sha256:")
     for folder in (tmp_path / "here/data").rglob(layer):
         shutil.rmtree(folder)
+    with pytest.raises(InputError, match="is not a file"):
+        find_faults(night, str(tmp_path / "absent.pub"))
     (fault,) = find_faults(night, None)
     assert fault == f"linux/amd64 lacks the blob sha256:{layer}"
     other = make_image(tmp_path, here, python={}, layer=b"bare")
@@ -126,6 +128,7 @@ def test_pins_come_back_into_a_checkout_and_name_nothing_outside_it(
     assert restore_pins(checkout, pins) == ()
     assert {path: (checkout / path).read_text() for path in PINS} == PINS
     without = {path: text for path, text in PINS.items() if "nightly" not in path}
+    assert find_changes(checkout, without) == ("docker/locks/nightly.json",)
     assert restore_pins(checkout, without) == ("docker/locks/nightly.json",)
     image = make_image(tmp_path, here, python={}, layer=b"bad")
     evil = replace(SOURCE, pins={"docker/locks/../../x.txt": ""})
