@@ -2,8 +2,9 @@
 
 In: a job's command, its variables and its folders. Out: the command line that runs it so that it sees all files and can
 write only where it works: its output folder, the working directory, a `/tmp` of its own and the folders that
-`NIGHTJAR_SANDBOX_WRITES` names. It has no network but loopback unless `NIGHTJAR_SANDBOX=network`, no privileges, does
-not see other processes or the sockets of services, and finds the usual places of passwords empty.
+`NIGHTJAR_SANDBOX_WRITES` names. Of the system's `/tmp` it sees what its command and PATH name. It has no network but
+loopback unless `NIGHTJAR_SANDBOX=network`, no privileges, does not see other processes or the sockets of services, and
+finds the usual places of passwords empty.
 Source: bwrap(1).
 """
 
@@ -15,7 +16,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,6 +77,8 @@ class Sandbox:
             options.append("--unshare-net")
         for name in _TEMPORARY:
             options += ["--bind", str(temporary), name]
+        for path in _find_hidden(command, environ, cwd):
+            options += ["--ro-bind", str(path), str(path)]
         for path in self._find_writable(environ, cwd):
             options += ["--bind", str(path), str(path)]
         for path in (self.state_dir, cwd / ".git"):  # a hook would run with the user's next git command
@@ -141,6 +144,32 @@ def _works(program: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False, timeout=_PROBE_S).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+def _find_hidden(command: Sequence[str], environ: Mapping[str, str], cwd: Path) -> list[Path]:
+    """What a command names of the system's `/tmp`, which the job does not see: its programs and absolute paths."""
+    program = shutil.which(str(cwd / command[0]) if "/" in command[0] else command[0], path=environ.get("PATH"))
+    programs = [Path(program), Path(program).resolve()] if program else []
+    folders = {path.parent for path in programs} | set(map(Path, environ.get("PATH", "").split(os.pathsep)))
+    # a Python's packages are beside its `bin`
+    named = {folder.parent if folder.name == "bin" else folder for folder in folders}
+    for word in command[1:]:
+        path = Path(os.path.normpath(word.rpartition("=")[2]))
+        is_whole = str(path.parent) in _TEMPORARY or _is_folder(path)
+        named.add(path if is_whole else path.parent)
+    return sorted(path for path in named if any(Path(name) in path.parents for name in _TEMPORARY) and _exists(path))
+
+
+def _is_folder(path: Path) -> bool:
+    with suppress(OSError):  # a word of a command may be too long for a path
+        return path.is_dir()
+    return False
+
+
+def _exists(path: Path) -> bool:
+    with suppress(OSError):
+        return path.exists()
+    return False
 
 
 def _render_devices() -> tuple[str, ...]:

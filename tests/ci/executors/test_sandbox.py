@@ -64,6 +64,22 @@ def test_a_job_computes_and_leaves_its_results(out: Path) -> None:
     assert log(out) == "True 50000000\n"
 
 
+def test_programs_and_files_in_the_tmp_of_the_system_are_seen_and_not_written(out: Path) -> None:
+    with TemporaryDirectory(dir="/tmp") as name:
+        program = Path(name, "env", "bin", "program")
+        program.parent.mkdir(parents=True)
+        (program.parents[1] / "library").write_text("here")
+        Path(name, "data").mkdir()
+        program.write_text('#!/bin/sh\ncat "${0%/bin/*}/library"; ls "$1"; echo x > "$1/new"\n')
+        program.chmod(0o755)
+        Path(name, "data", "table").touch()
+        outcome = LocalExecutor().run(make_job(str(program), f"{name}/data", "x" * 5000), HERE, out)
+        assert outcome.exit_code != 0
+        assert "heretable" in log(out)
+        assert "Read-only file system" in log(out)
+        assert not Path(name, "data", "new").exists()
+
+
 WRITES = {
     "the home folder": "open('{home}/x', 'w')",
     "a file beside the working directory": "open('{top}/x', 'w')",
