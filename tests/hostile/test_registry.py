@@ -15,7 +15,7 @@ import pytest
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.web import http as web
-from nightjar_ci.web.package_index import read_releases
+from nightjar_ci.web.package_index import read_files, read_releases
 from nightjar_ci.web.registry import MANIFEST_TYPE, Repository, digest_of
 from tests.ci.servers import Answer, serve
 from tests.hostile.world import World, check_manners
@@ -167,6 +167,13 @@ def test_the_commands_say_what_is_wrong(name: str, tmp_path: Path) -> None:
         check_manners(end)
         assert end.code in (2, 3), end
     assert world.find_leaks(done) == []
+
+
+@pytest.mark.parametrize("name", ["../jax-1.0-py3-none-any.whl", "jax-1.0-py3-none-any/../../x.whl", "a\\b.whl"])
+def test_a_file_of_an_index_has_a_name_and_no_path(name: str) -> None:
+    page = json.dumps({"files": [{"filename": name, "url": "x"}, {"filename": "jax-1.0-py3-none-any.whl"}]}).encode()
+    with serve(lambda *_: (200, {"Content-Type": "application/vnd.pypi.simple.v1+json"}, page)) as served:
+        assert [file.name for file in read_files("jax", served.url)] == ["jax-1.0-py3-none-any.whl"]
 
 
 def test_the_server_of_these_tests_can_tell_the_truth() -> None:

@@ -8,6 +8,7 @@ PEP 700's upload time as `data-upload-time` in HTML; this module reads both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -103,7 +104,8 @@ def read_files(package: str, index_url: str) -> list[File]:
             raise InputError(f"{package!r} is not in the package index.", "check the spelling") from None
         raise NightjarError(f"{error}", "set UV_DEFAULT_INDEX to use another package index") from None
     try:
-        return list(_read_json(body, url) if "json" in content_type else _read_html(body, url))
+        files = _read_json(body, url) if "json" in content_type else _read_html(body, url)
+        return [file for file in files if not re.search(r"[/\\\0]", file.name)]  # a name becomes that of a file here
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NightjarError(f"cannot read the package index page of {package!r}: {error}.") from None
 
