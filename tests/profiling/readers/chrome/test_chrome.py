@@ -152,7 +152,10 @@ def test_pieces_of_a_lane_never_overlap_and_cover_it(nested: list[tuple[int, int
         lasting("a", 1, 1, "kernel", grid=5),
         lasting("a", 1, 1, "kernel", device=10**30),
         lasting("\ud800", 1, 1, "kernel"),
-        lasting("autograd::engine::evaluate_function: a", 1, 1, "cpu_op", **{"Sequence number": [1]}),
+        {
+            **lasting("autograd::engine::evaluate_function: a", 1, 1, "cpu_op"),
+            "args": {"Sequence number": [1]},
+        },
         lasting("a", 1, 1, "kernel", bytes=10**30),
     ],
     ids=["no-time", "far", "grid", "device", "surrogate", "sequence", "bytes"],
