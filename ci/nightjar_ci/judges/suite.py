@@ -14,7 +14,7 @@ from statistics import median
 from pydantic import JsonValue
 
 from nightjar_ci.formats.policy import SuitePolicy
-from nightjar_ci.formats.suite import Case, PastSuite, Suite, describe_counts
+from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, PastSuite, Suite, describe_counts
 from nightjar_ci.formats.verdict import Effect, Status, Verdict
 from nightjar_ci.judges.finding import count
 
@@ -163,11 +163,11 @@ class _Judge:
         )
 
     def _find_vanished(self) -> list[str]:
-        """The tests of the latest earlier night that tonight lacks."""
+        """The tests of the latest earlier night that tonight lacks; what stands for a failed command is not a test."""
         if not self._past:
             return []
         tonight = self._tonight.suite.by_name()
-        return sorted(name for name in self._past[-1][1] if name not in tonight)
+        return sorted(name for name in self._past[-1][1] if name not in tonight and name != WHOLE_COMMAND)
 
     def _last_without_failure(self) -> str | None:
         for past in reversed(self._history):

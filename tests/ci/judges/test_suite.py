@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nightjar_ci.formats.policy import SuitePolicy
-from nightjar_ci.formats.suite import Case, CaseState, PastSuite, Suite
+from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, CaseState, PastSuite, Suite
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.suite import MOST_NAMED, Tonight, judge_suite
 
@@ -88,6 +88,12 @@ def test_a_flaky_test_is_on_watch_and_says_how_often() -> None:
     assert (
         "as in 1 of 2 earlier nights" in judge([case("a", "flaky")], [case("a")], [case("a", "flaky")])["a"].explanation
     )
+
+
+def test_a_command_that_no_longer_fails_has_not_vanished() -> None:
+    many = [case(f"t{number:03}") for number in range(100)]
+    verdict = judge([*many, case(WHOLE_COMMAND, "failed")], many)["tests_passed"]
+    assert (verdict.status, verdict.watch, verdict.details) == ("ok", False, ())
 
 
 def test_vanished_tests_are_named_and_many_of_them_are_a_doubt() -> None:
