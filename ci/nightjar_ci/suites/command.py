@@ -22,7 +22,10 @@ LAST_FAILED = f"{CACHE}/v/cache/lastfailed"
 _ADDED = "PYTEST_ADDOPTS"
 _REPORT = ("-o junit_family=xunit1", "-o junit_logging=all", "-o junit_log_passing_tests=false")
 _AGAIN = ("--last-failed", "--last-failed-no-failures=none")
-_SETTINGS = ("-c", "-o", "-p", "--rootdir", "--cov")  # their values may be files, and name no tests
+_SETTINGS = (  # their values may be files or tests, and are not what is run
+    "-c", "-o", "-p", "--rootdir", "--cov", "--cov-config", "--cov-report", "--junitxml", "--junit-xml", "--ignore",
+    "--ignore-glob", "--deselect", "--confcutdir", "--basetemp", "--import-mode", "--log-file", "--log-level",
+)  # fmt: skip
 _WITH_VALUE = (*_SETTINGS, "-k", "-m", "-n", "-W", "-r", "--dist", "--maxfail", "--durations", "--tb", "--timeout")
 
 

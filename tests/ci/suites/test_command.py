@@ -72,3 +72,12 @@ def test_the_test_takes_the_place_of_files_and_folders(command: list[str], expec
 def test_a_command_without_pytest_and_a_test_without_a_node_stay() -> None:
     assert select_test(["ctest"], NODE, Path()) == ("ctest",)
     assert select_test(["pytest", "tests"], None, Path()) == ("pytest", "tests")
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--deselect=a.py::b", "--deselect a.py::b", "--ignore tests/slow", "--junitxml r.xml", "--basetemp t", "-p x"],
+)
+def test_the_value_of_an_option_is_kept(option: str) -> None:
+    command = ["pytest", *option.split(), "tests"]
+    assert select_test(command, "tests/b.py::t", Path("/no")) == ("pytest", *option.split(), "tests/b.py::t")
