@@ -48,7 +48,9 @@ def find_jax_commit(day: Day) -> str | None:
     except KeyError:
         return None
     commit = _JAX_COMMIT.search(text)
-    return commit[1].decode() if commit else None
+    if commit is None:
+        return None
+    return commit[1].decode()
 
 
 def find_xla_commit(jax_commit: str, repository: str = JAX_REPOSITORY) -> str | None:
@@ -72,7 +74,9 @@ def find_xla_commit(jax_commit: str, repository: str = JAX_REPOSITORY) -> str | 
         except (OSError, subprocess.SubprocessError):
             return None
     commit = _XLA_COMMIT.search(text)
-    return commit[1] if commit else None
+    if commit is None:
+        return None
+    return commit[1]
 
 
 def render_compare_link(repository: str, old: str, new: str) -> str:

@@ -59,7 +59,9 @@ def render_page(name: str, files: tuple[File, ...], date: str) -> dict[str, Any]
 
 
 def _render_file(name: str, file: File, date: str) -> dict[str, Any]:
-    uploaded = f"{date}T00:00:00Z" if file.uploaded is None else file.uploaded.isoformat().replace("+00:00", "Z")
+    uploaded = f"{date}T00:00:00Z"
+    if file.uploaded is not None:
+        uploaded = file.uploaded.isoformat().replace("+00:00", "Z")
     rendered: dict[str, Any] = {
         "filename": file.name,
         "url": file.url if "://" in file.url else f"/files/{name}/{file.name}",

@@ -97,7 +97,9 @@ def read_date(version: str) -> str | None:
     ('2026-11-20', None)
     """
     dated = _DATED.search(version)
-    return "-".join(dated.groups()) if dated else None
+    if dated is None:
+        return None
+    return "-".join(dated.groups())
 
 
 def choose_day(days: Iterable[Day], pythons: Sequence[str], date: str | None = None) -> Choice:
@@ -115,7 +117,9 @@ def choose_day(days: Iterable[Day], pythons: Sequence[str], date: str | None = N
     if date is not None:
         matching = [day for day in listed if day.date == date]
         if not matching:
-            dates = f"{listed[0].date} to {listed[-1].date}" if listed else "none"
+            dates = "none"
+            if listed:
+                dates = f"{listed[0].date} to {listed[-1].date}"
             raise InputError(f"the index has no JAX of {date}: it has {dates}.", "choose another date")
         if gaps := find_gaps(matching[0], pythons):
             raise InputError(_describe(matching[0], gaps), "choose another date")
@@ -135,12 +139,14 @@ def find_gaps(day: Day, pythons: Sequence[str]) -> tuple[str, ...]:
     for name in NAMES:
         wheels = {tag for file in day.files.get(name, ()) for tag in parse_wheel_filename(file.name)[3]}
         if name == "jax":
-            gaps += [] if wheels else [name]
+            if not wheels:
+                gaps.append(name)
             continue
         for machine in MACHINES:
             interpreters = {tag.interpreter for tag in wheels if tag.platform.endswith(machine)}
             if name.endswith("pjrt"):  # one wheel for every Python
-                gaps += [] if interpreters else [f"{name} on {machine}"]
+                if not interpreters:
+                    gaps.append(f"{name} on {machine}")
                 continue
             for python in pythons:
                 if f"cp{python.replace('.', '')}" not in interpreters:
@@ -149,8 +155,10 @@ def find_gaps(day: Day, pythons: Sequence[str]) -> tuple[str, ...]:
 
 
 def _describe(day: Day, gaps: Sequence[str]) -> str:
-    more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
-    return f"{day} is incomplete: no wheel of {', '.join(gaps[:3])}{more}."
+    wheels = ", ".join(gaps[:3])
+    if len(gaps) > 3:
+        wheels += f" and {len(gaps) - 3} more"
+    return f"{day} is incomplete: no wheel of {wheels}."
 
 
 def _make_day(date: str, files: Mapping[str, list[File]]) -> Day:

@@ -72,19 +72,19 @@ class _Judge:
         last_good = next((night for night, past in reversed(before) if past.state in ("passed", "flaky")), None)
         since = [night for night, past in before if past.state == "failed" and (last_good is None or night > last_good)]
         if last_good is not None and not since:
-            told = f"fails tonight, and passed in night {last_good}"
+            text = f"fails tonight, and passed in night {last_good}"
         elif last_good is not None:
-            told = f"fails since night {since[0]}, and passed in night {last_good}"
+            text = f"fails since night {since[0]}, and passed in night {last_good}"
         elif since:
-            told = f"fails since night {since[0]}, and no earlier night saw it pass"
+            text = f"fails since night {since[0]}, and no earlier night saw it pass"
         elif self._history:
-            told = "fails, and is new or did not run before"
+            text = "fails, and is new or did not run before"
         else:
-            told = "fails, in the first night of its suite"
+            text = "fails, in the first night of its suite"
         if case.runs > 1:
-            told += f" (in each of {case.runs} runs)"
+            text += f" (in each of {case.runs} runs)"
         numbers: dict[str, JsonValue] = {"good_night": last_good, "since": since[0] if since else None}
-        return self._verdict(case, "regressed", f"{told}: {case.message}", policy=numbers)
+        return self._verdict(case, "regressed", f"{text}: {case.message}", policy=numbers)
 
     def find_fixed(self) -> Iterator[Verdict]:
         """The tests that begin to pass."""
@@ -97,7 +97,7 @@ class _Judge:
                 fixed.append((case, f"is listed as a known failure, and passes: remove its entry ({case.known})"))
             elif before and before[-1] == "failed":
                 fixed.append((case, "passes again"))
-        yield from (self._verdict(case, "improved", told) for case, told in fixed[:MOST_NAMED])
+        yield from (self._verdict(case, "improved", text) for case, text in fixed[:MOST_NAMED])
 
     def find_flaky(self) -> Iterator[Verdict]:
         """The tests that failed and then passed."""
@@ -107,8 +107,8 @@ class _Judge:
             often = f"as in {before.count('flaky')} of {count(len(before), 'earlier night')}"
             if "flaky" not in before:
                 often = "for the first time"
-            told = f"is flaky, {often}: it failed, and passed when it was run again: {case.message}"
-            yield self._verdict(case, "ok", told, watch=True)
+            text = f"is flaky, {often}: it failed, and passed when it was run again: {case.message}"
+            yield self._verdict(case, "ok", text, watch=True)
 
     def find_slower(self) -> Iterator[Verdict]:
         """The tests that took far longer than in any of the compared nights of this machine."""
@@ -119,33 +119,33 @@ class _Judge:
                 continue
             longest, usual = max(times), median(times)
             if case.duration_s > self._policy.slower * longest and case.duration_s - longest > self._policy.slower_s:
-                told = f"took {case.duration_s:.3g} s: at most {longest:.3g} s in {count(len(times), 'earlier night')}"
+                text = f"took {case.duration_s:.3g} s: at most {longest:.3g} s in {count(len(times), 'earlier night')}"
                 change = case.duration_s / usual - 1 if usual else None
-                slower.append((change or 0.0, case, told))
-        for change, case, told in sorted(slower, key=lambda entry: -entry[0])[:MOST_NAMED]:
+                slower.append((change or 0.0, case, text))
+        for change, case, text in sorted(slower, key=lambda entry: -entry[0])[:MOST_NAMED]:
             effect = Effect(value=change, unit="relative change of its median time") if change else None
-            yield self._verdict(case, "ok", told, effect=effect, watch=True)
+            yield self._verdict(case, "ok", text, effect=effect, watch=True)
 
     def judge_whole(self, failing: Sequence[Case]) -> Verdict:
         """The suite: how many tests passed, and whether as many ran as in earlier nights."""
         suite = self._tonight.suite
         vanished = self._find_vanished()
-        known = suite.count_known()
-        told = [describe_counts([suite])]
-        if known:
-            told.append(f"{known} {'fails' if known == 1 else 'fail'} as listed")
+        n_known = suite.count_known()
+        parts = [describe_counts([suite])]
+        if n_known:
+            parts.append(f"{n_known} {'fails' if n_known == 1 else 'fail'} as listed")
         status: Status = "ok"
         details: list[str] = []
         if len(failing) > MOST_NAMED:
             status = "regressed"
-            told.append(f"{len(failing):,} tests fail, {MOST_NAMED} of them with a verdict of their own")
+            parts.append(f"{len(failing):,} tests fail, {MOST_NAMED} of them with a verdict of their own")
         if vanished:
-            told.append(f"{count(len(vanished), 'test')} vanished since night {self._history[-1].night}")
+            parts.append(f"{count(len(vanished), 'test')} vanished since night {self._history[-1].night}")
             details += [f"vanished: {name}" for name in vanished[:MOST_NAMED]]
         usual = median(past.suite.ran for past in self._history) if self._history else 0.0
         if status == "ok" and suite.ran < (1 - self._policy.vanished) * usual:
             status = "cannot_tell"
-            told.append(f"{usual:,.0f} ran in the usual night: are they skipped, or no longer collected?")
+            parts.append(f"{usual:,.0f} ran in the usual night: are they skipped, or no longer collected?")
         if failing:
             for name, end in (("stdout", suite.stdout_end), ("stderr", suite.stderr_end)):
                 if end:
@@ -157,7 +157,7 @@ class _Judge:
             n=len(self._history),
             policy={**self._policy.numbers(), "good_night": self._last_without_failure(), "node": None},
             runs=self._tonight.jobs,
-            explanation="; ".join(told) + ".",
+            explanation="; ".join(parts) + ".",
             details=tuple(details),
             watch=status == "ok" and bool(vanished),
         )
@@ -189,7 +189,7 @@ class _Judge:
         self,
         case: Case,
         status: Status,
-        told: str,
+        text: str,
         *,
         policy: dict[str, JsonValue] | None = None,
         effect: Effect | None = None,
@@ -204,7 +204,7 @@ class _Judge:
             n=len(self._history),
             policy={**self._policy.numbers(), **(policy or {}), "node": case.node},
             runs=self._tonight.jobs,
-            explanation=f"{case.name.rpartition('.')[2]} {told}",
+            explanation=f"{case.name.rpartition('.')[2]} {text}",
             details=tuple(lines[-_MOST_LINES:]),
             watch=watch,
         )

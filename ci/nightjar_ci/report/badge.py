@@ -30,7 +30,9 @@ def render_badge(exit_code: int, verdicts: Sequence[Verdict], failed_jobs: int, 
         message = f"{unclear} cannot tell" if unclear else "jobs have not run"
     elif suites:
         tests = f"{sum(suite.passed for suite in suites):,}/{sum(suite.ran for suite in suites):,} tests"
-        message = f"{regressed} regressed, {tests}" if regressed else tests
+        message = tests
+        if regressed:
+            message = f"{regressed} regressed, {tests}"
     elif exit_code == ExitCode.NO:
         message = f"{regressed} regressed"
     elif verdicts:

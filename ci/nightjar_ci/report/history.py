@@ -75,7 +75,9 @@ def history_figure(series: Series, accepted: Sequence[Entry] = ()) -> Figure:
     }
     ticks = sorted({round(tick) for tick in np.linspace(0, count - 1, min(_TICKS, count))})
     axis = {"tickvals": ticks, "ticktext": [series.nights[tick][:10] for tick in ticks]}
-    title = f"{series.measure} ({unit})" if unit else ""
+    title = ""
+    if unit:
+        title = f"{series.measure} ({unit})"
     layout: dict[str, Any] = {
         "xaxis": {**axis, "range": [-0.5, max(count - 0.5, 1)]},
         "yaxis": {"title": {"text": title}},
@@ -136,7 +138,10 @@ def _line(x: float, colour: str, dash: str) -> dict[str, Any]:
 def _notes(levels: Sequence[Level], series: Series, accepted: Sequence[Entry]) -> Iterator[dict[str, Any]]:
     accepted_nights = {entry.night for entry in accepted}
     for before, level in pairwise(levels):
-        text = "new machine" if level.new_environment else _describe_change(before.median, level.median)
+        if level.new_environment:
+            text = "new machine"
+        else:
+            text = _describe_change(before.median, level.median)
         if series.nights[level.first] in accepted_nights:
             text += ", accepted"
         position = {"x": level.first - 0.5, "yref": "paper", "y": 1.0, "yanchor": "bottom", "showarrow": False}

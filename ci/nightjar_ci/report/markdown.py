@@ -55,8 +55,8 @@ def escape(text: str) -> str:
 
 
 def _suite_row(cell: str, suite: Suite) -> str:
-    known = suite.count_known()
-    numbers = (suite.count("failed") - known, known, suite.count("flaky"), suite.count("skipped"))
+    n_known = suite.count_known()
+    numbers = (suite.count("failed") - n_known, n_known, suite.count("flaky"), suite.count("skipped"))
     counts = " | ".join(f"{number:,}" for number in numbers)
     return f"| {escape(cell)} | {suite.passed:,}/{suite.ran:,} | {counts} |"
 

@@ -76,15 +76,11 @@ def _make_row(cell: str, attempts: dict[str, Tried]) -> SupportRow:
     working = [version for version in versions if attempts[version].works]
     newest = working[-1] if working else None
     later = [version for version in versions if newest is None or Version(version) > Version(newest)]
-    first = attempts[later[0]] if later else None
-    return SupportRow(
-        cell=cell,
-        works={version: attempts[version].works for version in versions},
-        newest=newest,
-        breaks=None if first is None else first.jax,
-        since=None if first is None else first.night,
-        why=None if first is None else _explain(first),
-    )
+    works = {version: attempts[version].works for version in versions}
+    if not later:
+        return SupportRow(cell=cell, works=works, newest=newest, breaks=None, since=None, why=None)
+    first = attempts[later[0]]
+    return SupportRow(cell=cell, works=works, newest=newest, breaks=first.jax, since=first.night, why=_explain(first))
 
 
 def _explain(attempt: Tried) -> str:

@@ -38,7 +38,10 @@ def make_image_ladder(source: str, old: str | None, new: str, on_line: Callable[
     if old is None:
         first = "0000-00-00"
     on_line(f"asking {source} for images from {first} to {last}")
-    nights = list(read_index_file(source).images) if source.endswith(".json") else _of_registry(source, first, last)
+    if source.endswith(".json"):
+        nights = list(read_index_file(source).images)
+    else:
+        nights = _of_registry(source, first, last)
     within = [night for night in nights if first <= night.date <= last]
     _check_one_name(source, {night.name for night in within})
     dates = {night.date for night in within}

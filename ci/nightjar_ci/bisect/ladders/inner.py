@@ -50,8 +50,8 @@ def make_inner_ladder(ladder: Ladder, index: int, sources: Sources, on_line: Cal
     """
     before, rung = ladder.rungs[index - 1], ladder.rungs[index]
     try:
-        if rung.kind == "commit":
-            return None if ladder.repository is None else make_branch_ladder(Path(ladder.repository), rung.source)
+        if rung.kind == "commit" and ladder.repository is not None:
+            return make_branch_ladder(Path(ladder.repository), rung.source)
         if rung.kind == "image":
             return _releases_between(before, rung, sources, on_line)
         if rung.kind == "packages":
@@ -100,8 +100,9 @@ def _commits_between(before: Rung, rung: Rung, sources: Sources, on_line: Callab
     commits = make_commit_ladder(repository, old, new)
     others = {package: version for package, version in rung.pins.items() if package != name}
     rungs = tuple(commit.model_copy(update={"pins": others}) for commit in commits.rungs)
-    note = f"Other packages of these commits are those of {rung.name}."
-    notes = (*commits.notes, note) if len(moved) > 1 else commits.notes
+    notes = commits.notes
+    if len(moved) > 1:
+        notes += (f"Other packages of these commits are those of {rung.name}.",)
     return commits.model_copy(update={"rungs": rungs, "package": name, "notes": notes})
 
 

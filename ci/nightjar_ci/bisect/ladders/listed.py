@@ -33,7 +33,12 @@ def make_listed_ladder(path: Path, old: str | None, new: str | None) -> Ladder:
     for end in (old, new):
         if end is not None and end not in names:
             raise InputError(f"{path}: there is no rung {end!r}.", "an end is one line of the list")
-    chosen = names[0 if old is None else names.index(old) : len(names) if new is None else names.index(new) + 1]
+    first, stop = 0, len(names)
+    if old is not None:
+        first = names.index(old)
+    if new is not None:
+        stop = names.index(new) + 1
+    chosen = names[first:stop]
     if len(chosen) < 2:
         raise InputError(f"{path}: {len(chosen)} rungs between the ends, expected two or more.")
     return Ladder(rungs=tuple(Rung(kind="listed", name=name, source=name) for name in chosen))

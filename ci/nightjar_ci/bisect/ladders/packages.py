@@ -114,7 +114,8 @@ def resolve(
         output.write_text("".join(f"{requirement(*pin)}\n" for pin in sorted(prefer.items())), encoding="utf-8")
         arguments = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
         arguments += ["--python", python or str(find_current().executable), "--output-file", str(output), "-"]
-        arguments += [] if before is None else ["--exclude-newer", before.isoformat()]
+        if before is not None:
+            arguments += ["--exclude-newer", before.isoformat()]
         run_uv(",".join(lines), *arguments, stdin="\n".join(lines) + "\n", pins=lines)
         return parse_lock(output.read_text(encoding="utf-8"))
 
@@ -143,7 +144,9 @@ def _releases(name: str, new: str, index_url: str) -> list[Release]:
     if new.startswith("@"):
         return []
     releases = read_releases(name, index_url)
-    return [*releases, *read_nightly_releases(name)] if read_date(new) else releases
+    if read_date(new):
+        return [*releases, *read_nightly_releases(name)]
+    return releases
 
 
 def _old_end(old: Mapping[str, str], releases: Mapping[str, Sequence[Release]]) -> Step:

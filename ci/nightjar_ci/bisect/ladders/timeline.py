@@ -50,8 +50,10 @@ def merge_timelines(
         for index, release in enumerate(passed):
             if _is_jump(passed):
                 when = float("inf")
+            elif dated and release.uploaded:
+                when = release.uploaded.timestamp()
             else:
-                when = release.uploaded.timestamp() if dated and release.uploaded else (index + 1) / len(passed)
+                when = (index + 1) / len(passed)
             latest = max(latest, when)  # a release that came late cannot come before the one it follows
             moves.append((latest, differing.index(name), name, release))
     state = dict(old)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -39,6 +40,7 @@ from nightjar_ci.settings import Settings
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import read_releases
 
+End = TypeVar("End")
 MOST_RELEASES = 32  # before the bad end, in which a good one is looked for
 
 
@@ -92,11 +94,10 @@ def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> La
         raise InputError(f"--good names {', '.join(good) or 'nothing'}, --bad {', '.join(bad) or 'nothing'}.",
                          "both ends need a version of every package")  # fmt: skip
     find = _direction(good, bad)
-    base = (
-        _current(options)
-        if options.current
-        else Base(wanted=options.with_, python=options.python, dated=not options.any_date)
-    )
+    if options.current:
+        base = _current(options)
+    else:
+        base = Base(wanted=options.with_, python=options.python, dated=not options.any_date)
     return _choose_packages("packages", good, bad, find, base, settings, on_line)
 
 
@@ -141,7 +142,7 @@ def _choose_packages(
     settings: Settings,
     on_line: OnLine,
 ) -> LadderChoice:
-    old, new = (good, bad) if find == "regression" else (bad, good)
+    old, new = _by_age(good, bad, find)
     described = {
         "what": "-".join(sorted(old)[:3]),
         "kind": what,
@@ -177,7 +178,9 @@ def _images(options: BisectOptions, settings: Settings, on_line: OnLine) -> Ladd
     good = _one(options.good, "--good")
     old, new = sorted((good, bad), key=lambda end: end[-10:])
     described |= {"old": old, "new": new}
-    find: Find = "regression" if old == good else "fix"
+    find: Find = "fix"
+    if old == good:
+        find = "regression"
     return LadderChoice(
         described=described, find=find, make=partial(make_image_ladder, options.images, old, new, on_line)
     )
@@ -195,9 +198,10 @@ def _commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> Lad
             make=partial(make_history_ladder, repository, bad),
         )
     good, bad = (find_commit(repository, _one(*ends)) for ends in ((options.good, "--good"), (options.bad, "--bad")))
-    find: Find
-    find = "regression" if is_ancestor(repository, good, bad) or not is_ancestor(repository, bad, good) else "fix"
-    old, new = (good, bad) if find == "regression" else (bad, good)
+    find: Find = "fix"
+    if is_ancestor(repository, good, bad) or not is_ancestor(repository, bad, good):
+        find = "regression"
+    old, new = _by_age(good, bad, find)
     described = {"what": repository.name.removesuffix(".git"), "kind": "commits", "repository": str(repository)}
     described |= {"old": old, "new": new}
     make = partial(make_commit_ladder, repository, old, new)
@@ -207,15 +211,15 @@ def _commits(options: BisectOptions, settings: Settings, on_line: OnLine) -> Lad
 def _listed(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
     assert options.rungs is not None
     path = options.rungs
-    good = _one(options.good, "--good") if options.good else None
-    bad = _one(options.bad, "--bad") if options.bad else None
-    fix = good is not None and bad is not None and position(path, good) > position(path, bad)
-    old, new = (bad, good) if fix else (good, bad)
+    good = _at_most_one(options.good, "--good")
+    bad = _at_most_one(options.bad, "--bad")
+    find: Find = "regression"
+    if good is not None and bad is not None and position(path, good) > position(path, bad):
+        find = "fix"
+    old, new = _by_age(good, bad, find)
     described = {"what": path.stem, "kind": "listed", "old": old or "", "new": new or ""}
     described |= digest_files([str(path)], Path.cwd())
-    return LadderChoice(
-        described=described, find="fix" if fix else "regression", make=partial(make_listed_ladder, path, old, new)
-    )
+    return LadderChoice(described=described, find=find, make=partial(make_listed_ladder, path, old, new))
 
 
 def _versions(options: BisectOptions, ends: Sequence[str], option: str) -> dict[str, str]:
@@ -268,6 +272,19 @@ def _read_lock(path: Path) -> dict[str, str]:
     if not pins:
         raise InputError(f"{path}: there is no NAME==VERSION in it.")
     return pins
+
+
+def _by_age(good: End, bad: End, find: Find) -> tuple[End, End]:
+    """The old end and the new one: the bad end is the old one where a fix is looked for."""
+    if find == "fix":
+        return bad, good
+    return good, bad
+
+
+def _at_most_one(ends: Sequence[str], option: str) -> str | None:
+    if not ends:
+        return None
+    return _one(ends, option)
 
 
 def _one(ends: Sequence[str], option: str) -> str:

@@ -54,15 +54,20 @@ def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Pl
     executor = options.executor or ("docker" if options.images else "local")
     _check_place(options, executor)
     better = classifier.better
-    paired = options.paired if options.paired is not None else better is not None and not options.deterministic
+    paired = options.paired
+    if paired is None:
+        paired = better is not None and not options.deterministic
     if paired and better is None:
         raise InputError("--paired divides one metric by another, and there is none.", "add --metric NAME")
     if paired and options.deterministic:
         raise InputError("--deterministic runs each rung once, --paired in pairs.", "leave one of them out")
     prepare = _split(options.prepare)
     pass_env = _check_names("--pass-env", options.pass_env, check_passed)
+    ladder = dict(choice.described)
+    if options.python:
+        ladder["python"] = options.python
     question = Question(
-        ladder={**choice.described, **({"python": options.python} if options.python else {})},
+        ladder=ladder,
         find=choice.find,
         command=options.command,
         classifier={**described, "paired": str(paired)},
@@ -107,9 +112,9 @@ def _fitting(options: BisectOptions, classifier: Classifier, pairs: PerformanceP
     Side by side, halving takes more tests: `--deterministic` is for as few as can be.
     """
     alone = options.deterministic or not isinstance(classifier, ExitCode) or pairs is not None or executor != "local"
-    if alone:
+    if alone or not hasattr(os, "sched_getaffinity"):
         return 1
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    return max(1, len(os.sched_getaffinity(0)))
 
 
 def _check_place(options: BisectOptions, executor: str) -> None:

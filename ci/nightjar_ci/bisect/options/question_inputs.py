@@ -90,10 +90,11 @@ def _imports(source: bytes, path: Path, root: Path, folder: Path) -> Iterator[Pa
             for alias in node.names:
                 yield from _modules(alias.name, root, folder)
         elif isinstance(node, ast.ImportFrom):
-            start = path.parents[node.level - 1] if 0 < node.level <= len(path.parents) else root
-            base = [node.module] if node.module else []
+            start = root
+            if 0 < node.level <= len(path.parents):
+                start = path.parents[node.level - 1]
             for alias in node.names:
-                yield from _modules(".".join([*base, alias.name]), start, folder)
+                yield from _modules(".".join(filter(None, (node.module, alias.name))), start, folder)
 
 
 def _modules(name: str, root: Path, folder: Path) -> Iterator[Path]:

@@ -197,8 +197,10 @@ class Metric:
         return f"text like {self.pattern!r}"
 
     def _in_result(self, folder: Path) -> float | None:
-        record = read_result(folder) if self.name is not None else None
-        if record is None or self.name is None:
+        if self.name is None:
+            return None
+        record = read_result(folder)
+        if record is None:
             return None
         if (sample := record.sample(self.name)) is not None:
             return sample.level
@@ -225,8 +227,9 @@ class Metric:
         if left_out:
             what += f" in the last 8 MiB of its output; {left_out:,} bytes before were not kept"
         any_name = rf"(?<![\w.])([A-Za-z_][\w.]*)\s*[=:]\s*{_NUMBER}(?![\w])"
-        printed = find_names(any_name, log, self.search_s) if self.pattern is None else []
-        return what + (f", but {', '.join(printed)}" if printed else "")
+        if self.pattern is None and (printed := find_names(any_name, log, self.search_s)):
+            what += f", but {', '.join(printed)}"
+        return what
 
 
 def check_pattern(pattern: str, option: str, groups: int | None = None) -> None:
@@ -246,7 +249,6 @@ def check_pattern(pattern: str, option: str, groups: int | None = None) -> None:
 def swap_good_and_bad(classification: Classification) -> Classification:
     """A classification for the search of a fix: what was bad is the state to leave, and is called good."""
     swapped: dict[Answer, Answer] = {"good": "bad", "bad": "good"}
-    return replace(
-        classification,
-        answer=swapped.get(classification.answer, classification.answer) if classification.answer else None,
-    )
+    if classification.answer not in swapped:
+        return classification
+    return replace(classification, answer=swapped[classification.answer])

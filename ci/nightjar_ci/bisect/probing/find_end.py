@@ -54,7 +54,9 @@ def shorten_ladder(test: RungTest, classifier: Classifier, folder: Path) -> Ladd
         InputError: no rung that was tested is good.
     """
     path = folder / "ends.json"
-    answers: dict[str, Outcome] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    answers: dict[str, Outcome] = {}
+    if path.exists():
+        answers = json.loads(path.read_text(encoding="utf-8"))
     rungs = test.ladder.rungs
 
     def read(index: int) -> Outcome:

@@ -40,10 +40,13 @@ def read_measured_cost(bisections: Path, question: Question) -> MeasuredCost:
     same_ladder = [probes for bisection, probes in earlier if _what(bisection.question) == _what(question)]
     tests = [_run_s(probe) for probes in alike for probe in probes if probe.test_s > 0]
     builds = [probe.build_s for probes in same_ladder for probe in probes if probe.build_s > 0]
-    return MeasuredCost(
-        build_s=median(builds) if builds else None,
-        test_s=median(tests) if tests else None,
-    )
+    return MeasuredCost(build_s=_median(builds), test_s=_median(tests))
+
+
+def _median(seconds: list[float]) -> float | None:
+    if not seconds:
+        return None
+    return median(seconds)
 
 
 def measure_own_bytes(prefix: Path) -> int:

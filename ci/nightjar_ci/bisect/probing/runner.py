@@ -155,10 +155,10 @@ class Worker:
         """Expected time of one test of a rung, its build included where it is not there yet."""
         tests = [probe.test_s for probe in self.probes if probe.test_s > 0]
         builds = [probe.build_s for probe in self.probes if probe.build_s > 0]
-        test_s = fmean(tests) if tests else GUESSED_TEST_S
+        test_s = fmean(tests or [GUESSED_TEST_S])
         if self.setup.is_ready(self.ladder, index, self.stage):
             return test_s
-        return test_s + (fmean(builds) if builds else GUESSED_BUILD_S[self.ladder.rungs[index].kind])
+        return test_s + fmean(builds or [GUESSED_BUILD_S[self.ladder.rungs[index].kind]])
 
     def _run_side_by_side(self) -> Conclusion:
         with ThreadPoolExecutor(self.workers) as pool:

@@ -72,7 +72,9 @@ class Sensors:
     def digest(self, index: int) -> str | None:
         """A digest of the programs of a rung; None where it has none."""
         programs = self.sense(index).programs
-        return digest_programs(programs) if programs else None
+        if not programs:
+            return None
+        return digest_programs(programs)
 
     def changes(self, *, everywhere: bool) -> ProgramChanges | None:
         """Where the programs of the ladder change; None where an end has none."""

@@ -133,11 +133,12 @@ class Answer(_Strict):
 
 def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str | None) -> str:
     """The answer in one line."""
-    verb = "came with" if find == "regression" else "was mended by"
+    verb, old, new = "came with", "good", "bad"
+    if find == "fix":
+        verb, old, new = "was mended by", "bad", "good"
     names = culprit_names(conclusion, rungs)
     sure = f"(probability {conclusion.probability:.3f})"
     where = f", inside of {inside}" if inside else ""
-    old, new = ("good", "bad") if find == "regression" else ("bad", "good")
     if conclusion.kind == "culprit":
         which = names[0] if len(names) == 1 else f"one of {names[0]} to {names[-1]}"
         return f"It {verb} {which}{where} {sure}."
@@ -155,12 +156,16 @@ def title(conclusion: Conclusion, rungs: Sequence[Rung], find: Find, inside: str
     if conclusion.kind == "drift":
         return f"No single rung changed it: it drifts from {rungs[0].name} to {rungs[-1].name}."
     if conclusion.kind == "too_loud":
-        best = f"; most probable is {names[0]} {sure}" if names else ""
-        return f"The machine is too loud to tell{best}."
+        return f"The machine is too loud to tell{_say_most_probable(names, sure)}."
     if conclusion.kind == "unbuildable":
         return "An end could not be tested, so nothing was learned."
-    best = f"; most probable is {names[0]} {sure}" if names else ""
-    return f"Not found{best}."
+    return f"Not found{_say_most_probable(names, sure)}."
+
+
+def _say_most_probable(names: Sequence[str], sure: str) -> str:
+    if not names:
+        return ""
+    return f"; most probable is {names[0]} {sure}"
 
 
 _SWAPPED = {"good": "bad", "bad": "good", "fails": "passes", "passes": "fails", "fail": "pass", "worse": "better"}
@@ -237,7 +242,9 @@ def summarize_rungs(
         posterior: probability of each culprit from the second rung on.
         find: the search's good is bad where a fix is looked for; here good is what people call good.
     """
-    good, bad = ("good", "bad") if find == "regression" else ("bad", "good")
+    good, bad = "good", "bad"
+    if find == "fix":
+        good, bad = bad, good
     places = []
     values = _values(probes)
     for index, rung in enumerate(rungs):
@@ -267,7 +274,7 @@ def _values(probes: Sequence[Probe]) -> dict[int, list[float]]:
         for probe in measured:
             values.setdefault(probe.rung, []).append(probe.value or 0.0)
         return values
-    reference = measured[0].against if measured[0].against is not None else 0  # an end comes first
+    reference = measured[0].against or 0  # an end comes first
     pairs = [(probe.rung, probe.value or 0.0, probe.beside or 0.0) for probe in measured if probe.against == reference]
     usual = median(beside for _, _, beside in pairs)
     relative = all(value > 0 and beside > 0 for _, value, beside in pairs)

@@ -22,7 +22,9 @@ def render_markdown(answer: Answer) -> str:
     """The answer as one text."""
     lines = [f"**{_plain(answer.title)}**", ""]
     if answer.effect is not None:
-        measure = f"`{_code(answer.metric)}`" if answer.metric else "Rate of failures"
+        measure = "Rate of failures"
+        if answer.metric:
+            measure = f"`{_code(answer.metric)}`"
         lines += [f"{measure}: {_plain(answer.effect)}", ""]
     elif not answer.found:
         lines += [_plain(answer.message), ""]
@@ -56,20 +58,24 @@ def _changes(changes: Sequence[Change]) -> list[str]:
         lines += [f"  - {_plain(detail)}" for detail in change.details[:_MOST_DETAILS]]
     if len(changes) > _MOST_CHANGES:
         lines.append(f"- and {len(changes) - _MOST_CHANGES} more")
-    return [*lines, ""] if lines else []
+    if lines:
+        lines.append("")
+    return lines
 
 
 def _table(answer: Answer) -> list[str]:
     """The rungs that were tested."""
     rows = ["| rung | tests | probability |", "| --- | --- | ---: |"]
     for rung in answer.places:
-        tests = " ".join(f"{value:.4g}" for value in rung.values[:12])
+        values = " ".join(f"{value:.4g}" for value in rung.values[:12])
         if len(rung.values) > 12:
-            tests += f" … ({len(rung.values)})"
+            values += f" … ({len(rung.values)})"
         counts = ((rung.good, "good"), (rung.bad, "bad"), (rung.cannot_tell, "cannot tell"))
-        tests = ", ".join([*([tests] if tests else []), *(f"{count} {word}" for count, word in counts if count)])
+        tests = ", ".join(filter(None, (values, *(f"{count} {word}" for count, word in counts if count))))
         if tests:
-            chance = "" if rung.probability is None else f"{rung.probability:.4f}"
+            chance = ""
+            if rung.probability is not None:
+                chance = f"{rung.probability:.4f}"
             rows.append(f"| {_plain(rung.name)} | {tests} | {chance} |")
     return rows
 

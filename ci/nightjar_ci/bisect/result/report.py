@@ -77,7 +77,9 @@ def _print_step(old: Side, new: Side, changes: Sequence[Change], console: Consol
     if changes:
         console.print("What changed" if alone else f"What changed with {new.name}", style="bold", markup=False)
     for change in changes:
-        arrow = f" {change.old or 'absent'} -> {change.new or 'absent'}" if change.old or change.new else ""
+        arrow = ""
+        if change.old or change.new:
+            arrow = f" {change.old or 'absent'} -> {change.new or 'absent'}"
         console.print(f"  {change.name}{arrow}  {' '.join(change.links)}".rstrip(), markup=False)
         for line in change.details[:8]:
             console.print(f"    {line}", markup=False)
@@ -100,7 +102,13 @@ def show_result(probe: Probe) -> str:
         return f"cannot tell: {probe.why or probe.state}"
     if probe.value is not None:
         return f"{probe.value:.6g}" + ("" if probe.beside is None else f" beside {probe.beside:.6g}")
-    return f"{probe.outcome}" + (f" ({probe.why})" if probe.why else "")
+    return f"{probe.outcome}{_in_brackets(probe.why)}"
+
+
+def _in_brackets(text: str | None) -> str:
+    if not text:
+        return ""
+    return f" ({text})"
 
 
 def _table(answer: Answer) -> Table:
@@ -109,9 +117,11 @@ def _table(answer: Answer) -> Table:
     most = max((row.probability or 0.0 for row in answer.places), default=0.0)
     shown = [row for row in answer.places if _is_telling(row, answer)][:_MOST_ROWS]
     for row in shown:
-        bar = "█" * round(_BAR * (row.probability or 0.0) / most) if most else ""
-        chance = "" if row.probability is None else f"{row.probability:.4f} {bar}"
-        name = f"{row.name} ({row.note})" if row.note else row.name
+        chance = ""
+        if row.probability is not None:
+            bar = "█" * round(_BAR * row.probability / (most or 1.0))
+            chance = f"{row.probability:.4f} {bar}"
+        name = f"{row.name}{_in_brackets(row.note)}"
         style = "bold" if row.name in (*answer.culprits, *answer.second) else ""
         table.add_row(Text(name, style=style), (row.when or "")[:10], Text(_tests(row)), chance)
     return table

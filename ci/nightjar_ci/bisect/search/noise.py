@@ -64,8 +64,12 @@ class Noise:
 
 def rate_noise(deterministic: bool) -> Noise:
     """The grid for exit codes."""
-    levels = np.array([1e-9, 1 - 1e-9]) if deterministic else RATES
-    pairs = np.array([[0.0, 1.0], [0.0, 0.0]]) if deterministic else rate_pairs(levels)
+    if deterministic:
+        levels = np.array([1e-9, 1 - 1e-9])
+        pairs = np.array([[0.0, 1.0], [0.0, 0.0]])
+    else:
+        levels = RATES
+        pairs = rate_pairs(levels)
     outcomes = np.stack([1 - levels, levels])[:, None, :]
     return Noise(
         levels, np.ones(1), pairs[None], np.zeros(1), np.array([LEAST_RATE]), outcomes, np.zeros(1), np.ones(1)
@@ -119,15 +123,19 @@ class Scale:
 
     def apply(self, values: Array) -> Array:
         """The values as the search sees them."""
-        turned = np.log(values) if self.log else values
-        return np.asarray(-turned if self.better == "higher" else turned)
+        if self.log:
+            values = np.log(values)
+        if self.better == "higher":
+            values = -values
+        return np.asarray(values)
 
     def undo(self, value: float) -> float:
         """A level in the unit of the metric."""
-        turned = -value if self.better == "higher" else value
+        if self.better == "higher":
+            value = -value
         if self.log:
-            return math.exp(turned)
-        return turned
+            value = math.exp(value)
+        return value
 
 
 def metric_noise(rungs: Sequence[Array], deterministic: bool) -> Noise:
@@ -207,5 +215,6 @@ def within_spread(rungs: Sequence[Array]) -> tuple[float, int]:
     residuals = np.concatenate(repeated)
     freedom = len(residuals) - len(repeated)
     cut = 3 * 1.4826 * np.median(np.abs(residuals)) * math.sqrt(len(residuals) / freedom)
-    clipped = np.clip(residuals, -cut, cut) if cut > 0 else residuals
-    return math.sqrt(float(np.sum(clipped**2)) / freedom), freedom
+    if cut > 0:
+        residuals = np.clip(residuals, -cut, cut)
+    return math.sqrt(float(np.sum(residuals**2)) / freedom), freedom

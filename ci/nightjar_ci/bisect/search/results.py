@@ -104,7 +104,7 @@ class Results:
             self._add_pair(rung, observation.against, observation.value, observation.beside)
             return
         if self.settings.metric is None:
-            value = 1.0 if observation.outcome == "bad" else 0.0
+            value = float(observation.outcome == "bad")
         else:
             assert observation.value is not None
             value = observation.value
@@ -167,7 +167,9 @@ class Results:
         if self._fitted is None or self._fitted[0] != len(self.observations):
             neighbours = [self.differences(b, a) for a, b in self.pairs if self.reference not in (a, b)]
             fitted = fit(self.values, self.settings, self.below, neighbours)
-            self._fitted = (len(self.observations), self._with_checks(fitted) if self.settings.paired else fitted)
+            if self.settings.paired:
+                fitted = self._with_checks(fitted)
+            self._fitted = (len(self.observations), fitted)
         return self._fitted[1]
 
     def _with_checks(self, fitted: Fit) -> Fit:

@@ -62,13 +62,17 @@ def _rank(key: str) -> int:
     opcode = key.split(maxsplit=1)[0]
     if opcode in ("while", "custom-call", "fusion", "dot", "convolution", "call", "conditional", "sort", "scatter"):
         return 0
-    return 2 if opcode in ("parameter", "tuple", "get-tuple-element", "constant", "bitcast") else 1
+    if opcode in ("parameter", "tuple", "get-tuple-element", "constant", "bitcast"):
+        return 2
+    return 1
 
 
 def _describe(key: str, count: int, program: Program) -> str:
-    kind, _, shape = key.rpartition(" ") if not key.endswith(")") else key.partition(" (")
     if key.endswith(")"):
+        kind, _, shape = key.partition(" (")
         shape = f"({shape}"
+    else:
+        kind, _, shape = key.rpartition(" ")
     if len(shape) > _LONGEST_SHAPE:
         shape = f"{shape[: _LONGEST_SHAPE - 3]}..."
     where = program.lines.get(key)

@@ -90,8 +90,7 @@ def read_instructions(text: str) -> list[Instruction]:
 
 def _kind(opcode: str, rest: str) -> str:
     detail = {"fusion": _FUSION, "custom-call": _CUSTOM_CALL}.get(opcode)
-    match = detail.search(rest) if detail is not None else None
-    if match is None:
+    if detail is None or not (match := detail.search(rest)):
         return opcode
     return f"{opcode} {match[1]}"
 

@@ -57,8 +57,8 @@ def find_open_regression(segment: Segment, earlier: Verdict | None, window: int)
     since, good_night = earlier.policy.get("since"), earlier.policy.get("good_night")
     if not isinstance(since, str) or not isinstance(good_night, str) or good_night not in segment.nights:
         return None
-    place = segment.nights.index(good_night) + 1
-    before = segment.values[max(0, place - window) : place]
+    after_good = segment.nights.index(good_night) + 1
+    before = segment.values[max(0, after_good - window) : after_good]
     after = segment.values[[number for number, night in enumerate(segment.nights) if night >= since]]
     size = abs(_as_shift(segment, earlier.effect.value, float(np.median(before))))
     if len(after) < LOOKS[0] or size == 0:

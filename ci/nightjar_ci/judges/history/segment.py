@@ -59,7 +59,7 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
     usable = np.isfinite(series.values) & ((series.values > 0) | (scale == "linear"))
     here = np.array([key == series.environments[-1] for key in series.environments], dtype=bool)
     kept = np.flatnonzero(usable & here)
-    start, since = _find_accepted([series.nights[place] for place in kept], accepted)
+    start, since = _find_accepted([series.nights[index] for index in kept], accepted)
     kept = kept[start:]
     sign = 1.0 if series.better == "lower" else -1.0
     values = series.values[kept]
@@ -67,7 +67,7 @@ def current_segment(series: Series, scale: Literal["log", "linear"], accepted: C
         values = np.log(values)
     return Segment(
         values=sign * values,
-        nights=tuple(series.nights[place] for place in kept),
+        nights=tuple(series.nights[index] for index in kept),
         accepted=since,
         elsewhere=int((usable & ~here).sum()),
         sign=sign,
