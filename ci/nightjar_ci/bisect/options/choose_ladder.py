@@ -85,10 +85,11 @@ def choose_ladder(options: BisectOptions, settings: Settings, on_line: OnLine) -
 
 
 def _packages(options: BisectOptions, settings: Settings, on_line: OnLine) -> LadderChoice:
-    bad = _versions(options, options.bad, "--bad")
+    good: dict[str, str] = {}
     if options.good:
         good = _versions(options, options.good, "--good")
-    else:
+    bad = _versions(options, options.bad, "--bad")
+    if not good:
         good = {name: _find_old(name, version, settings) for name, version in bad.items()}
     if set(good) != set(bad):
         raise InputError(f"--good names {', '.join(good) or 'nothing'}, --bad {', '.join(bad) or 'nothing'}.",
