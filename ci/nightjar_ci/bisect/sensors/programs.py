@@ -59,8 +59,8 @@ Programs = Mapping[str, Program]
 
 
 def dump_flags(folder: str) -> str:
-    """The flags for `XLA_FLAGS` that make XLA dump its programs into a folder."""
-    return f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
+    """The flags for `XLA_FLAGS` that make XLA dump its programs into a folder, whose name may have spaces."""
+    return f"--xla_dump_to='{folder}' --xla_dump_hlo_as_text"
 
 
 def read_programs(folder: Path) -> dict[str, Program]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from nightjar_ci.bisect.sensors.compare import compare_programs
-from nightjar_ci.bisect.sensors.programs import Program, digest_programs, read_programs
+from nightjar_ci.bisect.sensors.programs import Program, digest_programs, dump_flags, read_programs
 
 ADD = '  %x.1 = f32[3]{0} add(%a, %b), metadata={source_file="/t.py" source_line=%LINE}\n'
 
@@ -62,3 +65,10 @@ def test_a_link_in_the_dump_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "hlo").mkdir()
     (tmp_path / "hlo" / "module_0001.jit_f.cpu_after_optimizations.txt").symlink_to(tmp_path / "secret.txt")
     assert read_programs(tmp_path / "hlo") == {}
+
+
+def test_xla_dumps_into_a_folder_whose_name_has_spaces(tmp_path: Path) -> None:
+    program = "import jax; jax.jit(lambda x: x + 1)(1.0)"
+    environ = {**os.environ, "XLA_FLAGS": dump_flags(f"{tmp_path}/a b/hlo"), "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", program], env=environ, check=True, capture_output=True)
+    assert read_programs(tmp_path / "a b" / "hlo")
