@@ -17,6 +17,7 @@ from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Sample
+from nightjar_ci.formats.suite import Case, Suite
 from nightjar_ci.formats.verdict import WORST_FIRST, Effect, NightVerdicts, Status, Verdict
 from nightjar_ci.gate.gate import judge_night
 from nightjar_ci.report.badge import render_badge
@@ -112,6 +113,15 @@ def test_the_badge_says_the_worst(
 ) -> None:
     badge = json.loads(render_badge(code, [verdict(status) for status in statuses], failures))
     assert badge == {"schemaVersion": 1, "label": "nightjar", "message": message, "color": colour}
+
+
+@pytest.mark.parametrize(
+    ("judges", "message"), [(["tests"], "1/2 tests"), (["tests", "history"], "1 regressed, 1/2 tests")]
+)
+def test_a_failing_test_is_counted_once_on_the_badge(judges: list[str], message: str) -> None:
+    suite = Suite(cases=(Case(name="a.test_b", state="passed"), Case(name="a.test_c", state="failed", message="no")))
+    regressed = [verdict("regressed").model_copy(update={"judge": judge}) for judge in judges]
+    assert json.loads(render_badge(1, regressed, 0, [suite]))["message"] == message
 
 
 def checking_night(tmp_path: Path) -> Contents:

@@ -213,6 +213,7 @@ def test_the_envelope_is_drawn_around_the_baseline() -> None:
     low, high, line = figure["data"]
     assert all(a < b for a, b in zip(low["y"], high["y"], strict=True))
     assert line["name"] == "seed 0"
+    assert figure["layout"]["yaxis"]["title"]["text"] == "loss (nats/token)"
     assert figure["layout"]["yaxis"]["type"] == "log"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from nightjar_ci.formats.night_folder import read_night, write_night
@@ -63,3 +64,11 @@ def test_a_series_that_is_due_and_absent_is_on_the_page(tmp_path: Path) -> None:
     leave_night(tmp_path / "nights", 1, make_verdict("cannot_tell", judge="presence", explanation="It is missing."))
     assert make_site(tmp_path)["answer"] == "cannot_tell"
     assert "It is missing." in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_a_night_whose_folder_is_gone_stays_on_the_page_without_its_report(tmp_path: Path) -> None:
+    first, _ = [leave_night(tmp_path / "nights", day, make_verdict("ok")) for day in (1, 2)]
+    make_site(tmp_path)
+    shutil.rmtree(first)
+    (row,) = make_site(tmp_path)["rows"]
+    assert [night["report"] is not None for night in row["nights"]] == [False, True]
