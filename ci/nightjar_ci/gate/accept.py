@@ -33,18 +33,16 @@ from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.baseline_runs import gather_cells
+from nightjar_ci.gate.history import KnowsSeries
 from nightjar_ci.judges.history.screening import screen_segment
 from nightjar_ci.judges.history.segment import current_segment
 
 
-class Memory(Protocol):
+class AcceptStore(KnowsSeries, Protocol):
     """The part of the store that accepting uses."""
 
     def judged(self) -> Mapping[str, Sequence[str]]:
         """The judges of every series that ever had a verdict."""
-
-    def one_series(self, name: str) -> Series | None:
-        """The whole history of a series."""
 
     def history_verdict(self, name: str) -> Verdict | None:
         """The latest verdict on the history of a series."""
@@ -77,7 +75,7 @@ class Acceptance:
 
 
 def accept(
-    store: Memory,
+    store: AcceptStore,
     baselines: Path,
     policies: Policies,
     name: str,
@@ -137,7 +135,7 @@ def accept(
 
 
 def accept_end(
-    store: Memory,
+    store: AcceptStore,
     baselines: Path,
     name: str,
     *,
@@ -181,7 +179,7 @@ def accept_end(
     return accepted
 
 
-def _find_end(store: Memory, name: str, night: str | None) -> str:
+def _find_end(store: AcceptStore, name: str, night: str | None) -> str:
     """The first night without a series: the one that is named, or the first after its last finite value."""
     nights = store.night_ids()
     if night is not None:

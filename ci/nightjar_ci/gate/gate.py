@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from nightjar_ci.baselines.baseline import read_convergence, read_facts
 from nightjar_ci.formats.ledger import Ledger, write_ledger
-from nightjar_ci.formats.night_folder import Night, read_result
+from nightjar_ci.formats.night_folder import read_result
 from nightjar_ci.formats.night_results import Cells, NightResults
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import Policies
@@ -42,8 +42,7 @@ from nightjar_ci.judges.facts.facts import KnownFacts, judge_facts, mark_new
 from nightjar_ci.judges.false_discovery import adjust_for_night
 from nightjar_ci.judges.finding import count
 from nightjar_ci.judges.performance.performance import Pair, judge_performance
-from nightjar_ci.store import StoredRun
-from nightjar_ci.store.folder import import_results
+from nightjar_ci.store.folder import NightStore, import_results
 from nightjar_ci.store.recent import Recent
 from nightjar_ci.untrusted.files import read_untrusted
 
@@ -58,17 +57,8 @@ class FactsHistory(Protocol):
         """The facts of the latest completed run of a cell before a night."""
 
 
-class GateStore(FactsHistory, Remembering, Protocol):
+class GateStore(FactsHistory, Remembering, NightStore, Protocol):
     """The part of the store that gating uses."""
-
-    def add_whole_night(self, night: Night, runs: Sequence[StoredRun]) -> None:
-        """Adds a night with all of its runs, or nothing."""
-
-    def add_verdicts(self, night_id: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        """Replaces the verdicts of a night."""
-
-    def night_ids(self) -> Sequence[str]:
-        """The ids of all nights."""
 
     def suites_before(self, night_id: str, *, window: int) -> Mapping[str, Sequence[PastSuite]]:
         """The tests that the cells of a night ran in earlier nights."""

@@ -32,7 +32,7 @@ COMMAND = "nightjar-ci confirm"
 
 
 class KnowsSeries(Protocol):
-    """The part of the store that a rename uses."""
+    """The part of the store that finds one series by its name."""
 
     def one_series(self, name: str) -> Series | None:
         """The whole history of a series."""
