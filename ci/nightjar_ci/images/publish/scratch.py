@@ -21,9 +21,13 @@ _LOCK = ".lock"
 def open_scratch(prefix: str) -> Iterator[Path]:
     """A new scratch folder, after the removal of those that killed processes of this user left."""
     _sweep(prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix) as folder, Path(folder, _LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Path(folder)
+    while True:
+        temporary = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        with temporary as folder, Path(folder, _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if Path(folder, _LOCK).exists():  # else another process swept the folder just before the lock
+                yield Path(folder)
+                return
 
 
 def _sweep(prefix: str) -> None:
