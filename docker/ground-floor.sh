@@ -53,6 +53,7 @@ make_root() { # FOLDER
 # licences stay.
 leave_out_manuals() { # FOLDER
   local root=${1:?} kind
+  mkdir -p "$root"/etc/{dpkg/dpkg.cfg.d,alternatives} "$root/usr/share/doc"
   for kind in man info locale lintian; do
     rm -rf "${root:?}/usr/share/$kind"/*
     echo "path-exclude=/usr/share/$kind/*" >>"$root/etc/dpkg/dpkg.cfg.d/nightjar"

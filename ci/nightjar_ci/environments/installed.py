@@ -135,9 +135,15 @@ def find_imported_packages(path: Sequence[str]) -> tuple[LocalPackage, ...]:
 
 
 def read_python(prefix: Path) -> str:
-    """The version of Python of a virtual environment, as uv wrote it there."""
-    written = re.search(r"^version_info = ([\d.]+)$", (prefix / "pyvenv.cfg").read_text(encoding="utf-8"), re.MULTILINE)
-    return find_current().version if written is None else written[1]
+    """The version of Python of a virtual environment, as uv wrote it there; ours where nothing says it."""
+    try:
+        text = (prefix / "pyvenv.cfg").read_text(encoding="utf-8")
+    except OSError:
+        return find_current().version
+    written = re.search(r"^version_info = ([\d.]+)$", text, re.MULTILINE)
+    if written is None:
+        return find_current().version
+    return written[1]
 
 
 def find_version(name: str, path: Sequence[str]) -> str | None:

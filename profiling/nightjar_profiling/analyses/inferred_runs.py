@@ -74,7 +74,8 @@ def _count_runs(ops: pl.DataFrame) -> pl.Series:
     else:
         firsts = ops.with_columns(is_first=pl.lit(value=True), key=key)
     counts = (
-        firsts.group_by("key", maintain_order=True)
+        firsts.drop_nulls("key")
+        .group_by("key", maintain_order=True)
         .agg(count=pl.col("is_first").sum(), ns=pl.col("duration_ns").sum())
         .filter(pl.col("count") > 1)
     )
