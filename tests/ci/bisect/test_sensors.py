@@ -12,7 +12,7 @@ from tests.ci.bisect.test_command import answer, program, rungs
 
 DUMP = """
 import pathlib, re
-dump = re.search(r"--xla_dump_to=(\\S+)", os.environ.get("XLA_FLAGS", ""))
+dump = re.search(r"--xla_dump_to='?([^'\\s]+)", os.environ.get("XLA_FLAGS", ""))
 if dump:
     pathlib.Path(dump[1]).mkdir()
     text = "  %dot.1 = f32[8]{{0}} dot(%a, %b), metadata={{source_file=\\"/t.py\\" source_line=3}}\\n"
