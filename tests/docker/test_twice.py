@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from docker.client import DockerClient
 
+from nightjar_ci.images.access import open_secrets
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.images.tree import read_tree, render_bake
 from tests.docker.conftest import CHECKOUT, list_tags
@@ -36,10 +37,11 @@ def tags(client: DockerClient) -> Iterator[tuple[str, str]]:
 def test_the_base_image_is_the_same_bytes_when_it_is_built_again_without_cache(
     client: DockerClient, tags: tuple[str, str]
 ) -> None:
-    for tag in tags:
-        options = ["--no-cache", "--progress", "plain", "--set", f"base-cpu-*.tags={tag}"]
-        command = render_bake(["base"], options=options)
-        run_captured(command.argv, cwd=CHECKOUT, variables=command.variables)
+    with open_secrets(os.environ) as secrets:  # pip and uv come from the index
+        for tag in tags:
+            options = ["--no-cache", "--progress", "plain", "--set", f"base-cpu-*.tags={tag}"]
+            command = render_bake(["base"], options=options, secrets=secrets)
+            run_captured(command.argv, cwd=CHECKOUT, variables=command.variables)
     one, two = (client.images.get(tag) for tag in tags)
     # no name in base is one that the engine puts in either of two orders (`layer_order.py`), so ids can be compared
     assert one.attrs["RootFS"] == two.attrs["RootFS"]
