@@ -52,7 +52,7 @@ class RungTest:
             command=tuple(command),
             env=self.env,
             environment="current",
-            executor=_executor_of(rung, question.executor),
+            executor=_executor_of(rung, question.executor, in_image=(question.environment or "").startswith("image:")),
             timeout_s=question.timeout_s,
             pass_env=question.pass_env,
             secrets=question.secrets,
@@ -72,9 +72,15 @@ class RungTest:
         return execute(Task(job, environment, folder, self.on_line, self.setup.mask))
 
 
-def _executor_of(rung: Rung, executor: str) -> str:
-    """That of the question; releases inside of an image that was found run on this machine."""
-    if rung.kind != "image" and "image" in EXECUTORS[executor].kinds:
+def _executor_of(rung: Rung, executor: str, *, in_image: bool) -> str:
+    """That of the question; releases inside of an image that was found run on this machine.
+
+    Args:
+        rung: what is tested.
+        executor: the question's.
+        in_image: whether all rungs are tested in one image.
+    """
+    if rung.kind in ("packages", "commit") and not in_image and "image" in EXECUTORS[executor].kinds:
         return "local"
     return executor
 
