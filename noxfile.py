@@ -24,7 +24,6 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".nox" / "tools"
 LOCKS = ROOT / "docker" / "locks"
-NIGHTLY_INDEX = "https://us-python.pkg.dev/ml-oss-artifacts-published/jax/simple/"  # as in nightjar_ci.jax_nightly.days
 PACKAGES = ("ci", "models", "profiling")
 NIGHTLY, ECOSYSTEM = (str(ROOT / "ci" / "matrix" / f"nightly-{name}.toml") for name in ("cpu", "ecosystem"))
 SOURCES = ("ci", "models", "profiling", "tests", "docs/hooks", "noxfile.py")
@@ -152,7 +151,9 @@ def install(session: nox.Session) -> None:
     editable = [part for package in PACKAGES for part in ("-e", str(ROOT / package))]
     options = [] if " @ git+" in (LOCKS / "dev.txt").read_text() else ["--require-hashes"]  # a commit has no other hash
     if (LOCKS / "nightly.json").is_file():
-        options += ["--index", f"nightly={os.environ.get('NIGHTJAR_NIGHTLY_INDEX') or NIGHTLY_INDEX}"]
+        if not (index := os.environ.get("NIGHTJAR_NIGHTLY_INDEX")):
+            end(2, "docker/locks has nightly wheels of JAX.", "set NIGHTJAR_NIGHTLY_INDEX to the index that has them")
+        options += ["--index", f"nightly={index}"]
     try:
         session.install(*options, "-r", str(LOCKS / "dev.txt"))
         session.install("--no-deps", "--no-build-isolation", *editable)

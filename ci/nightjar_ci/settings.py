@@ -29,7 +29,7 @@ class Settings:
         slurm_options: further options of `sbatch`, such as `--partition=gpu`.
         slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
         cache_dir: what can be had again, such as resolutions of past nights.
-        nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None: JAX's own.
+        nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None where none is named.
         index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
     """
 

@@ -25,7 +25,7 @@ VARIABLES = {
     "HF_TOKEN": f"hf-{SECRET}",
     "TF_VAR_db": f"terraform-{SECRET}",
     "HTTPS_PROXY": f"http://user:{SECRET}@127.0.0.1:9",
-    "PIP_EXTRA_INDEX_URL": f"http://user:{SECRET}@127.0.0.1:9/simple",
+    "PIP_EXTRA_INDEX_URL": f"http://user:{SECRET}@127.0.0.1:9",
 }
 
 

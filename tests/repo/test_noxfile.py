@@ -12,7 +12,6 @@ import pytest
 from nox.command import CommandFailed
 
 import noxfile
-from nightjar_ci.jax_nightly.days import INDEX_URL
 
 INDEX, OTHER = "http://127.0.0.1:1/one", "http://127.0.0.1:1/other"
 
@@ -176,7 +175,3 @@ def test_tests_that_are_named_run_without_linting_and_typing_everything(
     assert session.commands[-1] == ("pytest", *arguments.split())
     assert ({command[0] for command in session.commands} == {"pytest"}) == alone
     assert ("mypy" in {command[0] for command in session.commands}) != alone
-
-
-def test_nightly_wheels_come_from_the_same_index_as_in_the_package() -> None:
-    assert noxfile.NIGHTLY_INDEX == INDEX_URL

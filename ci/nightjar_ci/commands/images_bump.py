@@ -91,10 +91,10 @@ def choose(checkout: Path, date: str) -> Choice:
     """The day of a date, or the newest complete one."""
     from nightjar_ci.images.lock.jax_day import read_image_pythons
     from nightjar_ci.images.publish.tags import check_date
-    from nightjar_ci.jax_nightly.days import INDEX_URL, choose_day, read_days
+    from nightjar_ci.jax_nightly.days import choose_day, read_days
     from nightjar_ci.settings import read_settings
 
-    days = read_days(read_settings().nightly_index or INDEX_URL)
+    days = read_days(read_settings().nightly_index)
     return choose_day(days, read_image_pythons(checkout), check_date(date) if date else None)
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.jax_nightly.day_index import serve_day
-from nightjar_ci.jax_nightly.days import INDEX_URL, NAMES, Day, read_date, read_days
+from nightjar_ci.jax_nightly.days import NAMES, Day, read_date, read_days
 from nightjar_ci.settings import read_settings
 from nightjar_ci.web.package_index import Release
 
@@ -97,7 +97,7 @@ def read_nightly_releases(package: str) -> list[Release]:
 
 
 def _read() -> tuple[Day, ...]:
-    return read_days(read_settings().nightly_index or INDEX_URL)
+    return read_days(read_settings().nightly_index)
 
 
 def _find(days: Sequence[Day], date: str) -> Day:

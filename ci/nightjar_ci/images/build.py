@@ -21,7 +21,6 @@ from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake
-from nightjar_ci.jax_nightly.days import INDEX_URL
 
 ROOT_FILESYSTEM = "nightjar/ground-floor:"
 ROOT_FILESYSTEM_SCRIPT = "docker/ground-floor.sh"
@@ -99,8 +98,6 @@ def build_images(
         platform = ["--platform", f"linux/{environ['IMAGE_ARCH']}"] if environ.get("IMAGE_ARCH") else []
         run_streamed(["docker", "pull", *platform, base], on_step, hint=BASE_HINT)
     day = read_nightly_day(checkout)
-    if day is not None:
-        environ = {**environ, "NIGHTJAR_NIGHTLY_INDEX": environ.get("NIGHTJAR_NIGHTLY_INDEX") or INDEX_URL}
     with open_secrets(environ) as secrets:
         command = render_bake(
             [image.name for image in images],

@@ -23,7 +23,6 @@ from nightjar_ci.jax_nightly.mirror import read_mirror
 from nightjar_ci.web.http import hide_passwords
 from nightjar_ci.web.package_index import File, read_files
 
-INDEX_URL = "https://us-python.pkg.dev/ml-oss-artifacts-published/jax/simple/"
 CUDA_VERSIONS = ("12", "13")
 NAMES = (
     "jax",
@@ -32,7 +31,10 @@ NAMES = (
 )
 MACHINES = ("x86_64", "aarch64")
 _DATED = re.compile(r"\.dev(20\d{2})(\d{2})(\d{2})$")
-_INDEX_HINT = "set NIGHTJAR_NIGHTLY_INDEX to the URL of an index with JAX's nightly wheels, or to a mirror folder"
+_INDEX_HINT = (
+    "set NIGHTJAR_NIGHTLY_INDEX to the index that https://docs.jax.dev/en/latest/installation.html names for nightly "
+    "wheels, or to a mirror folder"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +69,21 @@ class Choice:
     refused: tuple[str, ...]
 
 
-def read_days(index: str, names: Sequence[str] = NAMES) -> tuple[Day, ...]:
+def read_days(index: str | None, names: Sequence[str] = NAMES) -> tuple[Day, ...]:
     """The days of an index, oldest first.
 
     Args:
-        index: URL of a simple index, or a mirror folder.
+        index: URL of a simple index, or a mirror folder; None where this machine names none.
         names: packages; one that the index lacks is absent from every day.
 
     Raises:
         NightjarError: the index does not answer.
-        InputError: it has no nightly wheel.
+        InputError: it has no nightly wheel, or none is named.
     """
+    if index is None:
+        raise InputError(
+            "NIGHTJAR_NIGHTLY_INDEX is not set, so no index of JAX's nightly wheels is known.", _INDEX_HINT
+        )
     days: dict[str, dict[str, list[File]]] = {}
     with ThreadPoolExecutor(len(names)) as pool:
         pages = list(pool.map(lambda name: _read(name, index), names))

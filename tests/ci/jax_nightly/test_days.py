@@ -48,6 +48,12 @@ def test_a_date_that_the_index_lacks_is_refused_with_those_that_it_has(tmp_path:
         choose_day(read_days(index), PYTHONS, "2026-10-01")
 
 
+def test_without_a_named_index_nothing_is_asked_and_the_hint_says_where_its_address_stands() -> None:
+    with pytest.raises(InputError, match="NIGHTJAR_NIGHTLY_INDEX is not set") as caught:
+        read_days(None)
+    assert "installation.html" in str(caught.value.hint)
+
+
 def test_an_index_that_is_down_is_a_failed_tool_and_one_of_releases_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NightjarError, match=r"127\.0\.0\.1:9") as caught:
         read_days("http://127.0.0.1:9/index")
