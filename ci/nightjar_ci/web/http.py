@@ -9,7 +9,6 @@ import base64
 import contextlib
 import http.client
 import re
-import shutil
 import socket
 import threading
 import time
@@ -17,13 +16,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
-from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 TIMEOUT_S = 60.0  # of silence
 DEADLINE_S = 600.0  # of a whole response without a file to send: 256 MB at 0.4 MB/s
+SLOWEST_BYTES_PER_S = 10_000  # of a file, after the first minute
+MAX_FILE_BYTES = 32 * 2**30  # the largest layer or wheel is a tenth of it
 MAX_BYTES = 256 * 2**20  # the largest page of a package index is about 10 MB
 
 
@@ -66,7 +65,7 @@ def request(
         method: the HTTP method.
         body: the request body; a file is streamed.
         headers: further headers.
-        target: a file that gets the body, of any size; the returned body is then empty.
+        target: a file that gets the body; the returned body is then empty.
 
     Raises:
         HttpError: there was no response, or not a successful one.
@@ -105,12 +104,11 @@ def _send(
     if body is not None:
         outgoing.data = body
     with _Watch(deadline_s) as watch:
-        opener = urllib.request.build_opener(_Plain(watch), _Encrypted(watch))
+        opener = urllib.request.build_opener(_Watching(watch))
         try:
             with opener.open(outgoing, timeout=TIMEOUT_S) as response:
                 if target is not None:
-                    with target.open("wb") as file:
-                        shutil.copyfileobj(response, file, 2**20)
+                    _save(response, target)
                     return b"", response.headers
                 content: bytes = response.read(MAX_BYTES + 1)
         except (OSError, http.client.HTTPException):
@@ -120,6 +118,19 @@ def _send(
         if len(content) > MAX_BYTES:
             raise ValueError(f"the response is larger than {MAX_BYTES // 2**20} MB")
         return content, response.headers
+
+
+def _save(response: http.client.HTTPResponse, target: Path) -> None:
+    """Writes a body to a file as it comes, as long as it comes at a speed that ends some day."""
+    start, received = time.monotonic(), 0
+    with target.open("wb") as file:
+        while chunk := response.read1(2**16):
+            received += file.write(chunk)
+            expected = (time.monotonic() - start - TIMEOUT_S) * SLOWEST_BYTES_PER_S
+            if received < expected:
+                raise TimeoutError(f"it sends less than {SLOWEST_BYTES_PER_S / 1000:g} kB a second")
+            if received > MAX_FILE_BYTES:
+                raise ValueError(f"the file is larger than {MAX_FILE_BYTES // 2**30} GB")
 
 
 class _Watch:
@@ -156,42 +167,29 @@ class _Watch:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-class _PlainConnection(http.client.HTTPConnection):
-    def __init__(self, *arguments: Any, watch: _Watch, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._watch = watch
+class _Watching(urllib.request.HTTPSHandler):
+    """Opens http and https addresses by connections that a `_Watch` knows."""
 
-    def connect(self) -> None:
-        super().connect()
-        self._watch.add(self.sock)
+    handler_order = 400  # before urllib's own handler of http
 
-
-class _EncryptedConnection(http.client.HTTPSConnection):
-    def __init__(self, *arguments: Any, watch: _Watch, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._watch = watch
-
-    def connect(self) -> None:
-        super().connect()
-        self._watch.add(self.sock)
-
-
-class _Plain(urllib.request.HTTPHandler):
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
         self._watch = watch
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_PlainConnection, watch=self._watch), req)
-
-
-class _Encrypted(urllib.request.HTTPSHandler):
-    def __init__(self, watch: _Watch) -> None:
-        super().__init__()
-        self._watch = watch
+        return self.do_open(_watched(http.client.HTTPConnection, self._watch), req)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_EncryptedConnection, watch=self._watch), req)
+        return self.do_open(_watched(http.client.HTTPSConnection, self._watch), req)
+
+
+def _watched(kind: type[http.client.HTTPConnection], watch: _Watch) -> type[http.client.HTTPConnection]:
+    class Connection(kind):  # type: ignore[valid-type, misc]
+        def connect(self) -> None:
+            super().connect()
+            watch.add(self.sock)
+
+    return Connection
 
 
 def split_credentials(url: str) -> tuple[str, str | None]:
