@@ -9,6 +9,7 @@ Source: "Trace Event Format" (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OO
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nightjar_profiling.bytes.archive import FREE_BYTES, LARGEST_RATIO, ZIP_BOMB
 from nightjar_profiling.errors import InputError
 
 GZIP = b"\x1f\x8b"
@@ -78,7 +80,7 @@ def _load(path: Path) -> Any:
     try:
         data = path.read_bytes()
         if data.startswith(GZIP):
-            data = gzip.decompress(data)
+            data = _unpack(path, data)
         return json.loads(data)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.", HINT) from None
@@ -86,6 +88,16 @@ def _load(path: Path) -> Any:
         raise InputError(f"{path}: gzip data is damaged: {error}.", HINT) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON: {error}.", HINT) from None
+
+
+def _unpack(path: Path, data: bytes) -> bytes:
+    """The contents of gzip data, within the limit that archives have."""
+    most_bytes = FREE_BYTES + LARGEST_RATIO * len(data)
+    with gzip.open(io.BytesIO(data)) as file:
+        contents = file.read(most_bytes + 1)
+    if len(contents) > most_bytes:
+        raise InputError(f"{path}: its gzip data holds more than {LARGEST_RATIO} times its size.", ZIP_BOMB)
+    return contents
 
 
 def _describe(document: Any) -> str:

@@ -14,7 +14,7 @@ import pytest
 from nightjar_profiling import load
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.readers.chrome.chrome import read_raw
-from nightjar_profiling.readers.chrome.chrome_events import Event
+from nightjar_profiling.readers.chrome.chrome_events import Event, read_events
 from nightjar_profiling.readers.chrome.chrome_nesting import cut_pieces
 from tests.profiling.conftest import Run
 
@@ -130,6 +130,13 @@ def test_any_other_trace_shows_its_lanes(tmp_path: Path) -> None:
     path.write_text(json.dumps(rows))
     ops = read_raw(path).tables["ops"]
     assert ops.select("instruction", "duration_ns").rows() == [("work", 7000)]
+
+
+def test_gzip_that_explodes_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (80 << 20), mtime=0))
+    with pytest.raises(InputError, match="holds more than 100 times its size"):
+        read_events(path)
 
 
 @pytest.mark.parametrize("nested", [[(0, 10), (2, 5), (3, 4), (6, 12)], [(0, 5), (5, 9), (5, 6)], [(0, 0), (0, 3)]])
