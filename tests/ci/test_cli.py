@@ -156,6 +156,21 @@ def test_a_fault_of_the_machine_is_not_called_a_bug(tmp_path: Path, script: str,
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("site", "--nights", "nope"), "--nights nope: no such folder."),
+        (("support",), "the store has no night whose jobs say which JAX they ran with."),
+        (("support", "--matrix", "x", "--json"), "the store has no night of the matrix 'x' whose jobs say"),
+    ],
+)
+def test_a_page_of_nothing_is_not_written(words: tuple[str, ...], says: str, tmp_path: Path, state: Path) -> None:
+    done = run_shell('"$@" ' + " ".join(words), tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert not (tmp_path / "site").exists()
+
+
 def test_a_matrix_is_printed_as_lines_or_json(tmp_path: Path) -> None:
     path = write_matrix(tmp_path / "m.toml", {"a": ("true",), "bb": ("true",)})
     assert nightjar_ci("matrix", path).stdout.splitlines()[0] == "a   train    local  current  30 s"

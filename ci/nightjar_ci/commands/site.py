@@ -31,10 +31,12 @@ def command(
 
     Example: nightjar-ci site --out site
     """
-    from nightjar_ci.errors import NightjarError
+    from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.settings import read_settings
     from nightjar_ci.site.write import Sources, write_site
 
+    if nights is not None and not nights.is_dir():
+        raise InputError(f"--nights {nights}: no such folder.", "name a folder of night folders")
     settings = read_settings()
     sources = Sources(
         nights=nights or settings.nights_dir,

@@ -23,6 +23,7 @@ def command(
     import dataclasses
     import json
 
+    from nightjar_ci.errors import InputError
     from nightjar_ci.formats.documents import write_text
     from nightjar_ci.formats.night_folder import now
     from nightjar_ci.report.support import make_rows, render_support
@@ -30,6 +31,14 @@ def command(
     from nightjar_ci.store import open_store
 
     rows = make_rows(open_store(read_settings()).tried(matrix))
+    if not rows:
+        nights = "night"
+        if matrix is not None:
+            nights = f"night of the matrix {matrix!r}"
+        raise InputError(
+            f"the store has no {nights} whose jobs say which JAX they ran with.",
+            "run one: nightjar-ci nightly MATRIX; or add stored ones: nightjar-ci store --import FOLDER",
+        )
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
         return
