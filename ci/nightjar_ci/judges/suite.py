@@ -139,6 +139,8 @@ class _Judge:
         if len(failing) > MOST_NAMED:
             status = "regressed"
             parts.append(f"{len(failing):,} tests fail, {MOST_NAMED} of them with a verdict of their own")
+        elif failing:
+            parts.append(f"{count(len(failing), 'failing test')} judged one by one")
         if vanished:
             parts.append(f"{count(len(vanished), 'test')} vanished since night {self._history[-1].night}")
             details += [f"vanished: {name}" for name in vanished[:MOST_NAMED]]
