@@ -146,4 +146,7 @@ def _read_machine() -> tuple[str | None, int | None]:
         return None, None
     if not rows:
         return None, None
-    return rows[0][0], min(round(float(row[1]) * 10) for row in rows)
+    try:
+        return rows[0][0], min(round(float(row[1]) * 10) for row in rows)
+    except (ValueError, IndexError):  # `[N/A]`, of a driver that does not answer for its GPU
+        return None, None

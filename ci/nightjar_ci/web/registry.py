@@ -27,6 +27,7 @@ import pydantic_core
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.web.http import HttpError, get, request
 from nightjar_ci.web.login import DOCKER_HUB, read_login
+from nightjar_ci.web.manifest_shape import DIGEST, find_wrong_keys
 
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -43,7 +44,6 @@ REFUSED_HINT = "the saved login is wrong or lacks this permission; log in again 
 FAILED_HINT = "the registry itself failed: its log says why, most often a full disk; push again when it has room"
 REACH_HINT = "check the registry's host and port, and that it runs"
 _MAX_PAGES = 1000
-_DIGEST = re.compile(r"[a-z0-9+._-]+:[0-9a-fA-F]{32,}")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _TOKEN = re.compile(r"[!-~]+")
 _TRIES = 3
@@ -146,7 +146,7 @@ class Repository:
         """
         _, headers = self._request(f"{self._base()}/manifests/{tag}", accept=MANIFESTS, method="HEAD")
         digest = headers.get("Docker-Content-Digest", "")
-        if not _DIGEST.fullmatch(digest):
+        if not DIGEST.fullmatch(digest):
             raise RegistryError(f"{self.name}:{tag}: the registry sent no digest.")
         return str(digest)
 
@@ -171,6 +171,13 @@ class Repository:
         body, _ = self._request(f"{self._base()}/manifests/{reference}", accept=MANIFESTS)
         _check_digest(reference, body, self.name)
         return _read_manifest(body, f"{self.name}:{reference}"), body
+
+    def read_image(self, reference: str) -> tuple[dict[str, Any], bytes]:
+        """The manifest of an image or artifact, which has a configuration and layers; raises like `read_manifest`."""
+        manifest, body = self.read_manifest(reference)
+        if "config" not in manifest or not manifest.get("layers"):
+            raise RegistryError(f"{self.name}:{reference}: the registry sent no manifest of an image.")
+        return manifest, body
 
     def read_blob(self, digest: str) -> bytes:
         """A small blob.
@@ -324,46 +331,11 @@ def _check_digest(reference: str, body: bytes, name: str) -> None:
 
 
 def _read_manifest(body: bytes, what: str) -> dict[str, Any]:
-    """A manifest, an index or a list of referrers, whose keys have the types that the specification gives them.
-
-    Source: github.com/opencontainers/image-spec, manifest.md, image-index.md, descriptor.md.
-    """
+    """A manifest, an index or a list of referrers, whose keys have the types that the specification gives them."""
     document = {key: value for key, value in _read_object(body, what).items() if value is not None}
-    wrong = [key for key in ("mediaType", "artifactType") if not isinstance(document.get(key, ""), str)]
-    wrong += [key for key in ("config", "subject") if key in document and not _is_descriptor(document[key])]
-    for key in ("layers", "manifests"):
-        descriptors = document.get(key, [])
-        if not isinstance(descriptors, list) or not all(map(_is_descriptor, descriptors)):
-            wrong.append(key)
-    if not _holds_texts(document.get("annotations", {})):
-        wrong.append("annotations")
-    if wrong:
+    if wrong := find_wrong_keys(document):
         raise RegistryError(f"{what}: the registry sent a manifest whose {' and '.join(wrong)} cannot be read.")
     return document
-
-
-def _is_descriptor(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("digest"), str)
-        and _DIGEST.fullmatch(value["digest"]) is not None
-        and type(value.get("size")) is int
-        and value["size"] >= 0
-        and isinstance(value.get("mediaType", ""), str)
-        and isinstance(value.get("artifactType", ""), str)
-        and _holds_texts(value.get("annotations", {}))
-        and _is_platform(value.get("platform", {}))
-    )
-
-
-def _is_platform(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key, ""), str) for key in ("os", "architecture", "variant")
-    )
-
-
-def _holds_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def _read_object(body: bytes, what: str) -> dict[str, Any]:

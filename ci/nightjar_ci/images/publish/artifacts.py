@@ -79,11 +79,8 @@ def find_documents(
             continue
         if not (annotations or {}).items() <= (artifact.get("annotations") or {}).items():
             continue
-        manifest, _ = repository.read_manifest(artifact["digest"])
-        try:
-            documents.append(repository.read_blob(manifest["layers"][0]["digest"]))
-        except (KeyError, IndexError, TypeError):
-            raise NightjarError(f"{repository.name}@{artifact['digest']}: the artifact has no document.") from None
+        manifest, _ = repository.read_image(artifact["digest"])
+        documents.append(repository.read_blob(manifest["layers"][0]["digest"]))
     return documents
 
 

@@ -6,8 +6,9 @@ index that refers to it. What the other one has is not sent again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.images.publish.artifacts import NIGHT_TYPE, attach, list_artifacts
@@ -18,6 +19,8 @@ from nightjar_ci.images.publish.publish import describe_entry, find_rolling_date
 from nightjar_ci.images.publish.scratch import open_scratch
 from nightjar_ci.images.publish.tags import dated_tag
 from nightjar_ci.web.registry import INDEX_TYPE, MANIFEST_TYPE, Repository
+
+SIGNATURES = (".sig", ".att")  # ends of the tags that cosign makes of a digest
 
 
 def copy_nights(
@@ -73,13 +76,35 @@ def _copy_night(source: Repository, target: Repository, night: NightlyImage, dig
         target.put_manifest(dated_tag(night.name, night.date, platform), source.read_manifest(image)[1], MANIFEST_TYPE)
     tag = dated_tag(night.name, night.date)
     target.put_manifest(tag, body, INDEX_TYPE)
+    _copy_signatures(source, target, digest, scratch)
     entry = describe_entry(target, night.name, night.date, body)
     attach(target, body, INDEX_TYPE, NIGHT_TYPE, entry.model_dump_json().encode(), {"nightjar.tag": tag})
 
 
 def _copy_manifest(source: Repository, target: Repository, digest: str, scratch: Path) -> None:
     """Copies an image and what is attached to it."""
-    manifest, body = source.read_manifest(digest)
+    manifest, body = source.read_image(digest)
+    _copy_blobs(source, target, manifest, scratch)
+    target.put_manifest(digest, body, MANIFEST_TYPE)
+    for artifact in list_artifacts(source, digest):
+        attached, _ = source.read_image(artifact["digest"])
+        document = source.read_blob(attached["layers"][0]["digest"])
+        annotations = attached.get("annotations") or {}
+        attach(target, body, MANIFEST_TYPE, attached["artifactType"], document, annotations)
+    _copy_signatures(source, target, digest, scratch)
+
+
+def _copy_signatures(source: Repository, target: Repository, digest: str, scratch: Path) -> None:
+    """Copies what cosign attached to a manifest: images under tags that are made of its digest."""
+    for suffix in SIGNATURES:
+        tag = f"{digest.replace(':', '-')}{suffix}"
+        if source.find_digest(tag) is not None:
+            manifest, body = source.read_image(tag)
+            _copy_blobs(source, target, manifest, scratch)
+            target.put_manifest(tag, body, MANIFEST_TYPE)
+
+
+def _copy_blobs(source: Repository, target: Repository, manifest: Mapping[str, Any], scratch: Path) -> None:
     for blob in (manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])):
         if target.has_blob(blob):
             continue
@@ -87,12 +112,6 @@ def _copy_manifest(source: Repository, target: Repository, digest: str, scratch:
         source.fetch_blob(blob, path)
         target.put_blob(blob, path)
         path.unlink()
-    target.put_manifest(digest, body, MANIFEST_TYPE)
-    for artifact in list_artifacts(source, digest):
-        attached, _ = source.read_manifest(artifact["digest"])
-        document = source.read_blob(attached["layers"][0]["digest"])
-        annotations = attached.get("annotations") or {}
-        attach(target, body, MANIFEST_TYPE, attached["artifactType"], document, annotations)
 
 
 def roll_back(repository: Repository, name: str, day: str) -> str:

@@ -89,7 +89,7 @@ def describe_entry(repository: Repository, name: str, day: str, index: bytes) ->
     system: dict[str, str] = {}
     labels: dict[str, str] = {}
     for position, (platform, digest) in enumerate(sorted(read_platforms(json.loads(index)).items())):
-        manifest, _ = repository.read_manifest(digest)
+        manifest, _ = repository.read_image(digest)
         python, debian = _read_packages(repository, digest)
         if position == 0:
             packages, system = python, debian

@@ -18,6 +18,8 @@ from nightjar_ci.images.publish.publish import find_obstacle
 from nightjar_ci.images.publish.sign import HINT, PROGRAM
 from nightjar_ci.web.registry import AbsentError, Repository
 
+NOT_SIGNED = ("no signatures found", "no matching signatures")  # of `cosign verify`
+
 
 def find_faults(night: NightlyImage, key: str | None) -> tuple[str, ...]:
     """What is wrong with a nightly image; empty if nothing is.
@@ -53,7 +55,7 @@ def find_faults(night: NightlyImage, key: str | None) -> tuple[str, ...]:
 
 def _check_image(repository: Repository, digest: str) -> list[str]:
     try:
-        manifest, _ = repository.read_manifest(digest)
+        manifest, _ = repository.read_image(digest)
     except AbsentError:
         return [f"{digest} is not in the registry"]
     blobs = [manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
@@ -82,6 +84,8 @@ def _is_signed(reference: str, key: str) -> bool:
     run_captured([PROGRAM, "version"], hint=HINT)
     try:
         run_captured([PROGRAM, "verify", "--key", key, "--insecure-ignore-tlog=true", reference])
-    except ToolError:
-        return False
+    except ToolError as error:
+        if any(answer in str(error) for answer in NOT_SIGNED):
+            return False
+        raise  # the registry or the key cannot be read, for example: then nobody knows
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.errors import InputError
+from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.publish.artifacts import SBOM_TYPE, find_documents
 from nightjar_ci.images.publish.copy_nights import copy_nights, roll_back
 from nightjar_ci.images.publish.index_store import find_image, load_index, refresh_index
@@ -18,7 +19,7 @@ from nightjar_ci.images.publish.pins import find_changes, find_pins, restore_pin
 from nightjar_ci.images.publish.publish import find_rolling_date, publish_image
 from nightjar_ci.images.publish.push import push_packed
 from nightjar_ci.images.publish.verify import find_faults
-from nightjar_ci.web.registry import Repository
+from nightjar_ci.web.registry import MANIFEST_TYPE, Repository, digest_of
 from tests.ci.registries import SOURCE, make_image, run_registry, verdict_on
 from tests.machine import asks
 
@@ -65,6 +66,44 @@ def test_a_copy_has_the_same_digests_documents_and_rolling_tag_and_an_index_of_i
     assert find_pins(night) == PINS
     with pytest.raises(InputError, match="no nightly image is named 'jax-gpu': expected one of jax-cpu, te-cuda12"):
         copy_nights(here, there, ["jax-gpu"], lambda step: None)
+
+
+def test_what_cosign_attached_is_copied_too(registries: tuple[Repository, Repository], tmp_path: Path) -> None:
+    here, there = registries
+    index = publish(here, tmp_path, "2026-11-20")
+    image = find_image(load_index(here), "jax-cpu-2026-11-20").platforms[PLATFORM].digest
+    tags = [f"{digest.replace(':', '-')}{end}" for digest, end in ((index, ".sig"), (image, ".sig"), (image, ".att"))]
+    for number, tag in enumerate(tags):
+        payload = f"signed {number}".encode()
+        here.put_blob(digest_of(payload), payload)
+        descriptor = {"mediaType": "x", "digest": digest_of(payload), "size": len(payload)}
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": descriptor, "layers": [descriptor]}
+        here.put_manifest(tag, json.dumps(manifest).encode(), MANIFEST_TYPE)
+    copy_nights(here, there, [], lambda step: None)
+    for number, tag in enumerate(tags):
+        assert there.digest(tag) == here.digest(tag)
+        assert there.read_blob(there.read_image(tag)[0]["layers"][0]["digest"]) == f"signed {number}".encode()
+
+
+@pytest.mark.parametrize(("says", "known"), [("no matching signatures: x", True), ("connection refused", False)])
+def test_a_cosign_that_fails_is_not_a_missing_signature(
+    says: str, known: bool, registries: tuple[Repository, Repository], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = registries
+    publish(here, tmp_path, "2026-11-20")
+    night = find_image(load_index(here), "jax-cpu-2026-11-20")
+    cosign = tmp_path / "bin" / "cosign"
+    cosign.parent.mkdir()
+    cosign.write_text(f'#!/bin/sh\n[ "$1" = version ] || {{ echo "Error: {says}" >&2; exit 1; }}\n')
+    cosign.chmod(0o755)
+    (tmp_path / "cosign.pub").touch()
+    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    key = str(tmp_path / "cosign.pub")
+    if known:
+        assert find_faults(night, key) == (f"{night.reference} has no signature of {key}",)
+    else:
+        with pytest.raises(NightjarError, match="connection refused"):
+            find_faults(night, key)
 
 
 def test_another_image_under_the_same_tag_is_never_replaced(
