@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -148,7 +149,11 @@ def test_ends_are_told_as_without_a_sandbox(out: Path) -> None:
     assert (missing.state, "no command 'no-such-program'" in (missing.message or "")) == ("not_started", True)
 
 
-def test_a_timeout_lets_a_job_end_by_itself_and_leaves_nothing(out: Path) -> None:
+def test_a_timeout_lets_a_job_end_by_itself_and_leaves_nothing(
+    out: Path, top: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (top / "tmp").mkdir()  # in /tmp stand the folders of other tests' jobs, too
+    monkeypatch.setattr(tempfile, "tempdir", str(top / "tmp"))
     program = (
         "import signal, sys, time\n"
         "def end(*_):\n    print('ended by itself', flush=True)\n    sys.exit(3)\n"
@@ -158,7 +163,7 @@ def test_a_timeout_lets_a_job_end_by_itself_and_leaves_nothing(out: Path) -> Non
     assert outcome.state == "timeout"
     assert outcome.duration_s < 6
     assert log(out).splitlines() == ["ready", "ended by itself"]
-    assert not [path for path in Path("/tmp").glob("nightjar-job-*") if path.stat().st_uid == os.getuid()]
+    assert not list((top / "tmp").iterdir())
 
 
 def test_a_child_that_leaves_the_session_is_ended(out: Path) -> None:
