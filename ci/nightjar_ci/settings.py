@@ -11,6 +11,7 @@ from typing import Literal
 
 from nightjar_ci.errors import InputError
 
+STATE_FOLDER = ".nightjar"
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")  # the first that is set is the one
 
 
@@ -67,6 +68,18 @@ class Settings:
         return self.state_dir / "environments"
 
 
+def keep_out_of_git(settings: Settings) -> None:
+    """Makes git ignore `.nightjar`; a folder with a name of the user's choice is left as it is.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path = settings.state_dir / ".gitignore"
+    if settings.state_dir.name == STATE_FOLDER and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("*\n", encoding="utf-8")
+
+
 def find_cache_dir(environ: Mapping[str, str]) -> Path:
     """Where the user's caches lie: `NIGHTJAR_CACHE_DIR`, or `nightjar` in the XDG cache folder.
 
@@ -88,7 +101,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         InputError: a variable cannot be understood.
     """
     environ = os.environ if environ is None else environ
-    state_dir = Path(environ.get("NIGHTJAR_STATE_DIR") or ".nightjar").absolute()
+    state_dir = Path(environ.get("NIGHTJAR_STATE_DIR") or STATE_FOLDER).absolute()
     return Settings(
         state_dir=state_dir,
         database_url=environ.get("NIGHTJAR_DATABASE_URL") or f"sqlite:///{state_dir / 'store.sqlite'}",

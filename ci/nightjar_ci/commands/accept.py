@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
 
 if TYPE_CHECKING:
     from nightjar_ci.gate.accept import Acceptance
@@ -33,8 +33,8 @@ def command(
         Path | None, typer.Option("--from", help="Make baselines from this night folder; default: from the store.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Who accepts it; default: git's user.")] = None,
-    baselines: Baselines = Path("ci/baselines"),
-    policies: Policies = Path("ci/policies.toml"),
+    baselines: Baselines = None,
+    policies: Policies = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file, write nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the written entries as JSON.")] = False,
 ) -> None:
@@ -55,12 +55,14 @@ def command(
     from nightjar_ci.formats.night_folder import read_night
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.formats.project_files import find_baselines
     from nightjar_ci.formats.series_name import parse_series_name
     from nightjar_ci.gate.accept import accept, accept_end, remake_baselines
     from nightjar_ci.gate.advice import render_baseline
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
+    policies, baselines = choose_policies(policies), find_baselines(baselines)
     store, cell = open_store(read_settings()), parse_series_name(series).cell
     if ended or renamed_to is not None:
         _accept_end(
@@ -93,7 +95,7 @@ def command(
     only_facts = "convergence" not in accepted.judges
     remake = [
         render_baseline(cell, policies, baselines, facts_only=only_facts)
-        or f"no matrix next to {policies} has the cell {cell}: make its baseline with the matrix that has it"
+        or f"no matrix was found that has the cell {cell}: make its baseline with the matrix that has it"
         for _ in refused[:1]
     ]
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Policies
+from nightjar_ci.commands.gate import Policies, choose_policies
 
 
 def command(
@@ -21,8 +21,10 @@ def command(
         Path | None, typer.Option(help="Continue this night folder: run only the jobs that did not complete.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time; none of them is timed.")] = 1,
-    baselines: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("ci/baselines"),
-    policies: Policies = Path("ci/policies.toml"),
+    baselines: Annotated[
+        Path | None, typer.Option(help="Folder to write into; default: nightjar/baselines or ci/baselines.")
+    ] = None,
+    policies: Policies = None,
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the jobs and files; run and write nothing.")
@@ -39,13 +41,14 @@ def command(
     from nightjar_ci.baselines.baseline import write_baselines
     from nightjar_ci.errors import InputError, NightjarError
     from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.formats.project_files import find_baselines
     from nightjar_ci.gate.baseline_runs import needs_curves, plan_runs, read_cells
 
     if (matrix is None) == (from_night is None):
         raise InputError("baseline needs a matrix or --from NIGHT, and not both.")
     if resume is not None and matrix is None:
         raise InputError("--resume needs the matrix of the night.", "--from makes baselines from completed jobs")
-    numbers = read_policies(policies)
+    numbers, baselines = read_policies(choose_policies(policies)), find_baselines(baselines)
     if matrix is not None:
         from nightjar_ci.formats.night_folder import new_night_id
         from nightjar_ci.night.matrix import read_matrix

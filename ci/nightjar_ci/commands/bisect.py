@@ -112,11 +112,18 @@ def command(
     ] = None,
     policies: Annotated[
         Path | None,
-        typer.Option(help="The judge's numbers; default: ci/policies.toml where it exists.", rich_help_panel=JUDGE),
+        typer.Option(
+            help="The judge's numbers; default: nightjar/policies.toml or ci/policies.toml, where one exists.",
+            rich_help_panel=JUDGE,
+        ),
     ] = None,
     baselines: Annotated[
-        Path, typer.Option(help="Folder of committed baselines, for --cell.", rich_help_panel=JUDGE)
-    ] = Path("ci/baselines"),
+        Path | None,
+        typer.Option(
+            help="Folder of committed baselines, for --cell; default: nightjar/baselines or ci/baselines.",
+            rich_help_panel=JUDGE,
+        ),
+    ] = None,
     cell: Annotated[
         str, typer.Option(help="Cell whose policies and baseline the judge uses.", rich_help_panel=JUDGE)
     ] = "",
@@ -238,7 +245,7 @@ def command(
     from nightjar_ci.bisect.options.options import options_from_parameters
     from nightjar_ci.bisect.options.plan import make_plan
     from nightjar_ci.bisect.result.progress import Progress
-    from nightjar_ci.settings import read_settings
+    from nightjar_ci.settings import keep_out_of_git, read_settings
 
     settings = read_settings()
     options = options_from_parameters(parameters)
@@ -260,6 +267,7 @@ def command(
     if dry_run:
         _print_plan(plan, folder, settings, progress.say, as_json)
         return
+    keep_out_of_git(settings)
     _run(plan, folder, settings, progress, fresh=fresh, as_json=as_json)
 
 

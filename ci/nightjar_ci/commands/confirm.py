@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
 
 
 def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
     matrix: Annotated[Path, typer.Argument(help="The matrix of its jobs.", show_default=False)],
-    policies: Policies = Path("ci/policies.toml"),
-    baselines: Baselines = Path("ci/baselines"),
+    policies: Policies = None,
+    baselines: Baselines = None,
 ) -> None:
     """Re-run what looks slower, paired with an earlier night.
 
@@ -24,7 +24,10 @@ def command(
     Example: nightjar-ci confirm .nightjar/nights/2026-11-21T0300-1a2b ci/matrix/nightly-cpu.toml
     """
     from nightjar_ci.commands.nightly_pipeline import confirm_night
+    from nightjar_ci.formats.project_files import find_baselines
 
-    path, exit_code = confirm_night(night, matrix, policies_path=policies, baselines=baselines)
+    path, exit_code = confirm_night(
+        night, matrix, policies_path=choose_policies(policies), baselines=find_baselines(baselines)
+    )
     typer.echo(path)
     raise typer.Exit(exit_code)

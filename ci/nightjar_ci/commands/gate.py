@@ -7,14 +7,30 @@ from typing import Annotated
 
 import typer
 
-Policies = Annotated[Path, typer.Option(help="TOML file of policies.")]
-Baselines = Annotated[Path, typer.Option(help="Folder of committed baselines.")]
+Policies = Annotated[
+    Path | None,
+    typer.Option(help="TOML file of policies; default: nightjar/policies.toml or ci/policies.toml, else built-in."),
+]
+Baselines = Annotated[
+    Path | None, typer.Option(help="Folder of committed baselines; default: nightjar/baselines or ci/baselines.")
+]
+
+
+def choose_policies(given: Path | None) -> Path:
+    """The policies file to use; says so on stderr where it is the built-in one."""
+    from nightjar_ci.formats.project_files import FOLDERS, OWN_POLICIES, find_policies
+
+    path = find_policies(given)
+    if path == OWN_POLICIES:
+        names = " or ".join(str(folder / path.name) for folder in FOLDERS)
+        typer.echo(f"policies: the built-in ones, since there is no {names}", err=True)
+    return path
 
 
 def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
-    policies: Policies = Path("ci/policies.toml"),
-    baselines: Baselines = Path("ci/baselines"),
+    policies: Policies = None,
+    baselines: Baselines = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print nightjar.verdicts/1.")] = False,
 ) -> None:
     """Judge a night: convergence, facts and performance.
@@ -27,11 +43,13 @@ def command(
     """
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.formats.project_files import find_baselines
     from nightjar_ci.gate.advice import render_confirm
     from nightjar_ci.gate.gate import find_exit_code, gate_night
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
+    policies, baselines = choose_policies(policies), find_baselines(baselines)
     command, settings = render_confirm(night, policies, baselines), read_settings()
     numbers, store = read_policies(policies), open_store(settings)
     results = read_night_results(night)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
 
 
 def command(
@@ -24,8 +24,8 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="Night folder; default: a new one in $NIGHTJAR_STATE_DIR/nights.")
     ] = None,
-    policies: Policies = Path("ci/policies.toml"),
-    baselines: Baselines = Path("ci/baselines"),
+    policies: Policies = None,
+    baselines: Baselines = None,
     jobs: Annotated[str | None, typer.Option(help="Run only the jobs whose id matches this glob.")] = None,
     executor: Annotated[str | None, typer.Option(help="Run all jobs by this executor: local, docker, slurm.")] = None,
     environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
@@ -41,14 +41,15 @@ def command(
     Example: nightjar-ci nightly ci/matrix/nightly-cpu.toml --reference uv:jax==0.10.1
     """
     from nightjar_ci.commands.nightly_pipeline import run_nightly
+    from nightjar_ci.formats.project_files import find_baselines
 
     path, exit_code = run_nightly(
         matrix,
         reference=reference,
         confirm=confirm,
         folder=out,
-        policies_path=policies,
-        baselines=baselines,
+        policies_path=choose_policies(policies),
+        baselines=find_baselines(baselines),
         pattern=jobs,
         executor=executor,
         environment=environment,

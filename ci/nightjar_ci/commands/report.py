@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.gate import Baselines, Policies
+from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
 
 
 def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
-    policies: Policies = Path("ci/policies.toml"),
-    baselines: Baselines = Path("ci/baselines"),
+    policies: Policies = None,
+    baselines: Baselines = None,
     summary: Annotated[
         Path | None, typer.Option(help="Also append summary.md to this file, such as $GITHUB_STEP_SUMMARY.")
     ] = None,
@@ -27,6 +27,7 @@ def command(
     """
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
+    from nightjar_ci.formats.project_files import find_baselines
     from nightjar_ci.formats.verdict import read_verdicts
     from nightjar_ci.gate.advice import render_confirm
     from nightjar_ci.gate.gate import gate_night
@@ -35,6 +36,7 @@ def command(
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
 
+    policies, baselines = choose_policies(policies), find_baselines(baselines)
     settings = read_settings()
     numbers, store = read_policies(policies), open_store(settings)
     results = read_night_results(night)

@@ -1,6 +1,7 @@
 """Policies, the thresholds and error rates of each judge: `nightjar.policies/1` (docs/reference/policies.md).
 
-In: `ci/policies.toml`. Out: for a cell and a measure, the first table of a judge whose globs match both.
+In: a TOML file of the project, or `policies.toml` beside this module. Out: for a cell and a measure, the first table of
+a judge whose globs match both.
 """
 
 from __future__ import annotations

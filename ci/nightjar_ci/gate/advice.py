@@ -1,7 +1,7 @@
 """Commands to run next, ready to paste, with every path filled in.
 
 In: a night folder or a cell, and the paths of policies and baselines. Out: a command line. The matrix of a cell is
-looked up beside the policies.
+looked up beside the policies, or in the working directory if the policies are the built-in ones.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.formats.project_files import OWN_POLICIES
 from nightjar_ci.night.matrix import expand, read_matrix
 
 
@@ -27,10 +28,10 @@ def find_matrix(folder: Path, cell: str) -> Path | None:
 
 def render_baseline(cell: str, policies: Path, baselines: Path, *, facts_only: bool) -> str | None:
     """What makes the baseline of a cell anew; None where no matrix beside the policies has the cell."""
-    matrix = find_matrix(policies.parent, cell)
+    matrix = find_matrix(_matrix_folder(policies), cell)
     if matrix is None:
         return None
-    options = ["--policies", policies, "--baselines", baselines]
+    options = _render_options(policies, baselines)
     if facts_only:
         options.append("--facts-only")
     return shlex.join(map(str, ["nightjar-ci", "baseline", matrix, "--jobs", cell, *options]))
@@ -50,6 +51,17 @@ def render_confirm(folder: Path, policies: Path, baselines: Path, matrix: Path |
     """
     if matrix is None:
         cells = dict.fromkeys(outcome.cell for outcome in read_night(folder).jobs)
-        matrix = next(filter(None, (find_matrix(policies.parent, cell) for cell in cells)), None)
-    options = ["--policies", policies, "--baselines", baselines]
+        matrix = next(filter(None, (find_matrix(_matrix_folder(policies), cell) for cell in cells)), None)
+    options = _render_options(policies, baselines)
     return shlex.join(map(str, ["nightjar-ci", "confirm", folder, matrix or "MATRIX", *options]))
+
+
+def _matrix_folder(policies: Path) -> Path:
+    return Path() if policies == OWN_POLICIES else policies.parent
+
+
+def _render_options(policies: Path, baselines: Path) -> list[str]:
+    options = ["--baselines", str(baselines)]
+    if policies != OWN_POLICIES:
+        options = ["--policies", str(policies), *options]
+    return options

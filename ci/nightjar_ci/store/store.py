@@ -25,7 +25,7 @@ from nightjar_ci.formats.run_record import Environment, Facts, RunRecord
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.suite import PastSuite
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.settings import Settings
+from nightjar_ci.settings import Settings, keep_out_of_git
 from nightjar_ci.store import tables
 from nightjar_ci.store.engine import READS_ONLY, describe_failure, migrate, open_engine
 from nightjar_ci.store.history import read_latest_verdict, read_one, read_regressions, read_series
@@ -358,6 +358,7 @@ def open_store(settings: Settings) -> Store:
     """
     engine = open_engine(settings.database_url)
     try:
+        keep_out_of_git(settings)
         migrate(engine)
     except (SQLAlchemyError, StoreError, OSError) as error:
         engine.dispose()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.formats.project_files import OWN_POLICIES
 from nightjar_ci.gate.advice import find_matrix, render_baseline, render_confirm
 from tests.ci.nights import CELL, make_night, outcome, record
 
@@ -51,3 +52,11 @@ def test_pairs_are_run_with_the_matrix_of_the_night(folder: Path, cell: str, exp
     assert command[:4] == ["nightjar-ci", "confirm", str(night), matrix]
     given = shlex.split(render_confirm(night, folder / "policies.toml", Path("b"), Path("mine.toml")))
     assert given[3:] == ["mine.toml", "--policies", str(folder / "policies.toml"), "--baselines", "b"]
+
+
+def test_built_in_policies_are_not_named_and_the_matrix_is_searched_in_the_working_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    command = render_baseline(CELL, OWN_POLICIES, Path("b"), facts_only=False)
+    assert command == f"nightjar-ci baseline matrix/nightly.toml --jobs {CELL} --baselines b"

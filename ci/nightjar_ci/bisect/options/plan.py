@@ -27,12 +27,12 @@ from nightjar_ci.environments.prepare import parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.policy import PerformancePolicy, Policies, read_policies
+from nightjar_ci.formats.project_files import OWN_POLICIES, find_baselines, find_policies
 from nightjar_ci.settings import Settings
 from nightjar_ci.untrusted.inheritance import check_passed, check_secret
 from nightjar_ci.untrusted.pattern_search import SEARCH_S
 
 JUDGES = ("facts", "convergence", "performance")
-USUAL_POLICIES = Path("ci/policies.toml")
 
 
 def make_plan(options: BisectOptions, settings: Settings, on_line: OnLine) -> Plan:
@@ -157,7 +157,9 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
         described = {"judge": options.judge, "cell": options.cell, "policies": digest(policies.model_dump_json())}
         if options.judge == "performance":
             return ExitCode(), {**described, "metric": options.metric or ""}
-        baseline = read_convergence(options.baselines, options.cell) if options.baselines and options.cell else None
+        baseline = None
+        if options.cell:
+            baseline = read_convergence(find_baselines(options.baselines), options.cell)
         described["baseline"] = "" if baseline is None else digest(baseline.model_dump_json())
         kind: Literal["facts", "convergence"] = "facts" if options.judge == "facts" else "convergence"
         return GateJudge(judge=kind, policies=policies, cell=options.cell, baseline=baseline), described
@@ -172,9 +174,9 @@ def _find_classifier(options: BisectOptions) -> tuple[Classifier, dict[str, str]
 
 
 def _find_policies(options: BisectOptions) -> Policies:
-    """Those of the file that is named, else of the usual place where it exists; `--rtol` takes the place of either."""
-    path = options.policies or (USUAL_POLICIES if USUAL_POLICIES.is_file() else None)
-    if path is None or (options.rtol is not None and options.judge == "convergence"):
+    """Those of the file that is named, else of the project's file if it has one; `--rtol` takes the place of either."""
+    path = find_policies(options.policies)
+    if path == OWN_POLICIES or (options.rtol is not None and options.judge == "convergence"):
         return default_policies(options.rtol or 1e-4)
     return read_policies(path)
 

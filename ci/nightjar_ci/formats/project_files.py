@@ -1,0 +1,36 @@
+"""The folder of a project in which its policies and baselines are.
+
+In: what the user named, or None. Out: the path to use. `nightjar` is the folder that `nightjar-ci init` makes; a
+project may keep the files in `ci`. Without a policies file of the project, those in this package are used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path("nightjar")
+FOLDERS = (FOLDER, Path("ci"))
+OWN_POLICIES = Path(__file__).with_name("policies.toml")
+
+
+def find_policies(given: Path | None) -> Path:
+    """The policies file: the given one, else that of the project, else `OWN_POLICIES`."""
+    if given is not None:
+        return given
+    candidates = (folder / "policies.toml" for folder in FOLDERS)
+    return next((path for path in candidates if path.is_file()), OWN_POLICIES)
+
+
+def find_baselines(given: Path | None) -> Path:
+    """The folder of baselines: the given one, else that of the project, which need not exist.
+
+    It is the one that exists, else the one beside the project's policies.
+    """
+    if given is not None:
+        return given
+    existing = [folder / "baselines" for folder in FOLDERS if (folder / "baselines").is_dir()]
+    if existing:
+        return existing[0]
+    policies = find_policies(None)
+    folder = FOLDER if policies == OWN_POLICIES else policies.parent
+    return folder / "baselines"
