@@ -30,7 +30,7 @@ from nightjar_ci.bisect.result.answer import (
     summarize_rungs,
     title,
 )
-from nightjar_ci.bisect.result.difference import Change, describe_commits, diff_pins
+from nightjar_ci.bisect.result.difference import Change, describe_commits, describe_runtime, diff_pins
 from nightjar_ci.bisect.result.explain import PAGE, explain
 from nightjar_ci.bisect.result.reproduce import render_reproduction
 from nightjar_ci.bisect.search.search import Search
@@ -269,9 +269,18 @@ def make_answer(
         tests=len(probes),
         builds=sum(probe.build_s > 0 for probe in probes),
         duration_s=sum(probe.build_s + probe.test_s for probe in probes),
-        notes=stage.ladder.notes,
+        notes=(*stage.ladder.notes, *_describe_runtime(worker, conclusion)),
         programs=tuple(_compare_programs(worker, conclusion)),
     )
+
+
+def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
+    """Where the (first) change cannot be."""
+    if conclusion.culprits is None or worker.ladder.repository is not None:
+        return []
+    first, last = conclusion.culprits
+    runtime = describe_runtime(worker.ladder.rungs[first - 1], worker.ladder.rungs[last])
+    return [] if runtime is None else [runtime]
 
 
 def _compare_programs(worker: Worker, conclusion: Conclusion) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nightjar_ci.bisect.search.conclude import median_interval
-from nightjar_ci.bisect.search.neighbours import Expected, e_value
+from nightjar_ci.bisect.search.neighbours import Expected, e_value, median_interval
 from nightjar_ci.bisect.search.noise import pair_noise
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Observation, SearchSettings

@@ -12,12 +12,13 @@ import re
 from pathlib import Path
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung
+from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.process import run_captured
 from nightjar_ci.web.http import hide_passwords
 
 MOST_HISTORY = 4096  # commits in which a good end is looked for
-_FORMAT = "%H%x00%h%x00%cI%x00%P%x00%s"
+_FORMAT = "%H%x00%T%x00%h%x00%cI%x00%P%x00%s"
 
 
 def open_repository(text: str, cache: Path) -> Path:
@@ -49,7 +50,10 @@ def make_commit_ladder(repository: Path, old: str, new: str) -> Ladder:
         return _make_diverged_ladder(repository, first, last)
     rungs = [read_commit(repository, first), *_between(repository, first, last)]
     notes = [] if first in _parents(repository, rungs[1].source) else [f"{old} is on a branch that was merged later."]
-    return Ladder(rungs=tuple(rungs), notes=tuple(notes), repository=str(repository))
+    kept, same = merge_same_builds(rungs)
+    if len(kept) < 2:
+        raise InputError(f"{old!r} and {new!r} hold the same files.", "there is nothing to bisect")
+    return Ladder(rungs=kept, notes=(*notes, *same), repository=str(repository))
 
 
 def make_history_ladder(repository: Path, new: str) -> Ladder:
@@ -93,9 +97,10 @@ def make_branch_ladder(repository: Path, merge: str) -> Ladder | None:
         return None
     began = git(repository, "merge-base", *parents).strip()
     rungs = [read_commit(repository, began), *_between(repository, parents[0], parents[1])]
-    if len(rungs) > 2:
-        notes = (f"the branch that {merge[:12]} merged",)
-        return Ladder(rungs=tuple(rungs), notes=notes, repository=str(repository))
+    kept, same = merge_same_builds(rungs)
+    if len(kept) > 2:
+        notes = (f"the branch that {merge[:12]} merged", *same)
+        return Ladder(rungs=kept, notes=notes, repository=str(repository))
     return None
 
 
@@ -188,6 +193,6 @@ def _parents(repository: Path, sha: str) -> list[str]:
 
 
 def _rung(line: str) -> Rung:
-    sha, short, when, parents, subject = line.rstrip("\n").split("\0")
+    sha, tree, short, when, parents, subject = line.rstrip("\n").split("\0")
     note = "merge" if " " in parents else None
-    return Rung(kind="commit", name=f"{short} {subject}".strip(), source=sha, when=when, note=note)
+    return Rung(kind="commit", name=f"{short} {subject}".strip(), source=sha, tree=tree, when=when, note=note)

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, requirement
+from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.bisect.ladders.timeline import Step, merge_timelines
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.nightly_days import complete_day, read_nightly_releases
@@ -88,7 +89,8 @@ def make_package_ladder(
             notes.append(f"{_name(step, differing)} cannot be installed: {_reason(pins)}")
         else:
             rungs.append(_rung(step, pins, differing))
-    return Ladder(rungs=tuple(rungs), notes=tuple(notes), folders=dict(base.folders))
+    kept, same = merge_same_builds(rungs)
+    return Ladder(rungs=kept, notes=(*notes, *same), folders=dict(base.folders))
 
 
 def resolve(

@@ -21,6 +21,7 @@ class Rung(BaseModel):
         kind: how it is made ready.
         name: what people call it; unique on its ladder.
         source: image reference, commit, or entry of a list; empty for packages.
+        tree: of a commit, git's digest of all files that it records.
         when: when it was released or committed, ISO 8601, where known.
         pins: version of every package in it, where known.
         note: what else there is to know, such as `yanked`.
@@ -31,6 +32,7 @@ class Rung(BaseModel):
     kind: RungKind
     name: str
     source: str = ""
+    tree: str = ""
     when: str | None = None
     pins: dict[str, str] = {}
     note: str | None = None

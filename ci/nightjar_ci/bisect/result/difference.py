@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nightjar_ci.bisect.ladders.commits import git
 from nightjar_ci.bisect.ladders.rung import Rung
+from nightjar_ci.environments.uv import FOLLOWS_JAX
 from nightjar_ci.errors import NightjarError
 
 _CHANGELOG = re.compile(r"change|release|history|what.?s.?new|news", re.IGNORECASE)
@@ -62,6 +63,30 @@ def diff_pins(before: Rung, after: Rung, prefix: Path | None) -> list[Change]:
             compare = _compare_releases(name, old, new, links.get(name, ()))
             changes.append(Change(name=name, old=old, new=new, links=(*compare, *links.get(name, ())[:2])))
     return changes
+
+
+def describe_runtime(before: Rung, after: Rung) -> str | None:
+    """Where a change cannot be, as jaxlib and its plugins are the compiler and the runtime; None where both may differ.
+
+    >>> old, new = (Rung(kind="packages", name=v, pins={"jax": v, "jaxlib": "0.5.0"}) for v in ("0.5.0", "0.5.1"))
+    >>> describe_runtime(old, new)
+    'Both sides have jaxlib 0.5.0, so the compiler and the runtime are the same: the change is in Python code.'
+    """
+    old, new = (
+        {name: version for name, version in rung.pins.items() if FOLLOWS_JAX.fullmatch(name)}
+        for rung in (before, after)
+    )
+    if not old or not new or before.pins == after.pins:
+        return None
+    if old == new:
+        named = ", ".join(f"{name} {version}" for name, version in sorted(new.items()))
+        return f"Both sides have {named}, so the compiler and the runtime are the same: the change is in Python code."
+    others = {
+        name for name in {*before.pins, *after.pins} - {*old, *new} if before.pins.get(name) != after.pins.get(name)
+    }
+    if not others:
+        return "Nothing but jaxlib and its plugins differs: the change is in the compiler or the runtime."
+    return None
 
 
 def _compare_releases(name: str, old: str | None, new: str | None, links: Sequence[str]) -> tuple[str, ...]:

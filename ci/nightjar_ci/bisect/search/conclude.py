@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from nightjar_ci.bisect.search.noise import Array
-from nightjar_ci.bisect.search.results import ENDS_SEEN, MENTIONED, Results
+from nightjar_ci.bisect.search.neighbours import median_interval
+from nightjar_ci.bisect.search.results import MENTIONED, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
 ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
@@ -39,9 +39,9 @@ def judge_ends(results: Results) -> Conclusion | None:
     """An end that is not what it is said to be, or no difference between them."""
     good, bad = (results.values[end] for end in results.ends)
     fitted = results.fit()
-    tired = len(good) + len(bad) >= 2 * results.settings.max_end_tests
     alike = fitted.scale is not None and min(good + bad) == max(good + bad)
-    if fitted.end_doubt < (0.5 if tired else ENDS_WRONG) and not alike:
+    undecided = results.ends_are_tired() and not results.ends_differ()
+    if fitted.end_doubt < ENDS_WRONG and not undecided and not alike:
         return None
     doubt = fitted.end_doubt
     low, high = float(np.mean(good)), float(np.mean(bad))
@@ -64,8 +64,8 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
     good, bad = results.ends
     differences = results.differences(good, bad)
     doubt, pairs = results.fit().end_doubt, len(differences)
-    tired = pairs >= results.settings.max_end_tests
-    if doubt < ENDS_WRONG and not (tired and doubt > ENDS_SEEN):
+    undecided = results.ends_are_tired() and not results.ends_differ()
+    if doubt < ENDS_WRONG and not undecided:
         return None
     low, high = median_interval(differences)
     middle = float(np.median(differences))
@@ -76,7 +76,7 @@ def judge_paired_ends(results: Results) -> Conclusion | None:
         return answer(results, "good_end_is_bad", f"The good end is worse than the bad one: {seen}.", doubt)
     if max(-low, high) <= ALIKE:
         return answer(results, "no_change", f"The ends do not differ: {seen}.", doubt)
-    if not tired or low > 0:  # they do differ, so look for where
+    if not undecided:  # a few pairs more
         return None
     wanted = max(abs(middle), ALIKE)
     more = math.ceil(pairs * max(2.0, ((high - low) / 2 / wanted) ** 2))
@@ -91,23 +91,6 @@ def _describe_difference(results: Results, low: float, middle: float, high: floa
         values = (math.exp(values[0]) - 1, math.exp(values[1]) - 1, math.exp(values[2]) - 1)
     least, usual, most = values
     return f"from the first rung to the last it changes by {usual:+.1%} ({least:+.1%} to {most:+.1%} in {pairs} pairs)"
-
-
-def median_interval(values: Array, doubt: float = 0.05) -> tuple[float, float]:
-    """Interval of the median, by signs alone; of 95 % by default.
-
-    >>> median_interval(np.arange(6.0)), median_interval(np.arange(5.0))
-    ((0.0, 5.0), (-inf, inf))
-    """
-    n = len(values)
-    rank, tail = 0, 1 / 2**n  # the most values that chance leaves on one side with at most half of the doubt
-    while tail <= doubt / 2:
-        rank += 1
-        tail += math.comb(n, rank) / 2**n
-    if rank == 0:
-        return -math.inf, math.inf
-    ordered = np.sort(values)
-    return float(ordered[rank - 1]), float(ordered[n - rank])
 
 
 def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:

@@ -72,6 +72,23 @@ def likelihood_ratio(differences: Array, change: float, noise: Noise, scale: int
     return float(np.prod(np.clip(ratios, 1 / MOST_OF_A_PAIR, MOST_OF_A_PAIR)))
 
 
+def median_interval(values: Array, doubt: float = 0.05) -> tuple[float, float]:
+    """Interval of the median, by signs alone; of 95 % by default.
+
+    >>> median_interval(np.arange(6.0)), median_interval(np.arange(5.0))
+    ((0.0, 5.0), (-inf, inf))
+    """
+    n = len(values)
+    rank, tail = 0, 1 / 2**n  # the most values that chance leaves on one side with at most half of the doubt
+    while tail <= doubt / 2:
+        rank += 1
+        tail += math.comb(n, rank) / 2**n
+    if rank == 0:
+        return -math.inf, math.inf
+    ordered = np.sort(values)
+    return float(ordered[rank - 1]), float(ordered[n - rank])
+
+
 def _density(values: Array, noise: Noise, scale: int) -> Array:
     this = slice(scale, scale + 1)
     at = density(values, np.zeros(1), noise.scales[this], noise.tails[this], noise.widths[this])

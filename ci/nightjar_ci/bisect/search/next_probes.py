@@ -30,7 +30,7 @@ def next_rungs(results: Results, room: int, cost_of: Callable[[int], float], run
     """
     room = min(room, results.settings.max_tests - len(results.observations) - len(running))
     wanted = wanted_ends(results, running)
-    if wanted or room <= 0:
+    if wanted or room <= 0 or not are_ends_done(results):
         return wanted[: max(room, 0)]
     taken = list(running)
     chosen = [rung for rung in urgent(results) if rung not in taken][:room]
@@ -55,6 +55,11 @@ def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
         return wanted
     gain = dict(zip(counts, gains(results, places_of(results, np.array(list(counts))))[0], strict=True))
     return sorted(counts, key=lambda end: -gain[end])
+
+
+def are_ends_done(results: Results) -> bool:
+    """Whether both ends were tested as often as must be, and differ: no rung inside is tested before."""
+    return all(results.count(end) >= results.least for end in results.tested_ends) and results.ends_differ()
 
 
 def urgent(results: Results) -> list[int]:

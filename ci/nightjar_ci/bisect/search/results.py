@@ -14,7 +14,7 @@ import numpy as np
 from nightjar_ci.bisect.search.change_shapes import Shape
 from nightjar_ci.bisect.search.fit import Fit, fit
 from nightjar_ci.bisect.search.information_gain import entropy, information_of_shape
-from nightjar_ci.bisect.search.neighbours import Expected, e_value, likelihood_ratio
+from nightjar_ci.bisect.search.neighbours import Expected, e_value, likelihood_ratio, median_interval
 from nightjar_ci.bisect.search.noise import Array, Scale
 from nightjar_ci.bisect.search.types import Level, Observation, SearchSettings
 from nightjar_ci.errors import InputError
@@ -28,8 +28,13 @@ MENTIONED = 0.05  # probability of a second change that an answer with one speak
 CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are checked,
 DOUBTED = 0.25  # and until when
 MISLED = 0.02  # probability that the search is misled by noise of another kind: then the prior holds
-ENDS_SEEN = 0.1  # the search leaves the ends when the doubt about them is below, and the e-value of their pairs
-ENDS_SIGNS = 3.5  # above: two clear pairs are enough, and on a loud machine it takes more
+# No rung inside is built or tested before the ends differ: the doubt about them is below
+ENDS_SEEN = 0.01
+ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
+# and of pairs below this, with an e-value of their signs above: three clear pairs, and on a loud machine more. One pair
+# more would cost every bisection what it saves those whose ends are alike.
+ENDS_SEEN_IN_PAIRS = 0.05
+ENDS_SIGNS = 6.5
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -204,12 +209,20 @@ class Results:
 
     def ends_differ(self) -> bool:
         """Whether the search may leave the ends: it believes that they differ and, in pairs, their signs say so too."""
-        if self.fit().end_doubt > ENDS_SEEN:
-            return False
+        doubt, tired = self.fit().end_doubt, self.ends_are_tired()
         if not self.settings.paired:
+            return doubt <= (ENDS_TIRED if tired else ENDS_SEEN)
+        if tired and doubt <= ENDS_TIRED and median_interval(self.differences(*self.ends))[0] > 0:
             return True
+        if doubt > ENDS_SEEN_IN_PAIRS:
+            return False
         change, noise, scale = self.fit().expected(self.fit().best)
         return e_value(self.differences(*self.ends), change, Expected(noise, scale, np.zeros(0))) >= ENDS_SIGNS
+
+    def ends_are_tired(self) -> bool:
+        """Whether they were tested as often as is allowed."""
+        tests = sum(self.count(end) for end in self.tested_ends)
+        return tests >= len(self.tested_ends) * self.settings.max_end_tests
 
     def _residuals(self, gap: int) -> Array:
         """What is left of the search's pairs if the culprit is in that gap; shape (pairs,)."""

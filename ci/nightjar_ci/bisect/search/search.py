@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nightjar_ci.bisect.search.conclude import conclude, give_up
-from nightjar_ci.bisect.search.next_probes import next_rungs
+from nightjar_ci.bisect.search.next_probes import are_ends_done, next_rungs
 from nightjar_ci.bisect.search.noise import Array
 from nightjar_ci.bisect.search.results import Results
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
@@ -66,8 +66,7 @@ class Search:
     @property
     def is_inside(self) -> bool:
         """Whether both ends were tested and differ, so that the search looks between them."""
-        results = self._results
-        return all(results.count(end) >= results.least for end in results.tested_ends) and results.ends_differ()
+        return are_ends_done(self._results)
 
     def weigh(self, weights: Sequence[float]) -> None:
         """Takes another prior: weight of each culprit 1 to N - 1."""

@@ -1,0 +1,66 @@
+"""The choice of the next rungs: nothing inside of the ladder is tested before its ends differ."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from nightjar_ci.bisect.search.search import Search
+from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
+
+RUNGS = 64
+SETTINGS = {
+    "exit code": SearchSettings(),
+    "metric": SearchSettings(metric="lower"),
+    "pairs": SearchSettings(metric="lower", reference="first"),
+}
+
+
+def measure(search: Search, rung: int, culprit: int | None, kind: str, random: np.random.Generator) -> Observation:
+    """A test that fails in 20 % of runs, from the culprit on always; or a metric, from there on 10 % slower."""
+
+    def value(index: int) -> float:
+        return 10 * (1 + 0.1 * is_bad(index)) * math.exp(0.02 * random.normal())
+
+    def is_bad(index: int) -> bool:
+        return culprit is not None and index >= culprit
+
+    if kind == "exit code":
+        return Observation(rung=rung, outcome="bad" if is_bad(rung) or random.random() < 0.2 else "good")
+    partner = search.partner(rung)
+    beside = None if partner is None else value(partner)
+    return Observation(rung=rung, value=value(rung), against=partner, beside=beside)
+
+
+def bisect(kind: str, seed: int, culprit: int | None, workers: int = 1) -> tuple[Conclusion, Counter[str]]:
+    """A bisection, with its tests of the ends and of what is between them."""
+    random, search = np.random.default_rng(seed), Search(RUNGS, SETTINGS[kind])
+    running: list[int] = []
+    tests: Counter[str] = Counter()
+    while (conclusion := search.conclusion()) is None:
+        for rung in search.next_probes(workers - len(running), lambda rung: 1.0, running):
+            is_end = rung in (0, RUNGS - 1)
+            assert is_end or search.is_inside, f"rung {rung} was asked for before the ends differed"
+            tests["end" if is_end else "inside"] += 1
+            running.append(rung)
+        search.add(measure(search, running.pop(int(random.integers(len(running)))), culprit, kind, random))
+    return conclusion, tests
+
+
+@pytest.mark.parametrize("workers", [1, 5])
+@pytest.mark.parametrize("kind", ["exit code", "metric"])
+def test_no_rung_inside_is_tested_before_the_ends_differ(kind: str, workers: int) -> None:
+    for seed in range(4):
+        assert bisect(kind, seed, culprit=23, workers=workers)[0].culprit == 23
+        assert bisect(kind, seed, culprit=None, workers=workers)[0].kind in ("no_change", "bad_end_is_good")
+
+
+@pytest.mark.parametrize(("kind", "most_inside"), [("exit code", 0.06), ("metric", 0.04), ("pairs", 0.15)])
+def test_ends_that_are_alike_cost_tests_of_the_ends_and_hardly_any_other(kind: str, most_inside: float) -> None:
+    counts = [bisect(kind, seed, culprit=None)[1] for seed in range(24)]
+    inside, ends = (sum(count[what] for count in counts) for what in ("inside", "end"))
+    assert inside <= most_inside * (inside + ends)
+    assert sum(count["inside"] > 0 for count in counts) <= 8  # 24 / 6.5 are expected at most
