@@ -8,6 +8,7 @@ Source: jax/version.py (`_git_hash`) and third_party/xla/revision.bzl (`XLA_COMM
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -34,11 +35,13 @@ def find_jax_commit(day: Day) -> str | None:
     """The commit of JAX; None if its wheel names none.
 
     Raises:
-        NightjarError: the wheel cannot be downloaded or read.
+        NightjarError: the wheel cannot be downloaded or read, or has another hash than the index says.
     """
     wheel = day.files["jax"][0]
     try:
         body = request(wheel.url)[0] if "://" in wheel.url else Path(wheel.url).read_bytes()
+        if wheel.sha256 is not None and (digest := hashlib.sha256(body).hexdigest()) != wheel.sha256:
+            raise NightjarError(f"{wheel.name}: its SHA-256 is {digest}, but the index says {wheel.sha256}.")
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             text = archive.read("jax/version.py")
     except HttpError as error:

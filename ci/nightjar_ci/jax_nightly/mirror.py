@@ -7,6 +7,7 @@ serves the folder as a simple index (PEP 503). Wheels are checked against the ha
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
@@ -20,7 +21,7 @@ from nightjar_ci.web.package_index import File
 
 
 def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callable[[str], None]) -> int:
-    """Downloads the files that the folder lacks.
+    """Downloads the files that the folder lacks, or has with another hash than the index says.
 
     Args:
         folder: made if it is missing.
@@ -36,12 +37,12 @@ def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callabl
     for package, file in files:
         packages.add(package)
         path = folder / package / file.name
-        if path.is_file():
+        if path.is_file() and file.sha256 in (None, _digest(path)):
             continue
         on_step(f"downloading {file.name}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
+            part = path.with_suffix(f".{os.getpid()}.part")  # two runs may fill one mirror
             request(file.url, target=part)
         except HttpError as error:
             raise NightjarError(f"{error}.", "the mirror keeps what it has; run the command again") from None
@@ -50,7 +51,7 @@ def keep_files(folder: Path, files: Iterable[tuple[str, File]], on_step: Callabl
             part.unlink()
             address = hide_passwords(file.url)
             raise NightjarError(f"{address}: its SHA-256 is {digest}, but the index says {file.sha256}.")
-        part.rename(path)
+        part.replace(path)
         received += path.stat().st_size
     for package in packages:
         write_text(folder / package / "index.html", _render_page(folder / package))

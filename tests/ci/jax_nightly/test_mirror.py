@@ -42,6 +42,16 @@ def test_a_wheel_with_another_hash_than_the_index_says_is_not_kept(tmp_path: Pat
     assert list((tmp_path / "mirror").rglob("*.whl")) == []
 
 
+def test_a_kept_wheel_that_was_changed_is_downloaded_again(tmp_path: Path) -> None:
+    fill_day(tmp_path / "index", "2026-11-20")
+    with serve(tmp_path / "index") as index:
+        keep(index, tmp_path / "mirror")
+        wheel = next((tmp_path / "mirror/jax").glob("*.whl"))
+        wheel.write_bytes(b"changed")
+        assert keep(index, tmp_path / "mirror") == (tmp_path / "index/jax" / wheel.name).stat().st_size
+    assert wheel.read_bytes() == (tmp_path / "index/jax" / wheel.name).read_bytes()
+
+
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a mirror folder"):
         read_mirror(tmp_path / "none", "jax")
