@@ -31,6 +31,8 @@ class Settings:
         slurm_drain: whether a job leaves a node that is drained (`move`), or may end there (`stay`).
         cache_dir: what can be had again, such as resolutions of past nights.
         nightly_index: URL of the index with JAX's nightly wheels, or a mirror folder; None where none is named.
+        public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
+            are not checked.
         index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
     """
 
@@ -45,6 +47,7 @@ class Settings:
     slurm_drain: Literal["move", "stay"] = "move"
     cache_dir: Path = field(default_factory=lambda: find_cache_dir({}))
     nightly_index: str | None = field(default=None, repr=False)
+    public_key: str | None = None
     index_url: str | None = field(default=None, repr=False)
 
     @property
@@ -114,6 +117,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         slurm_options=_read_options(environ, "NIGHTJAR_SLURM_OPTIONS"),
         slurm_drain=_read_drain(environ),
         nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
+        public_key=environ.get("NIGHTJAR_PUBLIC_KEY") or None,
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
     )
 

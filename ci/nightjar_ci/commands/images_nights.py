@@ -42,6 +42,10 @@ Where = Annotated[
     str,
     typer.Argument(help="REPOSITORY, or the file or URL of a nightly index (.json), and :NAME or :NAME-YYYY-MM-DD."),
 ]
+Key = Annotated[
+    str,
+    typer.Option(help="cosign's public key (default: $NIGHTJAR_PUBLIC_KEY, else no signature).", show_default=False),
+]
 From = Annotated[str, typer.Option("--from", help="The repository, if WHERE is a file or a URL.", show_default=False)]
 # docker's grammar of repositories; capitals are accepted and made small
 _REPOSITORY = re.compile(
@@ -199,17 +203,26 @@ def show(where: Where, as_json: Json = False) -> None:
         typer.echo(f"{name}=={version}")
 
 
-def pull(where: Where, repository: From = "", dry_run: DryRun = False) -> None:
+def pull(where: Where, repository: From = "", key: Key = "", dry_run: DryRun = False) -> None:
     """Pull a nightly image by its digest, tag it NAME-DATE, and print its reference.
 
     The digest comes from the nightly index, so that a moved tag cannot give you another image. An index that refers to
-    another repository, or to a tag, is refused with exit code 2.
+    another repository, or to a tag, is refused with exit code 2. With a key nothing is pulled that `images verify`
+    would refuse: exit code 1.
     """
     from nightjar_ci.images.process import run_captured, run_streamed
     from nightjar_ci.images.publish.nightly_index import check_reference
+    from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.settings import read_settings
 
     night = find_night(where)
     reference = check_reference(night, _find_repository(where, repository))
+    if public_key := key or read_settings().public_key:
+        faults = find_faults(night.model_copy(update={"reference": reference}), public_key)
+        for fault in faults:
+            typer.echo(fault, err=True)
+        if faults:
+            raise typer.Exit(ExitCode.NO)
     named = f"{reference.partition('@')[0]}:{night.name}-{night.date}"
     commands = [["docker", "pull", reference], ["docker", "tag", reference, named]]
     if dry_run:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from nightjar_ci.commands.images_nights import DryRun, Json, To, Where, find_night, open_repository, read_day
+from nightjar_ci.commands.images_nights import DryRun, Json, Key, To, Where, find_night, open_repository, read_day
 from nightjar_ci.commands.images_steps import show_steps
 from nightjar_ci.errors import ExitCode, InputError
 from nightjar_ci.images.tree import find_checkout
@@ -90,28 +90,24 @@ def rollback(
     typer.echo(f"{name} refers to {day}, {digest}; before: {before}")
 
 
-def verify(
-    where: Where,
-    key: Annotated[
-        str, typer.Option(help="Public key of cosign (default: signatures are not checked).", show_default=False)
-    ] = "",
-    as_json: Json = False,
-) -> None:
+def verify(where: Where, key: Key = "", as_json: Json = False) -> None:
     """Check a nightly image: every manifest and blob, its test report, SBOM, provenance and, with --key, its signature.
 
     Exits with 1 and names the faults if there are any.
     """
     from nightjar_ci.images.publish.verify import find_faults
+    from nightjar_ci.settings import read_settings
 
     night = find_night(where)
-    faults = find_faults(night, key or None)
+    public_key = key or read_settings().public_key
+    faults = find_faults(night, public_key)
     if as_json:
         typer.echo(json.dumps({"reference": night.reference, "faults": faults}, indent=1))
     elif faults:
         for fault in faults:
             typer.echo(fault)
     else:
-        signed = f", signed with {key}" if key else ""
+        signed = f", signed with {public_key}" if public_key else ""
         typer.echo(f"{night.reference} is complete, tested and described{signed}")
     if faults:
         raise typer.Exit(ExitCode.NO)

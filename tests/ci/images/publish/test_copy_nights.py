@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.publish.artifacts import SBOM_TYPE, find_documents
 from nightjar_ci.images.publish.copy_nights import copy_nights, roll_back
@@ -104,6 +105,33 @@ def test_a_cosign_that_fails_is_not_a_missing_signature(
     else:
         with pytest.raises(NightjarError, match="connection refused"):
             find_faults(night, key)
+
+
+@pytest.mark.parametrize(("signed", "code"), [(True, 0), (False, 1)])
+def test_a_pull_with_a_key_takes_signed_nights_alone(
+    signed: bool,
+    code: int,
+    registries: tuple[Repository, Repository],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here, _ = registries
+    publish(here, tmp_path, "2026-11-20")
+    cosign = tmp_path / "bin" / "cosign"
+    cosign.parent.mkdir()
+    answer = "exit 0" if signed else '[ "$1" = version ] || { echo "Error: no signatures found" >&2; exit 1; }'
+    cosign.write_text(f"#!/bin/sh\n{answer}\n")
+    cosign.chmod(0o755)
+    (tmp_path / "cosign.pub").touch()
+    monkeypatch.setenv("PATH", f"{cosign.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("NIGHTJAR_PUBLIC_KEY", str(tmp_path / "cosign.pub"))
+    with pytest.raises(SystemExit) as ended:
+        main(["images", "pull", f"{here.name}:jax-cpu", "--dry-run"])
+    said = capsys.readouterr()
+    assert ended.value.code == code
+    assert ("docker pull" in said.out) == signed
+    assert ("has no signature of" in said.err) != signed
 
 
 def test_another_image_under_the_same_tag_is_never_replaced(
