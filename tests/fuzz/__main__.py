@@ -1,7 +1,8 @@
-"""Which bytes make a reader of traces crash? `nox -s fuzz -- --seconds 300` feeds them by coverage (atheris).
+"""Which bytes make a reader crash? `nox -s fuzz -- --seconds 300` feeds them by coverage (atheris).
 
-Whatever a reader makes of damaged bytes, it is a result or an `InputError`; anything else stops the run with the input
-in a `crash-*` file, which then becomes a test. The first inputs are small valid files (`targets.py`). Without
+Whatever a reader makes of damaged bytes, it is a result or an error with a message of its package; anything else stops
+the run with the input in a `crash-*` file, which then becomes a test. The first inputs are small valid files
+(`traces.py`, `nights.py`). Without
 `--target` all targets have their turn, each in a process of its own.
 """
 
@@ -13,9 +14,12 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["nightjar_profiling"]):
+with atheris.instrument_imports(include=["nightjar_profiling", "nightjar_ci"]):
+    from nightjar_ci.errors import NightjarError
     from nightjar_profiling.errors import InputError
-    from tests.fuzz.targets import SCRATCH, TARGETS
+    from tests.fuzz import nights, traces
+
+    TARGETS = {**traces.TARGETS, **nights.TARGETS}
 
 SHORTEST_INPUT = 4096  # the most that an input may grow to, where the first ones are no longer
 
@@ -37,11 +41,11 @@ def main() -> int:
     def once(data: bytes) -> None:
         try:
             read(data)
-        except InputError as error:
+        except (InputError, NightjarError) as error:
             if not str(error):
                 raise RuntimeError("an error without a message") from error
 
-    corpus = SCRATCH / options.target
+    corpus = traces.SCRATCH / options.target
     corpus.mkdir()
     longest = SHORTEST_INPUT
     for number, example in enumerate(examples()):

@@ -175,13 +175,20 @@ def _make(requirement: Requirement, path: Path | None, editable: bool) -> Local 
 
 
 def _read_path(text: str) -> Path | None:
-    """The absolute path of a `file:` URL or a path; None for other URLs."""
+    """The absolute path of a `file:` URL or a path; None for other URLs.
+
+    Raises:
+        ValueError: it is not a path.
+    """
     url = urlsplit(text)
     if url.scheme == "file":
         return Path(unquote(url.path)).resolve()
     if url.scheme:
         return None
-    return Path(text).expanduser().resolve()
+    try:
+        return Path(text).expanduser().resolve()
+    except (OSError, RuntimeError) as error:  # the home folder of nobody, a loop of links, a name that is too long
+        raise ValueError(f"{text!r} is not a path: {error}") from None
 
 
 def _find_own_sources(folder: Path) -> Iterator[Local]:

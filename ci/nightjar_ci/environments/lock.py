@@ -10,6 +10,7 @@ older version that happens to fit would prove nothing. A conflict is an error th
 
 from __future__ import annotations
 
+import errno
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -85,6 +86,9 @@ def is_locked(environment: str) -> bool:
 
 def read_pins(lock: str, python: str | None = None) -> dict[str, str]:
     """The versions that a lock gives a Python (this one where None) on this machine, by canonical name.
+
+    Raises:
+        ValueError: a marker is not valid.
 
     >>> read_pins('jax==1 ; python_version < "3" \\\\\\njax==2 ; python_version >= "3" \\\\\\n    --hash=sha256:0\\n')
     {'jax': '2'}
@@ -189,18 +193,26 @@ def find_planned_sources(text: str, cache: Path) -> dict[str, Source]:
         lines = read_requirements(Path(parts[0]))
     except OSError as error:
         raise EnvironmentFailedError(f"uv:{text}: {error.filename} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise EnvironmentFailedError(f"uv:{text}: {parts[0]} is not a valid lock: {error}.") from None
     return read_sources(text, [*parts[1:], *lines], {}, cache)
 
 
-def read_requirements(path: Path) -> list[str]:
+def read_requirements(path: Path, including: tuple[Path, ...] = ()) -> list[str]:
     """The lines of a requirements file and of the files that it includes.
 
     Constraints and wheel folders (`--find-links`) get a comment with the digest of their contents.
 
+    Args:
+        path: the file.
+        including: the files that include it.
+
     Raises:
-        OSError: a file cannot be read.
+        OSError: a file cannot be read, or includes itself.
+        UnicodeDecodeError: a file is not text.
     """
     lines = []
+    including = (*including, path.resolve())
     for line in path.read_text(encoding="utf-8").splitlines():
         included = _INCLUDED.match(line.strip())
         if included is None:
@@ -209,7 +221,9 @@ def read_requirements(path: Path) -> list[str]:
         option, value = included.groups()
         target = (path.parent / value).resolve()
         if option in ("-r", "--requirement"):
-            lines += read_requirements(target)
+            if target in including:
+                raise OSError(errno.ELOOP, "it includes itself", str(target))
+            lines += read_requirements(target, including)
         elif "://" in value:
             lines.append(line)
         else:
@@ -263,7 +277,7 @@ def resolve_around(
                 str(path),
                 *("pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"),
                 *("--no-emit-package", WORKLOADS),
-                *(() if python is None else ("--python-version", python)),
+                *(() if python is None else ("--no-python-downloads", "--python-version", python)),
                 *(str(inputs), "--constraints", str(constraints), "--output-file", str(resolved)),
                 pins=[*kept, *changes.values()],
             )

@@ -103,6 +103,21 @@ def read_files(package: str, index_url: str) -> list[File]:
         if error.status == 404:
             raise InputError(f"{package!r} is not in the package index.", "check the spelling") from None
         raise NightjarError(f"{error}", "set UV_DEFAULT_INDEX to use another package index") from None
+    return parse_page(package, body, content_type, url)
+
+
+def parse_page(package: str, body: bytes, content_type: str, url: str) -> list[File]:
+    """The files on a page of the simple API, JSON (PEP 691) or HTML (PEP 503).
+
+    Args:
+        package: of the page.
+        body: the page.
+        content_type: as the server names it.
+        url: of the page, to which its links are relative.
+
+    Raises:
+        NightjarError: it is no such page.
+    """
     try:
         files = _read_json(body, url) if "json" in content_type else _read_html(body, url)
         return [file for file in files if not re.search(r"[/\\\0]", file.name)]  # a name becomes that of a file here

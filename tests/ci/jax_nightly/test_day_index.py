@@ -16,7 +16,16 @@ from tests.ci.jax_nightly.wheels import fill_day, fill_jax, serve
 
 
 def lock(url: str, default: str, cache: Path, *requirements: str) -> subprocess.CompletedProcess[str]:
-    argv = [str(Path(sys.executable).parent / "uv"), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "-"]
+    argv = [
+        str(Path(sys.executable).parent / "uv"),
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-python-downloads",
+        "--no-header",
+        "--no-annotate",
+        "-",
+    ]
     argv += ["--python-version", "3.13", "--python-platform", "linux", "--exclude-newer", "2026-11-21T00:00:00Z"]
     argv += ["--index", f"nightly={url}", "--default-index", default, "--cache-dir", str(cache)]
     stdin = "".join(f"{requirement}\n" for requirement in requirements)

@@ -240,6 +240,13 @@ BROKEN_LOCKS = {
     "marker": b"jax==0.10.2 ; sys_platform !=\n",
     "variable": b"jax==0.10.2 ; no_such_variable == '1'\n",
     "binary": b"\xff\xfe\x00",
+    "loop": b"-r bad.txt\n",
+    "home": b"~nobody-of-that-name/package\n",
+}
+BROKEN_MESSAGES = {
+    "binary": "is not a valid lock",
+    "loop": "cannot be read: it includes itself",
+    "home": "'~nobody-of-that-name/package' is not a path: Could not determine home directory",
 }
 
 
@@ -251,8 +258,8 @@ def test_a_lock_that_cannot_be_read_stops_only_its_job(tmp_path: Path, settings:
     path.write_text(path.read_text().replace('name = "second"', place))
     night = run_night(read_matrix(path), tmp_path / "night", environments=Environments(settings))
     states = {outcome.job: outcome.state for outcome in night.jobs}
-    if lock == "binary":
-        assert "is not a valid lock" in (night.jobs[1].message or "")
+    if lock in BROKEN_MESSAGES:
+        assert BROKEN_MESSAGES[lock] in (night.jobs[1].message or "")
     else:
         assert "bad.txt has an invalid marker: " in (night.jobs[1].message or "")
         assert "Hint: `nightjar-ci images lock` makes the locks" in (night.jobs[1].message or "")

@@ -129,11 +129,12 @@ def list_days(last: date, count: int) -> tuple[date, ...]:
 def render_resolve(source: Path, day: date, *, python: str, platform: str) -> tuple[str, ...]:
     """The uv command that resolves a night.
 
-    >>> " ".join(render_resolve(Path("a.in"), date(2026, 3, 1), python="3.13", platform="linux")[4:8])
+    >>> " ".join(render_resolve(Path("a.in"), date(2026, 3, 1), python="3.13", platform="linux")[5:9])
     '--format pylock.toml --exclude-newer 2026-03-01T23:59:59Z'
     """
     return (
-        *("uv", "pip", "compile", "--quiet", "--format", "pylock.toml", "--exclude-newer", f"{day}T23:59:59Z"),
+        *("uv", "pip", "compile", "--quiet", "--no-python-downloads"),
+        *("--format", "pylock.toml", "--exclude-newer", f"{day}T23:59:59Z"),
         *("--python-version", python, "--python-platform", platform, "--no-header", "--no-annotate", str(source)),
     )
 

@@ -99,7 +99,18 @@ def render_compile(lock: Lock, *, upgrade: bool = False, options: Sequence[str] 
     >>> " ".join(render_compile(Lock(name="models", sources=("a.toml",), constraints="dev"))[-5:])
     'a.toml --constraints docker/locks/dev.txt --output-file docker/locks/models.txt'
     """
-    argv = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", lock.python, "--generate-hashes"]
+    # To resolve for another Python uv needs no such Python, but would spend minutes on downloading one.
+    argv = [
+        "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-python-downloads",
+        "--universal",
+        "--python-version",
+        lock.python,
+        "--generate-hashes",
+    ]
     argv += ["--no-emit-index-url", "--custom-compile-command", "nightjar-ci images lock"]
     if upgrade:
         argv.append("--upgrade")

@@ -1,4 +1,4 @@
-"""What is fuzzed: for each kind of trace a function that reads bytes as such, and small valid inputs to begin with.
+"""The readers of traces: for each kind a function that reads bytes as such, and small valid inputs to begin with.
 
 Checksums would refuse nearly all that a fuzzer changes in a zip or xz file, so the target `member` changes what is
 inside: the first byte of an input says which file of a valid archive the rest replaces, and whether it is compressed.
