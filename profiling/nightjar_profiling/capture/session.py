@@ -34,8 +34,8 @@ def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
     for process in notes:
         trace, dump = raw / f"{process.pid}.xplane.pb", raw / f"{process.pid}.dump"
         if trace.is_file():
-            for ours, suffix in (("jsonl", "compile.jsonl"), ("sources", "sources")):
-                if (raw / f"{process.pid}.{ours}").is_file():
+            for ours, suffix in (("jsonl", "compile.jsonl"), ("sources", "sources"), ("lowered", "lowered")):
+                if (raw / f"{process.pid}.{ours}").exists():
                     (raw / f"{process.pid}.{ours}").rename(raw / f"rank{len(traces):04}.{suffix}")
             traces.append(trace.rename(raw / f"rank{len(traces):04}.xplane.pb"))
         if process.dumped_to is not None and process.dumped_to.is_dir():
@@ -44,12 +44,13 @@ def settle_raw(raw: Path, notes: Sequence[Notes]) -> list[Path]:
             dumps.append(dump.rename(raw / f"rank{len(dumps):04}.dump"))
         for suffix in ("json", "jsonl", "sources"):
             (raw / f"{process.pid}.{suffix}").unlink(missing_ok=True)
+        shutil.rmtree(raw / f"{process.pid}.lowered", ignore_errors=True)
     return [*traces, *sorted(raw.glob("*.nsys-rep"))]
 
 
 def copy_dump(theirs: Path, since_ns: int, ours: Path) -> None:
-    """Copies the optimized programs that were dumped since a moment into the user's own folder; it stays as it is."""
-    for path in sorted(theirs.glob("*after_optimizations.hlo.pb*")):
+    """Copies the programs that were dumped since a moment into the user's own folder; it stays as it is."""
+    for path in sorted(theirs.glob("*_optimizations.hlo.pb*")):
         if path.stat().st_mtime_ns >= since_ns - CLOCK_STEP_NS:
             ours.mkdir(exist_ok=True)
             shutil.copyfile(path, ours / path.name)

@@ -104,7 +104,9 @@ def tracing(profiler: ModuleType, raw: Path, steps: tuple[int, int] | None, *, u
         keep_programs(tracer)
     else:
         tracer.listen_to_compiler()
-    with full_stacks(), listening(tracer):
+    with full_stacks(), listening(tracer), ExitStack() as stack:
+        if not under_nsys:
+            stack.callback(tracer.keep_lowered())
         try:
             if steps is None:
                 sys.modules["jax"].devices()  # a trace that starts before the backends misses their ops

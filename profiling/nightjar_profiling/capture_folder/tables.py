@@ -18,7 +18,8 @@ from nightjar_profiling.errors import InputError, ProfilingError
 Row = Mapping[str, Any]
 
 SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
-    "programs": {"program_id": pl.Int64, "name": pl.String, "fingerprint": pl.String},
+    # lowered: whether the capture has it as it was before optimizations
+    "programs": {"program_id": pl.Int64, "name": pl.String, "fingerprint": pl.String, "lowered": pl.Boolean},
     "instructions": {
         "program_id": pl.Int64,
         "name": pl.String,
@@ -27,6 +28,8 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "op_name": pl.String,
         "frame_id": pl.Int64,  # null: no stack of its own
         "shape": pl.String,  # of the output, on one device: `f32[8,128]`
+        "sharding": pl.String,  # `[8,1]`, replicated, not split, ...; null: one partition, or not known
+        "global_shape": pl.String,  # of the whole array where `sharding` is known
         "bytes": pl.Int64,  # of the output
         "flops": pl.Float64,  # of one run; null: cannot be known (a loop's trips, a custom call)
         "bytes_accessed": pl.Int64,  # of one run, read and written; null: as flops
@@ -160,6 +163,13 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "phase": pl.String,  # forward, backward, remat, optimizer, other
         "weight": pl.Float64,  # of an instruction they sum to 1
     },
+    "merged_operations": {  # operations that XLA merged with another, by the instruction that stands for all of them
+        "program_id": pl.Int64,
+        "instruction": pl.String,
+        "kept_frame_id": pl.Int64,  # of the operation that is left
+        "frame_id": pl.Int64,  # of those merged with it
+        "operations": pl.Int64,
+    },
     "attribution": {
         "program_id": pl.Int64,
         "instruction": pl.String,
@@ -170,8 +180,19 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
     },
 }
 
-LATER = ("groups", "kernels", "scopes", "variants")  # tables that captures of earlier versions lack
-LATER_COLUMNS = {"collectives": ("group",), "instructions": ("shape", "main_work"), "ops": ("uncertain_ns",)}
+LATER = (
+    "groups",
+    "kernels",
+    "merged_operations",
+    "scopes",
+    "variants",
+)  # tables that captures of earlier versions lack
+LATER_COLUMNS = {
+    "collectives": ("group",),
+    "programs": ("lowered",),
+    "instructions": ("shape", "sharding", "global_shape", "main_work"),
+    "ops": ("uncertain_ns",),
+}
 EVENTS = ("executions", "ops", "compile", "ranges", "steps")  # tables as large as the run is long
 # What Polars raises of a damaged file: beside its errors, its decoders give up on some bytes with a panic.
 UNREADABLE: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -197,6 +218,7 @@ class Tables:
     buffers: pl.DataFrame
     clocks: pl.DataFrame
     scopes: pl.DataFrame
+    merged_operations: pl.DataFrame
     attribution: pl.DataFrame
 
     @property

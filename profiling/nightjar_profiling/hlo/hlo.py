@@ -21,6 +21,7 @@ from nightjar_profiling.hlo.hlo_cost import Cost, count_costs
 from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups
 from nightjar_profiling.hlo.hlo_memory import Buffer, read_peak
 from nightjar_profiling.hlo.shapes import count_bytes, count_elements, describe_shape, on_host
+from nightjar_profiling.hlo.sharding import describe_sharding, multiply_shape, read_tiles
 from nightjar_profiling.protos import hlo_pb2
 
 Value = TypeVar("Value")
@@ -45,7 +46,9 @@ class Instruction:
         parameter_number: of a parameter, the index of the caller's operand.
         layout: of the result, for comparison only; empty for a tuple.
         target: of a custom call.
-        shape: of the result, as text.
+        shape: of the result, as text; of a partitioned program, that on one device.
+        sharding: of a parameter or result of a partitioned program, as text; empty if not recorded.
+        global_shape: of the whole array where `sharding` tells it.
     """
 
     name: str
@@ -70,6 +73,8 @@ class Instruction:
     layout: str = ""
     target: str = ""
     shape: str = ""
+    sharding: str = ""
+    global_shape: str = ""
 
     @property
     def category(self) -> str:
@@ -101,6 +106,7 @@ class Program:
         frames: by id.
         buffers: live at the memory peak; empty if XLA's buffer assignment is not recorded.
         schedule: names of the instructions of each computation, in execution order; empty if unknown.
+        partitions: number of devices over which XLA split it.
     """
 
     program_id: int
@@ -112,6 +118,7 @@ class Program:
     frames: dict[int, Frame]
     buffers: tuple[Buffer, ...] = ()
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    partitions: int = 1
 
     def below(self, instruction: str) -> Iterator[str]:
         """All instructions of the computations that an instruction calls, directly or indirectly."""
@@ -145,7 +152,7 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
     module = proto.hlo_module
     names = {i.id: i.name for computation in module.computations for i in computation.instructions}
     called = {computation.id: computation.name for computation in module.computations}
-    frames = _read_frames(module.stack_frame_index, where)
+    frames = read_frames(module.stack_frame_index, where)
     lines = _add_lines(module, frames)
     costs = count_costs(module)
     instructions = {}
@@ -177,6 +184,7 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
             for number, sequence in module.schedule.sequences.items()
             if number in called
         },
+        partitions=max(1, module.device_assignment.computation_count),
     )
 
 
@@ -189,6 +197,7 @@ def _read_instruction(
     cost: Cost,
     assignment: hlo_pb2.DeviceAssignment,
 ) -> Instruction:
+    shape, sharding = describe_shape(instruction.shape), instruction.sharding
     return Instruction(
         name=instruction.name,
         opcode=instruction.opcode,
@@ -211,11 +220,18 @@ def _read_instruction(
         parameter_number=instruction.parameter_number,
         layout=instruction.shape.layout.SerializeToString(deterministic=True).hex(),
         target=instruction.custom_call_target,
-        shape=describe_shape(instruction.shape),
+        shape=shape,
+        sharding=describe_sharding(sharding) if instruction.HasField("sharding") else "",
+        global_shape=multiply_shape(shape, read_tiles(sharding)),
     )
 
 
-def _read_frames(index: hlo_pb2.StackFrameIndex, where: str) -> dict[int, Frame]:
+def read_frames(index: hlo_pb2.StackFrameIndex, where: str) -> dict[int, Frame]:
+    """The stack frames of a module, by id.
+
+    Raises:
+        InputError: a frame refers to a file, function or line that does not exist.
+    """
     frames = {}
     try:
         for number, frame in enumerate(index.stack_frames, start=1):

@@ -5,19 +5,30 @@ In: a program. Out: rows by table; an instruction's row also says what a fusion 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from nightjar_profiling.hlo.hlo import Instruction, Program
+from nightjar_profiling.hlo.sharding import compare_shapes
 
 PRODUCTS = ("dot", "convolution")
 REDUCTIONS = ("reduce", "reduce-window")
 
 
-def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a program in the tables `programs`, `instructions`, `frames` and `buffers`."""
+def program_rows(
+    program: Program, whole_shapes: Mapping[str, str] = MappingProxyType({}), *, lowered: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a program in the tables `programs`, `instructions`, `frames` and `buffers`.
+
+    Args:
+        program: after optimizations.
+        whole_shapes: shape of the whole array, by instruction, as the program before optimizations tells it.
+        lowered: whether that is known.
+    """
     key = {"program_id": program.program_id}
     return {
-        "programs": [{**key, "name": program.name, "fingerprint": program.fingerprint}],
+        "programs": [{**key, "name": program.name, "fingerprint": program.fingerprint, "lowered": lowered}],
         "instructions": [
             {
                 **key,
@@ -27,6 +38,7 @@ def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
                 "op_name": instruction.op_name,
                 "frame_id": instruction.frame_id,
                 "shape": instruction.shape,
+                **describe_split(instruction, whole_shapes.get(instruction.name, "")),
                 "bytes": instruction.bytes,
                 "flops": instruction.flops,
                 "bytes_accessed": instruction.bytes_accessed,
@@ -56,6 +68,14 @@ def program_rows(program: Program) -> dict[str, list[dict[str, Any]]]:
             for instruction in program.buffers
         ],
     }
+
+
+def describe_split(instruction: Instruction, whole_shape: str) -> dict[str, str | None]:
+    """How an instruction's result is split over devices: as XLA recorded it, else as its shapes tell."""
+    recorded = instruction.sharding
+    whole = instruction.global_shape if recorded else whole_shape
+    split = recorded or compare_shapes(whole_shape, instruction.shape)
+    return {"sharding": split or None, "global_shape": (whole or None) if split else None}
 
 
 def find_main_work(program: Program, fusion: Instruction) -> str | None:

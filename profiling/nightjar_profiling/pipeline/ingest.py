@@ -6,7 +6,7 @@ and report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -26,6 +26,7 @@ from nightjar_profiling.analyses.passed import advise_donation
 from nightjar_profiling.attribution import executed
 from nightjar_profiling.attribution.apportion import Fusion
 from nightjar_profiling.attribution.attribute import attribute
+from nightjar_profiling.attribution.lowered_origin import find_origins, merged_rows
 from nightjar_profiling.attribution.scopes import find_scopes
 from nightjar_profiling.capture_folder import sources
 from nightjar_profiling.capture_folder.documents import write_json, write_text
@@ -44,6 +45,7 @@ from nightjar_profiling.capture_folder.tables import (
 from nightjar_profiling.capture_folder.usercode import user_code_test
 from nightjar_profiling.errors import NotAttributableError
 from nightjar_profiling.hlo.hlo_rows import program_rows
+from nightjar_profiling.hlo.lowered import Lowered, read_lowered_folders
 from nightjar_profiling.readers.detect import find_kind, find_raw
 from nightjar_profiling.readers.raw import Raw, merge_raw
 from nightjar_profiling.report import analyse, flamegraph
@@ -51,15 +53,24 @@ from nightjar_profiling.report import analyse, flamegraph
 LARGEST_PAGE_OPS = 2_000_000  # a page of this size takes up to a minute
 
 
-def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
+def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterable[Lowered] = ()) -> Tables:
     """Makes all tables of a trace, those computed from it included: attribution, collectives, hidden time, clocks.
 
     Args:
         raw: data of the trace.
         outlived: result of `find_outlived`, if already computed.
+        lowered: the programs before optimizations, as far as they are kept.
     """
     tables = {name: raw.tables.get(name, make_table(name, ())) for name in SCHEMAS}
-    rows = [program_rows(program) for program in raw.programs.values()]
+    ran = ran_instructions(tables["ops"])
+    origins = find_origins(raw.programs, ran, lowered)
+    tables["merged_operations"] = make_table("merged_operations", merged_rows(origins))
+    rows = [
+        program_rows(origins[number].program, origins[number].whole_shapes, lowered=True)
+        if number in origins
+        else program_rows(program)
+        for number, program in raw.programs.items()
+    ]
     for name in ("programs", "instructions", "frames", "buffers"):
         if name not in raw.tables:
             tables[name] = make_table(name, (row for program in rows for row in program[name]))
@@ -76,23 +87,29 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None) -> Tables:
     tables["ops"] = fill_hidden(tables["ops"], tables["collectives"])
     if "attribution" in raw.tables:
         return Tables(**{**tables, "attribution": raw.tables["attribution"]})
-    ran = tables["ops"].select("program_id", "instruction").drop_nulls().unique(maintain_order=True)
     attributions = [
         attribution
-        for (number,), names in ran.group_by("program_id", maintain_order=True)
+        for number, names in ran.items()
         if number in raw.programs
-        for attribution in attribute(raw.programs[number], names["instruction"], raw.placed.get(number))
+        for attribution in attribute(raw.programs[number], names, raw.placed.get(number))
     ]
     if "scopes" not in raw.tables:
         scopes = [
             row
-            for (number,), names in ran.group_by("program_id", maintain_order=True)
+            for number, names in ran.items()
             if number in raw.programs
-            for row in find_scopes(raw.programs[number], names["instruction"])
+            for row in find_scopes(raw.programs[number], names)
         ]
         tables["scopes"] = make_table("scopes", scopes)
     rows_of_attribution = ({s: getattr(row, s) for s in row.__slots__} for row in attributions)
     return Tables(**{**tables, "attribution": make_table("attribution", rows_of_attribution)})
+
+
+def ran_instructions(ops: pl.DataFrame) -> dict[int, list[str]]:
+    """The instructions that ran, by program."""
+    ran = ops.select("program_id", "instruction").drop_nulls().unique(maintain_order=True)
+    by_program = ran.group_by("program_id", maintain_order=True).agg("instruction")
+    return dict(by_program.iter_rows())
 
 
 def ingest(
@@ -119,7 +136,7 @@ def ingest(
     if merged.devices and not manifest.environment.get("devices"):  # a capture of ours already names them
         manifest = replace(manifest, environment={**manifest.environment, "devices": list(merged.devices)})
     outlived = find_outlived(merged.tables["ops"], merged.programs)
-    tables = make_tables(merged, outlived)
+    tables = make_tables(merged, outlived, read_lowered_folders(folder / "raw"))
     frames, texts = executed.name_texts(tables.frames, executed.read_texts(folder / "raw"))
     tables = replace(tables, frames=frames)
     if copy_sources:
@@ -189,6 +206,8 @@ def publish(
         warnings=manifest.warnings,
         impossible_ns=impossible_ns,
         foreign=foreign,
+        lowered_fraction=analyse.measure_lowered(tables),
+        merged_lines=analyse.find_merged_lines(tables, stack_of),
         advice=analyse.place_advice(advice, tables, stack_of),
         modules=tabulate_modules(build_modules(tables)),
     )

@@ -49,6 +49,7 @@ DESCRIBED = (
     "buffers",
     "groups",
     "scopes",
+    "merged_operations",
 )  # tables of programs, one copy of each
 
 

@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -93,7 +94,7 @@ class HloComputation(_message.Message):
     def __init__(self, name: _Optional[str] = ..., instructions: _Optional[_Iterable[_Union[HloInstruction, _Mapping]]] = ..., id: _Optional[int] = ..., root_id: _Optional[int] = ...) -> None: ...
 
 class HloInstruction(_message.Message):
-    __slots__ = ("name", "opcode", "shape", "metadata", "parameter_number", "fusion_kind", "tuple_index", "convolution_dimension_numbers", "channel_id", "custom_call_target", "dot_dimension_numbers", "id", "operand_ids", "called_computation_ids", "backend_config", "replica_groups", "collective_device_list", "iota_replica_group_list", "mesh_axes_replica_group_list")
+    __slots__ = ("name", "opcode", "shape", "metadata", "parameter_number", "fusion_kind", "tuple_index", "convolution_dimension_numbers", "channel_id", "custom_call_target", "dot_dimension_numbers", "id", "operand_ids", "called_computation_ids", "sharding", "backend_config", "replica_groups", "collective_device_list", "iota_replica_group_list", "mesh_axes_replica_group_list")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPCODE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +109,7 @@ class HloInstruction(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     OPERAND_IDS_FIELD_NUMBER: _ClassVar[int]
     CALLED_COMPUTATION_IDS_FIELD_NUMBER: _ClassVar[int]
+    SHARDING_FIELD_NUMBER: _ClassVar[int]
     BACKEND_CONFIG_FIELD_NUMBER: _ClassVar[int]
     REPLICA_GROUPS_FIELD_NUMBER: _ClassVar[int]
     COLLECTIVE_DEVICE_LIST_FIELD_NUMBER: _ClassVar[int]
@@ -127,12 +129,39 @@ class HloInstruction(_message.Message):
     id: int
     operand_ids: _containers.RepeatedScalarFieldContainer[int]
     called_computation_ids: _containers.RepeatedScalarFieldContainer[int]
+    sharding: OpSharding
     backend_config: bytes
     replica_groups: _containers.RepeatedCompositeFieldContainer[ReplicaGroup]
     collective_device_list: CollectiveDeviceList
     iota_replica_group_list: CollectiveDeviceList.Iota
     mesh_axes_replica_group_list: MeshReplicaGroups
-    def __init__(self, name: _Optional[str] = ..., opcode: _Optional[str] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., metadata: _Optional[_Union[OpMetadata, _Mapping]] = ..., parameter_number: _Optional[int] = ..., fusion_kind: _Optional[str] = ..., tuple_index: _Optional[int] = ..., convolution_dimension_numbers: _Optional[_Union[ConvolutionDimensionNumbers, _Mapping]] = ..., channel_id: _Optional[int] = ..., custom_call_target: _Optional[str] = ..., dot_dimension_numbers: _Optional[_Union[DotDimensionNumbers, _Mapping]] = ..., id: _Optional[int] = ..., operand_ids: _Optional[_Iterable[int]] = ..., called_computation_ids: _Optional[_Iterable[int]] = ..., backend_config: _Optional[bytes] = ..., replica_groups: _Optional[_Iterable[_Union[ReplicaGroup, _Mapping]]] = ..., collective_device_list: _Optional[_Union[CollectiveDeviceList, _Mapping]] = ..., iota_replica_group_list: _Optional[_Union[CollectiveDeviceList.Iota, _Mapping]] = ..., mesh_axes_replica_group_list: _Optional[_Union[MeshReplicaGroups, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., opcode: _Optional[str] = ..., shape: _Optional[_Union[Shape, _Mapping]] = ..., metadata: _Optional[_Union[OpMetadata, _Mapping]] = ..., parameter_number: _Optional[int] = ..., fusion_kind: _Optional[str] = ..., tuple_index: _Optional[int] = ..., convolution_dimension_numbers: _Optional[_Union[ConvolutionDimensionNumbers, _Mapping]] = ..., channel_id: _Optional[int] = ..., custom_call_target: _Optional[str] = ..., dot_dimension_numbers: _Optional[_Union[DotDimensionNumbers, _Mapping]] = ..., id: _Optional[int] = ..., operand_ids: _Optional[_Iterable[int]] = ..., called_computation_ids: _Optional[_Iterable[int]] = ..., sharding: _Optional[_Union[OpSharding, _Mapping]] = ..., backend_config: _Optional[bytes] = ..., replica_groups: _Optional[_Iterable[_Union[ReplicaGroup, _Mapping]]] = ..., collective_device_list: _Optional[_Union[CollectiveDeviceList, _Mapping]] = ..., iota_replica_group_list: _Optional[_Union[CollectiveDeviceList.Iota, _Mapping]] = ..., mesh_axes_replica_group_list: _Optional[_Union[MeshReplicaGroups, _Mapping]] = ...) -> None: ...
+
+class OpSharding(_message.Message):
+    __slots__ = ("type", "tile_assignment_dimensions", "tuple_shardings", "replicate_on_last_tile_dim", "last_tile_dims")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REPLICATED: _ClassVar[OpSharding.Type]
+        MAXIMAL: _ClassVar[OpSharding.Type]
+        TUPLE: _ClassVar[OpSharding.Type]
+        OTHER: _ClassVar[OpSharding.Type]
+        MANUAL: _ClassVar[OpSharding.Type]
+    REPLICATED: OpSharding.Type
+    MAXIMAL: OpSharding.Type
+    TUPLE: OpSharding.Type
+    OTHER: OpSharding.Type
+    MANUAL: OpSharding.Type
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TILE_ASSIGNMENT_DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    TUPLE_SHARDINGS_FIELD_NUMBER: _ClassVar[int]
+    REPLICATE_ON_LAST_TILE_DIM_FIELD_NUMBER: _ClassVar[int]
+    LAST_TILE_DIMS_FIELD_NUMBER: _ClassVar[int]
+    type: OpSharding.Type
+    tile_assignment_dimensions: _containers.RepeatedScalarFieldContainer[int]
+    tuple_shardings: _containers.RepeatedCompositeFieldContainer[OpSharding]
+    replicate_on_last_tile_dim: bool
+    last_tile_dims: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, type: _Optional[_Union[OpSharding.Type, str]] = ..., tile_assignment_dimensions: _Optional[_Iterable[int]] = ..., tuple_shardings: _Optional[_Iterable[_Union[OpSharding, _Mapping]]] = ..., replicate_on_last_tile_dim: _Optional[bool] = ..., last_tile_dims: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DotDimensionNumbers(_message.Message):
     __slots__ = ("lhs_contracting_dimensions",)

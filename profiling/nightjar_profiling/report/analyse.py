@@ -21,7 +21,7 @@ from nightjar_profiling.attribution.attribute import DIRECT, INFERRED
 from nightjar_profiling.capture_folder.tables import Tables
 
 SCHEMA = "nightjar.profile/1"
-MOST_MODULES = 200
+MOST_MODULES, MOST_MERGED = 200, 500
 HOT_LINES = 50  # as many as fit on a page
 
 FrameKey = tuple[int, int]
@@ -60,6 +60,9 @@ class Profile:
 
     Attributes:
         foreign: the trace is not of XLA's programs; it is whole without Python stacks.
+        lowered_fraction: of the device time, that of programs whose form before optimizations the capture has: of the
+            others it is not known which operations XLA merged.
+        merged_lines: rows of `find_merged_lines`.
         advice: what to do next, the largest saving first, with the user line of its evidence.
         modules: rows of `tabulate_modules`, each module before those inside it; the first MOST_MODULES.
     """
@@ -80,6 +83,8 @@ class Profile:
     flamegraph: str | None
     warnings: tuple[str, ...]
     foreign: bool = False
+    lowered_fraction: float = 0.0
+    merged_lines: tuple[dict[str, Any], ...] = ()
     modules: tuple[dict[str, Any], ...] = ()
     advice: tuple[dict[str, Any], ...] = ()
 
@@ -174,6 +179,38 @@ def find_hot_lines(
     ]
 
 
+def find_merged_lines(tables: Tables, stack_of: Callable[[FrameKey], Stack]) -> Iterator[dict[str, Any]]:
+    """Lines with operations that XLA computes once, on another line or together with others of the same line.
+
+    Yields:
+        `file`, `line`, `operations` (how many), and `kept_file`, `kept_line`: where their time is shown.
+    """
+    stacks = ["program_id", "kept_frame_id", "frame_id"]
+    largest = tables.merged_operations.group_by(stacks).agg(pl.col("operations").max())
+    lines: Counter[tuple[str, int, str, int]] = Counter()
+    for program, kept_frame, frame, count in largest.iter_rows():
+        stack, kept_stack = stack_of((program, frame)), stack_of((program, kept_frame))
+        if stack and kept_stack:
+            line, kept = user_line(stack), user_line(kept_stack)
+            lines[line.file, line.line, kept.file, kept.line] += count
+    for (file, line_number, kept_file, kept_line), count in sorted(lines.items()):
+        yield {
+            "file": file,
+            "line": line_number,
+            "operations": count,
+            "kept_file": kept_file,
+            "kept_line": kept_line,
+        }
+
+
+def measure_lowered(tables: Tables) -> float:
+    """The share of the device time in programs whose form before optimizations is known."""
+    known = tables.programs.filter(pl.col("lowered"))["program_id"].implode()
+    return int(tables.ops.filter(pl.col("program_id").is_in(known))["duration_ns"].sum()) / max(
+        tables.device_time_ns, 1
+    )
+
+
 def place_advice(
     advice: Iterable[Advice], tables: Tables, stack_of: Callable[[FrameKey], Stack]
 ) -> Iterator[dict[str, Any]]:
@@ -206,6 +243,8 @@ def make_profile(
     warnings: tuple[str, ...],
     impossible_ns: int | None = None,
     foreign: bool = False,
+    lowered_fraction: float = 0.0,
+    merged_lines: Iterable[dict[str, Any]] = (),
     modules: pl.DataFrame | None = None,
     advice: Iterable[dict[str, Any]] = (),
 ) -> Profile:
@@ -230,6 +269,8 @@ def make_profile(
         flamegraph=flamegraph,
         warnings=warnings,
         foreign=foreign,
+        lowered_fraction=lowered_fraction,
+        merged_lines=tuple(merged_lines)[:MOST_MERGED],
         advice=tuple(advice),
         modules=() if modules is None else tuple(modules.head(MOST_MODULES).iter_rows(named=True)),
     )

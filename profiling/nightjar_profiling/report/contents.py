@@ -62,6 +62,7 @@ def page_document(
         "programs": [row["name"] for row in programs_of(tables)],
         "instructions": instructions,
         "groups": list(GROUPS),
+        "merged": merged_data(tables, instructions["keys"], tree),
         "timeline": timeline_data(align(tables), instructions["keys"]),
         "sections": find_sections(tables, instructions["lines"], peak, advice),
         "sources": read_sources(files, source_of, stacks["split"], tree, is_user_code),
@@ -104,8 +105,9 @@ def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> d
         pl.col("duration_ns").sum().alias("total_ns"), count_runs().alias("count"), pl.col("hidden_ns").sum()
     )
     instructions = tables.instructions.select(
-        "program_id", pl.col("name").alias("instruction"), "opcode", "op_name", "shape", "bytes", "flops"
-    )
+        "program_id", pl.col("name").alias("instruction"), "opcode", "op_name", "shape", "sharding", "global_shape",
+        "bytes", "flops",
+    )  # fmt: skip
     work = summarise_work(tables).with_columns(kernel).sort("device_ns", "category", descending=[True, False])
     work = work.unique([*INSTRUCTION, "kernel"], keep="first").select(*INSTRUCTION, "kernel", "category")
     largest = (
@@ -131,6 +133,8 @@ def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> d
         "opcode": [row["opcode"] or "no instruction" for row in records],
         "op_name": [row["op_name"] or "" for row in records],
         "shape": [row["shape"] or "" for row in records],
+        "sharding": [row["sharding"] or "" for row in records],
+        "global_shape": [row["global_shape"] or "" for row in records],
         "category": [row["category"] for row in records],
         "group": int32(groups.get(row["category"], len(GROUPS) - 1) for row in records),
         "program": int32(numbers.get(row["program_id"], -1) for row in records),
@@ -139,6 +143,30 @@ def instruction_data(tables: Tables, shares: pl.DataFrame, tree: StackTree) -> d
         "count": int32(row["count"] for row in records),
         "total_ns": np.array([row["total_ns"] for row in records], dtype=np.float64),
         "bytes": np.array([-1 if row["bytes"] is None else row["bytes"] for row in records], dtype=np.float64),
+    }
+
+
+def merged_data(
+    tables: Tables, numbers: dict[tuple[int | None, str | None, str | None], int], tree: StackTree
+) -> dict[str, Any]:
+    """Operations that XLA merged: the instruction, the stack of the operation that is left, and of those that are not.
+
+    An operation of which several fusions hold copies is counted at the first of them.
+
+    Args:
+        tables: of the capture.
+        numbers: of the instructions, by program id, name and kernel.
+        tree: of all stacks.
+    """
+    first = pl.int_range(pl.len()).over("program_id", "kept_frame_id", "frame_id") == 0
+    most = pl.col("operations").max().over("program_id", "kept_frame_id", "frame_id")
+    counted = tables.merged_operations.with_columns(operations=pl.when(first).then(most).otherwise(0))
+    rows = [row for row in counted.iter_rows() if (row[0], row[1], None) in numbers]
+    return {
+        "instruction": int32(numbers[program, name, None] for program, name, *_ in rows),
+        "kept": int32(tree.node_of(program, kept) for program, _, kept, *_ in rows),
+        "frame": int32(tree.node_of(program, frame) for program, _, _, frame, _ in rows),
+        "operations": int32(row[4] for row in rows),
     }
 
 

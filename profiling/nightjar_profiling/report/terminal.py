@@ -154,10 +154,26 @@ def advice(rank: int, row: dict[str, Any]) -> Text:
 def hot_lines(profile: dict[str, Any], lines: int) -> Table:
     """The hottest lines with their source."""
     table = _table("ms", "share", "line", "source")
+    merged = merged_by_line(profile)
     for line in profile["hot_lines"][:lines]:
         label = f"{PurePath(line['file']).name}:{line['line']}"
-        table.add_row(milliseconds(line["self_ns"]), f"{line['fraction']:.1%}", Text(label), Text(line["source"] or ""))
+        source = Text(line["source"] or "")
+        if (line["file"], line["line"]) in merged:
+            source = Text(f"[also computes {', '.join(merged[line['file'], line['line']])}] ", style="cyan") + source
+        table.add_row(milliseconds(line["self_ns"]), f"{line['fraction']:.1%}", Text(label), source)
     return table
+
+
+def merged_by_line(profile: dict[str, Any]) -> dict[tuple[str, int], list[str]]:
+    """By line, the lines whose operations XLA computes there, since they are equal to its own."""
+    merged: dict[tuple[str, int], list[str]] = {}
+    for row in profile.get("merged_lines", ()):  # older profiles lack it
+        if (row["file"], row["line"]) == (row["kept_file"], row["kept_line"]):
+            label = f"{row['operations']} more of its own"
+        else:
+            label = f"{PurePath(row['file']).name}:{row['line']}"
+        merged.setdefault((row["kept_file"], row["kept_line"]), []).append(label)
+    return merged
 
 
 def kernels(overview: Overview, total_ns: int, lines: int) -> Table:

@@ -37,7 +37,9 @@ def feed_forward(x, up, down):
 def loss(parameters, x):
     def layer(x, p):
         return feed_forward(attention(x, p["qkv"], p["out"]), p["up"], p["down"]), None
-    return (jax.lax.scan(layer, x, parameters)[0] ** 2).mean()
+    y = jax.lax.scan(layer, x, parameters)[0]
+    bound = jnp.tanh(y).mean()
+    return (y ** 2).mean() + bound - jnp.tanh(y).sum()
 
 @jax.jit
 def step(parameters, x):
@@ -106,6 +108,16 @@ def test_no_op_of_a_capture_outlives_the_start_of_one_that_reads_its_result(capt
     assert device["busy_ns"] <= device["span_ns"]
     threads = os.cpu_count() or 1
     assert ops["duration_ns"].sum() <= device["span_ns"] * (threads + 1)  # the pool's, and the one that calls
+
+
+def test_a_line_that_xla_merged_with_another_names_it(captured: Captured) -> None:
+    _, profile, folder = captured
+    assert profile["lowered_fraction"] == 1.0
+    lines = PROGRAM.splitlines()
+    first, second = (1 + number for number, text in enumerate(lines) if "jnp.tanh(y)" in text)
+    merged = {(row["line"], row["kept_line"]) for row in profile["merged_lines"]}
+    assert merged & {(first, second), (second, first)}
+    assert {row["file"] for row in profile["merged_lines"]} == {str(folder.parent / "train.py")}
 
 
 def test_each_traced_step_is_recorded_the_first_one_too(captured: Captured) -> None:

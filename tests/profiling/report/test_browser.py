@@ -11,7 +11,7 @@ import pytest
 from nightjar_profiling.capture_folder.manifest import read_manifest, write_manifest
 from nightjar_profiling.pipeline.ingest import ingest
 from tests.bench.profiling import outputs
-from tests.profiling.builders import FRAMES, TRAINING, TraceBuilder, hlo_proto, training_trace
+from tests.profiling.builders import FRAMES, TRAINING, Hlo, TraceBuilder, hlo_proto, training_trace
 from tests.profiling.capture_folder.test_manifest import MANIFEST
 from tests.profiling.chromium import Page, open_browser
 from tests.profiling.report.test_report import make_capture
@@ -43,6 +43,26 @@ def test_a_click_on_a_hot_line_shows_its_source_and_its_time(page: Page, tmp_pat
     assert source == "loss = f(x) < y </script><b>bold</b>"
     assert "copy.1" in text_of(page, ".source .stacks")
     assert page.value("location.hash") == "#lines//home/me/train.py:4"
+
+
+def test_a_line_that_xla_merged_names_the_line_that_computes_it(page: Page, tmp_path: Path) -> None:
+    entry = [Hlo("parameter.0"), Hlo("sine.1", frame=2, operands=("parameter.0",), op_name="sin")]
+    lowered = hlo_proto(
+        {"main": [*entry, Hlo("sine.2", 1, ("parameter.0",), op_name="sin"), Hlo("add.1", 2, ("sine.1", "sine.2"))]}
+    )
+    lowered.hlo_module.entry_computation_id = 1
+    program = hlo_proto({"main": [*entry, Hlo("add.1", 2, ("sine.1", "sine.1"), op_name="add")]})
+    folder = make_capture(tmp_path, TraceBuilder().hlo(7, program).thunk("sine.1", 0, 60).thunk("add.1", 60, 40))
+    (folder / "raw" / "rank0000.lowered").mkdir()
+    (folder / "raw" / "rank0000.lowered" / "0.hlo.pb").write_bytes(lowered.SerializeToString())
+    ingest(folder, read_manifest(folder), copy_sources=False)
+    page.open(folder / "report.html")
+    assert "equal operations of train.py:9 (1 operation)" in text_of(page, ".source .stacks")
+    page.click(ROW.format(1))
+    assert "XLA computes operations of this line at train.py:4" in text_of(page, ".source .stacks")
+    page.open(folder / "report.html", "#instructions")
+    row = page.value("[...document.querySelectorAll('.view:not([hidden]) .body .row')].map((one) => one.innerText)[0]")
+    assert "train.py:9" in row
 
 
 def test_the_page_loads_nothing_and_reports_no_error(page: Page, tmp_path: Path) -> None:

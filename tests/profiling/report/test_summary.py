@@ -48,6 +48,12 @@ def test_the_summary_shows_shares_categories_and_hot_lines(tmp_path: Path) -> No
     assert line.split() == ["1.500", "75.0%", "gpt.py:7", "x", "@", "w[a]"]
 
 
+def test_a_line_names_the_others_that_it_computes(tmp_path: Path) -> None:
+    merged = {"file": "/me/gpt.py", "line": 9, "operations": 2, "kept_file": "/me/gpt.py", "kept_line": 7}
+    said = summarise(tmp_path, PROFILE | {"merged_lines": [merged, merged | {"line": 7}]}).stdout.splitlines()[-1]
+    assert "[also computes gpt.py:9, 2 more of its own] x @ w[a]" in said
+
+
 def test_the_summary_says_how_much_of_the_time_is_uncertain_where_any_is(tmp_path: Path) -> None:
     said = "1.8% of the device time uncertain: the trace records the end of some ops late"
     assert said in summarise(tmp_path, PROFILE | {"uncertain_fraction": 0.018}).stdout.splitlines()

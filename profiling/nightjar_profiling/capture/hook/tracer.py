@@ -34,6 +34,7 @@ from typing import Any
 from .devices import measure_peak, wait_for_devices
 from .executed import read_texts
 from .exits import arm_exits, guard, undisturbed
+from .lowered import keep_lowered
 from .own_traces import share_with_own_traces
 
 COMPILE_PHASES = ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile", "cache_retrieval_time_sec")
@@ -209,6 +210,10 @@ class Tracer:
 
         register(note)
 
+    def keep_lowered(self) -> Callable[[], None]:
+        """Keeps what JAX compiles from now on, before XLA optimizes it; returns what ends that."""
+        return keep_lowered(self.folder / f"{self.pid}.lowered", lambda: self.listening and os.getpid() == self.pid)
+
     def at_exit(self) -> None:
         """The program ends: the trace does too, and the notes say which steps there were."""
         if os.getpid() == self.pid:
@@ -334,6 +339,8 @@ def arm(profiler: ModuleType) -> None:
         tracer.listen_to_compiler()
         share_with_own_traces(tracer)
     arm_exits(tracer)
+    if not under_nsys:
+        on_backends(before=tracer.keep_lowered)
     if steps is None:
         on_backends(after=tracer.start)
 
@@ -380,7 +387,7 @@ def nothing() -> None:
     """What happens by default."""
 
 
-def on_backends(before: Callable[[], None] = nothing, after: Callable[[], None] = nothing) -> None:
+def on_backends(before: Callable[[], object] = nothing, after: Callable[[], object] = nothing) -> None:
     """Does something as the program itself first makes the backends: until then, it may still configure them."""
     bridge = sys.modules["jax._src.xla_bridge"]
     original = bridge.backends

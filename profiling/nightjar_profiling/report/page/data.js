@@ -53,14 +53,26 @@ function apportion(data, fusion) {
     userLine.stacks.push([frame, ns]);
     for (const place of new Set(data.path(frame).map((outer) => placeOf(data, outer)))) place.total += ns;
   }
+  noteMerged(data);
   return data;
+}
+
+// Notes at each line whose operations XLA computes elsewhere (`keptAt`), and of which others it computes (`merged`).
+function noteMerged(data) {
+  const { frame, kept, operations } = data.merged;
+  for (let i = 0; i < frame.length; i++) {
+    if (!operations[i] || frame[i] === NO_STACK || kept[i] === NO_STACK) continue;
+    const left = placeOf(data, data.userFrame(kept[i])), gone = placeOf(data, data.userFrame(frame[i]));
+    left.merged.set(gone, (left.merged.get(gone) ?? 0) + operations[i]);
+    gone.keptAt.set(left, (gone.keptAt.get(left) ?? 0) + operations[i]);
+  }
 }
 
 function placeOf(data, frame) {
   const file = data.fileOf(frame), line = data.lineOf(frame), key = `${file}:${line}`;
   let place = data.places.get(key);
   if (!place) {
-    place = { key, file, line, function: data.functionOf(frame), user: data.isUser(frame), self: 0, inferred: 0, total: 0, stacks: [] };
+    place = { key, file, line, function: data.functionOf(frame), user: data.isUser(frame), self: 0, inferred: 0, total: 0, stacks: [], merged: new Map(), keptAt: new Map() };
     data.places.set(key, place);
   }
   return place;

@@ -17,6 +17,7 @@ function linesView(data, app) {
         show: (cell, value, row, query) => {
           cell.title = `${places[row].file}:${places[row].line}`;
           cell.append(element("span", { class: "mono" }, ...marked(value, query)), element("small", {}, ...marked(places[row].function, query)));
+          if (places[row].merged.size || places[row].keptAt.size) cell.append(element("small", { class: "merged", text: places[row].self ? "merged" : "computed elsewhere" }));
         } },
     ].filter((column) => column.name !== "share" || innerWidth > 700),
     search: (row) => `${places[row].file}:${places[row].line} ${places[row].function} ${source.text(places[row])}`,
@@ -112,8 +113,9 @@ class SourceView {
     for (let n = first; n < last; n++) {
       const time = this.times.get(n + 1);
       const heat = time?.self ? `; background: rgba(var(--heat), ${(0.06 + 0.4 * Math.sqrt(time.self / this.most)).toFixed(3)})` : "";
+      const elsewhere = time && !time.self ? [...time.keptAt.keys()].find((place) => place !== time) : undefined;
       made.push(element("div", { class: `line ${n + 1 === this.place.line ? "here" : ""}`, "data-line": n + 1, style: `top: ${n * SOURCE_ROW}px${heat}` },
-        element("span", { class: "ns self", text: time?.self ? format(time.self / factor) : "" }),
+        element("span", { class: "ns self", text: time?.self ? format(time.self / factor) : elsewhere ? `at ${elsewhere.line}` : "" }),
         element("span", { class: "ns total", text: time ? format(time.total / factor) : "" }),
         element("span", { class: "no", text: n + 1 }),
         element("span", { text: this.file[n] || " " })));
@@ -130,8 +132,19 @@ class SourceView {
     const rows = indices.slice(0, 40).map((i) => element("div", {},
       element("span", { class: "ns", text: duration(instructions.total_ns[i]) }),
       element("code", { text: `${instructions.name[i]}   ${instructions.op_name[i]}`, title: instructions.op_name[i] })));
-    this.stacks.replaceChildren(element("b", { text: indices.length ? "Instructions" : "No instruction has this user line" }), ...rows);
+    this.stacks.replaceChildren(...mergedNotes(this.place), element("b", { text: indices.length ? "Instructions" : "No instruction has this user line" }), ...rows);
   }
+}
+
+// What XLA computes once though several lines, or one line several times, say it.
+function mergedNotes(place) {
+  const name = (other) => (other === place ? "this line itself" : `${baseName(other.file)}:${other.line}`);
+  const list = (others) => [...others].map(([other, n]) => `${name(other)} (${n === 1 ? "1 operation" : `${count(n)} operations`})`).join(", ");
+  const notes = [];
+  if (place.merged.size) notes.push(`Its time also stands for equal operations of ${list(place.merged)}: XLA computes them once.`);
+  const elsewhere = new Map([...place.keptAt].filter(([other]) => other !== place));
+  if (elsewhere.size) notes.push(`XLA computes operations of this line at ${list(elsewhere)}, where they are the same.`);
+  return notes.map((text) => element("p", { class: "merged", text }));
 }
 
 const format = (value) => (value >= 0.0005 ? value.toFixed(3) : "<.001");

@@ -28,6 +28,16 @@ function userLink(data, app, frame) {
   return app.lineLink(user, `${baseName(data.fileOf(user))}:${data.lineOf(user)}`);
 }
 
+// By instruction, the lines of operations that XLA merged into it.
+function alsoComputes(data) {
+  const { instruction, frame } = data.merged, lines = instruction.length ? data.instructions.name.map(() => new Set()) : [];
+  for (let i = 0; i < instruction.length; i++) {
+    const user = data.userFrame(frame[i]);
+    lines[instruction[i]].add(`${baseName(data.fileOf(user))}:${data.lineOf(user)}`);
+  }
+  return lines.map((names) => [...names].join(", "));
+}
+
 function instructionsView(data, app) {
   const instructions = data.instructions, total = data.total_ns || 1;
   const table = new Table({
@@ -40,6 +50,11 @@ function instructionsView(data, app) {
       { name: "instruction", kind: "text", values: instructions.name, width: "minmax(200px, 1fr)" },
       { name: "opcode", kind: "text", values: instructions.opcode, width: "140px", least: 140 },
       { name: "shape", kind: "text", values: instructions.shape, width: "150px", least: 150 },
+      ...(instructions.sharding.some(Boolean) ? [
+        { name: "sharding", kind: "text", values: instructions.sharding, width: "110px", least: 110 },
+        { name: "whole shape", kind: "text", values: instructions.global_shape, width: "150px", least: 150 },
+      ] : []),
+      ...(data.merged.frame.length ? [{ name: "also computes", kind: "text", values: alsoComputes(data), width: "170px", least: 170 }] : []),
       { name: "category", kind: "text", values: instructions.category, width: "130px", least: 130 },
       { name: "line", kind: "line", values: instructions.frame, width: "170px", show: (cell, frame) => { if (frame !== NO_STACK) cell.append(userLink(data, app, frame)); } },
       { name: "stack", kind: "text", values: instructions.how, width: "90px", least: 90 },
@@ -47,8 +62,15 @@ function instructionsView(data, app) {
     ],
     search: (i) => `${instructions.name[i]} ${instructions.opcode[i]} ${instructions.category[i]} ${instructions.op_name[i]} ${instructions.how[i]} ${instructions.frame[i] < 0 ? "" : `${data.fileOf(data.userFrame(instructions.frame[i]))}:${data.lineOf(data.userFrame(instructions.frame[i]))}`}`,
   });
-  return element("div", { class: "view" }, element("p", { class: "note", text: "Every instruction that ran, with the line that has most of its time, and how the line was determined." }),
+  return element("div", { class: "view" }, element("p", { class: "note", text: instructionsNote(data) }),
     element("div", { class: "bar" }, ...table.searchBox("Search instructions")), table.root);
+}
+
+function instructionsNote(data) {
+  let note = "Every instruction that ran, with the line that has most of its time, and how the line was determined. The shape is that on one device.";
+  if (data.instructions.sharding.some(Boolean)) note += " Sharding: tiles along each dimension of the whole array; not split: each device holds as many elements as there are, replicated or as a partial sum.";
+  if (data.merged.frame.length) note += " Also computes: lines of equal operations, which XLA computes once.";
+  return note;
 }
 
 // Notes what is shown in the address; a frame inside a notebook has none.

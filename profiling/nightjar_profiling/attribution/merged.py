@@ -1,0 +1,231 @@
+"""Operations that XLA merged into one, and the shape of values before the program was partitioned.
+
+In: an optimized program, and what JAX lowered before. Out: for each instruction that ran, the stacks of the other
+operations that it stands for, and how many they are. An instruction carries the stack of one operation only, so this
+takes the program before optimizations: operations that compute the same value there, of which fewer are left.
+
+An operation of before is recognized by its name and its whole stack. It counts as merged if
+
+1. another operation of the same value is left in the optimized program, and
+2. its own name and stack are left nowhere, or on fewer instructions than there were operations.
+
+Nothing is said where a name and a stack stood for several values of different company (the layers of a Python loop, of
+which only some are alike), since no instruction tells which of them it was. Operations that become equal only through
+other optimizations are not found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nightjar_profiling.hlo.hlo import Frame, Program
+from nightjar_profiling.hlo.lowered import MOVES, Lowered, Stack
+from nightjar_profiling.hlo.sharding import compare_shapes
+
+Key = tuple[str, Stack]
+"""Name and stack of an operation."""
+Company = tuple[tuple[Key, int], ...]
+"""The operations of one value: how many there are of each name and stack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """Operations with one stack whose value an instruction also computes.
+
+    Attributes:
+        instruction: that ran; a fusion if the operation is in one.
+        kept_frame_id: of the operation that is left.
+        frame_id: of the operations that were merged with it.
+        operations: how many these are.
+    """
+
+    instruction: str
+    kept_frame_id: int
+    frame_id: int
+    operations: int
+
+
+@dataclass(slots=True)
+class FrameIndex:
+    """Stacks of a program by their frames; a stack that the program lacks gets frames of its own."""
+
+    frames: dict[int, Frame]
+    added: list[Frame] = field(default_factory=list)
+    _stacks: dict[int, Stack] = field(default_factory=dict)
+    _ids: dict[tuple[int | None, tuple[str, int, str]], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for frame in self.frames.values():
+            self._ids.setdefault((frame.parent_id, (frame.file, frame.line, frame.function)), frame.frame_id)
+
+    def stack_of(self, frame_id: int) -> Stack:
+        """The stack of a frame, outermost first."""
+        if frame_id not in self._stacks:
+            path = []
+            number: int | None = frame_id
+            while number is not None:
+                frame = self.frames[number]
+                path.append((frame.file, frame.line, frame.function))
+                number = frame.parent_id
+            self._stacks[frame_id] = tuple(reversed(path))
+        return self._stacks[frame_id]
+
+    def frame_of(self, stack: Stack) -> int | None:
+        """The innermost frame of a stack; None if the stack is empty."""
+        number: int | None = None
+        for place in stack:
+            inner = self._ids.get((number, place))
+            if inner is None:
+                inner = max([*self.frames, *(frame.frame_id for frame in self.added)], default=0) + 1
+                file, line, function = place
+                self.added.append(Frame(frame_id=inner, parent_id=number, file=file, line=line, function=function))
+                self._ids[number, place] = inner
+            number = inner
+        return number
+
+
+def choose_lowered(program: Program, candidates: Iterable[Lowered]) -> Lowered | None:
+    """What a program was before optimizations: of its name, with its arguments, and with most of its operations.
+
+    Returns:
+        None if none fits, or several fit equally well and differ.
+    """
+    index = FrameIndex(program.frames)
+    keys = set(_place_instructions(program, index))
+    scored = [
+        (len(keys & {(operation.op_name, operation.stack) for operation in lowered.operations}), lowered)
+        for lowered in candidates
+        if lowered.name == program.name and _fits(program, lowered)
+    ]
+    best = max((score for score, _ in scored), default=0)
+    fitting = [lowered for score, lowered in scored if score == best]
+    if best == 0 or any(lowered.operations != fitting[0].operations for lowered in fitting[1:]):
+        return None
+    return fitting[0]
+
+
+def _fits(program: Program, lowered: Lowered) -> bool:
+    entry = max(program.computations, key=lambda name: name == _entry(program))
+    arguments = {
+        program.instructions[name].parameter_number: program.instructions[name].shape
+        for name in program.computations[entry]
+        if program.instructions[name].opcode == "parameter"
+    }
+    shapes = [arguments[number] for number in sorted(arguments)]
+    if program.partitions == 1:
+        return shapes == list(lowered.arguments)
+    return len(shapes) == len(lowered.arguments) and all(
+        compare_shapes(whole, local) for whole, local in zip(lowered.arguments, shapes, strict=True)
+    )
+
+
+def _entry(program: Program) -> str:
+    """The computation that no other calls."""
+    called = {name for instruction in program.instructions.values() for name in instruction.called}
+    return next((name for name in reversed(program.computations) if name not in called), "")
+
+
+def _place_instructions(program: Program, index: FrameIndex) -> dict[Key, list[str]]:
+    """The instructions that compute something, by their name and stack before optimizations."""
+    placed: dict[Key, list[str]] = defaultdict(list)
+    for name, instruction in program.instructions.items():
+        if instruction.opcode in MOVES or not instruction.op_name or instruction.frame_id is None:
+            continue
+        placed[instruction.op_name, index.stack_of(instruction.frame_id)].append(name)
+    return placed
+
+
+def find_merged(program: Program, lowered: Lowered, names: Sequence[str], index: FrameIndex) -> list[Merged]:
+    """The operations that each instruction stands for besides its own.
+
+    Args:
+        program: after optimizations.
+        lowered: the same program before.
+        names: of the instructions that ran.
+        index: of the program's frames; gets those that only `lowered` has.
+    """
+    left = _place_instructions(program, index)
+    also: dict[str, Counter[Key]] = defaultdict(Counter)
+    for company in _find_companies(lowered):
+        kept = [key for key, _ in company if key in left]
+        gone = Counter({key: count for key, count in company if key not in left})
+        for key in kept:
+            more = dict(company)[key] - len(left[key])
+            for name in left[key]:
+                also[name] += gone
+                if more > 0:
+                    also[name][key] += more
+    owners = _find_owners(program, names)
+    largest: Counter[tuple[str, int, Key]] = Counter()
+    for name, keys in also.items():
+        kept_frame_id = program.instructions[name].frame_id or 0
+        for owner in owners.get(name, ()):
+            for key, count in keys.items():  # a fusion may hold copies of the operation
+                largest[owner, kept_frame_id, key] = max(largest[owner, kept_frame_id, key], count)
+    sums: Counter[tuple[str, int, int]] = Counter()  # whatever the operations were called
+    for (owner, kept_frame_id, (_, stack)), count in sorted(largest.items()):
+        frame_id = index.frame_of(stack)
+        if frame_id is not None:
+            sums[owner, kept_frame_id, frame_id] += count
+    return [
+        Merged(instruction=owner, kept_frame_id=kept, frame_id=frame_id, operations=count)
+        for (owner, kept, frame_id), count in sums.items()
+    ]
+
+
+def _find_companies(lowered: Lowered) -> list[Company]:
+    """The operations of each value that several compute, as far as name and stack tell them from those of others."""
+    values: dict[int, Counter[Key]] = defaultdict(Counter)
+    for operation in lowered.operations:
+        values[operation.value][operation.op_name, operation.stack] += 1
+    of_key: dict[Key, set[Company]] = defaultdict(set)
+    times: Counter[Company] = Counter()
+    for counts in values.values():
+        company = tuple(sorted(counts.items()))
+        times[company] += 1
+        for key in counts:
+            of_key[key].add(company)
+    companies = []
+    for company, count in times.items():
+        alone = all(len(of_key[key]) == 1 for key, _ in company)
+        if alone and sum(n for _, n in company) > 1:
+            companies.append(tuple((key, n * count) for key, n in company) if count > 1 else company)
+    return companies
+
+
+def _find_owners(program: Program, names: Iterable[str]) -> dict[str, list[str]]:
+    """For each instruction, those that ran and are it or hold it; a loop runs its body's instructions by themselves."""
+    owners: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if name not in program.instructions:
+            continue
+        owners[name].append(name)
+        for inner in program.below(name):
+            owners[inner].append(name)
+    return owners
+
+
+def find_global_shapes(program: Program, lowered: Lowered, index: FrameIndex) -> Mapping[str, str]:
+    """By instruction of a partitioned program, the shape of its whole array, where one operation tells it."""
+    shapes: dict[tuple[Key, str], set[str]] = defaultdict(set)
+    for operation in lowered.operations:
+        shapes[(operation.op_name, operation.stack), operation.opcode].add(operation.shape)
+    found = {}
+    for name, instruction in program.instructions.items():
+        if instruction.frame_id is None or program.partitions == 1:
+            continue
+        opcode = _working_opcode(program, name)
+        whole = shapes.get(((instruction.op_name, index.stack_of(instruction.frame_id)), opcode), set())
+        if len(whole) == 1:
+            found[name] = next(iter(whole))
+    return found
+
+
+def _working_opcode(program: Program, name: str) -> str:
+    """The opcode of an instruction, of a fusion that of its root."""
+    instruction = program.instructions[name]
+    if instruction.opcode == "fusion" and instruction.called:
+        return program.instructions[program.roots[instruction.called[0]]].opcode
+    return instruction.opcode
