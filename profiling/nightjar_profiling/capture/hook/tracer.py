@@ -85,9 +85,7 @@ class Tracer:
                 self.missed = True
                 return
             self.state = "tracing"
-            atexit.register(
-                self.stop
-            )  # again, and late: exit handlers run last first, and JAX's take the backends away
+            atexit.register(self.stop)  # again, and late: exit handlers run last first, JAX's take the backends away
             try:
                 self.begin()
                 self.used = self.read_usage()
