@@ -381,11 +381,7 @@ def listening_annotation(original: type, tracer: Tracer) -> type:
     return StepTraceAnnotation
 
 
-def nothing() -> None:
-    """What happens by default."""
-
-
-def on_backends(before: Callable[[], object] = nothing, after: Callable[[], object] = nothing) -> None:
+def on_backends(before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None) -> None:
     """Does something as the program itself first makes the backends: until then, it may still configure them."""
     bridge = sys.modules["jax._src.xla_bridge"]
     original = bridge.backends
