@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import NoReturn
 
 import typer
@@ -26,6 +26,10 @@ from nightjar_ci.untrusted.terminal import OutputClosedError, harmless_output
 # group of `--help` to its commands; a summary is the first line of the docstring of a `command` or the help of an `app`
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "Begin": {
+            "try": "Run a project's tests with the installed and the newest JAX; say what differs.",
+            "init": "Write a matrix and a workflow for a project: its tests, every night, with the newest JAX.",
+        },
         "Run": {
             "nightly": "Run, gate and report a matrix: the whole nightly.",
             "run": "Run every job of a matrix and keep the results.",
@@ -78,6 +82,12 @@ HINTS: Mapping[int, str] = MappingProxyType(
 )
 
 
+def import_command(name: str) -> ModuleType:
+    """The module of a command, which has its name, except that `try` cannot name a module."""
+    module = "try_project" if name == "try" else name
+    return import_module(f"nightjar_ci.commands.{module}")
+
+
 def make_app(requested: str | None) -> typer.Typer:
     """The command line.
 
@@ -96,7 +106,7 @@ def make_app(requested: str | None) -> typer.Typer:
         if name != requested:
             app.command(name, help=summary)(_not_imported)
             continue
-        module = import_module(f"nightjar_ci.commands.{name}")
+        module = import_command(name)
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:

@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from nightjar_ci.cli import COMMANDS
+from nightjar_ci.cli import COMMANDS, import_command
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import Night, read_night
 from nightjar_ci.formats.run_record import RunRecord
@@ -46,13 +45,13 @@ def test_every_command_explains_itself_and_ends_with_an_example(name: str) -> No
     done = nightjar_ci(name, "--help")
     assert done.returncode == 0
     assert f"Usage: nightjar-ci {name} " in done.stdout
-    if not hasattr(import_module(f"nightjar_ci.commands.{name}"), "app"):  # a group's subcommands have the examples
+    if not hasattr(import_command(name), "app"):  # a group's subcommands have the examples
         assert f"Example: nightjar-ci {name}" in done.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_summary_of_a_command_is_the_first_line_of_its_docstring(name: str) -> None:
-    module = import_module(f"nightjar_ci.commands.{name}")
+    module = import_command(name)
     told = module.app.info.help if hasattr(module, "app") else module.command.__doc__
     assert (told or "").strip().splitlines()[0] == COMMANDS[name]
 

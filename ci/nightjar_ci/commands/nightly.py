@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
+from nightjar_ci.commands.report import Summary, append_summary
 
 
 def command(
@@ -32,6 +33,7 @@ def command(
     requirements: Annotated[
         str | None, typer.Option("--with", help="Run all jobs with other versions, such as jax==0.10.1.")
     ] = None,
+    summary: Summary = None,
 ) -> None:
     """Run, gate and report a matrix: the whole nightly.
 
@@ -55,5 +57,6 @@ def command(
         environment=environment,
         requirements=requirements,
     )
+    append_summary(summary, path.parent)
     typer.echo(path)
     raise typer.Exit(exit_code)

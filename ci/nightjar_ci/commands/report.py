@@ -9,14 +9,23 @@ import typer
 
 from nightjar_ci.commands.gate import Baselines, Policies, choose_policies
 
+Summary = Annotated[
+    Path | None, typer.Option(help="Also append summary.md to this file, such as $GITHUB_STEP_SUMMARY.")
+]
+
+
+def append_summary(path: Path | None, night: Path) -> None:
+    """Appends the summary of a reported night to a file, where one is named."""
+    if path is not None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write((night / "summary.md").read_text(encoding="utf-8"))
+
 
 def command(
     night: Annotated[Path, typer.Argument(help="Night folder.", show_default=False)],
     policies: Policies = None,
     baselines: Baselines = None,
-    summary: Annotated[
-        Path | None, typer.Option(help="Also append summary.md to this file, such as $GITHUB_STEP_SUMMARY.")
-    ] = None,
+    summary: Summary = None,
 ) -> None:
     """Render the report of a night.
 
@@ -47,7 +56,5 @@ def command(
         command = render_confirm(night, policies, baselines)
         verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
     page = write_reports(night, gather(results, verdicts, numbers, baselines, store))
-    if summary is not None:
-        with summary.open("a", encoding="utf-8") as file:
-            file.write((night / "summary.md").read_text(encoding="utf-8"))
+    append_summary(summary, night)
     typer.echo(page)

@@ -1,5 +1,5 @@
-"""The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named) or
-`image:<reference>`.
+"""The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named),
+`project:<folder>[,<requirement>...]` or `image:<reference>`.
 
 In: an environment's name in a matrix. Out: what an executor needs to run a command there: the folder that comes first
 on `PATH` and the variables to set, or the image; and the packages under test, for the record. A uv environment is made
@@ -19,7 +19,7 @@ from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.settings import Settings, read_settings
 
-EnvironmentKind = Literal["current", "uv", "image"]
+EnvironmentKind = Literal["current", "uv", "project", "image"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,17 @@ def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
         if parse_lock(rest) is None:
             parse_requirements(rest)
         return "uv", rest
+    if colon and kind == "project" and rest.strip():
+        from nightjar_ci.environments.project import parse_project
+
+        parse_project(rest)
+        return "project", rest
     if colon and kind == "image" and rest.strip():
         return "image", rest
-    raise ValueError(f"unknown environment {name!r}: expected current, uv:<requirement>[,...] or image:<reference>")
+    raise ValueError(
+        f"unknown environment {name!r}: expected current, uv:<requirement>[,...], project:<folder>[,...] or "
+        "image:<reference>"
+    )
 
 
 def with_requirements(environment: str, requirements: str) -> str:
@@ -86,8 +94,11 @@ def with_requirements(environment: str, requirements: str) -> str:
     """
     kind, rest = parse_environment(environment)
     if kind == "image":
-        raise ValueError(f"cannot replace packages in the image {environment!r}: expected current or uv:...")
-    changed = "uv:" + ",".join(filter(None, (rest, requirements)))
+        raise ValueError(
+            f"cannot replace packages in the image {environment!r}: expected current, uv:... or project:..."
+        )
+    prefix = "project:" if kind == "project" else "uv:"
+    changed = prefix + ",".join(filter(None, (rest, requirements)))
     parse_environment(changed)
     return changed
 
@@ -119,6 +130,11 @@ def prepare(
         if parse_lock(rest) is None:
             return _enter_made(environment, make_environment(rest, cache, on_line))
         return _enter_made(environment, make_locked(rest, cache, on_line))
+    if kind == "project":
+        from nightjar_ci.environments.project import make_project
+
+        cache = (settings or read_settings()).environments_dir
+        return _enter_made(environment, make_project(rest, cache, on_line))
     return _enter_current(on_line)
 
 
@@ -137,6 +153,12 @@ def describe(environment: str, settings: Settings) -> str:
     current = find_current()
     if kind == "current":
         lines = [f"current is {current}", *map(str, find_imported_packages(current.path))]
+    elif kind == "project":
+        from nightjar_ci.environments.project import choose_python, find_project_sources, parse_project
+
+        python = choose_python(parse_project(rest).folder) or str(current)
+        sources = find_project_sources(rest, settings.environments_dir)
+        lines = [f"{environment} is made with Python {python}", *map(str, plan_local_packages(sources))]
     else:
         sources = find_planned_sources(rest, settings.environments_dir)
         lines = [f"{environment} is made from current, {current}", *map(str, plan_local_packages(sources))]

@@ -27,7 +27,7 @@ from nightjar_ci.untrusted.masking import make_mask
 class LocalExecutor:
     """Runs jobs on this machine, in the environment's folder or the caller's working directory."""
 
-    kinds: frozenset[str] = frozenset({"current", "uv"})
+    kinds: frozenset[str] = frozenset({"current", "uv", "project"})
     runs_several_tasks: bool = False
     pins_cpus: bool = True
 

@@ -32,7 +32,7 @@ class Job:
         kind: what the job writes: a result (`train`), a capture (`profile`) or its tests (`test`).
         command: argument list; `{out}` is still a placeholder, and braces are escaped.
         env: environment variables, templates like the command.
-        environment: `current`, `uv:<requirements>` or `image:<reference>`.
+        environment: `current`, `uv:<requirements>`, `project:<folder>` or `image:<reference>`.
         executor: a name of `nightjar_ci.executors.EXECUTORS`.
         timeout_s: wall time after which the job is killed.
         adapter: how its result is read from its output; None where it writes one itself.

@@ -138,10 +138,13 @@ def find_reference(environment: str, then: Environment | None, tonight: Environm
     }
     if not changed:
         return None, "no package that its results record has another version now, so the code or the machine changed"
+    earlier = [f"{name}=={version}" for name, version in sorted(changed.items())]
+    if environment.startswith("project:"):
+        return ",".join([environment, *earlier]), ""
     kept: list[str] = []
     if environment != "current":
         kept = _requirements_without(environment.partition(":")[2], changed)
-    return "uv:" + ",".join([*kept, *(f"{name}=={version}" for name, version in sorted(changed.items()))]), ""
+    return "uv:" + ",".join([*kept, *earlier]), ""
 
 
 def _requirements_without(text: str, changed: Mapping[str, str]) -> list[str]:

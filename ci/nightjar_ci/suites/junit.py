@@ -32,6 +32,7 @@ _STATES: dict[str, CaseState] = {
     "skipped": "skipped",
     "disabled": "skipped",
 }
+_SAY_NOTHING = ("collection failure",)  # pytest's message about a file that it cannot import; the traceback has more
 _QUOTED = ("failure", "error", "system-out", "system-err")
 _HEADINGS = re.compile(r"^-+ Captured (?:Log|Out|Err) -+$", re.MULTILINE)  # pytest writes them over nothing
 _NOT_RUN = ("notrun", "disabled", "suppressed", "skipped")
@@ -114,6 +115,8 @@ class _Reader:
             self._case, self._state, self._message, self._texts = attributes, None, None, {}
         elif self._case is not None and tag in _STATES and self._is_worse(_STATES[tag]):
             self._state, self._message = _STATES[tag], attributes.get("message")
+            if self._message in _SAY_NOTHING:
+                self._message = None
 
     def _is_worse(self, state: CaseState) -> bool:
         return self._state is None or WORST_FIRST.index(state) < WORST_FIRST.index(self._state)
@@ -209,4 +212,5 @@ def _first_line(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    return _first_line("\n".join(reversed(text.splitlines())))
+    """The last line of a traceback, without the mark that pytest puts before an error."""
+    return _first_line("\n".join(reversed(text.splitlines()))).removeprefix("E  ").strip()

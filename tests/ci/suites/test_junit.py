@@ -55,7 +55,7 @@ def test_pytest_names_the_assertion_the_output_and_how_to_run_one_test() -> None
         "some output",
     ]
     assert (skipped.state, skipped.message, expected.state) == ("skipped", "no GPU", "skipped")
-    assert (error.name, error.state, error.message) == ("tests.test_b", "failed", "collection failure")
+    assert (error.name, error.state, error.message) == ("tests.test_b", "failed", "ImportError: no x")
 
 
 @pytest.mark.parametrize(

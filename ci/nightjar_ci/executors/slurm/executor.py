@@ -47,7 +47,7 @@ _EXIT_FILE_S = 20.0  # a shared file system may show a node's file late
 class SlurmExecutor:
     """Runs jobs through sbatch and srun, on one or more nodes."""
 
-    kinds: frozenset[str] = frozenset({"current", "uv", "image"})
+    kinds: frozenset[str] = frozenset({"current", "uv", "project", "image"})
     runs_several_tasks: bool = True
     pins_cpus: bool = False
 

@@ -1,0 +1,49 @@
+"""`nightjar-ci init`: writes a matrix and a workflow for the project of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=VALUE of an environment variable that its tests need; repeat it for more."),
+]
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="Folder of the project.")] = Path(),
+    env: Variables = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
+) -> None:
+    """Write a matrix and a workflow for a project: its tests, every night, with the newest JAX.
+
+    Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark and asv, and training
+    scripts; runs nothing and asks nothing. Prints the paths of the files. Exit code 2: there is nothing to run, or a
+    file exists already.
+
+    Example: nightjar-ci init --dry-run
+    """
+    from nightjar_ci.errors import InputError
+    from nightjar_ci.formats.documents import write_text
+    from nightjar_ci.projects.look import look_at
+    from nightjar_ci.projects.matrix_text import MATRIX, render_matrix
+    from nightjar_ci.projects.workflow_text import render_workflow
+
+    project = look_at(folder, env or ())
+    workflow, workflow_text = render_workflow(project)
+    files = {folder / MATRIX: render_matrix(project), folder / workflow: workflow_text}
+    if dry_run:
+        typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
+        return
+    existing = [path for path in files if path.exists()]
+    if existing and not force:
+        raise InputError(f"{existing[0]} exists already.", "--force replaces it, --dry-run prints what it would be")
+    for path, text in files.items():
+        write_text(path, text)
+        typer.echo(path)
+    before = "" if folder == Path() else f"cd {folder} && "
+    typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)

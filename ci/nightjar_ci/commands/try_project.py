@@ -1,0 +1,101 @@
+"""`nightjar-ci try`: runs a project's tests in two environments and says what differs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightjar_ci.commands.init import Variables
+
+if TYPE_CHECKING:
+    from nightjar_ci.night.matrix import Matrix
+    from nightjar_ci.projects.look import Project
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="Folder of the project.")] = Path(),
+    requirements: Annotated[
+        str | None, typer.Option("--with", help="What to try, such as jax==0.10.2,numpy<2; default: the newest JAX.")
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="What to compare with: requirements such as jax==0.9.0, or an environment; default: the installed "
+            "JAX, or the release before the newest."
+        ),
+    ] = None,
+    env: Variables = None,
+    workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time.")] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Run a project's tests with the installed and the newest JAX; say what differs.
+
+    Uses nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are installed
+    in the current environment, only JAX differs between the two sides; otherwise both are fresh environments. Exit
+    code 0: no test that passed fails; 1: one does; 2: there is nothing to run; 3: an environment or a job failed; 4: no
+    test passed on either side.
+
+    Example: nightjar-ci try . --with jax==0.10.2 --against jax==0.10.1
+    """
+    from nightjar_ci.environments.current import find_current
+    from nightjar_ci.environments.prepare import Environments
+    from nightjar_ci.environments.uv import find_index
+    from nightjar_ci.errors import InputError
+    from nightjar_ci.formats.night_folder import new_night_id
+    from nightjar_ci.night.matrix import expand
+    from nightjar_ci.projects.look import look_at
+    from nightjar_ci.projects.matrix_text import MATRIX
+    from nightjar_ci.projects.sides import choose_sides, find_installed_jax, list_releases
+    from nightjar_ci.projects.trial import plan_trial, run_trial
+    from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
+    from nightjar_ci.settings import keep_out_of_git, read_settings
+    from nightjar_ci.web.package_index import read_files
+
+    project = look_at(folder, env or ())
+    os.chdir(folder)
+    settings = read_settings()
+    matrix = _read_matrix(project)
+    tests = [job for job in expand(matrix) if job.kind == "test"]
+    if not tests:
+        raise InputError(f"{MATRIX}: no job is of the kind 'test'.")
+    index = settings.index_url or find_index()
+    sides = choose_sides(
+        tests[0].environment,
+        find_installed_jax(Path.cwd()),
+        list_releases(read_files("jax", index), find_current().version),
+        wanted=requirements,
+        against=against,
+    )
+    paired, jobs = plan_trial(matrix, sides.before, sides.after)
+    typer.echo(f"{project.name}: {sides.why}", err=True)
+    if dry_run:
+        for job in jobs:
+            typer.echo(f"{job.id}: {' '.join(job.command)}   in {job.environment}")
+        return
+    keep_out_of_git(settings)
+    trial = run_trial(paired, jobs, settings.state_dir / "trials" / new_night_id(), Environments(settings), workers)
+    if as_json:
+        typer.echo(json.dumps(render_json(trial), indent=1))
+    else:
+        commands = {job.id: job.command for job in tests}
+        typer.echo("\n".join(render_trial(trial, commands)))
+    raise typer.Exit(find_exit_code(trial))
+
+
+def _read_matrix(project: Project) -> Matrix:
+    """The matrix of a project in the working directory; the one that `init` would write where there is none."""
+    from nightjar_ci.night.matrix import read_matrix
+    from nightjar_ci.projects.matrix_text import MATRIX, render_matrix
+
+    if Path(MATRIX).exists():
+        return read_matrix(Path(MATRIX))
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "matrix.toml")
+        path.write_text(render_matrix(project), encoding="utf-8")
+        return read_matrix(path)

@@ -1,0 +1,162 @@
+"""Environments of a project alone: `project:.[test],--group dev,-r requirements.txt,jax`.
+
+In: the project's folder, its extras, its dependency groups, files of requirements, and further requirements. Out: a
+virtual environment with the project and the newest versions that fit, and nothing of the current environment but its
+Python. The versions are resolved each time; their list and the contents of the folder name the environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.nightly_days import complete_day, name_days
+from nightjar_ci.environments.sources import Source, read_project
+from nightjar_ci.environments.uv import make_pinned, parse_requirement, read_sources, run_uv, split_requirements
+from nightjar_ci.errors import EnvironmentFailedError
+
+_FOLDER = re.compile(r"(?P<path>[^\[\]]+?)(?:\[(?P<extras>[\w.,\s-]+)\])?")
+_GROUP = re.compile(r"--group[ =]\s*(?P<name>[\w.-]+)")
+_FILE = re.compile(r"(?:-r|--requirement)[ =]?\s*(?P<path>.+)")
+_BUILDS = ("setup.py", "setup.cfg")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectEnvironment:
+    """What an environment of a project has.
+
+    Attributes:
+        folder: of the project.
+        extras: optional dependencies of the project.
+        groups: dependency groups of its `pyproject.toml`.
+        files: files of requirements.
+        requirements: further ones.
+    """
+
+    folder: Path
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    requirements: tuple[str, ...] = ()
+
+    def render_inputs(self) -> list[str]:
+        """The lines that uv resolves; a folder that is not a package is not one of them."""
+        lines = [f"-r {path.absolute()}" for path in self.files]
+        if is_package(self.folder):
+            extras = f"[{','.join(self.extras)}]" if self.extras else ""
+            lines.insert(0, f"{self.folder.absolute()}{extras}")
+        return lines + complete_day(self.requirements)
+
+
+def parse_project(text: str) -> ProjectEnvironment:
+    """The environment that is named after `project:`.
+
+    Raises:
+        ValueError: a part is not valid.
+
+    >>> parse_project(".[test,io],--group dev,-r ci/tests.txt,jax<0.10,>=0.9").requirements
+    ('jax<0.10,>=0.9',)
+    """
+    first, *others = split_requirements(text)
+    folder = _FOLDER.fullmatch(first)
+    if folder is None:
+        raise ValueError(f"{first!r} is not a folder: expected for example project:.[test]")
+    groups, files, requirements = [], [], []
+    for part in others:
+        if (group := _GROUP.fullmatch(part)) is not None:
+            groups.append(group["name"])
+        elif (file := _FILE.fullmatch(part)) is not None:
+            files.append(Path(file["path"]))
+        else:
+            requirements.append(part)
+    for requirement in requirements:
+        if "@" not in requirement:  # a day of JAX is named when it is resolved
+            parse_requirement(requirement)
+    extras = [extra.strip() for extra in (folder["extras"] or "").split(",")]
+    return ProjectEnvironment(
+        folder=Path(folder["path"]).expanduser(),
+        extras=tuple(filter(None, extras)),
+        groups=tuple(groups),
+        files=tuple(files),
+        requirements=tuple(requirements),
+    )
+
+
+def is_package(folder: Path) -> bool:
+    """Whether a folder can be installed."""
+    document = read_project(folder)
+    return "project" in document or "build-system" in document or any((folder / name).is_file() for name in _BUILDS)
+
+
+def choose_python(folder: Path) -> str | None:
+    """The Python of a project as uv finds it; None if that of the current environment fits.
+
+    Raises:
+        ValueError: `requires-python` is not valid.
+    """
+    required = read_project(folder).get("project", {}).get("requires-python", "")
+    try:
+        fits = SpecifierSet(required).contains(find_current().version.rstrip("+"), prereleases=True)
+    except InvalidSpecifier:
+        raise ValueError(f"{folder / 'pyproject.toml'}: requires-python {required!r} is not valid") from None
+    return None if fits else str(required)
+
+
+def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
+    """The environment of a project, made unless one with the same versions and sources exists.
+
+    Args:
+        text: what follows `project:`.
+        cache: the folder of all environments.
+        on_line: called with one line of progress for every step.
+
+    Returns:
+        The environment's folder.
+
+    Raises:
+        EnvironmentFailedError: the project cannot be read, resolved or installed.
+    """
+    text = name_days(text)
+    try:
+        wanted = parse_project(text)
+        python = choose_python(wanted.folder)
+    except (ValueError, OSError) as error:
+        raise EnvironmentFailedError(f"project:{text}: {error}.") from None
+    if not wanted.folder.is_dir():
+        raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", _PATHS)
+    try:
+        lines = _resolve(text, wanted, python)
+        return make_pinned(text, lines, {}, cache, python=python, resolved=True, on_line=on_line)
+    except EnvironmentFailedError as error:
+        message = error.message.replace(f"uv:{text}", f"project:{text}")
+        raise EnvironmentFailedError(message, error.hint and error.hint.replace("uv:", "project:")) from None
+
+
+def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
+    """The project of an environment as it is now, by name; other local sources are known once it is resolved.
+
+    Raises:
+        EnvironmentFailedError: the folder does not exist, or is not readable.
+    """
+    wanted = parse_project(text)
+    if not is_package(wanted.folder) or "name" not in read_project(wanted.folder).get("project", {}):
+        return {}
+    return read_sources(text, [str(wanted.folder.absolute())], {}, cache)
+
+
+_PATHS = "paths are relative to the working directory: run the command in the project's folder"
+
+
+def _resolve(text: str, wanted: ProjectEnvironment, python: str | None) -> Sequence[str]:
+    inputs = wanted.render_inputs()
+    arguments = ["pip", "compile", "--quiet", "--no-annotate", "--no-header", "--no-emit-index-url"]
+    arguments += ["--python", python or str(find_current().executable)]
+    for group in wanted.groups:
+        arguments += ["--group", f"{wanted.folder / 'pyproject.toml'}:{group}"]
+    output = run_uv(text, *arguments, "-", stdin="\n".join(inputs) + "\n", pins=inputs)
+    return [line for line in output.splitlines() if line.strip()]

@@ -1,0 +1,160 @@
+"""What a project has to run every night.
+
+In: a folder. Out: a `Project`: its tests, its benchmarks, its training scripts, the environment of its tests, and its
+CI. Nothing is run and nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.projects.metadata import read_metadata
+from nightjar_ci.projects.pytest_config import PytestConfig, read_pytest_config
+from nightjar_ci.projects.python_files import list_python_files, read_all_imports, read_imports, read_text
+from nightjar_ci.projects.requirements import choose_environment
+
+_TEST_FOLDERS = ("tests", "test", "testing")
+_BENCHMARK_FOLDERS = ("benchmarks", "benchmark", "bench")
+_ON_JAX = (
+    "flax",
+    "haiku",
+    "equinox",
+    "optax",
+    "chex",
+)  # small and pure: a test that imports one in a function needs it
+_JAX = ("jax", "jaxlib", *_ON_JAX[:-1])
+_SCRIPT = re.compile(r"(?:re)?train[\w-]*\.py|[\w-]+_train\.py|(?:fine_?tune|pretrain)[\w-]*\.py")
+_MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]", re.MULTILINE)
+_MOST_SCRIPTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """What a project has.
+
+    Attributes:
+        folder: of the project.
+        name: in job ids: letters, digits, `.`, `_` and `-`.
+        tests: files and folders of tests; empty where pytest's own configuration names them.
+        n_test_files: how many files of tests were found.
+        parallel: whether its tests are made for pytest-xdist.
+        benchmarks: files and folders of pytest-benchmark.
+        asv: the file of asv's configuration.
+        scripts: training scripts.
+        environment: of its tests, as a matrix spells it.
+        python: whether its command is `python -m pytest`, which imports the folder itself, or `pytest`.
+        uses_jax: whether it imports or requires JAX.
+        ci: `github` or `gitlab`, where the folder says so.
+        variables: environment variables of its jobs.
+    """
+
+    folder: Path
+    name: str
+    tests: tuple[str, ...] = ()
+    n_test_files: int = 0
+    parallel: bool = False
+    benchmarks: tuple[str, ...] = ()
+    asv: str | None = None
+    scripts: tuple[str, ...] = ()
+    environment: str = "current"
+    python: bool = True
+    uses_jax: bool = False
+    ci: str = "github"
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
+    """What a folder has to run.
+
+    Args:
+        folder: of the project.
+        variables: `NAME=VALUE` of environment variables that its jobs need.
+
+    Raises:
+        InputError: the folder does not exist, its `pyproject.toml` is not valid, or a variable is not.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder.")
+    metadata = read_metadata(folder)
+    config = read_pytest_config(folder, metadata.document)
+    files = list_python_files(folder)
+    benchmarks = [path for path in files if _is_benchmark(path, folder)]
+    tests = [path for path in files if _is_test(path, config) and path not in benchmarks]
+    tested = [*tests, *benchmarks, *(path for path in files if path.name == "conftest.py")]
+    imports = set().union(*(read_imports(folder / path) for path in tested))
+    imports |= set().union(*(read_all_imports(folder / path) for path in tested)) & set(_ON_JAX)
+    uses_jax = _uses_jax(metadata.dependencies, files, folder)
+    environment, packages = choose_environment(folder, metadata, config, imports, uses_jax=uses_jax)
+    return Project(
+        folder=folder,
+        name=re.sub(r"[^A-Za-z0-9._-]+", "-", metadata.name).strip("-._").lower() or "project",
+        tests=() if config.testpaths else tuple(_group(tests)),
+        n_test_files=len(tests),
+        parallel="pytest-xdist" in packages and "pytest-xdist" not in config.plugins,
+        benchmarks=tuple(_group(benchmarks)),
+        asv=next((name for name in ("asv.conf.json", "benchmarks/asv.conf.json") if (folder / name).is_file()), None),
+        scripts=tuple(_find_scripts(folder, files)),
+        environment=environment,
+        python=not metadata.is_compiled,
+        uses_jax=uses_jax,
+        ci="gitlab" if (folder / ".gitlab-ci.yml").is_file() and not (folder / ".github").is_dir() else "github",
+        variables=_read_variables(variables),
+    )
+
+
+def _read_variables(words: Sequence[str]) -> Mapping[str, str]:
+    variables = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"--env: {word!r} is not NAME=VALUE.", "expected for example --env JAX_PLATFORMS=cpu")
+        variables[name] = value
+    return variables
+
+
+def _is_test(path: Path, config: PytestConfig) -> bool:
+    if not any(fnmatch(path.name, pattern) for pattern in config.patterns):
+        return False
+    return not config.testpaths or any(
+        fnmatch(str(above), testpath.rstrip("/")) for testpath in config.testpaths for above in (path, *path.parents)
+    )
+
+
+def _is_benchmark(path: Path, folder: Path) -> bool:
+    """Whether a file has benchmarks of pytest-benchmark, whose functions take the fixture `benchmark`."""
+    if not path.name.startswith(("test_", "bench_")) and not path.name.endswith("_test.py"):
+        return False
+    named = any(part in _BENCHMARK_FOLDERS for part in path.parts[:-1]) or "bench" in path.name
+    return named and re.search(r"def test_\w+\([^)]*\bbenchmark\b", read_text(folder / path)) is not None
+
+
+def _group(files: Sequence[Path]) -> Iterator[str]:
+    """The folders of tests that hold some files: the outermost one named for tests, else the top folder or the file."""
+    groups: dict[str, None] = {}
+    for path in files:
+        parts = path.parts[:-1]
+        depth = next((n for n, part in enumerate(parts, 1) if part in (*_TEST_FOLDERS, *_BENCHMARK_FOLDERS)), None)
+        if depth is None:
+            depth = 2 if parts[:1] == ("src",) else 1
+        groups[str(Path(*path.parts[:depth]))] = None
+    yield from sorted(groups)
+
+
+def _uses_jax(dependencies: frozenset[str], files: Sequence[Path], folder: Path) -> bool:
+    if not dependencies.isdisjoint(_JAX):
+        return True
+    return any(
+        "jax" in read_text(folder / path) and not read_all_imports(folder / path).isdisjoint(_JAX) for path in files
+    )
+
+
+def _find_scripts(folder: Path, files: Sequence[Path]) -> Iterator[str]:
+    """Programs that train: by their name, and because they run something when they are called."""
+    named = [path for path in files if _SCRIPT.fullmatch(path.name) and len(path.parts) <= 3]
+    scripts = [path for path in named if _MAIN.search(read_text(folder / path)) or len(path.parts) == 1]
+    yield from map(str, scripts[:_MOST_SCRIPTS])

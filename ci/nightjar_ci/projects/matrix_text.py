@@ -1,0 +1,145 @@
+"""The matrix that is written for a project.
+
+In: a `Project`. Out: the text of `nightjar/matrix.toml`, with comments for its owner. Tests become jobs of kind `test`,
+benchmarks jobs that are measured. A training script is a comment to complete if there is anything else to run, since
+only its owner knows how long it takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.projects.look import Project
+
+MATRIX = "nightjar/matrix.toml"
+TEST_TIMEOUT_S = 3600
+_HEAD = """# What runs every night. Written by `nightjar-ci init`; yours to change.
+#   nightjar-ci nightly {matrix}    run it here, now
+#   nightjar-ci schema matrix                   every key
+schema = "nightjar.matrix/1"
+name = {name}
+"""
+_ENVIRONMENT = """# The environment has this project, what its tests need and the newest {what} that fit; it is resolved
+# again every night. It is spelt `project:.[EXTRA],--group GROUP,-r FILE,PACKAGE`.
+"""
+_ASV = """
+# asv makes environments of its own, so its benchmarks are not switched on: complete and uncomment.
+# [[job]]
+# name = "{name}-asv"
+# command = ["sh", "-c", "asv run --record-samples && cp .asv/results/*/$(git rev-parse --short=8 HEAD)-*.json {{out}}"]
+# adapter = {{ format = "asv", file = "*.json" }}
+# environment = {environment}
+"""
+_SCRIPT = """
+# A training script: give it arguments with which it ends within minutes, say how it prints its loss, and uncomment.
+# [[job]]
+# name = "{name}-train"
+# command = ["python", {script}, "--seed", "{{seed}}"]
+# seeds = [0, 1, 2]
+# environment = {environment}
+# [job.adapter]
+# format = "log"
+# pattern = 'step (?P<step>\\d+).*loss[=: ]+(?P<loss>\\S+)'
+# curve = [{{ field = "loss", unit = "nats" }}]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobText:
+    """One `[[job]]`."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: str
+    kind: str | None = None
+    adapter: str | None = None
+    comment: str = ""
+
+    def __str__(self) -> str:
+        lines = ["", *(f"# {line}" for line in self.comment.splitlines()), "[[job]]", f"name = {_quote(self.name)}"]
+        if self.kind is not None:
+            lines.append(f"kind = {_quote(self.kind)}")
+        lines += [f"command = [{', '.join(map(_quote, self.command))}]", f"environment = {_quote(self.environment)}"]
+        if self.adapter is not None:
+            lines.append(f"adapter = {self.adapter}")
+        return "\n".join([*lines, f"timeout_s = {TEST_TIMEOUT_S}", ""])
+
+
+def render_matrix(project: Project) -> str:
+    """The text of a project's matrix.
+
+    Raises:
+        InputError: the project has nothing to run.
+    """
+    jobs = list(_find_jobs(project))
+    if not jobs:
+        raise InputError(
+            f"{project.folder}: there is nothing to run: no test_*.py or *_test.py, no benchmarks of pytest-benchmark, "
+            "no train*.py.",
+            "write a matrix: `nightjar-ci schema matrix` prints its keys",
+        )
+    what = "JAX and packages" if project.uses_jax else "packages"
+    parts = [_HEAD.format(matrix=MATRIX, name=_quote(project.name)), "\n"]
+    if project.variables:
+        variables = (f"{name} = {_escape(value)}" for name, value in project.variables.items())
+        parts += ["[defaults.env]\n", *(f"{line}\n" for line in variables), "\n"]
+    parts += [_ENVIRONMENT.format(what=what).rstrip("\n")]
+    parts += map(str, jobs)
+    parts += _find_comments(project, has_tests=bool(project.n_test_files))
+    return "".join(parts)
+
+
+def _find_jobs(project: Project) -> Iterator[JobText]:
+    runner = ("python", "-m", "pytest") if project.python else ("pytest",)
+    if project.n_test_files:
+        workers = ("-n", "auto") if project.parallel else ()
+        yield JobText(
+            name=f"{project.name}-tests",
+            kind="test",
+            command=(*runner, *workers, *project.tests),
+            environment=project.environment,
+        )
+    if project.benchmarks:
+        yield JobText(
+            name=f"{project.name}-benchmarks",
+            command=(*runner, *project.benchmarks, "--benchmark-json", "{out}/benchmark.json"),
+            environment=_with(project.environment, "pytest-benchmark"),
+            adapter='{ format = "pytest-benchmark", file = "benchmark.json" }',
+        )
+    if not project.n_test_files and not project.benchmarks:
+        for number, script in enumerate(project.scripts):
+            yield JobText(
+                name=f"{project.name}-train" + (f"-{number + 1}" if number else ""),
+                kind="test",
+                command=("python", script),
+                environment=_without_pytest(project.environment),
+                comment="A script is one test: it passes if it ends with exit code 0.",
+            )
+
+
+def _find_comments(project: Project, *, has_tests: bool) -> Iterator[str]:
+    environment = _quote(project.environment)
+    if project.asv is not None:
+        yield _ASV.format(name=project.name, environment=environment)
+    if project.scripts and (has_tests or project.benchmarks):
+        yield _SCRIPT.format(name=project.name, script=_quote(project.scripts[0]), environment=environment)
+
+
+def _with(environment: str, package: str) -> str:
+    return environment if package in environment.split(",") else f"{environment},{package}"
+
+
+def _without_pytest(environment: str) -> str:
+    return ",".join(part for part in environment.split(",") if part != "pytest")
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text)
+
+
+def _escape(text: str) -> str:
+    """A string in which braces are not placeholders."""
+    return _quote(text.replace("{", "{{").replace("}", "}}"))

@@ -1,0 +1,101 @@
+"""The metadata of a project: its name, what it requires, how it is built.
+
+In: `pyproject.toml` of a folder. Out: a `Metadata`. What is dynamic (a `setup.py` that computes its requirements) is
+not known here; uv learns it when it builds the project.
+
+Source: packaging.python.org, "Declaring project metadata" and "Dependency groups".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from nightjar_ci.formats.documents import read_toml
+
+_PURE_BACKENDS = ("hatchling", "flit", "setuptools", "poetry", "pdm", "uv_build")
+_COMPILERS = ("pybind11", "nanobind", "cython", "numpy", "mypy", "cffi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What the metadata of a project says.
+
+    Attributes:
+        name: of the project, or of its folder.
+        dependencies: canonical names of what it requires.
+        extras: optional dependencies: extra to canonical names.
+        groups: dependency groups: group to canonical names.
+        is_compiled: whether building it may compile, so that its folder cannot be imported as it is.
+        document: `pyproject.toml`.
+    """
+
+    name: str
+    dependencies: frozenset[str]
+    extras: Mapping[str, frozenset[str]]
+    groups: Mapping[str, frozenset[str]]
+    is_compiled: bool
+    document: Mapping[str, Any]
+
+
+def read_metadata(folder: Path) -> Metadata:
+    """The metadata of a project; empty if there is none.
+
+    Raises:
+        InputError: `pyproject.toml` cannot be read, or is not TOML.
+    """
+    path = folder / "pyproject.toml"
+    document = read_toml(path) if path.exists() else {}
+    project = _table(document, "project")
+    extras = _table(project, "optional-dependencies")
+    groups = _table(document, "dependency-groups")
+    return Metadata(
+        name=str(project.get("name") or folder.resolve().name),
+        dependencies=frozenset(read_names(project.get("dependencies", ()))),
+        extras={name: frozenset(read_names(lines)) for name, lines in extras.items()},
+        groups={name: frozenset(_read_group(groups, name, ())) for name in groups},
+        is_compiled=_is_compiled(folder, _table(document, "build-system")),
+        document=document,
+    )
+
+
+def read_names(lines: Iterable[Any]) -> Iterator[str]:
+    """The canonical names of the packages that requirement lines name; other lines are skipped."""
+    for line in lines:
+        if not isinstance(line, str):
+            continue
+        try:
+            yield canonicalize_name(Requirement(re.sub(r"\s+#.*$", "", line.strip())).name)
+        except InvalidRequirement:
+            continue
+
+
+def _read_group(groups: Mapping[str, Any], name: str, above: tuple[str, ...]) -> Iterator[str]:
+    if name in above:  # a circle
+        return
+    for entry in groups.get(name, ()):
+        if isinstance(entry, dict) and isinstance(included := entry.get("include-group"), str):
+            yield from _read_group(groups, included, (*above, name))
+        else:
+            yield from read_names([entry])
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = document.get(name, {})
+    return value if isinstance(value, dict) else {}
+
+
+def _is_compiled(folder: Path, build: Mapping[str, Any]) -> bool:
+    backend = str(build.get("build-backend", "setuptools"))
+    if not backend.startswith(_PURE_BACKENDS):
+        return True
+    if any(name.startswith(_COMPILERS) for name in read_names(build.get("requires", ()))):
+        return True
+    setup = folder / "setup.py"
+    return setup.is_file() and "ext_modules" in setup.read_text(encoding="utf-8", errors="replace")

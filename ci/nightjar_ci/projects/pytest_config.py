@@ -1,0 +1,108 @@
+"""The pytest configuration of a project.
+
+In: `pyproject.toml`, `pytest.ini`, `tox.ini` or `setup.cfg`. Out: where its tests are, and the plugins of its
+options.
+
+Source: docs.pytest.org, "Configuration" (the order of files) and "ini-options".
+"""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FILES = (("pytest.ini", "pytest"), (".pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))
+_PATTERNS = ("test_*.py", "*_test.py")
+_PLUGINS = {  # an option or key, as it begins, to the package that knows it
+    "-n": "pytest-xdist",
+    "--dist": "pytest-xdist",
+    "--cov": "pytest-cov",
+    "--timeout": "pytest-timeout",
+    "timeout": "pytest-timeout",
+    "asyncio_mode": "pytest-asyncio",
+    "--benchmark-": "pytest-benchmark",
+    "--mypy": "pytest-mypy",
+    "--randomly": "pytest-randomly",
+    "--jaxtyping-packages": "jaxtyping",
+    "--doctest-plus": "pytest-doctestplus",
+    "DJANGO_SETTINGS_MODULE": "pytest-django",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PytestConfig:
+    """What a project's configuration says.
+
+    Attributes:
+        testpaths: files and folders that pytest runs where it is given none.
+        patterns: names of test files.
+        plugins: packages whose options it uses.
+    """
+
+    testpaths: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = _PATTERNS
+    plugins: tuple[str, ...] = ()
+
+
+def read_pytest_config(folder: Path, document: Mapping[str, Any]) -> PytestConfig:
+    """The configuration that pytest would use in a folder; empty if there is none.
+
+    Args:
+        folder: of the project.
+        document: its `pyproject.toml`.
+    """
+    options = _read_options(folder, document)
+    return PytestConfig(
+        testpaths=_words(options.get("testpaths", "")),
+        patterns=_words(options.get("python_files", "")) or _PATTERNS,
+        plugins=tuple(dict.fromkeys(_find_plugins(options))),
+    )
+
+
+def _read_options(folder: Path, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, section in _FILES[:2]:
+        if (folder / name).is_file():
+            return _read_section(folder / name, section) or {}
+    tool = document.get("tool", {}).get("pytest", {})
+    if isinstance(tool, dict) and tool:
+        ini = tool.get("ini_options", tool)
+        return ini if isinstance(ini, dict) else {}
+    for name, section in _FILES[2:]:
+        if (options := _read_section(folder / name, section)) is not None:
+            return options
+    return {}
+
+
+def _read_section(path: Path, section: str) -> Mapping[str, Any] | None:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return None
+    return dict(parser[section]) if parser.has_section(section) else None
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        try:
+            return tuple(shlex.split(value, comments=True))
+        except ValueError:
+            return tuple(value.split())
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _find_plugins(options: Mapping[str, Any]) -> Iterator[str]:
+    for word in (*_words(options.get("addopts", "")), *options):
+        for start, package in _PLUGINS.items():
+            is_short = start.startswith("-") and not start.startswith("--")
+            if (word.startswith(start) and start.startswith("--")) or word == start or (is_short and _is_n(word)):
+                yield package
+
+
+def _is_n(word: str) -> bool:
+    """Whether a word is xdist's option with its value, such as `-n4` or `-nauto`."""
+    return word[:2] == "-n" and (word[2:].isdecimal() or word[2:] in ("auto", "logical"))

@@ -1,0 +1,81 @@
+"""The environment in which a project's tests run.
+
+In: the project's metadata, its pytest configuration, and what its tests import. Out: an environment as a matrix spells
+it, such as `project:.[test],pytest,jax`: the extra, the group or the file that is for tests; pytest and the plugins and
+packages that the tests use and nothing declares; the newest JAX if the project uses JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from nightjar_ci.projects.metadata import Metadata, read_names
+from nightjar_ci.projects.pytest_config import PytestConfig
+
+_FOR_TESTS = ("test", "tests", "testing", "unittest", "pytest", "ci")
+_FOR_DEVELOPERS = ("dev", "develop", "development", "all")
+_FILES = (
+    "requirements-test.txt", "requirements-tests.txt", "requirements_test.txt", "requirements_tests.txt",
+    "test-requirements.txt", "test_requirements.txt", "requirements/test.txt", "requirements/tests.txt",
+    "requirements/requirements-test.txt", "requirements/requirements_test.txt", "tests/requirements.txt",
+    "test/requirements.txt", "requirements-dev.txt", "requirements_dev.txt", "dev-requirements.txt",
+    "requirements/dev.txt",
+)  # fmt: skip
+# Modules that tests import and often nothing declares, to their packages: no other name is guessed.
+_PACKAGES = {
+    "absl": "absl-py", "beartype": "beartype", "chex": "chex", "cloudpickle": "cloudpickle", "einops": "einops",
+    "equinox": "equinox", "flax": "flax", "haiku": "dm-haiku", "hypothesis": "hypothesis", "jax": "jax",
+    "jaxtyping": "jaxtyping", "matplotlib": "matplotlib", "mock": "mock", "networkx": "networkx", "numpy": "numpy",
+    "optax": "optax", "pandas": "pandas", "parameterized": "parameterized", "PIL": "pillow", "pytest": "pytest",
+    "scipy": "scipy", "sklearn": "scikit-learn", "tqdm": "tqdm", "tree": "dm-tree", "typeguard": "typeguard",
+    "yaml": "pyyaml", "pytest_benchmark": "pytest-benchmark", "tensorflow": "tensorflow", "torch": "torch",
+}  # fmt: skip
+
+
+def choose_environment(
+    folder: Path, metadata: Metadata, config: PytestConfig, imports: Iterable[str], *, uses_jax: bool
+) -> tuple[str, frozenset[str]]:
+    """The environment of a project's tests, and the packages that are known to be in it.
+
+    Args:
+        folder: of the project.
+        metadata: of the project.
+        config: of its pytest.
+        imports: top modules that its tests import.
+        uses_jax: whether it uses JAX.
+    """
+    extras = _choose(metadata.extras)
+    groups = _choose(metadata.groups)
+    file = next((name for name in _FILES if (folder / name).is_file()), None)
+    if extras or groups:
+        file = None
+    if not (extras or groups or file):
+        extras, groups = _choose(metadata.extras, _FOR_DEVELOPERS), _choose(metadata.groups, _FOR_DEVELOPERS)
+    declared = set(metadata.dependencies)
+    declared.update(*(metadata.extras[name] for name in extras), *(metadata.groups[name] for name in groups))
+    parts = [f"project:.[{','.join(extras)}]" if extras else "project:."]
+    parts += [f"--group {name}" for name in groups]
+    if "project" not in metadata.document and (folder / "requirements.txt").is_file():
+        parts.append("-r requirements.txt")
+        declared.update(_read_file(folder / "requirements.txt"))
+    if file is not None:
+        parts.append(f"-r {file}")
+        declared.update(_read_file(folder / file))
+    wanted = ["pytest", *config.plugins, *sorted(_PACKAGES[name] for name in imports if name in _PACKAGES)]
+    added = [name for name in dict.fromkeys(wanted) if name not in {*declared, "jax", canonicalize_name(metadata.name)}]
+    if uses_jax:
+        added.append("jax")
+    return ",".join([*parts, *added]), frozenset({*declared, *added})
+
+
+def _choose(tables: Iterable[str], names: Sequence[str] = _FOR_TESTS) -> list[str]:
+    """The first of some names that a table has, however it is spelt there."""
+    spelt: dict[str, str] = {canonicalize_name(name): name for name in tables}
+    return [spelt[name] for name in names if name in spelt][:1]
+
+
+def _read_file(path: Path) -> Iterable[str]:
+    return read_names(path.read_text(encoding="utf-8", errors="replace").splitlines())

@@ -1,0 +1,124 @@
+"""The two environments of a trial.
+
+In: the environment of a project's tests, the current environment, the releases of JAX, and what the user asks for.
+Out: a `Sides`: the environment before, the one after, and in words why these. Only JAX differs between them wherever
+that can be had: beside an installed JAX stands a copy of the same environment with another JAX; without one, the
+newest release stands beside the release before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from nightjar_ci.environments.current import find_current
+from nightjar_ci.environments.installed import find_version, freeze
+from nightjar_ci.environments.prepare import with_requirements
+from nightjar_ci.environments.project import is_package
+from nightjar_ci.environments.sources import read_project
+from nightjar_ci.errors import EnvironmentFailedError, InputError
+from nightjar_ci.web.package_index import File, version_of
+
+INSTALLED = "current"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """What a trial compares.
+
+    Attributes:
+        before: environment of the first side; None where there is nothing to compare with.
+        after: environment of the second side.
+        why: why these, for people.
+    """
+
+    before: str | None
+    after: str
+    why: str
+
+
+def find_installed_jax(folder: Path) -> str | None:
+    """The JAX of the current environment, if a project's tests can run there as it is; else None.
+
+    That takes JAX, pytest and the project itself, installed from its folder.
+    """
+    try:
+        current = find_current()
+    except EnvironmentFailedError:
+        return None
+    jax = find_version("jax", current.path)
+    if jax is None or find_version("pytest", current.path) is None:
+        return None
+    name = read_project(folder).get("project", {}).get("name")
+    if is_package(folder) and isinstance(name, str):
+        origin = freeze().folders.get(canonicalize_name(name))
+        if origin is None or origin[0].resolve() != folder.resolve():
+            return None
+    return jax
+
+
+def list_releases(files: Iterable[File], python: str) -> list[str]:
+    """The releases of JAX for a Python, oldest first, without pre-releases and yanked ones."""
+    versions = set()
+    for file in files:
+        version = version_of("jax", file.name)
+        if version is None or version.is_prerelease or file.yanked:
+            continue
+        try:
+            fits = SpecifierSet(file.requires_python or "").contains(python)
+        except InvalidSpecifier:
+            continue
+        if fits:
+            versions.add(version)
+    return [str(version) for version in sorted(versions)]
+
+
+def choose_sides(
+    environment: str, installed: str | None, releases: list[str], *, wanted: str | None, against: str | None
+) -> Sides:
+    """The environments to compare.
+
+    Args:
+        environment: of the project's tests.
+        installed: JAX of the current environment, where the tests can run in it.
+        releases: of JAX, oldest first.
+        wanted: `--with`: requirements of the side after; default: the newest JAX.
+        against: `--against`: requirements or an environment of the side before; default: as it is installed.
+
+    Raises:
+        InputError: a requirement is not valid, or there is no earlier release.
+
+    >>> choose_sides("project:.,jax", None, ["0.10.1", "0.10.2"], wanted=None, against=None).before
+    'project:.,jax,jax==0.10.1'
+    >>> choose_sides("project:.,jax", "0.9.0", ["0.10.1", "0.10.2"], wanted=None, against=None).after
+    'uv:jax==0.10.2'
+    """
+    if not releases:
+        raise InputError("the package index has no release of jax for this Python.")
+    base = INSTALLED if installed is not None else environment
+    newest = releases[-1]
+    try:
+        after = with_requirements(base, wanted or f"jax=={newest}")
+        if against is not None:
+            named = _names_environment(against)
+            return Sides(before=against if named else with_requirements(base, against), after=after, why="as you asked")
+        if installed is not None and wanted is None and Version(installed) >= Version(newest):
+            why = f"the installed JAX {installed} is the newest: --against jax==VERSION compares it with another"
+            return Sides(before=None, after=INSTALLED, why=why)
+        if installed is not None:
+            return Sides(before=INSTALLED, after=after, why="your environment, and a copy of it with another JAX")
+        if len(releases) < 2:
+            raise InputError(f"jax {newest} has no earlier release.", "--against names another environment")
+        why = "JAX, pytest and this project are not all in the current environment: two fresh ones"
+        return Sides(before=with_requirements(base, f"jax=={releases[-2]}"), after=after, why=why)
+    except ValueError as error:
+        raise InputError(f"{error}.", "expected for example --with jax==0.10.1") from None
+
+
+def _names_environment(text: str) -> bool:
+    return text == INSTALLED or text.startswith(("uv:", "project:"))

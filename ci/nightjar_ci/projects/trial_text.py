@@ -1,0 +1,116 @@
+"""A trial in words, and as JSON.
+
+In: a `Trial`. Out: lines for a terminal, with the command that finds the release; a document for programs.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from nightjar_ci.errors import ExitCode
+from nightjar_ci.projects.trial import Difference, Trial
+from nightjar_ci.suites.command import select_test
+
+_MOST_NAMED = 20
+
+
+def find_exit_code(trial: Trial) -> ExitCode:
+    """0: nothing that passed fails now; 1: something does; 3: a job did not complete; 4: nothing passed on any side."""
+    if any(side.counts is None for side in trial.sides):
+        return ExitCode.FAILED
+    if trial.broken or (trial.before is None and trial.failing):
+        return ExitCode.NO
+    if not any(side.n_passed for side in trial.sides):
+        return ExitCode.CANNOT_TELL
+    return ExitCode.OK
+
+
+def render_trial(trial: Trial, commands: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The lines of a trial.
+
+    Args:
+        trial: what it found.
+        commands: the command of each job of the matrix.
+    """
+    names = _name_sides(trial)
+    for name, side in zip(names, trial.sides, strict=True):
+        yield f"{name:<14} {side.counts or 'did not complete'}, {side.duration_s:.0f} s   ({side.environment})"
+        if side.failure is not None:
+            yield f"  {side.failure}"
+    others = [change for change in trial.packages if change[0] not in ("jax", "jaxlib")]
+    if others:
+        changes = (f"{name} {old or 'absent'} -> {new or 'absent'}" for name, old, new in others)
+        yield f"Other packages that differ: {', '.join(changes)}"
+    if trial.before is None:
+        yield from _list("fail", "", trial.failing)
+    else:
+        before, after = names
+        yield from _list("fail", f" with {after}, not with {before}", trial.broken)
+        yield from _list("pass", f" with {after}, not with {before}", trial.mended)
+        yield from _list("fail", " with both", trial.failing)
+    if trial.absent:
+        yield f"{len(trial.absent):,} tests are on one side only, such as {trial.absent[0]}"
+    if find_exit_code(trial) == ExitCode.CANNOT_TELL:
+        yield "Cannot tell: no test passes. Do the tests need a variable? --env NAME=VALUE sets one."
+    elif trial.before is not None and not (trial.broken or trial.mended or trial.absent) and _completed(trial):
+        yield "No test differs."
+    if (command := _render_bisect(trial, commands)) is not None:
+        yield f"Find the change: {command}"
+    yield f"Logs: {trial.folder}"
+
+
+def render_json(trial: Trial) -> JsonValue:
+    """The document of a trial."""
+    document: JsonValue = to_jsonable_python(
+        {
+            "folder": str(trial.folder),
+            "sides": [asdict(side) for side in trial.sides],
+            **{name: list(map(asdict, getattr(trial, name))) for name in ("broken", "mended", "failing")},
+            "absent": trial.absent,
+            "packages": trial.packages,
+            "exit_code": find_exit_code(trial),
+        }
+    )
+    return document
+
+
+def _name_sides(trial: Trial) -> list[str]:
+    """The sides by their JAX; by their environment where that does not tell them apart."""
+    versions = [side.jax for side in trial.sides]
+    if None in versions or len(set(versions)) < len(versions):
+        return [side.environment for side in trial.sides]
+    return [f"jax {version}" for version in versions]
+
+
+def _completed(trial: Trial) -> bool:
+    return all(side.counts is not None for side in trial.sides)
+
+
+def _list(verb: str, where: str, differences: Sequence[Difference]) -> Iterator[str]:
+    if not differences:
+        return
+    if len(differences) == 1:
+        yield f"1 test {'passes' if verb == 'pass' else f'{verb}s'}{where}:"
+    else:
+        yield f"{len(differences):,} tests {verb}{where}:"
+    for difference in differences[:_MOST_NAMED]:
+        yield f"  {difference.test}: {difference.message.splitlines()[0]}"
+    if len(differences) > _MOST_NAMED:
+        yield f"  and {len(differences) - _MOST_NAMED:,} more"
+
+
+def _render_bisect(trial: Trial, commands: Mapping[str, Sequence[str]]) -> str | None:
+    """The command that finds the release or commit of JAX that broke the first test."""
+    before, after = trial.before, trial.after
+    if not trial.broken or before is None or before.jax is None or after.jax is None or before.jax == after.jax:
+        return None
+    first = trial.broken[0]
+    test = select_test(commands[first.job], first.node, Path.cwd())
+    ends = ["nightjar-ci", "bisect", "--package", "jax", "--good", before.jax, "--bad", after.jax]
+    return shlex.join([*ends, "--environment", before.environment, "--", *test])

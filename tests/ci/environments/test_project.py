@@ -1,0 +1,79 @@
+"""Environments of a project alone: what they are spelt like, and that they have the project as it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.environments.prepare import describe, parse_environment, prepare, with_requirements
+from nightjar_ci.environments.project import choose_python, is_package, parse_project
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.formats.run_record import Environment
+from nightjar_ci.gate.reruns import find_reference
+from nightjar_ci.settings import read_settings
+from tests.ci.local_project import edit, imported, write_project
+from tests.ci.nights import ENVIRONMENT
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, without network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NIGHTJAR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_TEST_BUILD_LOG", str(tmp_path / "builds"))
+    return tmp_path
+
+
+def test_extras_groups_and_files_are_told_from_requirements() -> None:
+    parsed = parse_project("../my lib[test, io],--group dev,-r ci/tests.txt,jax>=0.9,<0.10,numpy")
+    assert (str(parsed.folder), parsed.extras, parsed.groups) == ("../my lib", ("test", "io"), ("dev",))
+    assert [str(path) for path in parsed.files] == ["ci/tests.txt"]
+    assert parsed.requirements == ("jax>=0.9,<0.10", "numpy")
+
+
+@pytest.mark.parametrize("text", ["project:", "project:.[test", "project:.,jax=0.9", "project:.,--groups dev"])
+def test_what_is_misspelt_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|Expected"):
+        parse_environment(text)
+
+
+def test_other_versions_are_added_to_it() -> None:
+    assert with_requirements("project:.[test]", "jax==0.9") == "project:.[test],jax==0.9"
+
+
+def test_the_project_is_installed_with_its_groups_as_it_is_now(here: Path) -> None:
+    write_project(here / "helper", "helper")
+    mylib = write_project(here / "mylib", extra=f'[dependency-groups]\ntest = ["helper @ file://{here}/helper"]\n')
+    environment = "project:mylib,--group test"
+    first = prepare(environment)
+    assert (imported(first), imported(first, "helper.X")) == ("old", "old")
+    assert {package.name for package in first.local_packages} == {"mylib", "helper"}
+    again = prepare(environment)
+    assert again.bin_dir == first.bin_dir
+    edit(mylib, "new")
+    assert imported(prepare(environment)) == "new"
+    assert "mylib" in describe(environment, read_settings())
+
+
+def test_a_folder_that_is_not_a_package_gives_its_requirements_alone(here: Path) -> None:
+    (here / "train.py").touch()
+    assert not is_package(here)
+    assert parse_project(".,jax").render_inputs() == ["jax"]
+    with pytest.raises(EnvironmentFailedError, match="absent is not a folder"):
+        prepare("project:absent")
+
+
+def test_a_project_for_another_python_is_made_with_that(here: Path) -> None:
+    (here / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.99"\n')
+    assert choose_python(here) == ">=3.99"
+    with pytest.raises(EnvironmentFailedError, match=r"project:\.: the environment cannot be made"):
+        prepare("project:.")
+
+
+def test_an_earlier_night_is_made_again_with_its_versions() -> None:
+    then = Environment.model_validate({**ENVIRONMENT, "packages": {"jax": "0.9", "numpy": "2"}})
+    tonight = Environment.model_validate({**ENVIRONMENT, "packages": {"jax": "0.10", "numpy": "2"}})
+    assert find_reference("project:.,jax", then, tonight) == ("project:.,jax,jax==0.9", "")

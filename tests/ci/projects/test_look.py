@@ -1,0 +1,86 @@
+"""What a folder has to run, and in which environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.projects.look import look_at
+from tests.ci.projects.folders import BENCHMARKS, LIBRARY, SCRIPT, write_folder
+
+
+def test_a_library_has_its_tests_in_an_environment_of_its_own_with_what_they_import(tmp_path: Path) -> None:
+    project = look_at(write_folder(tmp_path, LIBRARY))
+    assert (project.name, project.tests, project.n_test_files) == ("my_lib", ("tests",), 1)
+    assert project.environment == "project:.[test],pytest-cov,pytest-xdist,optax,scipy,jax"
+    assert (project.uses_jax, project.python, project.parallel) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("files", "tests"),
+    [
+        ({"pkg/_src/a_test.py": "", "pkg/b_test.py": ""}, ("pkg",)),
+        ({"pkg/tests/test_a.py": "", "pkg/tests/more/test_b.py": ""}, ("pkg/tests",)),
+        ({"src/pkg/a_test.py": ""}, ("src/pkg",)),
+        ({"test_a.py": "", "pytest.ini": "[pytest]\npython_files = check_*.py\n", "check_b.py": ""}, ("check_b.py",)),
+        ({"tests/test_a.py": "", "other/test_b.py": "", "tox.ini": "[pytest]\ntestpaths = tests\n"}, ()),
+    ],
+)
+def test_tests_are_where_a_project_has_them(tmp_path: Path, files: Mapping[str, str], tests: tuple[str, ...]) -> None:
+    project = look_at(write_folder(tmp_path, files))
+    assert project.tests == tests
+    assert project.n_test_files > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "environment"),
+    [
+        ({"tests/requirements.txt": "pytest\nhypothesis\n"}, "project:.,-r tests/requirements.txt"),
+        ({"requirements-dev.txt": "-r more.txt\npytest==8 # why\n"}, "project:.,-r requirements-dev.txt"),
+        (
+            {"pyproject.toml": '[dependency-groups]\ntests = [{include-group = "x"}]\nx = ["pytest"]\n'},
+            "project:.,--group tests",
+        ),
+        ({"pyproject.toml": '[project.optional-dependencies]\ndev = ["pytest"]\n'}, "project:.[dev]"),
+        ({"setup.cfg": "[tool:pytest]\nasyncio_mode = auto\n"}, "project:.,pytest,pytest-asyncio"),
+    ],
+)
+def test_what_tests_need_is_found_wherever_a_project_says_it(
+    tmp_path: Path, files: Mapping[str, str], environment: str
+) -> None:
+    assert look_at(write_folder(tmp_path, files, {"tests/test_a.py": ""})).environment == environment
+
+
+def test_benchmarks_are_not_tests_and_a_script_has_the_requirements_of_its_folder(tmp_path: Path) -> None:
+    library = look_at(write_folder(tmp_path / "library", LIBRARY, BENCHMARKS))
+    assert (library.benchmarks, library.n_test_files) == (("benchmarks",), 1)
+    script = look_at(write_folder(tmp_path / "script", SCRIPT))
+    assert (script.scripts, script.n_test_files) == (("train.py",), 0)
+    assert script.environment == "project:.,-r requirements.txt,pytest,jax"
+
+
+def test_a_compiled_project_is_not_imported_from_its_folder(tmp_path: Path) -> None:
+    build = '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
+    assert not look_at(write_folder(tmp_path, {"pyproject.toml": build, "tests/test_a.py": ""})).python
+
+
+@pytest.mark.parametrize(
+    ("files", "variables", "message"),
+    [
+        ({"pyproject.toml": "[["}, [], "pyproject.toml: not valid TOML"),
+        ({}, ["JAX PLATFORMS=cpu"], "--env: 'JAX PLATFORMS=cpu' is not NAME=VALUE"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, files: Mapping[str, str], variables: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        look_at(write_folder(tmp_path, files), variables)
+    with pytest.raises(InputError, match="is not a folder"):
+        look_at(tmp_path / "absent")
+
+
+def test_a_file_that_is_no_python_costs_nothing(tmp_path: Path) -> None:
+    files = {"tests/test_a.py": "def (", "tests/test_b.py": "\0", "tests/conftest.py": "(" * 500}
+    assert look_at(write_folder(tmp_path, files)).environment == "project:.,pytest"

@@ -1,0 +1,59 @@
+"""The matrix that is written for a project is one that `nightly` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.job import Job
+from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.projects.look import Project, look_at
+from nightjar_ci.projects.matrix_text import TEST_TIMEOUT_S, render_matrix
+from tests.ci.projects.folders import BENCHMARKS, LIBRARY, SCRIPT, write_folder
+
+
+def read_back(project: Project) -> tuple[Job, ...]:
+    path = project.folder / "matrix.toml"
+    path.write_text(render_matrix(project), encoding="utf-8")
+    return expand(read_matrix(path))
+
+
+def test_tests_and_benchmarks_become_jobs(tmp_path: Path) -> None:
+    tests, benchmarks = read_back(look_at(write_folder(tmp_path, LIBRARY, BENCHMARKS), ["XLA_FLAGS=--a={b}"]))
+    assert (tests.id, tests.kind, tests.command) == ("my_lib-tests", "test", ("python", "-m", "pytest", "tests"))
+    assert tests.rendered(Path("/out"))[1]["XLA_FLAGS"] == "--a={b}"
+    assert tests.timeout_s == TEST_TIMEOUT_S
+    assert benchmarks.kind == "train"
+    assert benchmarks.adapter is not None
+    assert "pytest-benchmark" in benchmarks.environment
+
+
+def test_tests_made_for_xdist_use_it(tmp_path: Path) -> None:
+    files = {"pyproject.toml": '[dependency-groups]\ntest = ["pytest-xdist"]\n', "tests/test_a.py": ""}
+    (job,) = read_back(look_at(write_folder(tmp_path, files)))
+    assert job.command == ("python", "-m", "pytest", "-n", "auto", "tests")
+
+
+def test_a_script_alone_is_a_test_and_beside_tests_a_comment(tmp_path: Path) -> None:
+    (alone,) = read_back(look_at(write_folder(tmp_path / "a", SCRIPT)))
+    assert (alone.kind, alone.command) == ("test", ("python", "train.py"))
+    assert "pytest" not in alone.environment
+    both = look_at(write_folder(tmp_path / "b", LIBRARY, SCRIPT))
+    assert [job.id for job in read_back(both)] == ["my_lib-tests"]
+    assert '# command = ["python", "train.py"' in render_matrix(both)
+
+
+def test_the_comments_are_jobs_once_their_marks_are_removed(tmp_path: Path) -> None:
+    project = look_at(write_folder(tmp_path, LIBRARY, SCRIPT, {"asv.conf.json": "{}"}))
+    head, *comments = render_matrix(project).split("\n# [[job]]\n")
+    uncommented = ["[[job]]\n" + "\n".join(line.removeprefix("# ") for line in text.splitlines()) for text in comments]
+    path = tmp_path / "matrix.toml"
+    path.write_text("\n".join([head, *(text.replace("A training script", "# ") for text in uncommented)]))
+    assert [job.cell for job in expand(read_matrix(path))][:2] == ["my_lib-tests", "my_lib-asv"]
+
+
+def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is nothing to run"):
+        render_matrix(look_at(tmp_path))

@@ -1,0 +1,127 @@
+"""A trial: real test runs on both sides, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.errors import ExitCode
+from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.projects.trial import AFTER, Side, Trial, plan_trial, run_trial
+from nightjar_ci.projects.trial_text import find_exit_code, render_json, render_trial
+from nightjar_ci.settings import read_settings
+
+MATRIX = """schema = "nightjar.matrix/1"
+name = "lib"
+[[job]]
+name = "lib-tests"
+kind = "test"
+command = ["python", "-m", "pytest", "-q", "test_lib.py"]
+[job.tests]
+reruns = 0
+[[job]]
+name = "lib-benchmarks"
+command = ["true"]
+"""
+TESTS = """import os
+SIDE = os.environ["NIGHTJAR_JOB"].rpartition("-")[2]
+def test_always(): pass
+def test_never(): assert SIDE == "neither"
+def test_broken(): assert SIDE == "before"
+def test_mended(): assert SIDE == "after"
+if SIDE == "after":
+    def test_new(): pass
+"""
+
+
+def ended(jax: str | None, n_passed: int = 1, counts: str | None = "1/1 tests passed") -> Side:
+    return Side(environment="current", jax=jax, counts=counts, n_passed=n_passed, duration_s=1.0, packages={})
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """A trial whose sides differ by the name of the job."""
+    monkeypatch.chdir(tmp_path)
+    Path("test_lib.py").write_text(TESTS)
+    Path("matrix.toml").write_text(MATRIX)
+    paired, jobs = plan_trial(read_matrix(Path("matrix.toml")), "current", "current")
+    assert [job.id for job in jobs] == ["lib-tests-before", "lib-tests-after"]
+    settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
+    return run_trial(paired, jobs, tmp_path / "trial", Environments(settings), 2)
+
+
+def test_every_test_that_differs_is_named(trial: Trial) -> None:
+    names = {
+        kind: [difference.test.rpartition(".")[2] for difference in getattr(trial, kind)]
+        for kind in ("broken", "mended", "failing")
+    }
+    assert names == {"broken": ["test_broken"], "mended": ["test_mended"], "failing": ["test_never"]}
+    assert [name.rpartition(".")[2] for name in trial.absent] == ["test_new"]
+    assert find_exit_code(trial) == ExitCode.NO
+    text = "\n".join(render_trial(trial, {"lib-tests": ("pytest",)}))
+    assert (
+        "1 test fails with current, not with current:\n  test_lib.test_broken: AssertionError: assert 'after' =="
+        in text
+    )
+    assert "1 test passes with" in text
+    document = render_json(trial)
+    assert isinstance(document, dict)
+    assert document["exit_code"] == 1
+    json.dumps(document)
+
+
+def test_a_break_of_jax_comes_with_the_command_that_finds_its_release(trial: Trial) -> None:
+    assert trial.before is not None
+    two = Trial(folder=trial.folder, before=ended("0.10.1"), after=ended("0.10.2"), broken=trial.broken)
+    (line,) = [line for line in render_trial(two, {"lib-tests": ("pytest", "test_lib.py")}) if "bisect" in line]
+    assert "--package jax --good 0.10.1 --bad 0.10.2" in line
+    assert line.endswith("-- pytest test_lib.py::test_broken")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code", "words"),
+    [
+        (ended("1"), ended("2"), ExitCode.OK, "No test differs."),
+        (None, ended("2"), ExitCode.OK, "jax 2"),
+        (ended("1", 0), ended("2", 0), ExitCode.CANNOT_TELL, "Cannot tell: no test passes."),
+        (ended("1"), ended("2", 0, None), ExitCode.FAILED, "did not complete"),
+    ],
+)
+def test_the_exit_code_says_what_the_words_say(before: Side | None, after: Side, code: ExitCode, words: str) -> None:
+    trial = Trial(folder=Path("logs"), before=before, after=after)
+    assert find_exit_code(trial) == code
+    assert words in "\n".join(render_trial(trial, {}))
+
+
+def test_one_side_alone_keeps_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.toml"
+    path.write_text(MATRIX)
+    _, jobs = plan_trial(read_matrix(path), None, "current")
+    assert [job.id for job in jobs] == [f"lib-tests-{AFTER}"]
+
+
+def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
+    (tmp_path / "test_lib.py").write_text("def test_a(): pass\n")
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "nightjar_ci", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ)
+
+    shown = call("init", "--dry-run")
+    assert (shown.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["test_lib.py"])
+    written = call("init")
+    paths = written.stdout.split()
+    assert paths == ["nightjar/matrix.toml", ".github/workflows/nightjar.yml"]
+    assert all((tmp_path / path).read_text() in shown.stdout for path in paths)
+    again = call("init")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    assert "--force" in again.stderr
+    assert call("init", "--force").returncode == 0
+    assert len(expand(read_matrix(tmp_path / "nightjar" / "matrix.toml"))) == 1

@@ -1,0 +1,42 @@
+"""The workflow that is written for a project."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nightjar_ci.projects.look import look_at
+from nightjar_ci.projects.workflow_text import render_workflow
+from tests.ci.projects.folders import LIBRARY, write_folder
+from tests.places import ROOT
+
+USED = re.compile(r"uses: (\S+@[0-9a-f]{40} # v[\d.]+)")
+
+
+@pytest.mark.parametrize(
+    ("files", "path"),
+    [({}, ".github/workflows/nightjar.yml"), ({".gitlab-ci.yml": ""}, "nightjar/gitlab-ci.yml")],
+)
+def test_a_project_gets_the_workflow_of_its_own_ci(tmp_path: Path, files: dict[str, str], path: str) -> None:
+    written, text = render_workflow(look_at(write_folder(tmp_path, LIBRARY, files)))
+    assert str(written) == path
+    assert isinstance(yaml.safe_load(text), dict)
+    assert not re.search(r"MINUTE|PYTHON", text)
+
+
+@pytest.mark.parametrize(("required", "chosen"), [(">=3.10", "3.12"), ("~=3.11,<3.12", "3.11"), (">=3.13", "3.13")])
+def test_its_python_is_one_that_the_project_allows(tmp_path: Path, required: str, chosen: str) -> None:
+    pyproject = f'[project]\nname = "a"\nversion = "1"\nrequires-python = "{required}"\n'
+    _, text = render_workflow(look_at(write_folder(tmp_path, {"pyproject.toml": pyproject})))
+    assert f'python-version: "{chosen}"' in text
+
+
+def test_its_actions_are_those_of_this_repository_at_the_same_commits(tmp_path: Path) -> None:
+    own = {match for path in (ROOT / ".github").rglob("*.yml") for match in USED.findall(path.read_text())}
+    _, text = render_workflow(look_at(tmp_path))
+    used = USED.findall(text)
+    assert len(used) == text.count("uses:") > 3
+    assert {action.replace("cache/save", "cache").replace("cache/restore", "cache") for action in used} <= own
