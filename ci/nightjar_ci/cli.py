@@ -27,8 +27,8 @@ from nightjar_ci.untrusted.terminal import OutputClosedError, harmless_output
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "Begin": {
-            "try": "Run a project's tests with the installed and the newest JAX; say what differs.",
-            "init": "Write a matrix and a workflow for a project: its tests, every night, with the newest JAX.",
+            "try": "Run a project's tests with the newest JAX; say what differs.",
+            "init": "Write a nightly for a project: its matrix and its workflow.",
         },
         "Run": {
             "nightly": "Run, gate and report a matrix: the whole nightly.",

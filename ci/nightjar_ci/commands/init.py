@@ -19,7 +19,7 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
 ) -> None:
-    """Write a matrix and a workflow for a project: its tests, every night, with the newest JAX.
+    """Write a nightly for a project: its matrix and its workflow.
 
     Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark and asv, and training
     scripts; runs nothing and asks nothing. Prints the paths of the files. Exit code 2: there is nothing to run, or a

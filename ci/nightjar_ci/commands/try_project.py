@@ -34,7 +34,7 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environments and commands, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run a project's tests with the installed and the newest JAX; say what differs.
+    """Run a project's tests with the newest JAX; say what differs.
 
     Uses nightjar/matrix.toml if it exists, else what `init` would write. If JAX, pytest and the project are installed
     in the current environment, only JAX differs between the two sides; otherwise both are fresh environments. Exit
