@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nightjar_ci.baselines.baseline import read_convergence
+from nightjar_ci.causes.tonight import WINDOW, gather_causes
 from nightjar_ci.environments.prepare import Environments, parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
@@ -37,6 +38,7 @@ from nightjar_ci.report.write import write_reports
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import Store, open_store
 from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.nights import read_nights
 from nightjar_ci.untrusted.console import open_console
 
 
@@ -76,7 +78,7 @@ def run_nightly(
             _compare(pairs, folder, environments)
         if confirm:
             _confirm(folder, jobs, policies, baselines, store, environments)
-    return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
+    return _conclude(folder, policies, policies_path, baselines, store, matrix_path)
 
 
 def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, baselines: Path) -> tuple[Path, int]:
@@ -107,7 +109,7 @@ def confirm_night(folder: Path, matrix_path: Path, *, policies_path: Path, basel
     ]
     with hold_night(folder):
         _confirm(folder, jobs, policies, baselines, store, environments)
-    return _conclude(folder, policies, baselines, store, render_confirm(folder, policies_path, baselines, matrix_path))
+    return _conclude(folder, policies, policies_path, baselines, store, matrix_path)
 
 
 def _confirm(
@@ -129,11 +131,15 @@ def _confirm(
     _compare(planned, folder, environments)
 
 
-def _conclude(folder: Path, policies: Policies, baselines: Path, store: Store, command: str) -> tuple[Path, int]:
+def _conclude(
+    folder: Path, policies: Policies, policies_path: Path, baselines: Path, store: Store, matrix_path: Path
+) -> tuple[Path, int]:
     """Gates and reports a night."""
-    results = read_night_results(folder)
-    verdicts = gate_night(results, policies, baselines, store, command, read_settings().nights_dir)
-    contents, console = gather(results, verdicts, policies, baselines, store), open_console(stderr=True)
+    results, settings = read_night_results(folder), read_settings()
+    command = render_confirm(folder, policies_path, baselines, matrix_path)
+    verdicts = gate_night(results, policies, baselines, store, command, settings.nights_dir)
+    causes = gather_causes(results, verdicts, read_nights(settings, window=WINDOW), policies_path, Path.cwd())
+    contents, console = gather(results, verdicts, policies, baselines, store, causes), open_console(stderr=True)
     print_checked(contents.checked, console)
     print_verdicts(verdicts, console)
     path = write_reports(folder, contents)

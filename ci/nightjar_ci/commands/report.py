@@ -34,6 +34,7 @@ def command(
 
     Example: nightjar-ci report .nightjar/nights/2026-11-21T0300-1a2b
     """
+    from nightjar_ci.causes.tonight import WINDOW, gather_causes
     from nightjar_ci.formats.night_results import read_night_results
     from nightjar_ci.formats.policy import read_policies
     from nightjar_ci.formats.project_files import find_baselines
@@ -44,6 +45,7 @@ def command(
     from nightjar_ci.report.write import write_reports
     from nightjar_ci.settings import read_settings
     from nightjar_ci.store import open_store
+    from nightjar_ci.store.nights import read_nights
 
     policies, baselines = choose_policies(policies), find_baselines(baselines)
     settings = read_settings()
@@ -55,6 +57,7 @@ def command(
     else:
         command = render_confirm(night, policies, baselines)
         verdicts = gate_night(results, numbers, baselines, store, command, settings.nights_dir)
-    page = write_reports(night, gather(results, verdicts, numbers, baselines, store))
+    causes = gather_causes(results, verdicts, read_nights(settings, window=WINDOW), policies, Path.cwd())
+    page = write_reports(night, gather(results, verdicts, numbers, baselines, store, causes))
     append_summary(summary, night)
     typer.echo(page)

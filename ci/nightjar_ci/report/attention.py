@@ -1,7 +1,7 @@
-"""Cards for the verdicts that are not ok, worst first, and rows for the table of all verdicts.
+"""Cards for the causes of a night, red first, and rows for the table of all verdicts.
 
-In: verdicts, the night's series, the cells' figures. Out: plain data for the page; each card has the figures and
-captures that explain its verdict.
+In: causes, verdicts, the night's series, the cells' figures. Out: plain data for the page. The card of a cause holds
+those of its verdicts, each with the figures and captures that explain it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nightjar_ci.baselines.accepted import Entry
+from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.night_folder import job_folder
 from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.series import Series
@@ -18,7 +19,7 @@ from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import history_figure, spark_points
 
-MOST_CARDS = 60  # the rest of what is not ok is in the table below
+MOST_CARDS = 60  # of verdicts; the rest of what is not ok is in the table below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,14 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CauseCard:
+    """A cause with the cards of its verdicts, worst first; the first cards of a page only."""
+
+    cause: Cause
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A verdict in the table of all, with the points of its sparkline."""
 
@@ -40,31 +49,38 @@ class Row:
 
 def gather_cards(
     folder: Path,
-    verdicts: Sequence[Verdict],
+    causes: Sequence[Cause],
     series: Mapping[str, Series],
     accepted: Mapping[str, Sequence[Entry]],
     figures: Mapping[str, Sequence[tuple[str, Figure]]],
     outcomes: Sequence[Outcome],
-) -> tuple[Card, ...]:
+) -> tuple[CauseCard, ...]:
     """The cards of the page.
 
     Args:
         folder: the night folder.
-        verdicts: worst first.
+        causes: red first.
         series: by name.
         accepted: accepted changes by series.
         figures: figures of this night by series, such as a curve with its envelope.
         outcomes: of the night's jobs; the profiles among them have captures.
     """
-    cards = []
-    for verdict in [verdict for verdict in verdicts if verdict.status != "ok"][:MOST_CARDS]:
+
+    def make_card(verdict: Verdict) -> Card:
         card_figures = list(figures.get(verdict.series, ()))
         if (history := series.get(verdict.series)) is not None and len(history.nights) > 1:
             figure = history_figure(history, accepted.get(verdict.series, ()))
             card_figures.append((f"{len(history.nights)} nights", figure))
         links = tuple(_links(folder, verdict.cell, outcomes))
-        cards.append(Card(verdict=verdict, figures=tuple(card_figures), links=links))
-    return tuple(cards)
+        return Card(verdict=verdict, figures=tuple(card_figures), links=links)
+
+    room = MOST_CARDS
+    shown = []
+    for cause in causes:
+        cards = tuple(make_card(verdict) for verdict in cause.verdicts[:room])
+        room -= len(cards)
+        shown.append(CauseCard(cause=cause, cards=cards))
+    return tuple(shown)
 
 
 def gather_rows(verdicts: Sequence[Verdict], series: Mapping[str, Series]) -> tuple[Row, ...]:

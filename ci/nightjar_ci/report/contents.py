@@ -15,6 +15,8 @@ from typing import Protocol
 
 from nightjar_ci.baselines.accepted import Entry, read_accepted
 from nightjar_ci.baselines.baseline import read_convergence
+from nightjar_ci.causes.causes import Cause, find_causes
+from nightjar_ci.causes.tonight import find_row
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.ledger import Due, read_ledger
 from nightjar_ci.formats.night_folder import Night, job_folder
@@ -29,7 +31,7 @@ from nightjar_ci.formats.verdict import NightVerdicts, describe_exit
 from nightjar_ci.gate.gate import find_exit_code, read_pairs
 from nightjar_ci.gate.history import KnowsSeries, with_earlier_names
 from nightjar_ci.judges.performance.performance import log_ratio
-from nightjar_ci.report.attention import Card, Row, gather_cards, gather_rows
+from nightjar_ci.report.attention import CauseCard, Row, gather_cards, gather_rows
 from nightjar_ci.report.figures import Figure, curve_figure, pairs_figure, sample_figure
 from nightjar_ci.report.history import history_figure
 
@@ -109,21 +111,36 @@ class Contents:
     cells: tuple[CellPart, ...]
     facts: tuple[FactsRow, ...]
     suites: tuple[tuple[str, Suite], ...]
-    cards: tuple[Card, ...]
+    causes: tuple[CauseCard, ...]
     rows: tuple[Row, ...]
     due: tuple[Due, ...]
     profiles: tuple[ProfilePart, ...]
 
 
 def gather(
-    results: NightResults, verdicts: NightVerdicts, policies: Policies, baselines: Path, store: History | None = None
+    results: NightResults,
+    verdicts: NightVerdicts,
+    policies: Policies,
+    baselines: Path,
+    store: History | None = None,
+    causes: Sequence[Cause] | None = None,
 ) -> Contents:
     """Gathers the contents of a night's report.
+
+    Args:
+        results: what the night left.
+        verdicts: of all judges.
+        policies: by which they judged.
+        baselines: folder of committed baselines.
+        store: of earlier nights.
+        causes: of what is not ok, with what earlier nights say; where None, those of this night alone.
 
     Raises:
         InputError: `ledger.json` or a baseline cannot be read.
     """
     folder, night, cells = results.folder, results.night, results.by_cell()
+    if causes is None:
+        causes = find_causes(find_row(results, verdicts, ()))
     pairs = _pair_figures(folder, verdicts)
     accepted, series = read_accepted(baselines), dict[str, Series]()
     if store is not None:
@@ -165,7 +182,7 @@ def gather(
         ),
         facts=tuple(row for cell, runs in cells.items() for row in _facts_rows(cell, runs[0])),
         suites=tuple(results.read_suites().items()),
-        cards=gather_cards(folder, verdicts.verdicts, series, accepted, by_series, night.jobs),
+        causes=gather_cards(folder, causes, series, accepted, by_series, night.jobs),
         rows=gather_rows(verdicts.verdicts, series),
         due=due,
         profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),

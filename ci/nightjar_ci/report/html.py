@@ -21,6 +21,7 @@ from nightjar_ci.report.figures import Figure
 from nightjar_ci.report.history import SPARK_HEIGHT, SPARK_WIDTH
 
 HOT_LINES = 10
+MOST_MEMBERS = 8  # series that the card of a cause names
 
 
 def render_html(contents: Contents) -> str:
@@ -52,6 +53,8 @@ def render_html(contents: Contents) -> str:
     return environment.get_template("page.html.j2").render(
         contents=contents,
         counts=counts,
+        watched=sum(verdict.watch for verdict in contents.verdicts.verdicts),
+        most_members=MOST_MEMBERS,
         status_text=STATUS_TEXT,
         place=place,
         pack=lambda: pack(json.dumps(figures, separators=(",", ":"))),

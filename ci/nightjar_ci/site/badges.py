@@ -12,7 +12,7 @@ import json
 from html import escape
 from typing import NamedTuple
 
-from nightjar_ci.site.status import ANSWER_TEXT, Answer
+from nightjar_ci.causes.status import ANSWER_TEXT, Answer
 
 LETTER_WIDTH = 6.6  # of an 11 px sans-serif, on average, measured in Chromium
 PADDING = 12

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from nightjar_ci.site.status import Answer, Row
+from nightjar_ci.causes.status import Answer, Row
 from nightjar_ci.store.nights import StoredNight
 
 

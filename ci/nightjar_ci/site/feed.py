@@ -15,7 +15,7 @@ from datetime import datetime
 from email.utils import format_datetime
 from xml.etree import ElementTree
 
-from nightjar_ci.site.status import Event
+from nightjar_ci.causes.status import Event
 
 TITLE = "Nightjar: regressions"
 _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")

@@ -7,19 +7,19 @@ night and the command that bisects it. Jinja2 escapes text, so a job's output ca
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import jinja2
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
+from nightjar_ci.causes.status import ANSWER_TEXT, Answer, Open, Status
 from nightjar_ci.formats.verdict import STATUS_TEXT, describe_not_run
 from nightjar_ci.images.publish.support import TITLES, Support, render_rows
 from nightjar_ci.judges.finding import count
 from nightjar_ci.report.html import show_duration, show_effect
 from nightjar_ci.site.calendar import find_days, find_squares
-from nightjar_ci.site.status import ANSWER_TEXT, Answer, Open, Status
 from nightjar_ci.store.nights import StoredNight
 
 CALENDAR_DAYS = 42
@@ -64,6 +64,7 @@ def render_html(page: Page) -> str:
     environment.filters |= {"effect": show_effect, "when": show_when, "took": show_took, "bisect": render_bisect}
     environment.filters |= {"not_run": describe_not_run}
     status = page.status
+    regressed = [opened for opened in status.open if opened.verdict.status == "regressed"]
     days = find_days(status.rows, CALENDAR_DAYS)
     return environment.get_template("index.html.j2").render(
         page=page,
@@ -71,7 +72,8 @@ def render_html(page: Page) -> str:
         headline=find_headline(status),
         days=days,
         squares=[(row, find_squares(row, days)) for row in status.rows],
-        regressed=[opened for opened in status.open if opened.verdict.status == "regressed"],
+        regressed=regressed,
+        causes=group_by_window(regressed),
         unclear=[opened for opened in status.open if opened.verdict.status == "cannot_tell"],
         events=status.events[:EVENTS_SHOWN],
         nights=status.nights[:NIGHTS_SHOWN],
@@ -104,6 +106,15 @@ def find_headline(status: Status) -> str:
         return ", ".join(parts)
     texts: dict[Answer, str] = {"ok": "all is well", "cannot_tell": "no regression found, and some judges cannot tell"}
     return texts.get(status.answer, ANSWER_TEXT[status.answer])
+
+
+def group_by_window(regressed: Sequence[Open]) -> list[tuple[Open, list[Open]]]:
+    """Regressions that began between the same two nights of a row: the worst one, and the others."""
+    groups: dict[tuple[str, str | None, str], list[Open]] = {}
+    for opened in regressed:
+        good = None if opened.good is None else opened.good.id
+        groups.setdefault((opened.row, good, opened.since.id), []).append(opened)
+    return [(group[0], group[1:]) for group in groups.values()]
 
 
 def render_bisect(regression: Open, verdicts: Mapping[str, str]) -> str:

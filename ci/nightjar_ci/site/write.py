@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nightjar_ci.bisect.result.answer import Answer as Bisection
+from nightjar_ci.causes.status import Status, read_status
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.documents import read_document, write_text
 from nightjar_ci.images.publish.index_store import open_index
@@ -22,7 +23,6 @@ from nightjar_ci.settings import Settings
 from nightjar_ci.site.badges import render_endpoint, render_svg
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.html import Page, render_html
-from nightjar_ci.site.status import Status, read_status
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import find_night_folders, import_missing
 from nightjar_ci.store.nights import read_nights

@@ -25,6 +25,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.formats.policy import ConvergencePolicy, Policies
 from nightjar_ci.formats.run_record import RunRecord, Sample
 from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import NightVerdicts
 from nightjar_ci.gate.gate import judge_night
 from nightjar_ci.report.contents import Contents, gather
 from nightjar_ci.report.figures import curve_figure, sample_figure
@@ -33,6 +34,7 @@ from nightjar_ci.report.html import render_html
 from nightjar_ci.report.write import write_reports
 from tests.browser import Page, open_browser
 from tests.ci.nights import CELL, baseline, failed, leave_capture, leave_pair, losses, make_night, outcome, record
+from tests.ci.site.test_site import make_verdict
 
 POLICIES = Policies.model_validate(
     {"schema": "nightjar.policies/1", "convergence": [{}], "facts": [{}], "performance": [{}]}
@@ -292,7 +294,7 @@ def test_what_is_not_ok_has_a_card_with_its_history_and_its_capture(tmp_path: Pa
     report = tmp_path / "night" / "jobs" / profiled.job / "capture" / "report.html"
     report.write_text("<p>a capture</p>")
     shown = contents(tmp_path, [], nights=30)
-    card = shown.cards[0]
+    card = shown.causes[0].cards[0]
     assert (card.verdict.series, card.verdict.status) == (f"{CELL}/loss", "regressed")
     assert [title for title, _ in card.figures] == ["loss", "30 nights"]
     assert card.links == ((f"capture {profiled.job}", f"jobs/{profiled.job}/capture/report.html"),)
@@ -303,7 +305,24 @@ def test_what_is_not_ok_has_a_card_with_its_history_and_its_capture(tmp_path: Pa
 def test_what_is_ok_has_a_row_and_no_card(tmp_path: Path) -> None:
     shown = contents(tmp_path, good_runs())
     assert "ok" in {row.verdict.status for row in shown.rows}
-    assert "ok" not in {card.verdict.status for card in shown.cards}
+    assert "ok" not in {card.verdict.status for part in shown.causes for card in part.cards}
+
+
+def test_what_one_change_explains_is_one_card_and_what_is_on_watch_can_be_filtered(tmp_path: Path) -> None:
+    folder = tmp_path / "night"
+    make_night(folder, [(outcome(), record())])
+    red = [make_verdict("regressed", f"cell{number}/step_time") for number in range(12)]
+    watched = make_verdict("ok", "cell20/loss", watch=True)
+    verdicts = NightVerdicts(night="2026-11-21T0300-1a2b", verdicts=(*red, watched))
+    page = Text(render_html(gather(read_night_results(folder), verdicts, POLICIES, tmp_path / "none")))
+    assert [attributes["data-cause"] for _, attributes in page.tags if "data-cause" in attributes] == ["regressed"]
+    assert "12 series of 12 cells: regressed" in page.text
+    assert "and 4 more, all in the table of verdicts" in page.text
+    statuses = [
+        attributes["data-status"] for tag, attributes in page.tags if tag == "tr" and "data-status" in attributes
+    ]
+    assert (statuses.count("regressed"), statuses.count("ok watch")) == (12, 1)
+    assert ("button", "watch") in [(tag, attributes.get("data-status")) for tag, attributes in page.tags]
 
 
 @pytest.mark.browser

@@ -13,6 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar_ci.causes.status import (
+    ANSWER_TEXT,
+    Answer,
+    Row,
+    describe_environment,
+    find_answer,
+    find_events,
+    find_open,
+    read_status,
+)
 from nightjar_ci.cli import main
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.documents import write_text
@@ -25,16 +35,6 @@ from nightjar_ci.site.calendar import find_days, find_squares
 from nightjar_ci.site.feed import render_json, render_rss
 from nightjar_ci.site.html import Page as Shown
 from nightjar_ci.site.html import find_headline, render_bisect, render_html
-from nightjar_ci.site.status import (
-    ANSWER_TEXT,
-    Answer,
-    Row,
-    describe_environment,
-    find_answer,
-    find_events,
-    find_open,
-    read_status,
-)
 from nightjar_ci.site.write import Sources, write_site
 from nightjar_ci.store.nights import StoredNight, read_nights
 from tests.browser import Page, open_browser

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from nightjar_ci.causes.status import find_open
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.verdict import Status, Verdict
-from nightjar_ci.site.status import find_open
 from tests.ci.nights import CELL
 from tests.ci.site.test_site import leave_night, make_page, make_site, make_verdict, only_row, stored
 

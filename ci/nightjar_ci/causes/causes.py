@@ -1,0 +1,191 @@
+"""The causes of a night: what is not ok, in groups that one change explains, red first.
+
+In: the open verdicts and failed jobs of a row of nights. Out: a `Cause` for each group. Regressions that began between
+the same two nights are one cause, whatever judge found them; so are jobs that failed with the same message, with the
+series that they left out. A doubt joins the regressions that began with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nightjar_ci.causes.status import Open, Row, find_changes, find_open
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.judges.finding import count
+from nightjar_ci.store.nights import StoredNight
+
+Kind = Literal["failed", "regressed", "cannot_tell", "improved"]
+RED_FIRST: tuple[Kind, ...] = ("failed", "regressed", "cannot_tell", "improved")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One group of what is not ok.
+
+    Attributes:
+        kind: what it is.
+        title: it in one line.
+        explanation: of its worst verdict, or the message of its jobs.
+        verdicts: worst first.
+        jobs: that failed.
+        since: the first bad night.
+        good: the last good night; None where it is not known.
+        nights: number of bad nights.
+        changes: what differs between the last good night and the first bad one.
+        git: the commits of the two, where both are known and differ.
+        asked: owners of what changed.
+        command: what to run next; None where nobody can say.
+    """
+
+    kind: Kind
+    title: str
+    explanation: str
+    verdicts: tuple[Verdict, ...] = ()
+    jobs: tuple[str, ...] = ()
+    since: str
+    good: str | None
+    nights: int
+    changes: tuple[str, ...] = ()
+    git: tuple[str, str] | None = None
+    asked: tuple[str, ...] = ()
+    command: str | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells of its verdicts."""
+        return tuple(dict.fromkeys(verdict.cell for verdict in self.verdicts))
+
+    @property
+    def when(self) -> str:
+        """Since when, in one sentence."""
+        nights = "Tonight"
+        if self.nights > 1:
+            nights = f"Since night {self.since}, for {self.nights} nights"
+        return f"{nights}; the last good night is {self.good or 'not known'}."
+
+    @property
+    def what_changed(self) -> str:
+        """What changed with it, in one sentence."""
+        if self.changes:
+            return "; ".join(self.changes) + "."
+        if self.good is None:
+            return "Unknown, as the last good night is."
+        return "No package and no commit: look at the machine first."
+
+
+def find_causes(row: Row) -> tuple[Cause, ...]:
+    """The causes in the latest night of a row, red first; larger groups first among equals."""
+    verdicts = find_open(row)
+    causes = [*_group_failed(row, verdicts)]
+    taken = {verdict.series for cause in causes for verdict in cause.verdicts}
+    left = [opened for opened in verdicts if opened.verdict.judge != "presence" or opened.verdict.series not in taken]
+    causes += _group_open(left)
+    improved = tuple(verdict for verdict in row.latest.loud if verdict.status == "improved")
+    if improved:
+        night, before = row.latest.id, row.nights[-2][0].id if len(row.nights) > 1 else None
+        title, explanation = _title(improved, "improved"), improved[0].explanation
+        causes.append(
+            Cause(
+                kind="improved",
+                title=title,
+                explanation=explanation,
+                verdicts=improved,
+                since=night,
+                good=before,
+                nights=1,
+            )
+        )
+    return tuple(sorted(causes, key=lambda cause: (RED_FIRST.index(cause.kind), -len(cause.verdicts))))
+
+
+def _group_failed(row: Row, verdicts: Sequence[Open]) -> Iterator[Cause]:
+    """Failed jobs by how they ended, each with the series that it did not leave."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in row.latest.failed:
+        groups.setdefault((outcome.state, shorten_message(outcome)), []).append(outcome)
+    for (state, message), outcomes in groups.items():
+        cells = {outcome.cell for outcome in outcomes}
+        absent = [opened for opened in verdicts if opened.verdict.judge == "presence" and opened.verdict.cell in cells]
+        since, good, nights = _find_failing(row, {outcome.job for outcome in outcomes})
+        jobs = tuple(outcome.job for outcome in outcomes)
+        named = jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+        yield Cause(
+            kind="failed",
+            title=f"{named}: {state.replace('_', ' ')}",
+            explanation=message,
+            verdicts=tuple(opened.verdict for opened in absent),
+            jobs=jobs,
+            since=since.id,
+            good=None if good is None else good.id,
+            nights=nights,
+            changes=() if good is None else tuple(find_changes(good, since)),
+            git=_find_commits(good, since),
+        )
+
+
+def shorten_message(outcome: Outcome) -> str:
+    """The last line of a job's message that says something, without what differs from run to run."""
+    lines = [line.strip() for line in (outcome.message or "").splitlines() if line.strip()]
+    if not lines:
+        return "no message"
+    text = re.sub(r"0x[0-9a-f]+", "0x...", lines[-1])
+    return text.replace(outcome.job, "JOB")[:300]
+
+
+def _find_failing(row: Row, jobs: set[str]) -> tuple[StoredNight, StoredNight | None, int]:
+    """The first of the consecutive nights in which one of some jobs failed, the night before, and their number."""
+    first, number = row.latest, 0
+    for night, _ in reversed(row.nights):
+        if not jobs & {outcome.job for outcome in night.failed}:
+            return first, night, number
+        first, number = night, number + 1
+    return first, None, number
+
+
+def _find_commits(good: StoredNight | None, since: StoredNight) -> tuple[str, str] | None:
+    """The commits of two nights, where both are known and differ."""
+    if good is None or good.git_sha is None or since.git_sha is None or good.git_sha == since.git_sha:
+        return None
+    return good.git_sha, since.git_sha
+
+
+def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
+    """Open verdicts by the two nights between which they began."""
+    groups: dict[tuple[object, ...], list[Open]] = {}
+    red = {_window(opened) for opened in verdicts if opened.verdict.status == "regressed"}
+    for opened in verdicts:
+        window = _window(opened)
+        is_red = window in red and opened.verdict.judge != "presence"
+        key = ("regressed", window) if is_red else (opened.verdict.judge, window)
+        groups.setdefault(key, []).append(opened)
+    for group in groups.values():
+        worst = min(group, key=lambda opened: opened.verdict.status != "regressed")
+        status: Kind = "regressed" if worst.verdict.status == "regressed" else "cannot_tell"
+        yield Cause(
+            kind=status,
+            title=_title([opened.verdict for opened in group], "regressed" if status == "regressed" else "cannot tell"),
+            explanation=worst.verdict.explanation,
+            verdicts=tuple(opened.verdict for opened in group),
+            since=worst.since.id,
+            good=None if worst.good is None else worst.good.id,
+            nights=max(opened.nights for opened in group),
+            changes=worst.changes,
+            git=_find_commits(worst.good, worst.since),
+        )
+
+
+def _window(opened: Open) -> tuple[str | None, str]:
+    return None if opened.good is None else opened.good.id, opened.since.id
+
+
+def _title(verdicts: Sequence[Verdict], status: str) -> str:
+    """`CELL/NAME regressed`, or the number of series and cells."""
+    series = list(dict.fromkeys(verdict.series for verdict in verdicts))
+    if len(series) == 1:
+        return f"{series[0]}: {status}"
+    cells = len({verdict.cell for verdict in verdicts})
+    return f"{len(series)} series of {count(cells, 'cell')}: {status}"

@@ -1,0 +1,97 @@
+"""The causes of one night, as its report and its messages show them.
+
+In: the results and verdicts of a night, and the stored nights before it. Out: causes, each with who is asked and the
+one command to run next.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nightjar_ci.causes.causes import Cause, find_causes
+from nightjar_ci.causes.owners import find_asked
+from nightjar_ci.causes.status import Row, read_status
+from nightjar_ci.formats.night_results import NightResults
+from nightjar_ci.formats.run_record import describe_devices
+from nightjar_ci.formats.verdict import NightVerdicts
+from nightjar_ci.gate.advice import find_matrix
+from nightjar_ci.store.nights import StoredNight
+
+WINDOW = 60  # earlier nights in which the beginning of a cause is looked for
+_COMMAND = re.compile(r"`(nightjar-ci [^`]+)`")
+
+
+def gather_causes(
+    results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight], policies: Path, repository: Path
+) -> tuple[Cause, ...]:
+    """The causes of a night, red first.
+
+    Args:
+        results: what the night left.
+        verdicts: of all judges.
+        earlier: stored nights, oldest first; later ones and the night itself are left out.
+        policies: the file of policies, beside which the matrix is looked for.
+        repository: the folder whose CODEOWNERS says who is asked.
+    """
+    causes = find_causes(find_row(results, verdicts, earlier))
+    return tuple(
+        replace(
+            cause,
+            asked=find_asked(repository, cause.git, policies),
+            command=find_command(cause, results, policies),
+        )
+        for cause in causes
+    )
+
+
+def find_row(results: NightResults, verdicts: NightVerdicts, earlier: Sequence[StoredNight]) -> Row:
+    """A night with the comparable nights before it."""
+    tonight = describe_night(results, verdicts)
+    before = [night for night in earlier if night.id != tonight.id and night.started_at <= tonight.started_at]
+    status = read_status([*before, tonight])
+    return next(row for row in status.rows if row.latest.id == tonight.id)
+
+
+def describe_night(results: NightResults, verdicts: NightVerdicts) -> StoredNight:
+    """A night from its folder, as the store would give it."""
+    night = results.night
+    environment = next((record.environment for record in results.records.values()), None)
+    return StoredNight(
+        id=night.id,
+        matrix=night.matrix,
+        started_at=night.started_at,
+        finished_at=night.finished_at,
+        git_sha=None if night.git is None else night.git.sha,
+        ran=len(night.jobs),
+        not_run=night.not_run,
+        failed=tuple(outcome for outcome in night.jobs if not outcome.completed),
+        statuses={(verdict.series, verdict.judge): verdict.status for verdict in verdicts.verdicts},
+        loud=tuple(verdict for verdict in verdicts.verdicts if verdict.status != "ok"),
+        environment=night.jobs[0].environment if night.jobs else None,
+        devices=None if environment is None else describe_devices(environment.devices),
+        packages={} if environment is None else environment.packages,
+    )
+
+
+def find_command(cause: Cause, results: NightResults, policies: Path) -> str | None:
+    """The one command that settles or explains a cause, ready to paste; None where nobody can say."""
+    if cause.kind == "failed":
+        outcome = results.night.outcome_of(cause.jobs[0])
+        matrix = None if outcome is None else find_matrix(policies.parent, outcome.cell)
+        return shlex.join(["nightjar-ci", "run", str(matrix or "MATRIX"), "--jobs", cause.jobs[0]])
+    advised = [
+        match[1]
+        for verdict in cause.verdicts
+        for line in (*verdict.details, verdict.explanation)
+        if (match := _COMMAND.search(line))
+    ]
+    if advised:
+        return advised[0]
+    if cause.kind == "regressed":
+        verdicts = results.folder / "verdicts.json"
+        return shlex.join(["nightjar-ci", "bisect", "--verdict", str(verdicts), cause.verdicts[0].series])
+    return None

@@ -1,0 +1,77 @@
+"""The causes of a night: what one change explains is one, red first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nightjar_ci.causes.causes import find_causes
+from nightjar_ci.formats.verdict import Verdict
+from tests.ci.nights import failed
+from tests.ci.site.test_site import make_verdict, only_row, stored
+
+
+def slower(cells: int, measure: str = "step_time") -> list[Verdict]:
+    return [make_verdict("regressed", f"cell{number}/{measure}") for number in range(cells)]
+
+
+def same(verdicts: list[Verdict], status: str) -> list[Verdict]:
+    return [verdict.model_copy(update={"status": status}) for verdict in verdicts]
+
+
+def test_what_regressed_between_the_same_nights_is_one_cause_whatever_judge_found_it() -> None:
+    red = [*slower(11), *[make_verdict("regressed", f"cell{n}/train_step", judge="facts") for n in range(11)]]
+    nights = [stored(1, *same(red, "ok")), stored(2, *red, jax="0.10.2"), stored(3, *red, jax="0.10.2")]
+    (cause,) = find_causes(only_row(nights))
+    assert (cause.kind, cause.title) == ("regressed", "22 series of 11 cells: regressed")
+    assert cause.when == "Since night 2026-11-02T0300-0000, for 2 nights; the last good night is 2026-11-01T0300-0000."
+    assert cause.what_changed == "jax 0.10.1 -> 0.10.2; jaxlib 0.10.1 -> 0.10.2."
+
+
+def test_what_began_in_another_night_is_another_cause() -> None:
+    old, new = slower(2), slower(3, "peak_memory")
+    nights = [
+        stored(1, *same([*old, *new], "ok")),
+        stored(2, *old, *same(new, "ok")),
+        stored(3, *old, *new, git_sha="d" * 40),
+    ]
+    causes = find_causes(only_row(nights))
+    assert [(len(cause.verdicts), cause.nights) for cause in causes] == [(3, 1), (2, 2)]
+    assert [cause.git for cause in causes] == [("c" * 40, "d" * 40), None]
+    assert causes[1].what_changed == "No package and no commit: look at the machine first."
+
+
+def test_a_doubt_joins_the_regression_that_began_with_it_and_is_a_cause_of_its_own_elsewhere() -> None:
+    red, doubt = slower(1), make_verdict("cannot_tell", "cell0/loss", judge="convergence")
+    before = [*same(red, "ok"), *same([doubt], "ok")]
+    (cause,) = find_causes(only_row([stored(1, *before), stored(2, *red, doubt)]))
+    assert [verdict.series for verdict in cause.verdicts] == ["cell0/step_time", "cell0/loss"]
+    (cause,) = find_causes(only_row([stored(1, *before), stored(2, doubt)]))
+    assert (cause.kind, cause.title) == ("cannot_tell", "cell0/loss: cannot tell")
+
+
+def test_jobs_that_failed_alike_are_one_cause_with_what_they_left_out_and_come_first() -> None:
+    absent = [make_verdict("cannot_tell", f"cell{n}/loss", judge="presence", effect=None) for n in range(3)]
+    jobs = tuple(failed(f"cell{n}-s0", message=f"Traceback\ncell{n}-s0: out of memory at 0x7f{n}") for n in range(3))
+    other = failed("other-s0", message="no such file")
+    red = slower(9)
+    tonight = replace(stored(2, *red, *absent), failed=(*jobs, other))
+    causes = find_causes(only_row([stored(1, *same(red, "ok")), tonight]))
+    assert [(cause.kind, cause.title) for cause in causes] == [
+        ("failed", "3 jobs: failed"),
+        ("failed", "other-s0: failed"),
+        ("regressed", "9 series of 9 cells: regressed"),
+    ]
+    assert (causes[0].explanation, len(causes[0].verdicts)) == ("JOB: out of memory at 0x...", 3)
+    assert causes[0].good == "2026-11-01T0300-0000"
+
+
+def test_without_an_earlier_night_nothing_is_blamed() -> None:
+    (cause,) = find_causes(only_row([stored(1, *slower(1))]))
+    assert cause.when == "Tonight; the last good night is not known."
+    assert cause.what_changed == "Unknown, as the last good night is."
+
+
+def test_what_improved_comes_last_and_what_is_ok_is_no_cause() -> None:
+    better, red = make_verdict("improved", "cell9/step_time"), slower(1)
+    nights = [stored(1, *same([better, *red], "ok")), stored(2, better, *red, make_verdict("ok", "cell8/loss"))]
+    assert [cause.kind for cause in find_causes(only_row(nights))] == ["regressed", "improved"]

@@ -1,0 +1,72 @@
+"""The causes of a night folder, with the command to run next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.causes.tonight import describe_night, find_row, gather_causes
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.formats.verdict import NightVerdicts, Verdict
+from nightjar_ci.settings import read_settings
+from nightjar_ci.store import open_store
+from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.nights import read_nights
+from tests.ci.nights import CELL, failed, make_night, outcome, record
+from tests.ci.site.test_site import SERIES, make_verdict, stored
+
+
+def commands(tmp_path: Path, *verdicts: Verdict) -> list[str | None]:
+    folder = tmp_path / "night"
+    make_night(folder, [(outcome(), record())])
+    judged = NightVerdicts(night="2026-11-21T0300-0000", verdicts=verdicts)
+    results = read_night_results(folder)
+    return [cause.command for cause in gather_causes(results, judged, (), tmp_path / "policies.toml", tmp_path)]
+
+
+def test_a_regression_is_bisected_unless_pairs_would_settle_it(tmp_path: Path) -> None:
+    assert commands(tmp_path, make_verdict("regressed")) == [
+        f"nightjar-ci bisect --verdict {tmp_path}/night/verdicts.json {SERIES}"
+    ]
+    details = ("z = 9", "pairs against uv:jax==0.10.1 would tell: `nightjar-ci confirm NIGHT MATRIX`")
+    assert commands(tmp_path, make_verdict("regressed", details=details)) == ["nightjar-ci confirm NIGHT MATRIX"]
+
+
+def test_what_nobody_can_say_has_no_command(tmp_path: Path) -> None:
+    assert commands(tmp_path, make_verdict("cannot_tell")) == [None]
+
+
+def test_a_failed_job_is_run_again_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "night"
+    make_night(folder, [(failed(f"{CELL}-s0"), None)])
+    judged = NightVerdicts(night="2026-11-21T0300-0000", verdicts=())
+    (cause,) = gather_causes(read_night_results(folder), judged, (), tmp_path / "policies.toml", tmp_path)
+    assert cause.command == f"nightjar-ci run MATRIX --jobs {CELL}-s0"
+
+
+def test_later_nights_and_other_places_do_not_count(tmp_path: Path) -> None:
+    folder = tmp_path / "night"
+    make_night(folder, [(outcome(), record())])
+    results, judged = read_night_results(folder), NightVerdicts(night="n", verdicts=(make_verdict("regressed"),))
+    matrix, here = results.night.matrix, "current"
+    nights = [
+        stored(19, make_verdict("ok"), matrix=matrix, environment=here),
+        stored(20, make_verdict("ok"), matrix=matrix, environment="uv:jax==0.9"),
+        stored(28, make_verdict("ok"), matrix=matrix, environment=here),
+    ]
+    row = find_row(results, judged, nights)
+    assert [night.id[8:10] for night, _ in row.nights] == ["19", "21"]
+
+
+def test_a_night_from_its_folder_is_as_the_store_gives_it(tmp_path: Path) -> None:
+    folder = tmp_path / "night"
+    make_night(folder, [(outcome(), record()), (failed("other-s0"), None)])
+    settings = read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
+    store = open_store(settings)
+    import_night(store, folder)
+    store.close()
+    (of_store,) = read_nights(settings, window=9)
+    results = read_night_results(folder)
+    of_folder = describe_night(results, NightVerdicts(night=results.night.id, verdicts=()))
+    for name in ("id", "matrix", "ran", "not_run", "environment", "devices", "packages", "git_sha"):
+        assert getattr(of_folder, name) == getattr(of_store, name), name
+    assert [job.job for job in of_folder.failed] == [job.job for job in of_store.failed]
