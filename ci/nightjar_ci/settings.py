@@ -34,6 +34,9 @@ class Settings:
         public_key: the public key of cosign with which `images pull` and `images verify` check signatures; None: they
             are not checked.
         index_url: the package index that a variable names, which may hold a password; None: the one that uv knows.
+        github_repository, github_sha, github_api_url: `OWNER/NAME`, the commit and the server of a workflow of GitHub.
+        github_token: what messages to GitHub are written with.
+        webhook_url: where messages to a chat are sent; a secret.
     """
 
     state_dir: Path
@@ -49,6 +52,11 @@ class Settings:
     nightly_index: str | None = field(default=None, repr=False)
     public_key: str | None = None
     index_url: str | None = field(default=None, repr=False)
+    github_repository: str | None = None
+    github_sha: str | None = None
+    github_api_url: str = "https://api.github.com"
+    github_token: str | None = field(default=None, repr=False)
+    webhook_url: str | None = field(default=None, repr=False)
 
     @property
     def bisections_dir(self) -> Path:
@@ -119,6 +127,11 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         nightly_index=environ.get("NIGHTJAR_NIGHTLY_INDEX") or None,
         public_key=environ.get("NIGHTJAR_PUBLIC_KEY") or None,
         index_url=next((environ[name] for name in _INDEX_VARIABLES if environ.get(name)), None),
+        github_repository=environ.get("GITHUB_REPOSITORY") or None,
+        github_sha=environ.get("GITHUB_SHA") or None,
+        github_api_url=(environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip("/"),
+        github_token=environ.get("GITHUB_TOKEN") or None,
+        webhook_url=environ.get("NIGHTJAR_WEBHOOK_URL") or None,
     )
 
 

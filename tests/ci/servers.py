@@ -18,6 +18,7 @@ class Served:
     url: str = ""
     asked: list[tuple[str, str]] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
 
 
 @contextmanager
@@ -29,6 +30,7 @@ def serve(answer: Callable[[str, str, str | None], Answer]) -> Iterator[Served]:
         def _answer(self) -> None:
             served.asked.append((self.command, self.path))
             served.authorizations.append(self.headers["Authorization"])
+            served.bodies.append(self.rfile.read(int(self.headers["Content-Length"] or 0)))
             status, headers, body = answer(self.command, self.path, self.headers["Authorization"])
             self.send_response(status)
             for name, value in headers.items():
@@ -38,7 +40,7 @@ def serve(answer: Callable[[str, str, str | None], Answer]) -> Iterator[Served]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_HEAD = _answer  # noqa: N815 - the library's names
+        do_GET = do_HEAD = do_POST = do_PATCH = _answer  # noqa: N815 - the library's names
 
         def log_message(self, format: str, *args: object) -> None:
             pass

@@ -154,13 +154,13 @@ def _find_commits(good: StoredNight | None, since: StoredNight) -> tuple[str, st
 
 
 def _group_open(verdicts: Sequence[Open]) -> Iterator[Cause]:
-    """Open verdicts by the two nights between which they began."""
+    """Open verdicts by the two nights between which they began; by judge where the first of them is not known."""
     groups: dict[tuple[object, ...], list[Open]] = {}
-    red = {_window(opened) for opened in verdicts if opened.verdict.status == "regressed"}
+    red = {_window(opened) for opened in verdicts if opened.verdict.status == "regressed" and opened.good is not None}
     for opened in verdicts:
         window = _window(opened)
         is_red = window in red and opened.verdict.judge != "presence"
-        key = ("regressed", window) if is_red else (opened.verdict.judge, window)
+        key = ("regressed", window) if is_red else (opened.verdict.status, opened.verdict.judge, window)
         groups.setdefault(key, []).append(opened)
     for group in groups.values():
         worst = min(group, key=lambda opened: opened.verdict.status != "regressed")

@@ -71,6 +71,16 @@ def test_without_an_earlier_night_nothing_is_blamed() -> None:
     assert cause.what_changed == "Unknown, as the last good night is."
 
 
+def test_without_an_earlier_night_each_judge_is_a_cause_and_a_doubt_joins_nothing() -> None:
+    red = [*slower(3), make_verdict("regressed", "cell0/train_step", judge="facts")]
+    causes = find_causes(only_row([stored(1, *red, make_verdict("cannot_tell", "cell0/loss"))]))
+    assert [(cause.kind, len(cause.verdicts)) for cause in causes] == [
+        ("regressed", 3),
+        ("regressed", 1),
+        ("cannot_tell", 1),
+    ]
+
+
 def test_what_improved_comes_last_and_what_is_ok_is_no_cause() -> None:
     better, red = make_verdict("improved", "cell9/step_time"), slower(1)
     nights = [stored(1, *same([better, *red], "ok")), stored(2, better, *red, make_verdict("ok", "cell8/loss"))]

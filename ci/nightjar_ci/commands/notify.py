@@ -1,0 +1,69 @@
+"""`nightjar-ci notify`: tells people about a judged night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nightjar_ci.commands.gate import Policies, choose_policies
+
+
+def command(
+    night: Annotated[Path, typer.Argument(help="Night folder, judged before.", show_default=False)],
+    check: Annotated[
+        bool, typer.Option("--check", help="GitHub check on the commit of --sha; neutral where a judge cannot tell.")
+    ] = False,
+    pull_request: Annotated[
+        int | None,
+        typer.Option(min=1, help="GitHub pull request to comment on: once, updated; none where all was well so far."),
+    ] = None,
+    issue: Annotated[
+        bool, typer.Option("--issue", help="GitHub issue: opened when the night is red, closed when all is well.")
+    ] = False,
+    webhook: Annotated[
+        bool,
+        typer.Option(
+            "--webhook", help="Slack-compatible webhook ($NIGHTJAR_WEBHOOK_URL), when something is newly red or mended."
+        ),
+    ] = False,
+    sha: Annotated[
+        str | None, typer.Option(help="Commit of the check; default: $GITHUB_SHA, else that of the night.")
+    ] = None,
+    report: Annotated[str, typer.Option(help="Address of the report, to link to.")] = "",
+    policies: Policies = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message and send nothing.")] = False,
+) -> None:
+    """Tell people about a night: a check, a comment, an issue, a chat.
+
+    Nothing is sent unless it is named. GitHub's take $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
+    Exit code 0: sent, or nothing to say; 2: bad usage; 3: a service refused or was not reached.
+
+    Example: nightjar-ci notify .nightjar/nights/2026-11-21T0300-1a2b --issue --dry-run
+    """
+    from nightjar_ci.errors import InputError, NightjarError
+    from nightjar_ci.notify.message import render_markdown
+    from nightjar_ci.notify.read import read_message
+    from nightjar_ci.notify.send import Channels, plan_sending, send_all
+    from nightjar_ci.settings import read_settings
+
+    settings = read_settings()
+    if report and not report.startswith(("https://", "http://")):
+        raise InputError(f"--report: {report!r} is not an http or https address.")
+    message = read_message(night, choose_policies(policies), settings, report)
+    if dry_run:
+        typer.echo(render_markdown(message), nl=False)
+        return
+    commit = None
+    if check:
+        commit = sha or settings.github_sha or (message.night.git.sha if message.night.git else None)
+        if commit is None:
+            raise InputError("--check: the commit is not known.", "name it with --sha")
+    channels = Channels(check=commit, pull_request=pull_request, issue=issue, webhook=webhook)
+    done, failed = send_all(message, plan_sending(channels, settings))
+    for line in done:
+        typer.echo(line)
+    if failed:
+        text = " ".join(error.message for error in failed)
+        raise NightjarError(text, next((error.hint for error in failed if error.hint), None))

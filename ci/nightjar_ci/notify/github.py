@@ -1,0 +1,173 @@
+"""GitHub: a check on a commit, a comment on a pull request, and an issue, each made once and updated from then on.
+
+In: a message, the repository, a token. Out: one line for each that says what was done. What this tool made earlier is
+found by a marker in the text that only counts in what it wrote itself, so that nobody else's text is edited.
+
+Source: https://docs.github.com/en/rest
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from nightjar_ci.errors import NightjarError
+from nightjar_ci.notify.message import Message, State, render_markdown
+from nightjar_ci.web.http import HttpError, request
+
+PER_PAGE = 100
+MOST_PAGES = 30
+LABEL = "nightjar"
+CONCLUSIONS: Mapping[State, str] = {"ok": "success", "red": "failure", "cannot_tell": "neutral"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitHub:
+    """A repository on GitHub.
+
+    Attributes:
+        repository: `OWNER/NAME`.
+        token: of somebody who may write what is asked for.
+        api_url: of GitHub, or of a server of one's own.
+    """
+
+    repository: str
+    token: str
+    api_url: str = "https://api.github.com"
+
+    def put_check(self, message: Message, sha: str) -> str:
+        """The check of a matrix on a commit: made, or updated."""
+        name = f"nightjar ({message.night.matrix})"
+        body = {
+            "name": name,
+            "head_sha": sha,
+            "status": "completed",
+            "conclusion": CONCLUSIONS[message.state],
+            "output": {"title": message.exit_text[:250], "summary": render_markdown(message)},
+        }
+        if message.report:
+            body["details_url"] = message.report
+        query = urlencode({"check_name": name, "per_page": PER_PAGE})
+        answer = self._call("GET", f"/commits/{quote(sha, safe='')}/check-runs?{query}")
+        runs = answer.get("check_runs", []) if isinstance(answer, dict) else []
+        if runs:
+            self._call("PATCH", f"/check-runs/{int(runs[0]['id'])}", body)
+            return f"check {name!r} of {sha[:12]}: updated"
+        self._call("POST", "/check-runs", body)
+        return f"check {name!r} of {sha[:12]}: made"
+
+    def put_comment(self, message: Message, pull_request: int) -> str:
+        """The comment about a matrix on a pull request: made once, then updated; none where all was well so far."""
+        text, is_own = render_markdown(message), self._find_self()
+        where = f"pull request {pull_request}"
+        for comment in self._pages(f"/issues/{pull_request}/comments"):
+            if message.marker in str(comment.get("body")) and is_own.matches(comment):
+                if comment["body"] == text:
+                    return f"{where}: the comment is up to date"
+                self._call("PATCH", f"/issues/comments/{int(comment['id'])}", {"body": text})
+                return f"{where}: comment updated"
+        if message.state == "ok":
+            return f"{where}: no comment, all is well"
+        self._call("POST", f"/issues/{pull_request}/comments", {"body": text})
+        return f"{where}: comment made"
+
+    def track_issue(self, message: Message) -> str:
+        """The issue of a matrix: opened when it is red, updated while it is, closed when all is well."""
+        text, is_own = render_markdown(message), self._find_self()
+        issues = self._pages("/issues", state="open", labels=LABEL)
+        issue = next(
+            (
+                issue
+                for issue in issues
+                if "pull_request" not in issue and message.marker in str(issue.get("body")) and is_own.matches(issue)
+            ),
+            None,
+        )
+        if issue is None:
+            if message.state != "red":
+                return "issue: none is open"
+            title = f"Nightjar: {message.night.matrix} is red"
+            made = self._call("POST", "/issues", {"title": title, "body": text, "labels": [LABEL]})
+            return f"issue {made.get('number')}: opened"
+        number = int(issue["number"])
+        if message.state == "ok":
+            self._call("POST", f"/issues/{number}/comments", {"body": f"All is well in night `{message.night.id}`."})
+            self._call("PATCH", f"/issues/{number}", {"state": "closed", "state_reason": "completed"})
+            return f"issue {number}: closed"
+        if message.state == "cannot_tell":
+            return f"issue {number}: stays open, as this night cannot tell"
+        if issue["body"] != text:
+            self._call("PATCH", f"/issues/{number}", {"body": text})
+        return f"issue {number}: updated"
+
+    def _find_self(self) -> Author:
+        """Who the token stands for; a workflow's own may not ask, and is a bot."""
+        try:
+            body, _ = request(f"{self.api_url}/user", accept=ACCEPT, authorization=f"Bearer {self.token}")
+            return Author(login=str(json.loads(body)["login"]))
+        except (HttpError, ValueError, KeyError, TypeError):
+            return Author(login=None)
+
+    def _pages(self, path: str, **query: object) -> Iterator[Any]:
+        for page in range(1, MOST_PAGES + 1):
+            answer = self._call("GET", f"{path}?{urlencode({**query, 'per_page': PER_PAGE, 'page': page})}")
+            if not isinstance(answer, list):
+                raise NightjarError(f"GitHub answered {path} with something else than a list.")
+            yield from (entry for entry in answer if isinstance(entry, dict))
+            if len(answer) < PER_PAGE:
+                return
+
+    def _call(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Any:
+        """One request below the repository.
+
+        Raises:
+            NightjarError: it was refused or not reached.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            answer, _ = request(
+                f"{self.api_url}/repos/{self.repository}{path}",
+                accept=ACCEPT,
+                authorization=f"Bearer {self.token}",
+                method=method,
+                body=data,
+                headers={"X-GitHub-Api-Version": "2022-11-28", "Content-Type": "application/json"},
+            )
+            return json.loads(answer or b"null")
+        except HttpError as error:
+            said = _read_message(error.body)
+            hint = {
+                401: "GITHUB_TOKEN is not valid",
+                403: "the token needs the permissions issues, pull-requests or checks: write",
+                404: "check the repository and the number, and that the token may see them",
+            }.get(error.status)
+            raise NightjarError(f"GitHub: {method} {path.partition('?')[0]}: {error}{said}", hint) from None
+        except ValueError as error:
+            raise NightjarError(f"GitHub: {method} {path.partition('?')[0]}: not JSON: {error}.") from None
+
+
+ACCEPT = "application/vnd.github+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who writes with a token: a login, or some bot where it is not known."""
+
+    login: str | None
+
+    def matches(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a comment or an issue is theirs."""
+        user = entry.get("user") or {}
+        if self.login is None:
+            return user.get("type") == "Bot"
+        return user.get("login") == self.login
+
+
+def _read_message(body: bytes) -> str:
+    try:
+        return f": {str(json.loads(body)['message'])[:300]}"
+    except (ValueError, KeyError, TypeError):
+        return ""

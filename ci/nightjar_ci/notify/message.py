@@ -1,0 +1,143 @@
+"""The message about a night: one text, as markdown for GitHub and as plain lines for chat.
+
+In: a night, its exit code and its causes. Out: texts with the causes, red first. What jobs wrote is shown literally: it
+pings nobody, links nowhere and is no markup. Owners come from the repository and are pinged.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from nightjar_ci.causes.causes import Cause, Kind
+from nightjar_ci.causes.status import Answer
+from nightjar_ci.errors import ExitCode
+from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.report.markdown import escape
+from nightjar_ci.untrusted.terminal import show_controls
+
+ICONS: dict[Kind, str] = {"failed": "🔴", "regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵"}
+MOST_CAUSES, MOST_SERIES, MOST_CHARACTERS = 10, 20, 60_000  # GitHub takes 65,536
+_PING = re.compile(r"([@#])(?=\w)")
+
+State = Literal["ok", "red", "cannot_tell"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What there is to say about a night.
+
+    Attributes:
+        night: which one.
+        exit_code, exit_text: its answer.
+        causes: of what is not ok, red first.
+        before: the answer of the comparable night before; None where there is none.
+        report: address of its report; empty where it has none.
+    """
+
+    night: Night
+    exit_code: int
+    exit_text: str
+    causes: tuple[Cause, ...]
+    before: Answer | None = None
+    report: str = ""
+
+    @property
+    def state(self) -> State:
+        """Whether it is red."""
+        if self.exit_code == ExitCode.OK:
+            return "ok"
+        return "cannot_tell" if self.exit_code == ExitCode.CANNOT_TELL else "red"
+
+    @property
+    def marker(self) -> str:
+        """What a comment or an issue about this matrix is found by."""
+        return f"<!-- nightjar: {re.sub(r'[^A-Za-z0-9._-]+', '-', self.night.matrix)} -->"
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line."""
+        return f"Nightjar, {self.night.matrix}: {self.exit_text}"
+
+    @property
+    def is_news(self) -> bool:
+        """Whether something is red that was not the night before, or nothing is red any more."""
+        red = [cause for cause in self.causes if cause.kind in ("failed", "regressed")]
+        if not red:
+            return self.state == "ok" and self.before in ("failed", "regressed")
+        return any(cause.nights <= 1 for cause in red)
+
+
+def render_markdown(message: Message) -> str:
+    """The message for a comment, a check or an issue; it begins with its marker."""
+    night = message.night
+    icon = {"ok": "🟢", "red": "🔴", "cannot_tell": "🟡"}[message.state]
+    about = f"Night `{night.id}`, {len(night.jobs)} jobs, exit code {message.exit_code}"
+    if night.git is not None:
+        about += f", commit {night.git.sha[:12]}"
+    lines = [message.marker, f"## {icon} {quiet(message.headline)}", "", f"{about}."]
+    if message.report:
+        lines[-1] += f" [Report]({message.report})."
+    for cause in message.causes[:MOST_CAUSES]:
+        lines += ["", *_render_cause(cause)]
+    if len(message.causes) > MOST_CAUSES:
+        lines += ["", f"{len(message.causes) - MOST_CAUSES} more are in the report."]
+    text = "\n".join(lines) + "\n"
+    if len(text) > MOST_CHARACTERS:
+        text = text[:MOST_CHARACTERS] + "\n\n(cut: the report has the rest)\n"
+    return text
+
+
+def quiet(text: str) -> str:
+    """Text from jobs on one line of markdown: literal, and without mentions of people or issues.
+
+    >>> quiet("<b>@org/team</b> #1 *x*").replace("\\u200b", "|")
+    '&lt;b&gt;@|org/team&lt;/b&gt; #|1 \\\\*x\\\\*'
+    """
+    return _PING.sub("\\1\u200b", escape(show_controls(text)))
+
+
+def _render_cause(cause: Cause) -> list[str]:
+    lines = [f"### {ICONS[cause.kind]} {quiet(cause.title)}", "", quiet(cause.explanation), ""]
+    if cause.kind != "improved":
+        lines += [f"- **since:** {quiet(cause.when)}", f"- **what changed:** {quiet(cause.what_changed)}"]
+    if cause.asked and cause.kind in ("failed", "regressed"):
+        lines.append(f"- **who is asked:** {' '.join(cause.asked)}")
+    if cause.command and "```" not in cause.command and "\n" not in cause.command:
+        lines += ["- **run:**", "  ```sh", f"  {cause.command}", "  ```"]
+    if len(cause.verdicts) > 1:
+        names = [f"- {quiet(verdict.series)} ({verdict.judge})" for verdict in cause.verdicts[:MOST_SERIES]]
+        if len(cause.verdicts) > MOST_SERIES:
+            names.append(f"- and {len(cause.verdicts) - MOST_SERIES} more")
+        lines += ["", f"<details><summary>{len(cause.verdicts)} series</summary>", "", *names, "", "</details>"]
+    return lines
+
+
+def render_chat(message: Message) -> dict[str, object]:
+    """The message for a Slack-compatible webhook: `text` alone is enough for those that know no blocks."""
+    recovered = message.state == "ok" and message.before in ("failed", "regressed")
+    head = f"Recovered: {message.headline}" if recovered else message.headline
+    lines = [f"*{_chat(head)}*"]
+    for cause in message.causes[:MOST_CAUSES]:
+        if cause.kind not in ("failed", "regressed"):
+            continue
+        lines += [f"{ICONS[cause.kind]} *{_chat(cause.title)}*", _chat(f"{cause.when} Changed: {cause.what_changed}")]
+        if cause.asked:
+            lines.append(_chat(f"Who is asked: {', '.join(cause.asked)}"))
+        if cause.command:
+            lines.append(f"`{_chat(cause.command.replace('`', ''))}`")
+    if message.report:
+        lines.append(f"<{message.report}|report>")
+    text = "\n".join(lines)[:2900]  # a block takes 3,000
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+    return {"text": head[:300], "blocks": [section]}
+
+
+def _chat(text: str) -> str:
+    """Text in Slack's markup: literal but for its emphasis.
+
+    Source: https://docs.slack.dev/messaging/formatting-message-text/
+    """
+    escaped = " ".join(show_controls(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _PING.sub("\\1\u200b", escaped)

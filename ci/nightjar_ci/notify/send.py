@@ -1,0 +1,87 @@
+"""What is sent about a night, and where: only what was asked for, and each once.
+
+In: a message, the channels that were asked for, the settings. Out: one line for each channel. A channel that fails does
+not stop the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nightjar_ci.errors import InputError, NightjarError
+from nightjar_ci.notify.github import GitHub
+from nightjar_ci.notify.message import Message
+from nightjar_ci.notify.webhook import send_chat
+from nightjar_ci.settings import Settings
+
+Send = Callable[[Message], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """Where a message goes.
+
+    Attributes:
+        check: a check on this commit; None for none.
+        pull_request: a comment on the pull request of that number; None for none.
+        issue: an issue that is open while the matrix is red.
+        webhook: a chat.
+    """
+
+    check: str | None = None
+    pull_request: int | None = None
+    issue: bool = False
+    webhook: bool = False
+
+
+def plan_sending(channels: Channels, settings: Settings) -> list[Send]:
+    """What sends the message, in order.
+
+    Raises:
+        InputError: no channel was asked for, or what it needs is not set.
+    """
+    sends: list[Send] = []
+    github = None
+    if channels.check is not None or channels.pull_request is not None or channels.issue:
+        github = _find_github(settings)
+    if github is not None:
+        if channels.check is not None:
+            sha = channels.check
+            sends.append(lambda message: github.put_check(message, sha))
+        if channels.pull_request is not None:
+            number = channels.pull_request
+            sends.append(lambda message: github.put_comment(message, number))
+        if channels.issue:
+            sends.append(github.track_issue)
+    if channels.webhook:
+        url = settings.webhook_url
+        if url is None:
+            raise InputError("--webhook: NIGHTJAR_WEBHOOK_URL is not set.", "it holds the address of the webhook")
+        sends.append(lambda message: send_chat(message, url))
+    if not sends:
+        expected = "expected one of --check, --pull-request, --issue, --webhook"
+        raise InputError(f"nothing to send: {expected}.", "each is off unless it is named")
+    return sends
+
+
+def _find_github(settings: Settings) -> GitHub:
+    if settings.github_token is None:
+        raise InputError("GITHUB_TOKEN is not set.", "in a workflow: env: { GITHUB_TOKEN: ${{ github.token }} }")
+    repository = settings.github_repository
+    if repository is None or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise InputError(f"GITHUB_REPOSITORY is {repository!r}: expected OWNER/NAME.")
+    return GitHub(repository=repository, token=settings.github_token, api_url=settings.github_api_url)
+
+
+def send_all(message: Message, sends: list[Send]) -> tuple[list[str], list[NightjarError]]:
+    """Sends a message everywhere: what was done, and what failed."""
+    done: list[str] = []
+    failed: list[NightjarError] = []
+    for send in sends:
+        try:
+            done.append(send(message))
+        except NightjarError as error:
+            failed.append(error)
+    return done, failed

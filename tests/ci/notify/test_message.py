@@ -1,0 +1,93 @@
+"""The message about a night: red first, short, and harmless whatever a job wrote."""
+
+from __future__ import annotations
+
+import json
+
+from nightjar_ci.causes.causes import Cause
+from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.formats.verdict import Verdict
+from nightjar_ci.notify.message import MOST_CHARACTERS, Message, render_chat, render_markdown
+from tests.ci.nights import outcome
+from tests.ci.site.test_site import make_verdict
+
+EVIL = "@org/team <img src=x> [a](http://evil) `x` #12 <!channel> \u202ettxt\n```\n"
+
+
+def make_cause(*verdicts: Verdict, **changes: object) -> Cause:
+    cause = Cause(
+        kind="regressed",
+        title="2 series of 1 cell: regressed",
+        explanation="15 % slower.",
+        verdicts=verdicts or (make_verdict("regressed"), make_verdict("regressed", judge="facts")),
+        since="2026-11-19T0300-0000",
+        good="2026-11-18T0300-0000",
+        nights=3,
+        changes=("jax 0.10.1 -> 0.10.2",),
+        asked=("@nightjar/maintainers",),
+        command="nightjar-ci bisect --verdict verdicts.json cell/loss",
+    )
+    return cause if not changes else Cause(**{**{name: getattr(cause, name) for name in cause.__slots__}, **changes})
+
+
+def make_message(exit_code: int, *causes: Cause, **changes: object) -> Message:
+    night = Night.model_validate(
+        {
+            "schema": "nightjar.night/1",
+            "id": "2026-11-21T0300-1a2b",
+            "matrix": "nightly-cpu",
+            "started_at": "2026-11-21T03:00:00+00:00",
+            "finished_at": "2026-11-21T04:00:00+00:00",
+            "git": None,
+            "jobs": (outcome(),),
+        }
+    )
+    text = {0: "all is well", 1: "2 series regressed", 4: "at least one judge cannot tell"}[exit_code]
+    causes = causes or ((make_cause(),) if exit_code == 1 else ())
+    values = {"night": night, "exit_code": exit_code, "exit_text": text, "causes": causes, **changes}
+    return Message(**values)  # type: ignore[arg-type]
+
+
+def test_the_answer_comes_first_then_each_cause_with_all_that_one_asks_at_night() -> None:
+    text = render_markdown(make_message(1, report="https://example.org/r"))
+    lines = text.splitlines()
+    assert lines[0] == "<!-- nightjar: nightly-cpu -->"
+    assert lines[1] == "## 🔴 Nightjar, nightly-cpu: 2 series regressed"
+    for part in (
+        "since:** Since night",
+        "what changed:** jax",
+        "asked:** @nightjar/maintainers",
+        "  nightjar-ci bisect",
+    ):
+        assert part in text
+    assert "[Report](https://example.org/r)" in text
+
+
+def test_what_a_job_wrote_pings_nobody_and_is_no_markup() -> None:
+    text = render_markdown(make_message(1, make_cause(title=EVIL, explanation=EVIL, changes=(EVIL,), asked=())))
+    assert "<img" not in text
+    assert "@org" not in text
+    assert "\u202e" not in text
+    assert "#12" not in text
+    assert "\n```\n" not in text.replace("  ```", "")
+    chat = json.dumps(render_chat(make_message(1, make_cause(title=EVIL, asked=()))), ensure_ascii=False)
+    assert "<!channel>" not in chat
+    assert "@org" not in chat
+
+
+def test_a_huge_night_fits_into_a_comment() -> None:
+    many = [make_verdict("regressed", f"cell{number}/loss") for number in range(500)]
+    causes = [make_cause(*many, explanation="x" * 20_000) for _ in range(40)]
+    assert len(render_markdown(make_message(1, *causes))) <= MOST_CHARACTERS + 100
+    blocks = render_chat(make_message(1, *causes))["blocks"]
+    assert isinstance(blocks, list)
+    assert len(blocks[0]["text"]["text"]) <= 3000
+
+
+def test_news_is_what_is_newly_red_and_what_is_well_again() -> None:
+    assert make_message(1, make_cause(nights=1)).is_news
+    assert not make_message(1, make_cause(nights=3)).is_news
+    assert make_message(0, before="regressed").is_news
+    assert not make_message(0, before="ok").is_news
+    assert not make_message(4, before="regressed").is_news
+    assert render_chat(make_message(0, before="failed"))["text"] == "Recovered: Nightjar, nightly-cpu: all is well"
