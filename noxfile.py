@@ -360,6 +360,7 @@ MODULES = {  # session: its module in tests/ and what it does
 }
 BENCHES = {
     "advice": "Measure the advice of a profile: ten planted inefficiencies named, savings against the clock.",
+    "agents": "Ask the interface for agents a hundred questions of known answer: right, size, time.",
     "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
     "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
     "ecosystem": "Show that a night sees what real releases broke, and the bisection names it (`-- --only numpy`).",

@@ -12,6 +12,7 @@ import typer
 from nightjar_profiling.commands.capture import capture
 from nightjar_profiling.commands.diff import diff
 from nightjar_profiling.commands.export import export
+from nightjar_profiling.commands.mcp import mcp
 from nightjar_profiling.commands.merge import merge
 from nightjar_profiling.commands.pgle import pgle
 from nightjar_profiling.commands.report import report
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(capture)
 app.command()(diff)
 app.command()(export)
+app.command()(mcp)
 app.command()(merge)
 app.command()(pgle)
 app.command()(report)

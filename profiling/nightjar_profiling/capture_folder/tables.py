@@ -149,6 +149,12 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
         "kind": pl.String,  # parameter, constant, output, temp
         "size_bytes": pl.Int64,
     },
+    "memory_over_time": {  # temporary values of a program in the order of its schedule
+        "program_id": pl.Int64,
+        "position": pl.Int64,
+        "instruction": pl.String,  # that was allocated or freed
+        "live_bytes": pl.Int64,
+    },
     "clocks": {  # what to add to the times of a rank's device to have those of rank 0, device 0
         "rank": pl.Int64,
         "device": pl.Int64,
@@ -183,6 +189,7 @@ SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {
 LATER = (
     "groups",
     "kernels",
+    "memory_over_time",
     "merged_operations",
     "scopes",
     "variants",
@@ -216,6 +223,7 @@ class Tables:
     ranges: pl.DataFrame
     steps: pl.DataFrame
     buffers: pl.DataFrame
+    memory_over_time: pl.DataFrame
     clocks: pl.DataFrame
     scopes: pl.DataFrame
     merged_operations: pl.DataFrame

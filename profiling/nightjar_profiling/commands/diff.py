@@ -16,7 +16,7 @@ from nightjar_profiling.errors import InputError, NotAttributableError
 
 if TYPE_CHECKING:
     from nightjar_profiling.analyses.compare.change import Change
-    from nightjar_profiling.analyses.compare.diff import Diff, Side
+    from nightjar_profiling.analyses.compare.diff import Diff
 
 MANIFEST = "manifest.json"
 SCHEMA = "nightjar.diff/1"
@@ -63,6 +63,8 @@ def diff(
         limit = parse_percent(fail_above)
     else:
         limit = None
+    from nightjar_profiling.pipeline.opened import read_side
+
     sides = [[read_side(folder) for folder in find_captures(text)] for text in (before, after)]
     difference = compare(sides[0], sides[1], fusion.value)
     for warning in difference.warnings:
@@ -164,27 +166,6 @@ def judge(total: Change, limit: float) -> None:
             f"--fail-above: {limit:.1%} lies within {low:+.1%} to {high:+.1%}: too noisy to tell.",
             "capture more steps, or on a quieter machine",
         )
-
-
-def read_side(folder: Path) -> Side:
-    """A capture as `compare` takes it.
-
-    Raises:
-        InputError: no capture, or a damaged one.
-    """
-    from nightjar_profiling.analyses.compare.diff import Side
-    from nightjar_profiling.capture_folder import sources
-    from nightjar_profiling.capture_folder.manifest import read_manifest
-    from nightjar_profiling.capture_folder.tables import read_tables
-    from nightjar_profiling.capture_folder.usercode import user_code_test
-
-    manifest = read_manifest(folder)
-    return Side(
-        tables=read_tables(folder / "tables"),
-        is_user_code=user_code_test(manifest.user_code),
-        source_of=sources.reader(folder / "sources", manifest.environment.get("cwd")),
-        estimate=manifest.backend == "estimate",
-    )
 
 
 def render_document(difference: Diff, before: str, after: str) -> dict[str, Any]:

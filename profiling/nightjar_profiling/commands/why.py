@@ -33,7 +33,8 @@ def why(
     lines: list[str] = []
     if after is not None:
         from nightjar_profiling.analyses.compare.diff import compare
-        from nightjar_profiling.commands.diff import read_side, render_diff, render_document
+        from nightjar_profiling.commands.diff import render_diff, render_document
+        from nightjar_profiling.pipeline.opened import read_side
 
         difference = compare([read_side(before)], [read_side(after)])
         document["diff"] = render_document(difference, str(before), str(after))

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from nightjar_profiling.errors import InputError
 from nightjar_profiling.hlo.hlo_cost import Cost, count_costs
 from nightjar_profiling.hlo.hlo_groups import name_devices, read_group_size, read_groups
-from nightjar_profiling.hlo.hlo_memory import Buffer, read_peak
+from nightjar_profiling.hlo.hlo_memory import Buffer, Moment, read_memory_over_time, read_peak
 from nightjar_profiling.hlo.shapes import count_bytes, count_elements, describe_shape, on_host
 from nightjar_profiling.hlo.sharding import describe_sharding, multiply_shape, read_tiles
 from nightjar_profiling.protos import hlo_pb2
@@ -105,6 +105,7 @@ class Program:
         roots: name of the root instruction of each computation.
         frames: by id.
         buffers: live at the memory peak; empty if XLA's buffer assignment is not recorded.
+        memory: of its temporary values in the order of the schedule; empty as `buffers`.
         schedule: names of the instructions of each computation, in execution order; empty if unknown.
         partitions: number of devices over which XLA split it.
     """
@@ -117,6 +118,7 @@ class Program:
     roots: dict[str, str]
     frames: dict[int, Frame]
     buffers: tuple[Buffer, ...] = ()
+    memory: tuple[Moment, ...] = ()
     schedule: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     partitions: int = 1
 
@@ -179,6 +181,7 @@ def read_program(data: bytes, program_id: int, where: str) -> Program:
         roots=roots,
         frames=frames,
         buffers=read_peak(proto),
+        memory=tuple(read_memory_over_time(proto)),
         schedule={
             called[number]: tuple(names[i] for i in sequence.instruction_ids if i in names)
             for number, sequence in module.schedule.sequences.items()

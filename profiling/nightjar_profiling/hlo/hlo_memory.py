@@ -1,6 +1,7 @@
-"""Buffers of a program at its memory peak.
+"""Buffers of a program at its memory peak, and the memory of its temporary values over time.
 
-In: an HloProto with XLA's buffer assignment. Out: one `Buffer` for each value that is live at the peak. Parameters,
+In: an HloProto with XLA's buffer assignment. Out: one `Buffer` for each value that is live at the peak, and the total
+after each allocation. Parameters,
 constants and results keep their memory for the whole run. Temporary values share an allocation; the heap simulator
 trace shows when each is allocated and freed, and the values at its peak are reported. The sizes sum to those of the
 allocations: memory that the trace does not explain (alignment, gaps) is one buffer without an instruction.
@@ -58,6 +59,42 @@ def read_peak(proto: hlo_pb2.HloProto) -> tuple[Buffer, ...]:
         if unexplained > 0:
             buffers.append(Buffer(instruction=None, kind=kind, size_bytes=unexplained))
     return tuple(sorted(buffers, key=lambda buffer: (-buffer.size_bytes, buffer.instruction or "")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The memory of a program's temporary values after it allocated or freed one."""
+
+    instruction: str | None
+    live_bytes: int
+
+
+def read_memory_over_time(proto: hlo_pb2.HloProto, most: int = 1000) -> list[Moment]:
+    """The memory of the largest allocation of temporary values, in the order of the schedule.
+
+    Args:
+        proto: with a buffer assignment; without one there are no moments.
+        most: moments to keep: of neighbours the one with the most memory, so that the peak stays.
+    """
+    assignment = proto.buffer_assignment
+    sizes = {value.id: value.size for value in assignment.logical_buffers}
+    names = {instruction.id: instruction.name for c in proto.hlo_module.computations for instruction in c.instructions}
+    defined = {value.id: value.defined_at for value in assignment.logical_buffers}
+    temporary = {a.index: a.size for a in assignment.buffer_allocations if _kind(a) == "temp" and not a.is_thread_local}
+    traces = {index: trace for index, trace in _find_traces(assignment).items() if index in temporary}
+    if not traces:
+        return []
+    largest = max(traces, key=lambda index: temporary[index])
+    trace = max(
+        traces[largest], key=lambda part: max((total for _, total in _replay(list(part.events), sizes)), default=0)
+    )
+    moments = [
+        Moment(instruction=names.get(defined[number].instruction_id) if number in defined else None, live_bytes=total)
+        for (number, change), total in _replay(list(trace.events), sizes)
+        if change
+    ]
+    width = -(-len(moments) // most) or 1
+    return [max(moments[at : at + width], key=lambda moment: moment.live_bytes) for at in range(0, len(moments), width)]
 
 
 def _find_traces(assignment: hlo_pb2.BufferAssignment) -> dict[int, list[hlo_pb2.HeapTrace]]:

@@ -1,4 +1,4 @@
-"""The rows of a program in the tables `programs`, `instructions`, `frames` and `buffers`.
+"""The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
 In: a program. Out: rows by table; an instruction's row also says what a fusion mostly does, by what it holds.
 """
@@ -19,7 +19,7 @@ REDUCTIONS = ("reduce", "reduce-window")
 def program_rows(
     program: Program, whole_shapes: Mapping[str, str] = MappingProxyType({}), *, lowered: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a program in the tables `programs`, `instructions`, `frames` and `buffers`.
+    """The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
     Args:
         program: after optimizations.
@@ -66,6 +66,10 @@ def program_rows(
                 "size_bytes": instruction.size_bytes,
             }
             for instruction in program.buffers
+        ],
+        "memory_over_time": [
+            {**key, "position": position, "instruction": moment.instruction, "live_bytes": moment.live_bytes}
+            for position, moment in enumerate(program.memory)
         ],
     }
 

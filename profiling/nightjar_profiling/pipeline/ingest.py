@@ -71,7 +71,7 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
         else program_rows(program)
         for number, program in raw.programs.items()
     ]
-    for name in ("programs", "instructions", "frames", "buffers"):
+    for name in ("programs", "instructions", "frames", "buffers", "memory_over_time"):
         if name not in raw.tables:
             tables[name] = make_table(name, (row for program in rows for row in program[name]))
     if outlived is None:

@@ -50,6 +50,7 @@ DESCRIBED = (
     "groups",
     "scopes",
     "merged_operations",
+    "memory_over_time",
 )  # tables of programs, one copy of each
 
 

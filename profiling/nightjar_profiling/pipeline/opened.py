@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -18,6 +18,9 @@ from nightjar_profiling.capture_folder.documents import read_json
 from nightjar_profiling.capture_folder.manifest import Manifest, read_manifest
 from nightjar_profiling.capture_folder.tables import SCHEMAS, Tables, scan_table
 from nightjar_profiling.errors import InputError
+
+if TYPE_CHECKING:
+    from nightjar_profiling.analyses.compare.diff import Side
 
 LARGEST_SHOWN_BYTES = 8 << 20  # of a page inside a notebook, which keeps it
 SHOWN_LINES = 15
@@ -104,4 +107,24 @@ def open_capture(path: str | Path) -> Capture:
         manifest=read_manifest(path),
         profile=read_json(path / "profile.json", SCHEMA),
         tables={name: scan_table(path / "tables", name) for name in SCHEMAS},
+    )
+
+
+def read_side(folder: Path) -> Side:
+    """A capture as `compare` takes it.
+
+    Raises:
+        InputError: no capture, or a damaged one.
+    """
+    from nightjar_profiling.analyses.compare.diff import Side
+    from nightjar_profiling.capture_folder import sources
+    from nightjar_profiling.capture_folder.tables import read_tables
+    from nightjar_profiling.capture_folder.usercode import user_code_test
+
+    manifest = read_manifest(folder)
+    return Side(
+        tables=read_tables(folder / "tables"),
+        is_user_code=user_code_test(manifest.user_code),
+        source_of=sources.reader(folder / "sources", manifest.environment.get("cwd")),
+        estimate=manifest.backend == "estimate",
     )

@@ -22,7 +22,7 @@ from nightjar_profiling.report.pack import pack
 
 PAGE = files("nightjar_profiling.report") / "page"
 PROFILERS = {"jax": "JAX's profiler", "nsys": "Nsight Systems", "json": "trace events in JSON"}
-SCRIPTS = ("data", "format", "table", "lines", "flame", "timeline", "timeline_view", "main")
+SCRIPTS = ("data", "format", "table", "charts", "lines", "flame", "timeline", "timeline_view", "main")
 
 
 def render_report(

@@ -19,7 +19,7 @@ from nightjar_profiling.analyses.communication.overlap import summarise_overlap
 from nightjar_profiling.analyses.communication.stragglers import find_stragglers
 from nightjar_profiling.analyses.compile_time import summarise_compile
 from nightjar_profiling.analyses.gaps import summarise_devices
-from nightjar_profiling.analyses.memory import attribute_buffers
+from nightjar_profiling.analyses.memory import attribute_buffers, summarise_memory
 from nightjar_profiling.analyses.modules import build_modules, tabulate_modules
 from nightjar_profiling.analyses.roofline import Peak, measure_roofline
 from nightjar_profiling.analyses.steps import summarise_programs, summarise_steps
@@ -227,6 +227,7 @@ def devices(tables: Tables) -> Section:
         .join(summarise_overlap(tables), on=["rank", "device"], how="left", maintain_order="left")
         .select(
             "rank", "device",
+            pl.col("span_ns").alias("span"),
             pl.col("idle_ns").alias("idle"),
             (1 - pl.col("busy_fraction")).alias("idle share"),
             pl.col("launch_gap_ns").alias("launch gaps"),
@@ -238,12 +239,12 @@ def devices(tables: Tables) -> Section:
         )
     )  # fmt: skip
     note = (
-        "Idle: no op ran between the device's first op and its last. Launch gaps: it waited for the host; queue gaps: "
-        "it waited in its own queue (both empty without recorded launches). Launch latency: median. Exposed: "
-        "communication that no computation overlaps."
+        "Span: from the device's first op to the end of its last; idle: no op ran. Launch gaps: it waited for the "
+        "host; queue gaps: it waited in its own queue (both empty without recorded launches). Launch latency: median. "
+        "Exposed: communication that no computation overlaps."
     )
     kinds: dict[str, Kind] = {
-        "rank": "index", "device": "index", "idle": "ns", "idle share": "fraction", "launch gaps": "ns",
+        "rank": "index", "device": "index", "idle": "ns", "span": "ns", "idle share": "fraction", "launch gaps": "ns",
         "queue gaps": "ns", "launch latency": "ns", "communication": "ns", "exposed": "ns", "hidden share": "fraction",
     }  # fmt: skip
     return make_section("devices", "Devices", note, frame, kinds)
@@ -317,7 +318,11 @@ def roofline(tables: Tables, lines: Lines, peak: Peak | None) -> Section:
         "instruction": "text", "time": "ns", "GFLOP/s": "rate", "GB/s": "rate", "flops/byte": "rate",
         "roofline share": "fraction", "bound": "text", "line": "line",
     }  # fmt: skip
-    return make_section("roofline", "Roofline", note, frame, kinds)
+    section = make_section("roofline", "Roofline", note, frame, kinds)
+    top = None if peak is None else peak.flops_per_s.get(element)
+    if peak is not None and top is not None:
+        section["peak"] = {"name": peak.name, "flops_per_s": top, "bytes_per_s": peak.bytes_per_s}
+    return section
 
 
 def compile_time(tables: Tables) -> Section:
@@ -340,7 +345,30 @@ def memory(tables: Tables, lines: Lines) -> Section:
     kinds: dict[str, Kind] = {
         "buffer": "text", "size": "bytes", "kind": "text", "program": "text", "line": "line", "traced as": "text",
     }  # fmt: skip
-    return make_section("memory", "Memory", note, frame, kinds)
+    section = make_section("memory", "Memory", note, frame, kinds)
+    section["curve"] = memory_curve(tables, lines)
+    return section
+
+
+def memory_curve(tables: Tables, lines: Lines) -> dict[str, Any] | None:
+    """The memory over time of the program that needs most, for its picture; None if it is not recorded."""
+    peaks = summarise_memory(tables)
+    for number, name, always, temporary in peaks.select(
+        "program_id", "name", pl.col("peak_bytes") - pl.col("temp_bytes"), "temp_bytes"
+    ).iter_rows():
+        moments = tables.memory_over_time.filter(program_id=number).sort("position")
+        if moments.height < 2:
+            continue
+        rest = always + max(0, temporary - int(moments["live_bytes"].max() or 0))  # type: ignore[arg-type]
+        peak = moments.row(int(moments["live_bytes"].arg_max() or 0), named=True)["instruction"]
+        return {
+            "program": name or "the program",
+            "bytes": [rest + live for live in moments["live_bytes"]],
+            "always_bytes": rest,
+            "peak_instruction": peak or "",
+            "peak_frame": lines.get((number, peak), NO_STACK),
+        }
+    return None
 
 
 def ranges(tables: Tables) -> Section:

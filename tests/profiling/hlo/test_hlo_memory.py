@@ -5,7 +5,7 @@ import lzma
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar_profiling.hlo.hlo_memory import ALLOCATED, FREED, SHARED, read_peak
+from nightjar_profiling.hlo.hlo_memory import ALLOCATED, FREED, SHARED, read_memory_over_time, read_peak
 from nightjar_profiling.protos import hlo_pb2
 from tests.places import RECORDED
 
@@ -46,6 +46,15 @@ def test_a_value_that_shares_memory_keeps_it_alive_and_adds_none() -> None:
 
 def test_unexplained_memory_is_a_buffer_without_an_instruction() -> None:
     assert peak(assigned({1: 40}, [(ALLOCATED, 1, 0)], size=64)) == {"v1": 40, None: 24}
+
+
+def test_memory_over_time_follows_the_schedule_and_keeps_its_peak() -> None:
+    events = [(ALLOCATED, 1, 0), (ALLOCATED, 2, 0), (FREED, 1, 0), (ALLOCATED, 3, 0), (FREED, 2, 0), (FREED, 3, 0)]
+    proto = assigned({1: 10, 2: 70, 3: 30}, events, size=100)
+    moments = [(moment.instruction, moment.live_bytes) for moment in read_memory_over_time(proto)]
+    assert moments == [("v1", 10), ("v2", 80), ("v1", 70), ("v3", 100), ("v2", 30), ("v3", 0)]
+    assert [moment.live_bytes for moment in read_memory_over_time(proto, most=2)] == [80, 100]
+    assert read_memory_over_time(hlo_pb2.HloProto()) == []
 
 
 def test_a_program_without_buffer_assignment_has_no_buffers() -> None:

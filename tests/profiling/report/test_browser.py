@@ -10,6 +10,7 @@ import pytest
 
 from nightjar_profiling.capture_folder.manifest import read_manifest, write_manifest
 from nightjar_profiling.pipeline.ingest import ingest
+from tests.bench.agents.known import make_captures
 from tests.bench.profiling import outputs
 from tests.profiling.builders import FRAMES, TRAINING, Hlo, TraceBuilder, hlo_proto, training_trace
 from tests.profiling.capture_folder.test_manifest import MANIFEST
@@ -63,6 +64,17 @@ def test_a_line_that_xla_merged_names_the_line_that_computes_it(page: Page, tmp_
     page.open(folder / "report.html", "#instructions")
     row = page.value("[...document.querySelectorAll('.view:not([hidden]) .body .row')].map((one) => one.innerText)[0]")
     assert "train.py:9" in row
+
+
+def test_steps_roofline_devices_and_memory_have_a_picture(page: Page, tmp_path: Path) -> None:
+    make_captures(tmp_path)
+    report = tmp_path / "before" / "report.html"
+    titles = "[...document.querySelectorAll('.view:not([hidden]) figure.chart title')].map((one) => one.textContent)"
+    page.open(report, "#steps")
+    assert page.value(titles)[0] == "rank 0, step 0: device 691.200 µs, host 691.200 µs"
+    page.open(report, "#devices")
+    assert page.value(titles)[0].startswith("rank 0, device 0: computes alone for 2.074 ms")
+    assert page.problems() == []
 
 
 def test_the_page_loads_nothing_and_reports_no_error(page: Page, tmp_path: Path) -> None:

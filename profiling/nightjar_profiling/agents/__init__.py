@@ -1,0 +1,1 @@
+"""Answers about captures for programs that read them, such as agents: small, sourced, and never an instruction."""

@@ -1,0 +1,1 @@
+"""Bench of the interface for agents: a hundred questions of known answer."""
