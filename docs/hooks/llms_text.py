@@ -1,7 +1,7 @@
 """`llms.txt`: the pages of the site for a program that reads them, with what each page is about.
 
-In: the navigation and the markdown of the pages. Out: `llms.txt` beside the pages: a title, a summary, and per section of
-the navigation the link and first sentence of each page.
+In: the navigation and the markdown of the pages. Out: `llms.txt` beside the pages: a title, a summary, and per section
+of the navigation the link and first sentence of each page.
 
 Source: https://llmstxt.org, https://www.mkdocs.org/user-guide/configuration/#hooks
 """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,12 +19,13 @@ ROOT = noxfile.ROOT
 DOCS = ROOT / "docs"
 
 
-def load_hook() -> ModuleType:
-    """The hook that mkdocs loads from its file."""
-    spec = importlib.util.spec_from_file_location("repository_links", DOCS / "hooks" / "repository_links.py")
+def load_hook(name: str = "repository_links") -> ModuleType:
+    """A hook that mkdocs loads from its file."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "hooks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # a dataclass looks there for its module
     spec.loader.exec_module(module)
     return module
 
@@ -94,3 +96,20 @@ def test_the_glossary_defines_each_word_once_in_order_and_first_those_that_only_
     assert all(part == sorted(part, key=str.lower) for part in words)
     single = [word for part in words for entry in part for word in entry.split(", ")]
     assert len(single) == len(set(single))
+
+
+def test_llms_text_lists_each_page_in_its_section_with_its_first_sentence() -> None:
+    hook = load_hook("llms_text")
+
+    def page(title: str, url: str) -> SimpleNamespace:
+        return SimpleNamespace(is_page=True, is_section=False, title=title, url=url, children=None)
+
+    inner = SimpleNamespace(is_page=False, is_section=True, title="Clouds", children=[page("AWS", "clouds/aws/")])
+    guides = SimpleNamespace(is_page=False, is_section=True, title="Guides", children=[page("Gate", "gating/"), inner])
+    about = {"": hook.first_sentence("# Nightjar\n\n```sh\nno prose\n```\n\nNightly [images](images.md). More.")}
+    sections = hook.list_sections([page("Nightjar", ""), guides], about, "https://example.org/")
+    assert hook.render_llms_text("Nightjar", "Gates", sections).splitlines() == [
+        "# Nightjar", "", "> Gates", "",
+        "## Start", "", "- [Nightjar](https://example.org/index.html): Nightly images.", "",
+        "## Guides", "", "- [Gate](https://example.org/gating/)", "- [AWS](https://example.org/clouds/aws/)",
+    ]  # fmt: skip

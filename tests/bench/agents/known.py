@@ -1,8 +1,8 @@
 """Two captures whose every number is known, and a hundred questions about them with the right answers.
 
 A program of LINES lines, each with OPS_OF_LINE instructions, runs STEPS times; a formula says how long each instruction
-takes. The second capture is the same, but one line takes twice as long. The answers come from the formula, never from the
-analyses of Nightjar.
+takes. The second capture is the same, but one line takes twice as long. The answers come from the formula, never from
+the analyses of Nightjar.
 """
 
 from __future__ import annotations

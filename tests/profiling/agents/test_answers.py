@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from nightjar_profiling.agents.answers import LARGEST_BYTES, Answer, job_text, write_answer
 
 
-def answer(rows: int, text: str = "x", **more: int) -> Answer:
+def answer(rows: int, text: str = "x", first: int = 0, total: int | None = None) -> Answer:
     listed = [{"row": number, "text": job_text(text)} for number in range(rows)]
-    return Answer(rows=listed, file="capture/profile.json", uncertainty={"uncertain_fraction": 0.0}, **more)
+    return Answer(
+        rows=listed, file="capture/profile.json", uncertainty={"uncertain_fraction": 0.0}, first=first, total=total
+    )
 
 
 def test_an_answer_names_its_file_and_its_uncertainty() -> None:
