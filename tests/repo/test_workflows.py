@@ -369,3 +369,18 @@ def test_every_action_has_a_stand_in_or_belongs_to_the_release() -> None:
     known = StandIns(Path(), Path()).names() | {"actions/attest-build-provenance"}
     used = {found for path in WORKFLOWS for found in re.findall(r"uses: ([\w./-]+)@", path.read_text())}
     assert used <= known
+
+
+def test_what_publishes_restores_no_packages_that_a_night_may_have_written() -> None:
+    trusted = 0
+    for path in WORKFLOWS:
+        document = yaml.safe_load(path.read_text())
+        for job in document["jobs"].values():
+            permissions = {**document.get("permissions", {}), **job.get("permissions", {})}
+            if "write" not in permissions.values():
+                continue
+            for step in job.get("steps", ()):
+                if step.get("uses") == "./.github/actions/setup":
+                    trusted += 1
+                    assert step.get("with") == {"cache": "false"}, path.name
+    assert trusted == 4
