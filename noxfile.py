@@ -353,6 +353,10 @@ def hostile(session: nox.Session) -> None:
 
 
 MODULES = {  # session: its module in tests/ and what it does
+    "faults": (
+        "faults",
+        "Let every write of a command fail in turn: disk errors, a full disk, kills (`-- --only run`).",
+    ),
     "journeys": ("journeys", "Run every command of the tutorials, those that need JAX and Docker too."),
     "rehearse": ("rehearsal", "Run the nightly workflow here, step by step from its YAML, up to the page in Chromium."),
     "fuzz": ("fuzz", "Feed damaged bytes to the readers: `-- --seconds 300`, `-- --target sqlite` for one of them."),

@@ -95,7 +95,7 @@ WRITES = {
     "a password": "open('{home}/.netrc').read()[0]",
     "a key": "open('{home}/.ssh/id').read()[0]",
     "another's environment": "open('/proc/{pid}/environ').read()[0]",
-    "another's temporary file": "open('/tmp/nightjar-of-another').read()",
+    "another's temporary file": "open('{another}').read()",
 }
 
 
@@ -105,12 +105,13 @@ def test_a_job_does_not_reach(name: str, out: Path, top: Path) -> None:
     (home / ".netrc").write_text("machine x password secret")
     (home / ".ssh").mkdir()
     (home / ".ssh" / "id").write_text("secret")
-    Path("/tmp/nightjar-of-another").write_text("secret")
+    another = Path(f"/tmp/nightjar-of-another-{os.getpid()}")  # other workers have theirs
+    another.write_text("secret")
     before = sorted(path for path in top.rglob("*") if not path.is_relative_to(out))
     sleeper = subprocess.Popen(["sleep", "60"])
     with socket.create_server(("127.0.0.1", 0)) as server:
         values = {"home": home, "top": top, "work": top / "work", "out": out, "pid": sleeper.pid}
-        values |= {"host": "127.0.0.1", "port": server.getsockname()[1]}
+        values |= {"another": another, "host": "127.0.0.1", "port": server.getsockname()[1]}
         text = WRITES[name]
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", str(value))
@@ -118,7 +119,7 @@ def test_a_job_does_not_reach(name: str, out: Path, top: Path) -> None:
     assert sleeper.poll() is None
     sleeper.kill()
     sleeper.wait()
-    Path("/tmp/nightjar-of-another").unlink()
+    another.unlink()
     assert outcome.state == "failed", log(out)
     assert sorted(path for path in top.rglob("*") if not path.is_relative_to(out)) == before
     assert "secret" not in log(out)
