@@ -293,9 +293,14 @@ class Store:
 
     def _learn_keys(self, runs: Sequence[StoredRun]) -> None:
         """Gives every series and environment of the runs its number, in a separate transaction."""
-        with self._transaction() as connection:
-            series = [_series_key(run, measure) for run in runs for measure in run.measures]
-            self._keys.learn(connection, series, [_environment_key(run) for run in runs if run.measures])
+        series = [_series_key(run, measure) for run in runs for measure in run.measures]
+        environments = [_environment_key(run) for run in runs if run.measures]
+        try:
+            with self._transaction() as connection:
+                self._keys.learn(connection, series, environments)
+        except BaseException:
+            self._keys = Keys()  # the database gives the numbers of this transaction to others
+            raise
 
     def _add_run(self, connection: Connection, night: int, stored: StoredRun) -> None:
         run, measure, outcome = tables.run, tables.measure, stored.outcome
