@@ -26,7 +26,7 @@ TOOLS = ROOT / ".nox" / "tools"
 LOCKS = ROOT / "docker" / "locks"
 PACKAGES = ("ci", "models", "profiling")
 NIGHTLY, ECOSYSTEM = (str(ROOT / "ci" / "matrix" / f"nightly-{name}.toml") for name in ("cpu", "ecosystem"))
-SOURCES = ("ci", "models", "profiling", "tests", "docs/hooks", "noxfile.py")
+SOURCES = ("ci", "models", "profiling", "meta", "tests", "docs/hooks", "noxfile.py")
 OLDEST_PYTHON = (3, 11)
 UNREACHED = "is a package index reached? PIP_INDEX_URL names a mirror, PIP_CERT its certificates (ca-certificates)"
 
@@ -332,7 +332,7 @@ def generate_docs(session: nox.Session) -> None:
 def wheels(session: nox.Session) -> None:
     """Build the three packages into dist/, or `-- publish` them from there (OIDC: no password)."""
     if session.posargs == ["publish"]:
-        wheels = sorted(map(str, (ROOT / "dist").glob("nightjar_*")))
+        wheels = sorted(map(str, (ROOT / "dist").glob("nightjar*")))
         session.run("uv", "publish", "--trusted-publishing", "always", *wheels, external=True)
     else:
         session.run("uv", "build", "--quiet", "--all-packages", "--out-dir", "dist", external=True)

@@ -31,8 +31,10 @@ def test_the_page_names_every_format_of_the_packages_with_its_number() -> None:
 
 
 def test_the_packages_have_one_version_number() -> None:
-    files = [ROOT / "pyproject.toml", *(ROOT / package / "pyproject.toml" for package in noxfile.PACKAGES)]
-    assert len({tomllib.loads(path.read_text())["project"]["version"] for path in files}) == 1
+    files = [ROOT / "pyproject.toml", *(ROOT / package / "pyproject.toml" for package in (*noxfile.PACKAGES, "meta"))]
+    (version,) = {tomllib.loads(path.read_text())["project"]["version"] for path in files}
+    dependencies = tomllib.loads((ROOT / "meta" / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert dependencies == [f"nightjar-{package}=={version}" for package in noxfile.PACKAGES]
 
 
 @pytest.mark.parametrize(("number", "hint"), [(0, "that wrote it"), (2, "Hint: upgrade nightjar-")])

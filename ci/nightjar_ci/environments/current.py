@@ -92,6 +92,15 @@ def find_current(environ: Mapping[str, str] | None = None) -> Interpreter:
     return replace(_inspect(Path(program).absolute(), "PATH"), is_hidden=path != full_path)
 
 
+def find_running() -> Interpreter:
+    """The Python of this process, whatever environment is active.
+
+    Raises:
+        EnvironmentFailedError: it does not start.
+    """
+    return _inspect(Path(sys.executable).absolute(), OWN)
+
+
 def _path_without_tool(path: str) -> str:
     """`PATH` without the environment that a tool runner made for nightjar-ci alone; uvx adds it."""
     if not _is_tool_environment(Path(sys.prefix)):

@@ -1,8 +1,8 @@
 """The result of a test job, made from its JUnit files, the runs of its failing tests and its exit code.
 
 In: a job of kind `test`, its outcome and its folder. Out: `result.json` with the `tests`, and the outcome. A job whose
-tests fail did complete: the gate judges its tests. A command that writes no JUnit file is one test, which passes if the
-exit code is 0.
+tests fail did complete: the gate judges its tests. A command that writes no JUnit file is one test, which passes if
+the exit code is 0. What the command measured is in a `result.json` that it left.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from nightjar_ci.executors.process import STDERR, STDOUT, read_tail
 from nightjar_ci.formats.documents import write_json
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.formats.run_record import Git, RunRecord, Sample
+from nightjar_ci.formats.run_record import Git, RunRecord, Sample, read_run
 from nightjar_ci.formats.suite import WHOLE_COMMAND, Case, Suite, SuiteOptions, describe_failing, merge_cases
 from nightjar_ci.suites.command import JUNIT, find_pytest
 from nightjar_ci.suites.junit import read_junit
 
+RESULT = "result.json"
 PASSED, TIME = "tests_passed", "tests_time"
 _MOST_QUOTED = 100  # failing tests whose traceback is kept: a suite that cannot import its library has thousands
 _CANNOT_RUN = (126, 127)  # of a shell: not executable, not found
@@ -80,7 +81,8 @@ def collect_suite(
     if case := _explain_exit(job, outcome, cases, folder, options):
         cases.append(case)
     suite = _make_suite(cases, folder, options)
-    write_json(folder / "result.json", _make_record(outcome, suite, interpreter, git))
+    record = _make_record(outcome, suite, interpreter, git)
+    write_json(folder / RESULT, _with_measures(record, folder))
     return outcome.model_copy(update={"state": "completed", "message": describe_failing(suite)})
 
 
@@ -140,6 +142,20 @@ def _make_suite(cases: Iterable[Case], folder: Path, options: SuiteOptions) -> S
         return Suite(cases=tuple(complete))
     ends = {"stdout_end": read_tail(folder / STDOUT), "stderr_end": read_tail(folder / STDERR)}
     return Suite(cases=tuple(complete), **{name: end or None for name, end in ends.items()})
+
+
+def _with_measures(record: RunRecord, folder: Path) -> RunRecord:
+    """The record with what the command itself measured, where it left a result of its own.
+
+    Raises:
+        InputError: that result cannot be read.
+    """
+    if not (folder / RESULT).exists():
+        return record
+    left = read_run(folder / RESULT, left_in=folder)
+    own = {sample.name for sample in record.samples}
+    samples = (*record.samples, *(sample for sample in left.samples if sample.name not in own))
+    return record.model_copy(update={"samples": samples, "curves": left.curves, "facts": left.facts})
 
 
 def _make_record(outcome: Outcome, suite: Suite, interpreter: Interpreter | None, git: Git | None) -> RunRecord:

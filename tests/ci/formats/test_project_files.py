@@ -26,13 +26,16 @@ def test_an_empty_folder_has_the_built_in_policies_and_says_so_once(capsys: pyte
     assert find_baselines(None) == Path("nightjar/baselines")
 
 
-def test_the_built_in_policies_judge_losses_by_baselines_and_all_else_by_history() -> None:
+def test_the_built_in_policies_judge_losses_by_baselines_and_all_measures_by_history() -> None:
     policies = read_policies(OWN_POLICIES)
     assert policies.for_curve("any", "train_loss") is not None
     accuracy = policies.for_curve("any", "eval_accuracy")
     assert accuracy is not None
     assert accuracy.scale == "linear"
-    assert policies.for_history("any", "loss") is None
+    loss = policies.for_history("any", "loss")
+    assert loss is not None
+    assert loss.floor == 0.1
+    assert policies.for_history("any", "tests_time") is None
     assert policies.for_history("any", "test_sort") is not None
     assert policies.for_facts("any", "train_step") is not None
 

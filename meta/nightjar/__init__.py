@@ -1,0 +1,1 @@
+"""The command `nightjar`, which finds the programs of Nightjar that are installed."""

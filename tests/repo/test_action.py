@@ -1,0 +1,108 @@
+"""The action for other repositories, and the workflow that `init` writes, step by step from their YAML."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightjar_ci.formats.night_folder import read_night
+from tests.ci.projects.folders import write_folder
+from tests.places import ROOT
+from tests.rehearsal.runner import Runner
+from tests.rehearsal.stand_ins import StandIns
+from tests.rehearsal.workflow import read_workflow
+from tests.repo.test_workflows import CONTEXTS
+
+MATRIX = """schema = "nightjar.matrix/1"
+name = "theirs"
+[[job]]
+name = "theirs-tests"
+kind = "test"
+command = ["python", "-m", "pytest", "test_theirs.py"]
+"""
+ONE_LINE = """on: push
+jobs:
+  night:
+    runs-on: ubuntu-24.04
+    steps:
+      - uses: actions/checkout@v7
+      - uses: ./
+        with: { python: "", bisect: "true" }
+"""
+PIP = """#!/bin/sh
+exec python3 -c "import sys; from importlib.metadata import version; version(sys.argv[-1])" "$@"
+"""
+WRITTEN = "written by init"
+
+
+def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Runs a workflow in a foreign repository; its pip is content with what this environment has."""
+    programs = repository.parent / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "pip").write_text(PIP)
+    (programs / "pip").chmod(0o755)
+    here = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", os.pathsep.join([str(programs), str(here), os.environ["PATH"]]))
+    monkeypatch.setenv("VIRTUAL_ENV", str(here.parent))
+    monkeypatch.delenv("NIGHTJAR_STATE_DIR", raising=False)
+    folder = repository.parent / "github"
+    folder.mkdir(exist_ok=True)
+    stand_ins = StandIns(folder, repository)
+    stand_ins.artifacts.mkdir(exist_ok=True)
+    runner = Runner(repository, stand_ins, CONTEXTS)
+    runner.run(read_workflow(workflow, ROOT))
+    return runner
+
+
+@pytest.fixture(params=["the action", WRITTEN])
+def workflow(request: pytest.FixtureRequest, repository: Path) -> Path:
+    path = repository / "workflow.yml"
+    path.write_text(ONE_LINE)
+    if request.param == WRITTEN:
+        template = ROOT / "ci" / "nightjar_ci" / "projects" / "templates" / "github.yml"
+        path.write_text(template.read_text())
+    return path
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    files: Mapping[str, Any] = {"nightjar/matrix.toml": MATRIX, "test_theirs.py": "def test_a(): pass\n"}
+    return write_folder(tmp_path / "theirs", files)
+
+
+def test_a_foreign_repository_has_a_night_and_its_report(
+    repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = rehearse(repository, workflow, monkeypatch)
+    assert [done for done in runner.done if done.outcome == "failure"] == []
+    (folder,) = (repository / ".nightjar" / "nights").iterdir()
+    assert [outcome.completed for outcome in read_night(folder).jobs] == [True]
+    summary = (repository.parent / "github" / "github_step_summary").read_text()
+    assert "1/1 tests" in summary
+    (kept,) = (repository.parent / "github" / "artifacts").iterdir()
+    assert list(kept.rglob("report.html"))
+
+
+def test_a_test_that_breaks_makes_the_night_red_and_the_report_is_kept(
+    repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "test_theirs.py").write_text("def test_a(): assert 1 == 2\n")
+    runner = rehearse(repository, workflow, monkeypatch)
+    outcomes = {done.step: done.outcome for done in runner.done}
+    assert outcomes["Night"] == "failure"
+    assert outcomes["Keep the report"] == outcomes["Keep the nights"] == "success"
+    assert "1 test fails" in (repository.parent / "github" / "github_step_summary").read_text()
+
+
+def test_the_action_names_its_actions_by_the_commits_of_our_workflows() -> None:
+    pinned = {
+        line.strip().removeprefix("- ") for line in (ROOT / "action.yml").read_text().splitlines() if "uses:" in line
+    }
+    ours = "".join(path.read_text() for path in (ROOT / ".github").rglob("*.yml"))
+    assert len(pinned) == 4
+    assert all(line in ours for line in pinned)
