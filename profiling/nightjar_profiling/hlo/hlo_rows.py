@@ -17,18 +17,17 @@ REDUCTIONS = ("reduce", "reduce-window")
 
 
 def program_rows(
-    program: Program, whole_shapes: Mapping[str, str] = MappingProxyType({}), *, lowered: bool = False
+    program: Program, whole_shapes: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, list[dict[str, Any]]]:
     """The rows of a program in the tables `programs`, `instructions`, `frames`, `buffers` and `memory_over_time`.
 
     Args:
         program: after optimizations.
         whole_shapes: shape of the whole array, by instruction, as the program before optimizations tells it.
-        lowered: whether that is known.
     """
     key = {"program_id": program.program_id}
     return {
-        "programs": [{**key, "name": program.name, "fingerprint": program.fingerprint, "lowered": lowered}],
+        "programs": [{**key, "name": program.name, "fingerprint": program.fingerprint}],
         "instructions": [
             {
                 **key,

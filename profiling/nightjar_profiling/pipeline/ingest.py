@@ -66,7 +66,7 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
     origins = find_origins(raw.programs, ran, lowered)
     tables["merged_operations"] = make_table("merged_operations", merged_rows(origins))
     rows = [
-        program_rows(origins[number].program, origins[number].whole_shapes, lowered=True)
+        program_rows(origins[number].program, origins[number].whole_shapes)
         if number in origins
         else program_rows(program)
         for number, program in raw.programs.items()
@@ -74,6 +74,7 @@ def make_tables(raw: Raw, outlived: pl.DataFrame | None = None, lowered: Iterabl
     for name in ("programs", "instructions", "frames", "buffers", "memory_over_time"):
         if name not in raw.tables:
             tables[name] = make_table(name, (row for program in rows for row in program[name]))
+    tables["programs"] = tables["programs"].with_columns(lowered=pl.col("program_id").is_in(list(origins)))
     if outlived is None:
         outlived = find_outlived(tables["ops"], raw.programs)
     tables["ops"] = cut_outlived(tables["ops"], outlived)

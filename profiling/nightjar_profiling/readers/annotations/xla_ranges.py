@@ -114,7 +114,7 @@ def program_table(fields: pl.DataFrame, fingerprints: dict[int, str]) -> pl.Data
     named = fields.drop_nulls("module").select("program_id", name="module").sort("program_id", "name")
     named = named.unique("program_id", keep="first", maintain_order=True)
     fingerprint = pl.col("program_id").replace_strict(fingerprints, default="", return_dtype=pl.String)
-    return named.with_columns(fingerprint=fingerprint).select(*SCHEMAS["programs"])
+    return named.with_columns(fingerprint=fingerprint, lowered=pl.lit(None, pl.Boolean)).select(*SCHEMAS["programs"])
 
 
 def take(column: pl.Series, rows: Ints) -> pl.Series:
