@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nightjar_ci.formats.night_folder import read_night
+from nightjar_ci.projects.look import look_at
+from nightjar_ci.projects.workflow_text import render_workflow
 from tests.ci.projects.folders import write_folder
 from tests.places import ROOT
 from tests.rehearsal.runner import Runner
@@ -71,7 +74,7 @@ def workflow(request: pytest.FixtureRequest, repository: Path) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    files: Mapping[str, Any] = {"nightjar/matrix.toml": MATRIX, "test_theirs.py": "def test_a(): pass\n"}
+    files: Mapping[str, Any] = {"ci/nightjar/matrix.toml": MATRIX, "test_theirs.py": "def test_a(): pass\n"}
     return write_folder(tmp_path / "theirs", files)
 
 
@@ -97,6 +100,15 @@ def test_a_test_that_breaks_makes_the_night_red_and_the_report_is_kept(
     assert outcomes["Night"] == "failure"
     assert outcomes["Keep the report"] == outcomes["Keep the nights"] == "success"
     assert "1 test fails" in (repository.parent / "github" / "github_step_summary").read_text()
+
+
+def test_the_page_on_ci_shows_the_inputs_and_the_file_for_gitlab(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "your-ci.md").read_text()
+    for name, described in yaml.safe_load((ROOT / "action.yml").read_text())["inputs"].items():
+        default = f" `{described['default']}`" if described["default"] else ""
+        assert f"| `{name}` |{default} | {described['description']} |" in page
+    _, gitlab = render_workflow(look_at(write_folder(tmp_path, {".gitlab-ci.yml": ""})))
+    assert f"```yaml\n{gitlab}```" in page
 
 
 def test_the_action_names_its_actions_by_the_commits_of_our_workflows() -> None:

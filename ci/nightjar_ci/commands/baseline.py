@@ -22,7 +22,7 @@ def command(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Jobs to run at the same time; none of them is timed.")] = 1,
     baselines: Annotated[
-        Path | None, typer.Option(help="Folder to write into; default: nightjar/baselines or ci/baselines.")
+        Path | None, typer.Option(help="Folder to write into; default: ci/nightjar/baselines or ci/baselines.")
     ] = None,
     policies: Policies = None,
     facts_only: Annotated[bool, typer.Option("--facts-only", help="Write compile facts and no curves.")] = False,

@@ -113,14 +113,14 @@ def command(
     policies: Annotated[
         Path | None,
         typer.Option(
-            help="The judge's numbers; default: nightjar/policies.toml or ci/policies.toml, where one exists.",
+            help="The judge's numbers; default: ci/nightjar/policies.toml or ci/policies.toml, where one exists.",
             rich_help_panel=JUDGE,
         ),
     ] = None,
     baselines: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of committed baselines, for --cell; default: nightjar/baselines or ci/baselines.",
+            help="Folder of committed baselines, for --cell; default: ci/nightjar/baselines or ci/baselines.",
             rich_help_panel=JUDGE,
         ),
     ] = None,

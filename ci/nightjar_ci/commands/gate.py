@@ -9,10 +9,10 @@ import typer
 
 Policies = Annotated[
     Path | None,
-    typer.Option(help="TOML file of policies; default: nightjar/policies.toml or ci/policies.toml, else built-in."),
+    typer.Option(help="TOML file of policies; default: ci/nightjar/policies.toml or ci/policies.toml, else built-in."),
 ]
 Baselines = Annotated[
-    Path | None, typer.Option(help="Folder of committed baselines; default: nightjar/baselines or ci/baselines.")
+    Path | None, typer.Option(help="Folder of committed baselines; default: ci/nightjar/baselines or ci/baselines.")
 ]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from nightjar_ci.formats.suite import Case
 
 Variables = Annotated[
     list[str] | None,
@@ -16,6 +19,9 @@ Variables = Annotated[
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the project.")] = Path(),
     env: Variables = None,
+    known_failures: Annotated[
+        Path | None, typer.Option(help="Night folder whose failing tests become known failures of the matrix.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, write nothing.")] = False,
 ) -> None:
@@ -23,7 +29,8 @@ def command(
 
     Looks at pyproject.toml, the configuration of pytest, tests, benchmarks of pytest-benchmark and asv, and training
     scripts; runs nothing and asks nothing. Prints the paths of the files. Exit code 2: there is nothing to run, or a
-    file exists already.
+    file exists already. If tests fail in the first night and you know why, `--known-failures NIGHT --force` lists them
+    in the matrix: they are counted, and no longer red.
 
     Example: nightjar-ci init --dry-run
     """
@@ -35,7 +42,8 @@ def command(
 
     project = look_at(folder, env or ())
     workflow, workflow_text = render_workflow(project)
-    files = {folder / MATRIX: render_matrix(project), folder / workflow: workflow_text}
+    failing = () if known_failures is None else _read_failing(known_failures)
+    files = {folder / MATRIX: render_matrix(project, failing), folder / workflow: workflow_text}
     if dry_run:
         typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
         return
@@ -47,3 +55,11 @@ def command(
         typer.echo(path)
     before = "" if folder == Path() else f"cd {folder} && "
     typer.echo(f"next: {before}nightjar-ci nightly {MATRIX}", err=True)
+
+
+def _read_failing(night: Path) -> list[Case]:
+    """The tests that failed in a night."""
+    from nightjar_ci.formats.night_results import read_night_results
+
+    suites = read_night_results(night).read_suites().values()
+    return [case for suite in suites for case in suite.cases if case.state == "failed"]

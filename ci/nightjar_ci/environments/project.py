@@ -53,6 +53,11 @@ class ProjectEnvironment:
         return lines + complete_day(self.requirements)
 
 
+def is_project(environment: str) -> bool:
+    """Whether an environment is that of a project alone."""
+    return environment.startswith("project:")
+
+
 def parse_project(text: str) -> ProjectEnvironment:
     """The environment that is named after `project:`.
 
@@ -90,6 +95,8 @@ def parse_project(text: str) -> ProjectEnvironment:
 def is_package(folder: Path) -> bool:
     """Whether a folder can be installed."""
     document = read_project(folder)
+    if document.get("tool", {}).get("uv", {}).get("package") is False:
+        return False
     return "project" in document or "build-system" in document or any((folder / name).is_file() for name in _BUILDS)
 
 
@@ -131,7 +138,7 @@ def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None =
         raise EnvironmentFailedError(f"project:{text}: {wanted.folder} is not a folder.", _PATHS)
     try:
         lines = _resolve(text, wanted, python)
-        return make_pinned(text, lines, {}, cache, python=python, resolved=True, on_line=on_line)
+        return make_pinned(text, lines, {}, cache, python=python, resolved=True, on_line=_rename(text, on_line))
     except EnvironmentFailedError as error:
         message = error.message.replace(f"uv:{text}", f"project:{text}")
         raise EnvironmentFailedError(message, error.hint and error.hint.replace("uv:", "project:")) from None
@@ -147,6 +154,13 @@ def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
     if not is_package(wanted.folder) or "name" not in read_project(wanted.folder).get("project", {}):
         return {}
     return read_sources(text, [str(wanted.folder.absolute())], {}, cache)
+
+
+def _rename(text: str, on_line: Callable[[str], None] | None) -> Callable[[str], None] | None:
+    """Progress with the name that the environment has in a matrix."""
+    if on_line is None:
+        return None
+    return lambda line: on_line(line.replace(f"uv:{text}", f"project:{text}"))
 
 
 _PATHS = "paths are relative to the working directory: run the command in the project's folder"

@@ -1,14 +1,14 @@
 """The folder of a project in which its policies and baselines are.
 
-In: what the user named, or None. Out: the path to use. `nightjar` is the folder that `nightjar-ci init` makes; a
-project may keep the files in `ci`. Without a policies file of the project, those in this package are used.
+In: what the user named, or None. Out: the path to use. `ci/nightjar` is the folder that `nightjar-ci init`
+makes; a project may keep the files in `ci`. Without a policies file of the project, those in this package are used.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-FOLDER = Path("nightjar")
+FOLDER = Path("ci", "nightjar")  # setuptools takes a new top folder for a package, but not `ci`
 FOLDERS = (FOLDER, Path("ci"))
 OWN_POLICIES = Path(__file__).with_name("policies.toml")
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.job import Job
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
@@ -139,7 +140,7 @@ def find_reference(environment: str, then: Environment | None, tonight: Environm
     if not changed:
         return None, "no package that its results record has another version now, so the code or the machine changed"
     earlier = [f"{name}=={version}" for name, version in sorted(changed.items())]
-    if environment.startswith("project:"):
+    if is_project(environment):
         return ",".join([environment, *earlier]), ""
     kept: list[str] = []
     if environment != "current":

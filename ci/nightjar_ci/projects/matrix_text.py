@@ -1,21 +1,23 @@
 """The matrix that is written for a project.
 
-In: a `Project`. Out: the text of `nightjar/matrix.toml`, with comments for its owner. Tests become jobs of kind `test`,
-benchmarks jobs that are measured. A training script is a comment to complete if there is anything else to run, since
-only its owner knows how long it takes.
+In: a `Project`. Out: the text of `ci/nightjar/matrix.toml`, with comments for its owner. Tests become jobs of kind
+`test`, benchmarks jobs that are measured. A training script is a comment to complete if there is anything else to run,
+since only its owner knows how long it takes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.suite import Case
 from nightjar_ci.projects.look import Project
 
-MATRIX = "nightjar/matrix.toml"
+MATRIX = "ci/nightjar/matrix.toml"
 TEST_TIMEOUT_S = 3600
+_TESTS = "-tests"
 _HEAD = """# What runs every night. Written by `nightjar-ci init`; yours to change.
 #   nightjar-ci nightly {matrix}    run it here, now
 #   nightjar-ci schema matrix                   every key
@@ -68,8 +70,12 @@ class JobText:
         return "\n".join([*lines, f"timeout_s = {TEST_TIMEOUT_S}", ""])
 
 
-def render_matrix(project: Project) -> str:
+def render_matrix(project: Project, failing: Sequence[Case] = ()) -> str:
     """The text of a project's matrix.
+
+    Args:
+        project: what it is for.
+        failing: tests that fail already, which become known failures.
 
     Raises:
         InputError: the project has nothing to run.
@@ -87,7 +93,10 @@ def render_matrix(project: Project) -> str:
         variables = (f"{name} = {_escape(value)}" for name, value in project.variables.items())
         parts += ["[defaults.env]\n", *(f"{line}\n" for line in variables), "\n"]
     parts += [_ENVIRONMENT.format(what=what).rstrip("\n")]
-    parts += map(str, jobs)
+    for job in jobs:
+        parts.append(str(job))
+        if job.name.endswith(_TESTS):
+            parts += map(_render_known, failing)
     parts += _find_comments(project, has_tests=bool(project.n_test_files))
     return "".join(parts)
 
@@ -97,7 +106,7 @@ def _find_jobs(project: Project) -> Iterator[JobText]:
     if project.n_test_files:
         workers = ("-n", "auto") if project.parallel else ()
         yield JobText(
-            name=f"{project.name}-tests",
+            name=f"{project.name}{_TESTS}",
             kind="test",
             command=(*runner, *workers, *project.tests),
             environment=project.environment,
@@ -126,6 +135,11 @@ def _find_comments(project: Project, *, has_tests: bool) -> Iterator[str]:
         yield _ASV.format(name=project.name, environment=environment)
     if project.scripts and (has_tests or project.benchmarks):
         yield _SCRIPT.format(name=project.name, script=_quote(project.scripts[0]), environment=environment)
+
+
+def _render_known(case: Case) -> str:
+    reason = (case.message or "it failed when this file was written").splitlines()[0]
+    return f"[[job.tests.known_failure]]\ntest = {_quote(case.name)}\nreason = {_quote(reason)}\n"
 
 
 def _with(environment: str, package: str) -> str:

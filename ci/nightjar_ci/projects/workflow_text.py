@@ -14,7 +14,7 @@ from nightjar_ci.environments.sources import read_project
 from nightjar_ci.projects.look import Project
 
 _TEMPLATES = Path(__file__).with_name("templates")
-_PATHS = {"github": Path(".github/workflows/nightjar.yml"), "gitlab": Path("nightjar/gitlab-ci.yml")}
+_PATHS = {"github": Path(".github/workflows/nightjar.yml"), "gitlab": Path("ci/nightjar/gitlab-ci.yml")}
 _PYTHONS = ("3.12", "3.13", "3.14", "3.11")  # the first that a project allows; nightjar-ci needs 3.11
 
 

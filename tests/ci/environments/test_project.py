@@ -61,6 +61,8 @@ def test_the_project_is_installed_with_its_groups_as_it_is_now(here: Path) -> No
 def test_a_folder_that_is_not_a_package_gives_its_requirements_alone(here: Path) -> None:
     (here / "train.py").touch()
     assert not is_package(here)
+    (here / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\n[tool.uv]\npackage = false\n')
+    assert not is_package(here)
     assert parse_project(".,jax").render_inputs() == ["jax"]
     with pytest.raises(EnvironmentFailedError, match="absent is not a folder"):
         prepare("project:absent")

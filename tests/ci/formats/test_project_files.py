@@ -23,7 +23,7 @@ def test_an_empty_folder_has_the_built_in_policies_and_says_so_once(capsys: pyte
     assert choose_policies(None) == OWN_POLICIES
     out, err = capsys.readouterr()
     assert (out, err.count("built-in")) == ("", 1)
-    assert find_baselines(None) == Path("nightjar/baselines")
+    assert find_baselines(None) == Path("ci/nightjar/baselines")
 
 
 def test_the_built_in_policies_judge_losses_by_baselines_and_all_measures_by_history() -> None:
@@ -40,11 +40,11 @@ def test_the_built_in_policies_judge_losses_by_baselines_and_all_measures_by_his
     assert policies.for_facts("any", "train_step") is not None
 
 
-@pytest.mark.parametrize("folder", ["nightjar", "ci"])
+@pytest.mark.parametrize("folder", ["ci/nightjar", "ci"])
 def test_files_of_the_project_come_first_and_nothing_is_said(
     project: Path, folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / folder).mkdir()
+    (project / folder).mkdir(parents=True)
     (project / folder / "policies.toml").write_text('schema = "nightjar.policies/1"\n')
     assert choose_policies(None) == Path(folder, "policies.toml")
     assert find_baselines(None) == Path(folder, "baselines")
@@ -57,8 +57,8 @@ def test_baselines_stay_where_they_are(project: Path) -> None:
 
 
 def test_a_named_file_is_used_even_where_the_project_has_one(project: Path) -> None:
-    (project / "nightjar").mkdir()
-    (project / "nightjar" / "policies.toml").touch()
+    (project / "ci").mkdir()
+    (project / "ci" / "policies.toml").touch()
     assert find_policies(Path("mine.toml")) == Path("mine.toml")
     assert find_baselines(Path("mine")) == Path("mine")
 

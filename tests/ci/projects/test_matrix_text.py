@@ -8,6 +8,7 @@ import pytest
 
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.suite import Case
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.projects.look import Project, look_at
 from nightjar_ci.projects.matrix_text import TEST_TIMEOUT_S, render_matrix
@@ -52,6 +53,18 @@ def test_the_comments_are_jobs_once_their_marks_are_removed(tmp_path: Path) -> N
     path = tmp_path / "matrix.toml"
     path.write_text("\n".join([head, *(text.replace("A training script", "# ") for text in uncommented)]))
     assert [job.cell for job in expand(read_matrix(path))][:2] == ["my_lib-tests", "my_lib-asv"]
+
+
+def test_tests_that_fail_already_are_known_failures(tmp_path: Path) -> None:
+    failing = Case(name='tests.test_a.test_b["x"]', state="failed", message='boom: "y"\nmore')
+    project = look_at(write_folder(tmp_path, LIBRARY, BENCHMARKS))
+    (tmp_path / "matrix.toml").write_text(render_matrix(project, [failing]), encoding="utf-8")
+    tests, benchmarks = expand(read_matrix(tmp_path / "matrix.toml"))
+    assert tests.tests is not None
+    known = tests.tests.find_known(failing.name)
+    assert known is not None
+    assert known.reason == 'boom: "y"'
+    assert benchmarks.tests is None
 
 
 def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:

@@ -117,11 +117,11 @@ def test_init_writes_once_and_try_reads_what_it_wrote(tmp_path: Path) -> None:
     assert (shown.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["test_lib.py"])
     written = call("init")
     paths = written.stdout.split()
-    assert paths == ["nightjar/matrix.toml", ".github/workflows/nightjar.yml"]
+    assert paths == ["ci/nightjar/matrix.toml", ".github/workflows/nightjar.yml"]
     assert all((tmp_path / path).read_text() in shown.stdout for path in paths)
     again = call("init")
     assert again.returncode == 2
     assert "exists already" in again.stderr
     assert "--force" in again.stderr
     assert call("init", "--force").returncode == 0
-    assert len(expand(read_matrix(tmp_path / "nightjar" / "matrix.toml"))) == 1
+    assert len(expand(read_matrix(tmp_path / "ci" / "nightjar" / "matrix.toml"))) == 1

@@ -9,7 +9,7 @@ same folder of nights whose verdict on the series was good (`ok` or `improved`),
   the latest one whose verdict on the facts was *cannot tell* is taken.
 
 A red test is run alone: it takes the place of the files and folders that its pytest command names. If the job ran in
-a lock, all packages are known, and those that did not change stay as they were.
+a lock or in an environment of a project, all packages are known, and those that did not change stay as they were.
 
 If the job ran in an image, the ladder is the nightly images between the two nights. Otherwise it is the packages whose
 versions differ between the two results, or, if none differ, the commits of the working folder.
@@ -25,6 +25,7 @@ from pathlib import Path
 
 from nightjar_ci.bisect.options.options import BisectOptions
 from nightjar_ci.environments.lock import is_locked
+from nightjar_ci.environments.project import is_project
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.formats.night_results import read_night_results
@@ -56,7 +57,7 @@ def options_from_verdict(options: BisectOptions, path: Path, series: str) -> Bis
     if outcome.environment.startswith("image:"):
         return _image_ends(options, earlier, outcome)
     options = _ends(options, before.environment, tonight.environment, night)
-    if verdict.judge == "tests" and is_locked(outcome.environment):
+    if verdict.judge == "tests" and (is_locked(outcome.environment) or is_project(outcome.environment)):
         return _with_constant(options, before.environment, tonight.environment, outcome)
     return options
 
@@ -157,12 +158,13 @@ def _first_failing(record: RunRecord) -> str | None:
 def _with_constant(options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome) -> BisectOptions:
     """The options with the packages of a lock that did not change, which this environment need not have."""
     local = {package.name for package in outcome.local_packages}
+    sources = [f"{package.name} @ {Path(package.path).as_uri()}" for package in outcome.local_packages]
     constant = [
         f"{name}=={version}"
         for name, version in bad.packages.items()
         if good.packages.get(name) == version and name not in local
     ]
-    return replace(options, current=False, any_date=True, with_=(*constant, *options.with_))
+    return replace(options, current=False, any_date=True, with_=(*constant, *sources, *options.with_))
 
 
 def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOptions:
