@@ -1,6 +1,6 @@
 """Do the shares of a capture agree with the clock? Programs of two parts, each part timed alone in the same run.
 
-`nox -s bench_truth` (four minutes on two cores); `-- --only NAME` runs the programs whose name contains NAME, `--keep
+`nox -s bench_truth` (ten minutes on two cores); `-- --only NAME` runs the programs whose name contains NAME, `--keep
 FOLDER` leaves the captures there.
 """
 

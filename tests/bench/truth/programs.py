@@ -65,6 +65,44 @@ def elementwise(text: str, rows: int, columns: int = 1024) -> Part:
     return Part(text=f"(lambda h: {text})(x + seed).sum()", x=f"normal({rows}, {columns})")
 
 
+def attention(heads: int, length: int) -> Part:
+    """Attention of one layer, without projections."""
+    text = "(jax.nn.softmax((x + seed) @ x.mT) @ x).sum()"
+    return Part(text=text, x=f"normal({heads}, {length}, 64) / 8")
+
+
+def nested_scan(size: int, outer: int, inner: int) -> Part:
+    """A scan whose body scans."""
+    body = "lambda h, w: (jnp.tanh(h @ w), None)"
+    text = (
+        f"jax.lax.scan(lambda h, _: (jax.lax.scan({body}, h, x)[0], None), x[0] + seed, None, length={outer})[0].sum()"
+    )
+    return Part(text=text, x=f"normal({inner}, {size}, {size}) / {size}")
+
+
+def scan_gradient(size: int, length: int, wrapped: str) -> Part:
+    """The gradient of a scan over layers."""
+    body = f"{wrapped}(lambda h, w: (jnp.tanh(h @ w), None))"
+    text = f"jax.grad(lambda ws: jax.lax.scan({body}, ws[0] + seed, ws)[0].sum())(x).sum()"
+    return Part(text=text, x=f"normal({length}, {size}, {size}) / {size} ** 0.5")
+
+
+def switch(size: int, branch: int) -> Part:
+    """One of three branches, which is known only when it runs."""
+    branches = "[lambda h: h @ x @ x, lambda h: jnp.sin(h), lambda h: jnp.cumsum(h, 0)]"
+    text = f"jax.lax.switch(seed.astype(int) + {branch}, {branches}, x + seed).sum()"
+    return Part(text=text, x=f"normal({size}, {size}) / {size}")
+
+
+def collective(text: str, rows: int) -> Part:
+    """An expression over the shards `h` of a matrix, with an axis `d` of devices."""
+    wrapped = (
+        "jax.shard_map(lambda h: {0}, mesh=jax.make_mesh((jax.device_count(),), ('d',)),"
+        " in_specs=jax.sharding.PartitionSpec('d'), out_specs=jax.sharding.PartitionSpec('d'))(x + seed).sum()"
+    )
+    return Part(text=wrapped.format(text), x=f"normal({rows}, 512)")
+
+
 MATH = "jnp.tanh(jnp.sin(h) * jnp.exp(-h * h))"
 ROWS_AND_COLUMNS = "h.sum(0)[0] + h.max(1) + (h * h).sum()"
 TAKEN = "h[(jnp.abs(h[:, 0]) * 1e6).astype(int) % h.shape[0]]"
@@ -114,4 +152,121 @@ PROGRAMS = (
     Program(name="products on 2 devices", first=product(1000), second=product(500), devices=2),
     Program(name="fusion, product on 4 devices", first=elementwise(MATH, 4096), second=product(600), devices=4),
     Program(name="scan, fusion on 2 devices", first=scan(300, 20), second=elementwise(MATH, 2048), devices=2),
+    Program(name="products, far apart", first=product(1100), second=product(350)),
+    Program(name="attention, product", first=attention(8, 384), second=product(500)),
+    Program(name="product, attention", first=product(700), second=attention(8, 256)),
+    Program(
+        name="bfloat16 product, product",
+        first=Part(
+            text="(((x + seed) @ x).astype(jnp.bfloat16) @ x.astype(jnp.bfloat16)).astype(float).sum()",
+            x="normal(500, 500) / 500",
+        ),
+        second=product(400),
+    ),
+    Program(
+        name="argmax, fusion", first=elementwise("h.argmax(1) + h.argmin(1)", 4096), second=elementwise(MATH, 2048)
+    ),
+    Program(name="variance, product", first=elementwise("jnp.var(h, 1) + jnp.mean(h, 1)", 8192), second=product(500)),
+    Program(
+        name="integers, product",
+        first=elementwise("((h * 1000).astype(int) ** 2 % 7).astype(float)", 8192),
+        second=product(500),
+    ),
+    Program(
+        name="concatenation, product",
+        first=elementwise("jnp.concatenate([h, h[::-1]]) * jnp.concatenate([h[::-1], h])", 4096),
+        second=product(500),
+    ),
+    Program(name="largest, product", first=elementwise("jax.lax.top_k(h, 8)[0]", 1024), second=product(600)),
+    Program(
+        name="random numbers, product",
+        first=elementwise("jax.random.uniform(jax.random.key(0), h.shape) * h", 2048),
+        second=product(500),
+    ),
+    Program(
+        name="segments, product",
+        first=elementwise("jax.ops.segment_sum(h, (jnp.abs(h[:, 0]) * 1e6).astype(int) % 64, 64)", 8192),
+        second=product(600),
+    ),
+    Program(
+        name="pooling, product",
+        first=elementwise("jax.lax.reduce_window(h, -jnp.inf, jax.lax.max, (3, 3), (1, 1), 'SAME')", 1024),
+        second=product(600),
+    ),
+    Program(
+        name="layer norm, product",
+        first=elementwise("(h - h.mean(1, keepdims=True)) / (h.std(1, keepdims=True) + 1)", 16384),
+        second=product(500),
+    ),
+    Program(
+        name="cholesky, product",
+        first=Part(text="jnp.linalg.cholesky((x + seed) @ x.T + 500 * jnp.eye(500)).sum()", x="normal(500, 500)"),
+        second=product(500),
+    ),
+    Program(name="fft, product", first=elementwise("jnp.abs(jnp.fft.rfft(h))", 2048), second=product(600)),
+    Program(
+        name="map over rows, product",
+        first=elementwise("jax.lax.map(lambda r: jnp.sin(r) * jnp.exp(-r * r), h, batch_size=256)", 4096),
+        second=product(500),
+    ),
+    Program(name="nested scans, product", first=nested_scan(200, 4, 6), second=product(500)),
+    Program(name="nested scans, scan", first=nested_scan(200, 6, 6), second=scan(200, 12)),
+    Program(
+        name="scan of a gather, product",
+        first=Part(
+            text="jax.lax.scan(lambda h, i: (h + x[(jnp.abs(h[:, 0]) * 1e6).astype(int) % x.shape[0]], None),"
+            " x + seed, None, length=8)[0].sum()",
+            x="normal(2048, 512)",
+        ),
+        second=product(500),
+    ),
+    Program(name="switch of products, product", first=switch(700, 0), second=product(500)),
+    Program(name="switch of sums, product", first=switch(1500, 2), second=product(600)),
+    Program(name="gradient of a scan, product", first=scan_gradient(256, 8, ""), second=product(600)),
+    Program(name="rematerialised scan, product", first=scan_gradient(256, 8, "jax.checkpoint"), second=product(600)),
+    Program(
+        name="rematerialised scan, gradient of a scan",
+        first=scan_gradient(256, 8, "jax.checkpoint"),
+        second=scan_gradient(256, 4, ""),
+    ),
+    Program(
+        name="conditional in a while, product",
+        first=Part(
+            text="jax.lax.while_loop(lambda c: c[0] < 0,"
+            " lambda c: (c[0] + 1, jax.lax.cond(c[0] % 2 == 0, jnp.sin, lambda h: h @ x, c[1])),"
+            " (seed.astype(int) - 16, x))[1].sum()",
+            x="normal(400, 400) / 400",
+        ),
+        second=product(500),
+    ),
+    Program(
+        name="sum over devices, product on 2",
+        first=collective("jax.lax.psum(jnp.sin(h), 'd') * jnp.ones_like(h)", 8192),
+        second=product(600),
+        devices=2,
+    ),
+    Program(
+        name="gather over devices, fusion on 2",
+        first=collective("jax.lax.all_gather(h, 'd', tiled=True)[: h.shape[0]] * 2", 8192),
+        second=elementwise(MATH, 2048),
+        devices=2,
+    ),
+    Program(
+        name="scattered sum, product on 4",
+        first=collective("jax.lax.psum_scatter(jnp.tile(h, (4, 1)), 'd', tiled=True)", 4096),
+        second=product(600),
+        devices=4,
+    ),
+    Program(
+        name="all to all, product on 4",
+        first=collective("jax.lax.all_to_all(h.reshape(4, -1, 512), 'd', 0, 0).reshape(h.shape) * 2", 8192),
+        second=product(600),
+        devices=4,
+    ),
+    Program(
+        name="sharded sum, reductions on 4",
+        first=elementwise("h.sum(0)", 16384),
+        second=elementwise(ROWS_AND_COLUMNS, 4096),
+        devices=4,
+    ),
 )
