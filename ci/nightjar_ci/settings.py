@@ -74,6 +74,11 @@ class Settings:
         return self.state_dir / "nights"
 
     @property
+    def worktrees_dir(self) -> Path:
+        """Where commits are checked out."""
+        return self.state_dir / "worktrees"
+
+    @property
     def environments_dir(self) -> Path:
         """Where uv environments are kept."""
         return self.state_dir / "environments"

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.formats.run_record import Cpu, Environment, Git
 
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
+OF_JAX = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
 def read_machine(
@@ -35,7 +35,7 @@ def read_machine(
     devices, driver = find_gpus()
     python, packages = platform.python_version(), dict[str, str]()
     if interpreter is not None:
-        python, packages = interpreter.version, _read_versions(interpreter, None if all_packages else _PACKAGES)
+        python, packages = interpreter.version, _read_versions(interpreter, None if all_packages else OF_JAX)
     return Environment(
         python=python,
         platform=f"{platform.system().lower()}-{platform.machine()}",

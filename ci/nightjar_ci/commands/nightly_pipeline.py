@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.causes.tonight import WINDOW, gather_causes
+from nightjar_ci.environments.commit import remove_worktrees
 from nightjar_ci.environments.prepare import Environments, parse_environment
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.job import Job
@@ -125,10 +126,14 @@ def _confirm(
         print(note, file=sys.stderr)
     memory = remember(store, read_night(folder).id, baselines)
     screened = screen_histories(memory, policies).values()
-    planned = plan_confirmations(find_reruns(screened, policies, jobs, memory.environment_of), policies, jobs)
+    around = memory.around(read_night_results(folder).has_sample)
+    planned = plan_confirmations(find_reruns(screened, policies, jobs, around), policies, jobs)
     for comparison in planned:
         shutil.rmtree(folder / comparison.subfolder / comparison.job.cell, ignore_errors=True)
-    _compare(planned, folder, environments)
+    try:
+        _compare(planned, folder, environments)
+    finally:
+        remove_worktrees(environments.settings)
 
 
 def _conclude(

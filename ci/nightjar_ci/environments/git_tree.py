@@ -12,7 +12,7 @@ from pathlib import Path
 from nightjar_ci.formats.run_record import Git
 
 _TIMEOUT_S = 60.0
-_OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")  # their tree, not ours
+OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")  # their tree, not ours
 
 
 def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
@@ -58,7 +58,7 @@ def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
 
 def _run_git(folder: Path, *arguments: str) -> str | None:
     """The stdout of git, or None where it fails."""
-    environ = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
+    environ = {name: value for name, value in os.environ.items() if name not in OF_HOOKS}
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)

@@ -1,5 +1,5 @@
 """The environments of jobs: `current`, `uv:<requirement>[,<requirement>...]` (after a lock file, where one is named),
-`project:<folder>[,<requirement>...]` or `image:<reference>`.
+`project:<folder>[,<requirement>...]`, `image:<reference>`, or one of these in another commit: `commit:<sha>[:...]`.
 
 In: an environment's name in a matrix. Out: what an executor needs to run a command there: the folder that comes first
 on `PATH` and the variables to set, or the image; and the packages under test, for the record. A uv environment is made
@@ -19,7 +19,7 @@ from nightjar_ci.errors import EnvironmentFailedError
 from nightjar_ci.formats.run_record import LocalPackage
 from nightjar_ci.settings import Settings, read_settings
 
-EnvironmentKind = Literal["current", "uv", "project", "image"]
+EnvironmentKind = Literal["current", "uv", "project", "image", "commit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class PreparedEnvironment:
 
     Attributes:
         name: as in the matrix.
-        kind: how it is entered.
+        kind: how it is entered; that of a commit is its environment's.
         bin_dir: folder of its commands, first on `PATH` of a job; None in an image.
         variables: environment variables to set.
         image: reference of the image, else None.
@@ -77,9 +77,14 @@ def parse_environment(name: str) -> tuple[EnvironmentKind, str]:
         return "project", rest
     if colon and kind == "image" and rest.strip():
         return "image", rest
+    if colon and kind == "commit" and rest.strip():
+        from nightjar_ci.environments.commit import parse_commit
+
+        parse_environment(parse_commit(rest)[1])
+        return "commit", rest
     raise ValueError(
-        f"unknown environment {name!r}: expected current, uv:<requirement>[,...], project:<folder>[,...] or "
-        "image:<reference>"
+        f"unknown environment {name!r}: expected current, uv:<requirement>[,...], project:<folder>[,...], "
+        "image:<reference> or commit:<sha>[:<environment>]"
     )
 
 
@@ -93,9 +98,9 @@ def with_requirements(environment: str, requirements: str) -> str:
     ('uv:jax==0.10.1', 'uv:locks/a.txt,jax==0.10.1')
     """
     kind, rest = parse_environment(environment)
-    if kind == "image":
+    if kind in ("image", "commit"):
         raise ValueError(
-            f"cannot replace packages in the image {environment!r}: expected current, uv:... or project:..."
+            f"cannot replace packages in the {kind} {environment!r}: expected current, uv:... or project:..."
         )
     prefix = "project:" if kind == "project" else "uv:"
     changed = prefix + ",".join(filter(None, (rest, requirements)))
@@ -122,6 +127,8 @@ def prepare(
         raise EnvironmentFailedError(f"{error}.") from None
     if kind == "image":
         return PreparedEnvironment(name=environment, kind=kind, image=rest)
+    if kind == "commit":
+        return _enter_commit(environment, rest, settings or read_settings(), on_line)
     if kind == "uv":
         from nightjar_ci.environments.lock import make_locked, parse_lock
         from nightjar_ci.environments.uv import make_environment
@@ -148,7 +155,7 @@ def describe(environment: str, settings: Settings) -> str:
     from nightjar_ci.environments.lock import find_planned_sources
 
     kind, rest = parse_environment(environment)
-    if kind == "image":
+    if kind in ("image", "commit"):
         return environment
     current = find_current()
     if kind == "current":
@@ -163,6 +170,32 @@ def describe(environment: str, settings: Settings) -> str:
         sources = find_planned_sources(rest, settings.environments_dir)
         lines = [f"{environment} is made from current, {current}", *map(str, plan_local_packages(sources))]
     return "\n  ".join(lines)
+
+
+def _enter_commit(
+    name: str, rest: str, settings: Settings, on_line: Callable[[str], None] | None
+) -> PreparedEnvironment:
+    """An environment in a worktree of another commit."""
+    from nightjar_ci.environments.commit import check_out, move_folders, parse_commit
+    from nightjar_ci.environments.installed import freeze
+    from nightjar_ci.environments.lock import parse_lock
+    from nightjar_ci.environments.uv import make_environment, make_pinned
+
+    sha, inner = parse_commit(rest)
+    repository, tree = check_out(sha, settings, on_line)
+    kind, requirements = parse_environment(inner)
+    folders = move_folders(repository, tree) if kind in ("current", "uv") else {}
+    if folders == freeze().folders or (kind == "uv" and parse_lock(requirements) is not None):
+        made = prepare(inner, settings, on_line)  # nothing of the repository is installed
+    elif kind == "current":
+        lines = sorted(freeze().pins.values())
+        made = _enter_made(inner, make_pinned(name, lines, folders, settings.environments_dir, on_line=on_line))
+    elif kind == "uv":
+        made = _enter_made(inner, make_environment(requirements, settings.environments_dir, on_line, folders=folders))
+    else:
+        made = prepare(inner, settings, on_line)
+    here = Path.cwd().resolve().relative_to(repository.resolve())
+    return replace(made, name=name, folder=tree / here)
 
 
 def _enter_made(name: str, prefix: Path) -> PreparedEnvironment:

@@ -96,13 +96,19 @@ def override(pins: dict[str, str], requirements: Sequence[Requirement]) -> list[
     return [wanted[name] for name in sorted(wanted)]
 
 
-def make_environment(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
+def make_environment(
+    text: str,
+    cache: Path,
+    on_line: Callable[[str], None] | None = None,
+    folders: Mapping[str, tuple[Path, bool]] | None = None,
+) -> Path:
     """The environment of these requirements, made unless it exists already.
 
     Args:
         text: requirements, separated by commas.
         cache: the folder of all environments.
         on_line: called with one line of progress for every step.
+        folders: packages from folders, and whether each is editable; where None, those of the current environment.
 
     Returns:
         The environment's folder.
@@ -118,7 +124,8 @@ def make_environment(text: str, cache: Path, on_line: Callable[[str], None] | No
         raise EnvironmentFailedError(f"uv:{text}: {error}.") from None
     frozen = freeze()
     names = {canonicalize_name(requirement.name) for requirement in requirements}
-    folders = {name: origin for name, origin in frozen.folders.items() if name not in names}
+    folders = frozen.folders if folders is None else folders
+    folders = {name: origin for name, origin in folders.items() if name not in names}
     lines = make_editable(override(frozen.pins, requirements), editable)
     return make_pinned(text, lines, folders, cache, on_line=on_line)
 

@@ -44,6 +44,10 @@ class NightResults:
                 cells[outcome.cell].append(record.model_copy(update={"job": outcome.job}))
         return cells
 
+    def has_sample(self, cell: str, name: str) -> bool:
+        """Whether a cell has a sample of that name."""
+        return any(record.sample(name) is not None for record in self.by_cell().get(cell, ()))
+
     def suites_by_cell(self) -> Mapping[str, Mapping[str, RunRecord]]:
         """The results of test jobs by cell and job."""
         cells: dict[str, dict[str, RunRecord]] = defaultdict(dict)

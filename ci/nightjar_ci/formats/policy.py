@@ -235,6 +235,11 @@ class Policies(StrictModel):
         """The policy of a cell's paired comparison, or None where it has none."""
         return _first(self.performance, cell, lambda _: True)
 
+    def for_pairs(self, cell: str, sample: str) -> PerformancePolicy:
+        """How a cell is run to compare one of its samples: as its policy says, or whole and by the usual numbers."""
+        policy = self.for_performance(cell) or PerformancePolicy()
+        return policy.model_copy(update={"sample": sample})
+
     def for_history(self, cell: str, measure: str) -> HistoryPolicy | None:
         """The policy of a measure's history, or None where it is not judged."""
         policy = _first(self.history, cell, lambda entry: matches(measure, entry.measure))

@@ -150,7 +150,7 @@ def judge_night(
         *judge_night_compilers(cells, policies, baselines, memory.series),
         *_judge_pairs(folder, cells, policies, notes),
         *judge_tests(results, suites, policies),
-        *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes),
+        *judge_histories(memory, policies, night.jobs, read_pairs(folder, "confirm"), notes, results.has_sample),
     ]
     verdicts = adjust_for_night(verdicts, policies.night)
     if watched := sum(verdict.watch and verdict.judge != "tests" for verdict in verdicts):

@@ -17,11 +17,12 @@ from typing import Protocol
 import numpy as np
 
 from nightjar_ci.baselines.accepted import Entry, read_accepted
+from nightjar_ci.environments.worktree import has_commit
 from nightjar_ci.formats.policy import Policies
 from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
-from nightjar_ci.gate.reruns import EnvironmentOf, JobLike, RerunRequest, find_reruns
+from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, Surroundings, find_reruns
 from nightjar_ci.judges.history.history import Rerun, judge_screened
 from nightjar_ci.judges.history.pool import weigh_jumps
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
@@ -65,6 +66,7 @@ class Memory:
         accepted: name of a series to the nights from which on its new level is wanted.
         environment_of: the environment of a cell in a night.
         command: what runs the series that need it again.
+        has_commit: whether git has a commit here.
     """
 
     series: Sequence[Series] = ()
@@ -72,6 +74,15 @@ class Memory:
     accepted: Mapping[str, Collection[str]] = field(default_factory=dict)
     environment_of: EnvironmentOf = _nothing
     command: str = COMMAND
+    has_commit: HasCommit = lambda sha: False
+
+    def around(self, is_sample: IsSample) -> Surroundings:
+        """What re-runs are planned with.
+
+        Args:
+            is_sample: whether tonight's results have a measure of a cell as a sample.
+        """
+        return Surroundings(environment_of=self.environment_of, is_sample=is_sample, has_commit=self.has_commit)
 
 
 def remember(store: Remembering, night_id: str, baselines: Path, command: str = COMMAND) -> Memory:
@@ -88,6 +99,7 @@ def remember(store: Remembering, night_id: str, baselines: Path, command: str = 
         accepted={name: [e.night for e in entries if not e.ended] for name, entries in accepted.items()},
         environment_of=store.environment_of,
         command=command,
+        has_commit=lambda sha: has_commit(Path.cwd(), sha),
     )
 
 
@@ -139,6 +151,7 @@ def judge_histories(
     jobs: Sequence[JobLike],
     reruns: Mapping[str, tuple[str, list[Pair]]],
     notes: list[str],
+    is_sample: IsSample = lambda cell, measure: True,
 ) -> Iterator[Verdict]:
     """A verdict for every history that is long enough.
 
@@ -148,6 +161,7 @@ def judge_histories(
         jobs: tonight's jobs.
         reruns: cell to the reference environment and the pairs, where there are some.
         notes: gets a line for what was not judged, or not run again.
+        is_sample: whether tonight's results have a measure of a cell as a sample.
     """
     screened = screen_histories(memory, policies)
     young = sum(series.name not in screened and _is_usable(series, policies) for series in memory.series)
@@ -165,7 +179,7 @@ def judge_histories(
         for name, verdict in verdicts.items()
         if verdict.status in ("cannot_tell", "regressed") and verdict.cell not in reruns
     ]
-    requests = find_reruns(unsettled, policies, jobs, memory.environment_of)
+    requests = find_reruns(unsettled, policies, jobs, memory.around(is_sample))
     notes += _describe_unsettled(requests, memory.command)
     advice = {request.name: _advise(request, memory.command) for request in requests}
     for name, verdict in verdicts.items():

@@ -3,7 +3,7 @@
 In: the screened series of a night, policies, its jobs, the environments of earlier nights. Out: requests, each with the
 environment to compare with or the reason why there is none, and a comparison for each cell that can be run again. An
 earlier environment is made again from the package versions that a result of that night recorded (`uv:...`), or from its
-image. This module runs nothing.
+image; where the commit changed, in a worktree of that night's (`commit:...`). This module runs nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Protocol
 
 from nightjar_ci.environments.project import is_project
 from nightjar_ci.formats.job import Job
-from nightjar_ci.formats.policy import Policies
-from nightjar_ci.formats.run_record import Environment
+from nightjar_ci.formats.policy import PerformancePolicy, Policies
+from nightjar_ci.formats.run_record import Environment, Git
 from nightjar_ci.formats.series_name import parse_series_name
 from nightjar_ci.judges.history.screening import ScreenedSeries
 from nightjar_ci.night.paired_runs import Comparison
 
 EnvironmentOf = Callable[[str, str], Environment | None]  # of a cell in a night
+IsSample = Callable[[str, str], bool]  # of a cell and a measure
+HasCommit = Callable[[str], bool]
 
 
 class JobLike(Protocol):
@@ -46,12 +48,14 @@ class RerunRequest:
     Attributes:
         screened: the series with its history.
         reference: the environment to compare tonight with, or None where it cannot be made again.
+        how: the sample to compare, and the arguments that make a run short.
         why_not: the reason.
     """
 
     screened: ScreenedSeries
     reference: str | None
     why_not: str
+    how: PerformancePolicy
 
     @property
     def name(self) -> str:
@@ -64,8 +68,23 @@ class RerunRequest:
         return parse_series_name(self.name).cell
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What is known of tonight's runs and the machine, to plan re-runs.
+
+    Attributes:
+        environment_of: the environment that a cell had in a night, or None.
+        is_sample: whether tonight's results have a measure as a sample; pairs compare no curves.
+        has_commit: whether git has a commit here.
+    """
+
+    environment_of: EnvironmentOf
+    is_sample: IsSample = lambda cell, measure: True
+    has_commit: HasCommit = lambda sha: False
+
+
 def find_reruns(
-    screened: Iterable[ScreenedSeries], policies: Policies, jobs: Sequence[JobLike], environment_of: EnvironmentOf
+    screened: Iterable[ScreenedSeries], policies: Policies, jobs: Sequence[JobLike], around: Surroundings
 ) -> list[RerunRequest]:
     """The series that are worth pairs of runs tonight, the most surprising first.
 
@@ -73,7 +92,7 @@ def find_reruns(
         screened: tonight's series.
         policies: how a cell is run for a comparison.
         jobs: tonight's jobs.
-        environment_of: the environment that a cell had in a night, or None.
+        around: what else is known.
     """
     environments: dict[str, str] = {}
     for job in jobs:
@@ -84,12 +103,13 @@ def find_reruns(
         cell, measure = series.series.cell, series.series.measure
         if cell not in environments or not series.needs_rerun:
             continue
-        pairs = policies.for_performance(cell)
-        reference, why_not = None, "no performance policy compares it"
-        if pairs is not None and pairs.sample == measure:
-            then, tonight = (environment_of(cell, night) for night in (series.good_night, series.series.nights[-1]))
-            reference, why_not = find_reference(environments[cell], then, tonight)
-        requests.append(RerunRequest(screened=series, reference=reference, why_not=why_not))
+        reference, why_not = None, "pairs compare samples, and this is the last value of a curve"
+        if around.is_sample(cell, measure):
+            nights = (series.good_night, series.series.nights[-1])
+            then, tonight = (around.environment_of(cell, night) for night in nights)
+            reference, why_not = find_reference(environments[cell], then, tonight, around.has_commit)
+        how = policies.for_pairs(cell, measure)
+        requests.append(RerunRequest(screened=series, reference=reference, why_not=why_not, how=how))
     return sorted(requests, key=lambda request: request.screened.rerun_p)
 
 
@@ -101,13 +121,12 @@ def plan_confirmations(requests: Sequence[RerunRequest], policies: Policies, job
             firsts.setdefault(job.cell, job)
     planned: dict[str, Comparison] = {}
     for request in requests:
-        pairs = policies.for_performance(request.cell)
-        if request.reference is None or pairs is None or request.cell not in firsts:
+        if request.reference is None or request.cell not in firsts:
             continue
         comparison = Comparison(
             job=firsts[request.cell],
             reference=request.reference,
-            how=pairs,
+            how=request.how,
             numbers=request.screened.policy,
             subfolder="confirm",
         )
@@ -115,13 +134,19 @@ def plan_confirmations(requests: Sequence[RerunRequest], policies: Policies, job
     return list(planned.values())[: policies.night.most_confirmations]
 
 
-def find_reference(environment: str, then: Environment | None, tonight: Environment | None) -> tuple[str | None, str]:
-    """How an earlier night's environment is made again.
+def find_reference(
+    environment: str,
+    then: Environment | None,
+    tonight: Environment | None,
+    has_commit: HasCommit = lambda sha: False,
+) -> tuple[str | None, str]:
+    """How an earlier night's environment is made again, in its commit where that changed.
 
     Args:
         environment: of tonight's job, as the matrix spells it.
         then: what the earlier night recorded.
         tonight: what tonight recorded.
+        has_commit: whether git has a commit here.
 
     Returns: the environment, or None and the reason.
 
@@ -130,6 +155,30 @@ def find_reference(environment: str, then: Environment | None, tonight: Environm
     """
     if then is None or tonight is None:
         return None, "the earlier night left no result"
+    packages, same = _find_packages(environment, then, tonight)
+    commit, no_commit = _find_commit(then.git, tonight.git, has_commit)
+    if commit is not None:
+        return f"commit:{commit}:{packages or environment}", ""
+    if packages is None:
+        return None, f"{same}, and {no_commit}"
+    return packages, ""
+
+
+def _find_commit(then: Git | None, tonight: Git | None, has_commit: HasCommit) -> tuple[str | None, str]:
+    """The commit of an earlier night, where it is another one that can be checked out; else None and the reason."""
+    if then is None or tonight is None:
+        return None, "no commit is recorded, so the code or the machine changed"
+    if then.sha == tonight.sha:
+        return None, "the commit is the same, so the machine changed"
+    if then.dirty:
+        return None, f"that night ran {then.sha[:12]} with changes that no commit holds"
+    if not has_commit(then.sha):
+        return None, f"git does not have its commit {then.sha[:12]} here (a shallow clone?)"
+    return then.sha, ""
+
+
+def _find_packages(environment: str, then: Environment, tonight: Environment) -> tuple[str | None, str]:
+    """The environment of an earlier night as far as packages or the image make it; else None and the reason."""
     if environment.startswith("image:"):
         if then.image is None or then.image == tonight.image:
             return None, "the image is the same"
@@ -138,7 +187,7 @@ def find_reference(environment: str, then: Environment | None, tonight: Environm
         name: version for name, version in then.packages.items() if tonight.packages.get(name, version) != version
     }
     if not changed:
-        return None, "no package that its results record has another version now, so the code or the machine changed"
+        return None, "no package that its results record has another version now"
     earlier = [f"{name}=={version}" for name, version in sorted(changed.items())]
     if is_project(environment):
         return ",".join([environment, *earlier]), ""

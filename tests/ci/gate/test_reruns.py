@@ -17,7 +17,14 @@ from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.gate.gate import judge_night
 from nightjar_ci.gate.history import Memory, screen_histories
-from nightjar_ci.gate.reruns import EnvironmentOf, RerunRequest, find_reference, find_reruns, plan_confirmations
+from nightjar_ci.gate.reruns import (
+    EnvironmentOf,
+    RerunRequest,
+    Surroundings,
+    find_reference,
+    find_reruns,
+    plan_confirmations,
+)
 from nightjar_ci.night.paired_runs import Comparison, run_pairs
 from tests.ci.nights import CELL, ENVIRONMENT, leave_result, make_night, outcome, record
 
@@ -70,7 +77,9 @@ def history(last: float = 1.05, cell: str = CELL, night: str | None = None) -> S
 
 def suspect(*series: Series, jobs: Sequence[Job] = (), of: EnvironmentOf = earlier, **known: Any) -> list[RerunRequest]:
     memory = Memory(series=series or [history()], **known)
-    return find_reruns(screen_histories(memory, POLICIES).values(), POLICIES, jobs or [job()], of)
+    return find_reruns(
+        screen_histories(memory, POLICIES).values(), POLICIES, jobs or [job()], Surroundings(environment_of=of)
+    )
 
 
 def plan(*series: Series, jobs: Sequence[Job] = (), policies: Policies = POLICIES) -> list[Comparison]:
@@ -92,7 +101,7 @@ def test_a_quiet_series_and_an_accepted_change_ask_for_nothing() -> None:
 def test_without_a_difference_between_the_environments_there_is_nothing_to_run() -> None:
     (request,) = suspect(of=lambda *_: environment())
     assert request.reference is None
-    assert "so the code or the machine changed" in request.why_not
+    assert "no package that its results record has another version now, and no commit is recorded" in request.why_not
     assert plan_confirmations([request], POLICIES, [job()]) == []
 
 
@@ -120,6 +129,44 @@ def test_an_earlier_environment_is_named_as_the_matrix_would(
     reference, why_not = find_reference(name, then, environment(image=None))
     assert reference == expected
     assert bool(why_not) == (expected is None)
+
+
+GIT = {"sha": "b" * 40, "dirty": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "has_commit", "expected"),
+    [
+        ("current", {}, True, f"commit:{'a' * 40}:current"),
+        ("current", {"jax": "0.10.1"}, True, f"commit:{'a' * 40}:uv:jax==0.10.1"),
+        ("current", {"jax": "0.10.1"}, False, "uv:jax==0.10.1"),
+        ("image:jax:tonight", {"image": "jax:monday"}, True, f"commit:{'a' * 40}:image:jax:monday"),
+        ("current", {}, False, "git does not have its commit aaaaaaaaaaaa here"),
+        ("current", {"git": {"sha": "a" * 40, "dirty": True}}, True, "with changes that no commit holds"),
+        ("current", {"git": GIT}, True, "the commit is the same, so the machine changed"),
+    ],
+)
+def test_another_commit_is_run_again_in_a_worktree_of_it(
+    name: str, then: dict[str, Any], has_commit: bool, expected: str
+) -> None:
+    before = environment(**{"git": {"sha": "a" * 40, "dirty": False}, **then})
+    reference, why_not = find_reference(name, before, environment(git=GIT), lambda sha: has_commit)
+    assert reference == expected or (reference is None and expected in why_not)
+
+
+def test_a_sample_without_a_policy_is_run_whole_and_a_curve_is_not_run_again() -> None:
+    bare = POLICIES.model_copy(update={"performance": ()})
+    screened = screen_histories(Memory(series=[history()]), bare).values()
+    around = Surroundings(environment_of=earlier)
+    (request,) = find_reruns(screened, bare, [job()], around)
+    (comparison,) = plan_confirmations([request], bare, [job()])
+    assert (comparison.how.sample, comparison.how.ab_args) == ("step_time", ())
+    around = Surroundings(environment_of=earlier, is_sample=lambda cell, measure: False)
+    (request,) = find_reruns(screened, bare, [job()], around)
+    assert (request.reference, request.why_not) == (
+        None,
+        "pairs compare samples, and this is the last value of a curve",
+    )
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1.05, "regressed"), (1.0, "ok")])

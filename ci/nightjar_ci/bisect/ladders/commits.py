@@ -128,39 +128,6 @@ def read_commit(repository: Path, sha: str) -> Rung:
     return _rung(git(repository, "show", "--no-patch", f"--format={_FORMAT}", sha))
 
 
-def add_worktree(repository: Path, sha: str, folder: Path) -> None:
-    """Checks a commit out into a folder of its own; one that is there and whole is used again.
-
-    Raises:
-        NightjarError: git cannot do it.
-    """
-    if folder.is_dir():
-        try:
-            if git(folder, "rev-parse", "HEAD").strip() == sha and git(folder, "rev-parse", "--show-toplevel").strip():
-                git(folder, "checkout", "--quiet", "--force", "--detach", sha)
-                _update_submodules(folder)
-                return
-        except NightjarError:
-            pass  # half made: made anew
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    git(repository, "worktree", "prune")
-    git(repository, "worktree", "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
-    _update_submodules(folder)
-
-
-def _update_submodules(tree: Path) -> None:
-    """Checks out the submodules as the commit records them; their addresses may have moved since another commit."""
-    if (tree / ".gitmodules").is_file():
-        git(tree, "submodule", "--quiet", "sync", "--recursive")
-        git(tree, "submodule", "--quiet", "update", "--init", "--recursive", "--force")
-
-
-def remove_worktree(folder: Path) -> None:
-    """Removes a worktree."""
-    repository = Path(folder, git(folder, "rev-parse", "--git-common-dir").strip())
-    git(repository, "worktree", "remove", "--force", "--force", str(folder))
-
-
 def git(folder: Path, *arguments: str) -> str:
     """What git prints in a folder.
 

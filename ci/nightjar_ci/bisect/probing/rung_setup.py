@@ -16,13 +16,13 @@ from threading import Lock
 
 from packaging.utils import canonicalize_name
 
-from nightjar_ci.bisect.ladders.commits import add_worktree, remove_worktree
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.installed import freeze, plan_local_packages
 from nightjar_ci.environments.prepare import PreparedEnvironment, prepare
 from nightjar_ci.environments.sources import Source
 from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
+from nightjar_ci.environments.worktree import add_worktree, remove_worktree
 from nightjar_ci.errors import EnvironmentFailedError, NightjarError
 from nightjar_ci.executors.process import STDERR, read_tail, run_process
 from nightjar_ci.settings import Settings

@@ -29,7 +29,7 @@ CANDIDATE = 0.5  # probability of a culprit from which on its neighbours are che
 DOUBTED = 0.25  # and until when
 MISLED = 0.02  # probability that the search is misled by noise of another kind: then the prior holds
 # No rung inside is built or tested before the ends differ: the doubt about them is below
-ENDS_SEEN = 0.01
+ENDS_SEEN = 0.02
 ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 # and of pairs below this, with an e-value of their signs above: three clear pairs, and on a loud machine more. One pair
 # more would cost every bisection what it saves those whose ends are alike.

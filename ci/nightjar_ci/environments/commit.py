@@ -1,0 +1,74 @@
+"""Environments of another commit: `commit:SHA`, or `commit:SHA:ENVIRONMENT`.
+
+In: a commit of the repository of the working directory, and an environment. Out: that environment, entered in a
+worktree of the commit; packages that are installed from a folder of the repository are installed from the worktree's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from nightjar_ci.environments.installed import freeze
+from nightjar_ci.environments.worktree import add_worktree, find_repository, remove_worktree
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.settings import Settings
+
+OnLine = Callable[[str], None]
+
+
+def parse_commit(text: str) -> tuple[str, str]:
+    """The commit and the environment of `SHA[:ENVIRONMENT]`.
+
+    Raises:
+        ValueError: it is not a full or short commit.
+
+    >>> parse_commit("0a1b2c3d:uv:jax==0.10.1"), parse_commit("0a1b2c3d")
+    (('0a1b2c3d', 'uv:jax==0.10.1'), ('0a1b2c3d', 'current'))
+    """
+    sha, _, environment = text.partition(":")
+    if not re.fullmatch(r"[0-9a-f]{7,64}", sha):
+        raise ValueError(f"commit:{text}: expected commit:SHA[:ENVIRONMENT], with 7 hexadecimal digits or more")
+    if environment.startswith(("commit:", "project:")):
+        raise ValueError(f"commit:{text}: the environment of a commit is current, uv:... or image:...")
+    return sha, environment or "current"
+
+
+def check_out(sha: str, settings: Settings, on_line: OnLine | None = None) -> tuple[Path, Path]:
+    """The repository of the working directory, and a worktree of a commit of it.
+
+    Raises:
+        EnvironmentFailedError: git cannot check it out.
+    """
+    repository = find_repository(Path.cwd())
+    tree = settings.worktrees_dir / sha
+    if on_line is not None:
+        on_line(f"checking out {sha[:12]}")
+    add_worktree(repository, sha, tree)
+    return repository, tree
+
+
+def move_folders(repository: Path, tree: Path) -> dict[str, tuple[Path, bool]]:
+    """The current packages from folders, those of a repository from a worktree of it.
+
+    Raises:
+        EnvironmentFailedError: the commit does not have such a folder.
+    """
+    moved: dict[str, tuple[Path, bool]] = {}
+    for name, (folder, editable) in freeze().folders.items():
+        if folder.resolve().is_relative_to(repository.resolve()):
+            folder = tree / folder.resolve().relative_to(repository.resolve())
+            if not folder.is_dir():
+                raise EnvironmentFailedError(f"{name} is installed from {folder.name}, which the commit does not have.")
+        moved[name] = folder, editable
+    return moved
+
+
+def remove_worktrees(settings: Settings) -> None:
+    """Removes the worktrees of commits; what cannot be removed stays."""
+    for tree in sorted(settings.worktrees_dir.glob("*")):
+        try:
+            remove_worktree(tree)
+        except EnvironmentFailedError:
+            continue

@@ -1,0 +1,77 @@
+"""Environments of another commit: entered in a worktree, with the repository's own packages from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nightjar_ci.environments import commit as commits
+from nightjar_ci.environments.commit import move_folders, parse_commit, remove_worktrees
+from nightjar_ci.environments.installed import Frozen
+from nightjar_ci.environments.prepare import parse_environment, prepare
+from nightjar_ci.environments.worktree import has_commit
+from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.settings import Settings, read_settings
+from tests.ci.bisect.test_ladders import repository, run_git
+
+__all__ = ["repository"]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["commit:", "commit:main", "commit:--all", "commit:0a1b2c", "commit:0a1b2c3d:commit:0a1b2c3d", "commit:0a1b2c3d:x"],
+)
+def test_what_is_not_a_commit_or_an_environment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="commit:"):
+        parse_environment(text)
+
+
+def test_a_commit_is_entered_in_a_worktree_at_the_same_folder(
+    repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "sub").mkdir()
+    (repository / "sub" / "file").write_text("x")
+    run_git(repository, "add", "-A")
+    run_git(repository, "commit", "-q", "-m", "Sub")
+    sha = run_git(repository, "rev-parse", "HEAD")
+    run_git(repository, "rm", "-q", "-r", "sub")
+    (repository / "sub").mkdir()
+    monkeypatch.chdir(repository / "sub")
+    made = prepare(f"commit:{sha}", settings)
+    assert made.folder == settings.worktrees_dir / sha / "sub"
+    assert (made.folder / "file").read_text() == "x"
+    assert (made.name, made.kind) == (f"commit:{sha}", "current")
+    assert prepare(f"commit:{sha}:image:a/b", settings).image == "a/b"
+    remove_worktrees(settings)
+    assert list(settings.worktrees_dir.iterdir()) == []
+    assert run_git(repository, "status", "--porcelain", "--untracked-files=no").startswith("D")
+
+
+def test_a_commit_that_is_not_there_is_an_error(
+    repository: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    assert not has_commit(repository, "f" * 40)
+    assert has_commit(repository, run_git(repository, "rev-parse", "first"))
+    with pytest.raises(EnvironmentFailedError, match="worktree"):
+        prepare(f"commit:{'f' * 40}", settings)
+    assert parse_commit("f" * 40) == ("f" * 40, "current")
+
+
+def test_packages_from_the_repository_are_those_of_the_commit(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "lib").mkdir(parents=True)
+    folders = {"lib": (repository / "lib", True), "other": (tmp_path / "other", False)}
+    monkeypatch.setattr(commits, "freeze", lambda: Frozen(pins={}, folders=folders))
+    assert move_folders(repository, tree) == {"lib": (tree / "lib", True), "other": (tmp_path / "other", False)}
+    (tree / "lib").rmdir()
+    with pytest.raises(EnvironmentFailedError, match="which the commit does not have"):
+        move_folders(repository, tree)
