@@ -6,9 +6,10 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,19 @@ SMALL = [
 # With its fusion emitters XLA takes half as long again to compile. Later versions know no other way.
 NO_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if version("jaxlib").startswith("0.10.") else {}
 SMALL_OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
+
+
+def run_steps(program: Any, batches: Sequence[Any]) -> tuple[Any, list[float]]:
+    """The state behind these batches, and the loss of each step, from seed 0."""
+    from nightjar_models.parallel.sharding import use_mesh
+
+    step, state, losses = program.bind(program.lower(batches[0]).compile()), program.initialize(0), []
+    for batch in batches:
+        with use_mesh(program.mesh):
+            state, loss = step(state, batch)
+        losses.append(float(loss))
+    return state, losses
+
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -38,7 +38,7 @@ from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.measuring.facts import read_memory
 from nightjar_models.measuring.hlo import parse_hlo
 from nightjar_models.parallel.mesh import MeshShape
-from nightjar_models.parallel.sharding import Keys, make_mesh
+from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.training.step import Program, make_program
 from nightjar_models.training.tasks import WITHOUT, Task, find_task
@@ -58,7 +58,7 @@ class Compilation:
         memory: as `facts.read_memory` reads it.
         code_bytes: size of the PTX text.
         spill_bytes: None without ptxas or PTX, or if spills are not counted.
-        parameter_names: in the order of the state that the step takes.
+        names: of the variables of model and optimizer, in the order in which the step takes them.
         lower_s, compile_s: wall time; compile_cpu_s: of all threads.
         compiler_bytes: peak resident set of this process so far.
         warnings: what a person should read (`find_warnings`).
@@ -70,7 +70,7 @@ class Compilation:
     code_bytes: int
     spill_bytes: int | None
     parameter_count: int
-    parameter_names: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
     lower_s: float
     compile_s: float
     compile_cpu_s: float
@@ -112,8 +112,8 @@ def compile_step(
     task = find_task(config)
     program = make_program(config, task, mesh)
     begin = time.perf_counter()
-    with note_choices() as choices, naming_device(mesh):
-        lowered = program.train_step.lower(program.state, abstract_batch(config, task, program))
+    with note_choices() as choices:
+        lowered = program.lower(abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
     dumped = {
         "xla_dump_to": str(folder),
@@ -144,7 +144,7 @@ def compile_step(
         code_bytes=sum(path.stat().st_size for path in texts),
         spill_bytes=spill_bytes,
         parameter_count=program.parameter_count,
-        parameter_names=program.names,
+        names=program.names,
         lower_s=lower_s,
         compile_s=compile_s,
         compile_cpu_s=compile_cpu_s,
@@ -169,8 +169,11 @@ def list_parameters(config: TrainConfig) -> list[Parameter]:
     if "pipeline" not in WITHOUT.get(type(config.model), ()):
         config = override(config, ["compute.scan_layers=true"])
     task = find_task(config)
-    _, state = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
-    return [Parameter(shape=value.shape, axes=value.get_metadata("axes")) for _, value in nnx.to_flat_state(state)]
+    state = nnx.state(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))), nnx.Param)
+    return [
+        Parameter(shape=value.shape, axes=value.get_metadata().get("out_sharding") or (None,) * len(value.shape))
+        for _, value in nnx.to_flat_state(state)
+    ]
 
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:
@@ -189,14 +192,6 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"--xla {setting}: expected FLAG=VALUE, such as xla_gpu_enable_triton_gemm=false.")
         options[name.lstrip("-")] = {"true": True, "false": False}.get(value.lower(), value)
     return options
-
-
-@contextmanager
-def naming_device(mesh: jax.sharding.Mesh) -> Iterator[None]:
-    """Sets the device that JAX lowers for, which Pallas kernels query; the device may be absent."""
-    device = getattr(mesh.abstract_mesh, "abstract_device", None)
-    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device)):
-        yield
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Meshes that are worth a compilation, in the order to try them.
 
-In: a model's parameters by size and logical axes, a number of devices, and the memory limit of a device. Out: meshes
+In: a model's parameters by size and mesh axes, a number of devices, and the memory limit of a device. Out: meshes
 that split every parameter evenly, the likely fastest first; and the bytes of their state on each device.
 
 Tensor parallelism and experts stay within a host, since they exchange activations in every layer; a pipeline idles
@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nightjar_models.parallel.mesh import AXES, MeshShape
-from nightjar_models.parallel.sharding import RULES
 
 STATE_BYTES = 16  # of a parameter: value, gradient (clipping needs all at once), Adam's two moments; float32
 STAGES = (2, 4)  # of a pipeline; with more of them tensor parallelism is faster, since a long pipeline idles longer
@@ -24,7 +23,7 @@ STAGES = (2, 4)  # of a pipeline; with more of them tensor parallelism is faster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter: how large each dimension is, and its logical axis of `sharding.RULES`, or None."""
+    """A parameter: how large each dimension is, and the mesh axis it is split over, or None."""
 
     shape: tuple[int, ...]
     axes: tuple[str | None, ...]
@@ -39,7 +38,7 @@ class Parameter:
 
     def _counts(self, mesh: MeshShape) -> Iterator[int]:
         counts = {long: getattr(mesh, short) for short, long in AXES.items()}
-        return (1 if axis is None else counts[RULES[axis]] for axis in self.axes)
+        return (1 if axis is None else counts[axis] for axis in self.axes)
 
 
 def state_bytes(parameters: Iterable[Parameter], mesh: MeshShape) -> int:
@@ -56,7 +55,7 @@ def list_meshes(devices: int, per_host: int, parameters: Sequence[Parameter], ro
         parameters: of the model, layers stacked if a pipeline can split them.
         room_bytes: memory limit of a step on a device.
 
-    >>> wide = Parameter(shape=(4, 1024, 1024), axes=("layers", "width", "feed_forward"))
+    >>> wide = Parameter(shape=(4, 1024, 1024), axes=("pipeline", "fsdp", "tensor"))
     >>> [str(mesh) for mesh in list_meshes(8, 8, [wide], 1 << 30)]
     ['dp8', 'fsdp8', 'dp4.tp2', 'dp4.pp2', 'dp2.tp4', 'dp2.pp4', 'tp8', 'tp4.pp2', 'tp2.pp4', 'fsdp4.tp2', 'fsdp2.tp4']
     """
@@ -84,11 +83,11 @@ def _list_families(devices: int, per_host: int, parameters: Sequence[Parameter])
     """Sizes of the axes for tensors, experts and stages of the meshes to try."""
     host = min(devices, per_host)
     tensors = [1 << power for power in range(host.bit_length()) if host % (1 << power) == 0]
-    groups = [math.gcd(host, count) for count in _sizes("experts", parameters)]
+    groups = [math.gcd(host, count) for count in _sizes("expert", parameters)]
     expert_splits = sorted({1, *groups})
     for tensor in tensors:
         yield from ((tensor, experts, 1) for experts in expert_splits if host % (tensor * experts) == 0)
-    for stages in STAGES if _sizes("layers", parameters) else ():
+    for stages in STAGES if _sizes("pipeline", parameters) else ():
         if devices % stages == 0:
             most = max((tensor for tensor in tensors if devices // stages % tensor == 0), default=1)
             yield from ((1, experts, stages) for experts in expert_splits if devices // stages % experts == 0)

@@ -40,9 +40,7 @@ def render_facts(compilation: Compilation, estimate: Estimate, cluster: Cluster)
             "messages": {
                 kind: dataclasses.asdict(work) for kind, work in tally_messages(module, cluster.devices).items()
             },
-            "buffers": [
-                dataclasses.asdict(buffer) for buffer in top_buffers(module, TOP_BUFFERS, compilation.parameter_names)
-            ],
+            "buffers": [dataclasses.asdict(buffer) for buffer in top_buffers(module, TOP_BUFFERS, compilation.names)],
             "reserved_bytes": reserved_bytes(module),
             "device_bytes": cluster.target.memory_bytes,
             "code_bytes": compilation.code_bytes,

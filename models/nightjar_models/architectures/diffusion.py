@@ -5,7 +5,7 @@ draws pictures with classifier-free guidance.
 
 Dimensions: B batch, S side of the image, A channels, L bytes of the text, W width of the text, E width of the
 embedding of noise and text, X x Y pixels of a level, P of them, I channels in, O channels out, H heads, K width of a
-head. Each parameter names its logical axes beside its initializer; `sharding.py` says over which mesh axis it is split.
+head. Each initializer names the mesh axes over which its parameter is split.
 
 Source: Saharia et al. 2022, "Photorealistic Text-to-Image Diffusion Models" (Imagen: pixels, text both pooled and
 attended to, keys of text and pixels side by side); Salimans and Ho 2022 (velocity, cosine schedule); Ho and Salimans
@@ -15,175 +15,179 @@ attended to, keys of text and pixels side by side); Salimans and Ho 2022 (veloci
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from nightjar_models.architectures.layers import attend, brightness, layer_norm, look_up
+from nightjar_models.architectures.layers import EPSILON, MATRIX, attend, brightness
 from nightjar_models.architectures.stack import checkpointed, run_layers, stack_layers
 from nightjar_models.architectures.transformer import Block
-from nightjar_models.parallel.sharding import Keys, active_mesh, keep_rows_whole, parameter
-from nightjar_models.presets.config import Compute
+from nightjar_models.parallel.sharding import active_mesh, keep_rows_whole
+from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import DiffusionConfig, GPTConfig
 
 EMBEDDING = 4  # times the width at full resolution: how wide the embedding of noise and text is
 GROUP = 8  # channels that are normalised together
+QUARTER = nnx.initializers.variance_scaling(0.25, "fan_in", "normal")  # of maps whose result is added to the pixels
+WORDS = nnx.initializers.normal(0.5)
 
 
 class UNet(nnx.Module):
     """Text encoder, embedding of the noise level, blocks down to the coarsest level and up again."""
 
-    def __init__(self, config: DiffusionConfig, compute: Compute, rngs: Keys) -> None:
+    def __init__(self, config: DiffusionConfig, compute: Compute, *, rngs: nnx.Rngs) -> None:
         self.config, self.compute = config, compute
         A, D, W, L = config.channels, config.width, config.text_width, config.text_length
-        E = EMBEDDING * D
-        self.text_embedding = parameter(rngs, (config.vocabulary, W), (None, None), deviation=0.5)
-        self.text_positions = parameter(rngs, (L, W), (None, None), deviation=0.5)
+        E, dtype = EMBEDDING * D, DTYPES[compute.dtype]
+        self.text_embedding = nnx.Embed(config.vocabulary, W, dtype=dtype, embedding_init=WORDS, rngs=rngs)
+        self.text_positions = nnx.Param(WORDS(rngs.params(), (L, W)))
         sizes = GPTConfig(length=L, width=W, layers=config.text_layers, heads=config.heads, feed_forward=4 * W)
-        text = [Block(sizes, rngs, causal=False, compute=compute) for _ in range(config.text_layers)]
-        self.text_blocks = stack_layers(text, compute)
-        self.text_norm = parameter(rngs, (W,), (None,), constant=1.0)
-        self.text_pooled = parameter(rngs, (W, E), (None, "width"), deviation=W**-0.5)
-        self.noise_in = parameter(rngs, (D, E), (None, "width"), deviation=D**-0.5)
-        self.noise_out = parameter(rngs, (E, E), (None, "width"), deviation=E**-0.5)
-        self.stem = parameter(rngs, (3, 3, A, D), (None, None, None, "width"), deviation=(9 * A) ** -0.5)
+        self.text_blocks = stack_layers(
+            lambda rngs: Block(sizes, compute, causal=False, rngs=rngs), config.text_layers, compute, rngs
+        )
+        self.text_norm = nnx.LayerNorm(W, epsilon=EPSILON, dtype=dtype, rngs=rngs)
+        self.text_pooled = _linear(W, E, compute, rngs)
+        self.noise = nnx.Sequential(_linear(D, E, compute, rngs), by_example, nnx.silu, _linear(E, E, compute, rngs))
+        self.stem = convolution(A, D, 3, compute, rngs)
         down, up, skips, channels = [], [], [D], D
         for level in range(config.levels):
             for _ in range(config.blocks):
-                down.append(Layer(config, channels, level, compute, rngs))
+                down.append(Layer(config, channels, level, compute, rngs=rngs))
                 channels = (level + 1) * D
                 skips.append(channels)
-        self.middle = Layer(config, channels, config.levels - 1, compute, rngs)
+        self.middle = Layer(config, channels, config.levels - 1, compute, rngs=rngs)
         for level in reversed(range(config.levels)):
             for _ in range(config.blocks):
-                up.append(Layer(config, channels + skips.pop(), level, compute, rngs))
+                up.append(Layer(config, channels + skips.pop(), level, compute, rngs=rngs))
                 channels = (level + 1) * D
         self.down, self.up = nnx.List(down), nnx.List(up)
-        self.norm = parameter(rngs, (channels,), (None,), constant=1.0)
-        self.head = parameter(rngs, (3, 3, channels, A), (None, None, "width", None), constant=0.0)
+        self.norm = group_norm(channels, compute, rngs)
+        zeros = nnx.with_partitioning(nnx.initializers.zeros_init(), (None, None, "fsdp", None))
+        self.head = nnx.Conv(channels, A, (3, 3), dtype=dtype, kernel_init=zeros, rngs=rngs)
 
     def __call__(
         self, noisy: Float[Array, "B S S A"], time: Float[Array, " B"], text: Int[Array, "B L"]
     ) -> Float[Array, "B S S A"]:
         """The velocity at a time between 0 (the picture) and 1 (noise)."""
         words, embedding = self.condition(time, text)
-        x = convolve(noisy.astype(words.dtype), self.stem[...])
+        run = checkpointed(self.compute)
+        x = self.stem(noisy)
         skips, per_level = [], self.config.blocks
         for number, layer in enumerate(self.down):
             if number and number % per_level == 0:
-                x = halve(x)
+                x = nnx.avg_pool(x, (2, 2), (2, 2))  # type: ignore[no-untyped-call]
             with jax.named_scope(f"down.{number}"):
-                x = checkpointed(layer, self.compute)(x, embedding, words)
+                x = run(layer, x, embedding, words)
             skips.append(x)
         with jax.named_scope("middle"):
-            x = checkpointed(self.middle, self.compute)(x, embedding, words)
+            x = run(self.middle, x, embedding, words)
         for number, layer in enumerate(self.up):
             if number and number % per_level == 0:
-                x = double(x)
+                B, X, Y, channels = x.shape
+                x = jax.image.resize(x, (B, 2 * X, 2 * Y, channels), "nearest")
             with jax.named_scope(f"up.{number}"):
-                x = checkpointed(layer, self.compute)(jnp.concatenate([x, skips.pop()], axis=-1), embedding, words)
-        return convolve(jax.nn.silu(group_norm(x, self.norm[...])), self.head[...]).astype(jnp.float32)
+                x = run(layer, jnp.concatenate([x, skips.pop()], axis=-1), embedding, words)
+        return self.head(nnx.silu(self.norm(x))).astype(jnp.float32)
 
     def condition(
         self, time: Float[Array, " B"], text: Int[Array, "B L"]
     ) -> tuple[Float[Array, "B L W"], Float[Array, "B E"]]:
         """The text byte by byte, and one embedding of the noise level and the whole text."""
-        words = by_example(look_up(self.text_embedding[...], text)) + self.text_positions[...]
+        words = by_example(self.text_embedding(text))
+        words = words + self.text_positions[...].astype(words.dtype)
         with jax.named_scope("text"):
-            words = layer_norm(run_layers(self.text_blocks, words, compute=self.compute), self.text_norm[...])
-        waves = by_example(sinusoids(time, self.config.width).astype(words.dtype) @ self.noise_in[...])
-        pooled = by_example(words.mean(axis=1) @ self.text_pooled[...])
-        return words, jax.nn.silu(by_example(jax.nn.silu(waves) @ self.noise_out[...]) + pooled)
+            words = self.text_norm(run_layers(self.text_blocks, words, compute=self.compute))
+        noise = by_example(self.noise(sinusoids(time, self.config.width)))
+        return words, nnx.silu(noise + by_example(self.text_pooled(words.mean(axis=1))))
 
 
 class Layer(nnx.Module):
     """A residual block; on the coarsest levels attention to all pixels and to the text as well."""
 
-    def __init__(self, config: DiffusionConfig, channels: int, level: int, compute: Compute, rngs: Keys) -> None:
-        out, E = (level + 1) * config.width, EMBEDDING * config.width
-        self.first_norm = parameter(rngs, (channels,), (None,), constant=1.0)
-        self.first = parameter(
-            rngs, (3, 3, channels, out), (None, None, None, "width"), deviation=(9 * channels) ** -0.5
-        )
-        self.shift = parameter(rngs, (E, 2, out), (None, None, "width"), deviation=E**-0.5)
-        self.second_norm = parameter(rngs, (out,), (None,), constant=1.0)
-        self.second = parameter(rngs, (3, 3, out, out), (None, None, None, "width"), deviation=0.5 * (9 * out) ** -0.5)
-        self.skip = (
-            parameter(rngs, (1, 1, channels, out), (None, None, None, "width"), deviation=channels**-0.5)
-            if channels != out
-            else None
-        )
+    def __init__(self, config: DiffusionConfig, channels: int, level: int, compute: Compute, *, rngs: nnx.Rngs) -> None:
+        out = (level + 1) * config.width
+        self.first_norm = group_norm(channels, compute, rngs)
+        self.first = convolution(channels, out, 3, compute, rngs)
+        self.shift = _linear(EMBEDDING * config.width, 2 * out, compute, rngs)
+        self.second_norm = group_norm(out, compute, rngs)
+        self.second = convolution(out, out, 3, compute, rngs, QUARTER)
+        self.skip = convolution(channels, out, 1, compute, rngs) if channels != out else None
         attends = level >= config.levels - config.attention_levels
-        self.attention = Attention(config, out, compute, rngs) if attends else None
+        self.attention = Attention(config, out, compute, rngs=rngs) if attends else None
 
     def __call__(
         self, x: Float[Array, "B X Y I"], embedding: Float[Array, "B E"], words: Float[Array, "B L W"]
     ) -> Float[Array, "B X Y O"]:
         """One layer, down or up."""
-        h = convolve(jax.nn.silu(group_norm(x, self.first_norm[...])), self.first[...])
-        scale, shift = by_example(jnp.einsum("be,eco->cbo", embedding, self.shift[...]), 1)[:, :, None, None, :]
-        h = group_norm(h, self.second_norm[...]) * (1 + scale) + shift
-        h = convolve(jax.nn.silu(h), self.second[...])
-        x = h + (x if self.skip is None else convolve(x, self.skip[...]))
+        h = self.first(nnx.silu(self.first_norm(x)))
+        scale, shift = jnp.split(by_example(self.shift(embedding))[:, None, None, :], 2, axis=-1)
+        h = self.second(nnx.silu(self.second_norm(h) * (1 + scale) + shift))
+        x = h + (x if self.skip is None else self.skip(x))
         return x if self.attention is None else x + self.attention(x, words)
 
 
 class Attention(nnx.Module):
     """Each pixel looks at all pixels and at the text."""
 
-    def __init__(self, config: DiffusionConfig, channels: int, compute: Compute, rngs: Keys) -> None:
+    def __init__(self, config: DiffusionConfig, channels: int, compute: Compute, *, rngs: nnx.Rngs) -> None:
         self.how = compute.attention
-        H, W = config.heads, config.text_width
-        K = channels // H
-        self.norm = parameter(rngs, (channels,), (None,), constant=1.0)
-        self.qkv = parameter(rngs, (channels, 3, H, K), ("width", None, None, None), deviation=channels**-0.5)
-        self.text = parameter(rngs, (W, 2, H, K), ("width", None, None, None), deviation=W**-0.5)
-        self.projection = parameter(rngs, (H, K, channels), (None, None, "width"), deviation=0.5 * channels**-0.5)
+        heads = config.heads, channels // config.heads
+
+        def project(size: int) -> nnx.LinearGeneral:
+            split = nnx.with_partitioning(MATRIX, ("fsdp", None, None))
+            return nnx.LinearGeneral(size, heads, dtype=DTYPES[compute.dtype], kernel_init=split, rngs=rngs)
+
+        self.norm = group_norm(channels, compute, rngs)
+        self.query, self.key, self.value = project(channels), project(channels), project(channels)
+        self.text_key, self.text_value = project(config.text_width), project(config.text_width)
+        self.out = nnx.LinearGeneral(
+            heads,
+            channels,
+            axis=(-2, -1),
+            dtype=DTYPES[compute.dtype],
+            kernel_init=nnx.with_partitioning(QUARTER, (None, None, "fsdp")),
+            rngs=rngs,
+        )
 
     def __call__(self, x: Float[Array, "B X Y O"], words: Float[Array, "B L W"]) -> Float[Array, "B X Y O"]:
         """What is added to the pixels."""
-        pixels = group_norm(x, self.norm[...]).reshape(x.shape[0], -1, x.shape[-1])
-        q, k, v = jnp.einsum("bpo,ochk->cbhpk", pixels, self.qkv[...])
-        text = jnp.einsum("blw,wchk->cbhlk", words, self.text[...])
-        k, v = jnp.concatenate([k, text[0]], axis=2), jnp.concatenate([v, text[1]], axis=2)
-        return jnp.einsum("bhpk,hko->bpo", attend(q, k, v, how=self.how), self.projection[...]).reshape(x.shape)
+        pixels = self.norm(x).reshape(x.shape[0], -1, x.shape[-1])
+        key = jnp.concatenate([self.key(pixels), self.text_key(words)], axis=1)
+        value = jnp.concatenate([self.value(pixels), self.text_value(words)], axis=1)
+        return self.out(attend(self.query(pixels), key, value, how=self.how)).reshape(x.shape)
 
 
-def by_example(x: Array, axis: int = 0) -> Array:
-    """Says that an embedding is split by example, whose dimension is `axis`, and not by number.
+def by_example(x: Array) -> Array:
+    """Says that an embedding is split by example and not by number.
 
     Left to itself XLA gives it the split over fsdp of the weights that made it, and then has to move every number:
     the pixels that it is added to are split by example ("involuntary full rematerialization").
     """
     mesh = active_mesh()
-    kept: Array = x if mesh is None or mesh.shape["fsdp"] == 1 else keep_rows_whole(x, axis)
+    kept: Array = x if mesh is None or mesh.shape["fsdp"] == 1 else keep_rows_whole(x)
     return kept
 
 
-def group_norm(x: Float[Array, "B X Y I"], scale: Float[Array, " I"]) -> Float[Array, "B X Y I"]:
-    """Zero mean and unit variance over the pixels and `GROUP` channels, then a learned scale (Wu and He 2018)."""
-    y = x.astype(jnp.float32).reshape(x.shape[0], -1, x.shape[-1] // GROUP, GROUP)
-    y = y - y.mean(axis=(1, 3), keepdims=True)
-    y = y * jax.lax.rsqrt((y * y).mean(axis=(1, 3), keepdims=True) + 1e-5)
-    return y.reshape(x.shape).astype(x.dtype) * scale
+def group_norm(channels: int, compute: Compute, rngs: nnx.Rngs) -> nnx.GroupNorm:
+    """Zero mean and unit variance over the pixels and `GROUP` channels, then scale and bias (Wu and He 2018)."""
+    options: dict[str, Any] = {"num_groups": None, "group_size": GROUP, "epsilon": EPSILON}
+    return nnx.GroupNorm(channels, dtype=DTYPES[compute.dtype], rngs=rngs, **options)
 
 
-def convolve(x: Float[Array, "B X Y I"], kernel: Float[Array, "R C I O"]) -> Float[Array, "B X Y O"]:
+def convolution(
+    channels: int, out: int, side: int, compute: Compute, rngs: nnx.Rngs, init: nnx.Initializer = MATRIX
+) -> nnx.Conv:
     """A convolution that keeps the number of pixels."""
-    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    split = nnx.with_partitioning(init, (None, None, None, "fsdp"))
+    return nnx.Conv(channels, out, (side, side), dtype=DTYPES[compute.dtype], kernel_init=split, rngs=rngs)
 
 
-def halve(x: Float[Array, "B X Y I"]) -> Float[Array, "B X/2 Y/2 I"]:
-    """The mean of each square of four pixels."""
-    B, X, Y, channels = x.shape
-    return x.reshape(B, X // 2, 2, Y // 2, 2, channels).mean(axis=(2, 4))
-
-
-def double(x: Float[Array, "B X Y I"]) -> Float[Array, "B 2*X 2*Y I"]:
-    """Each pixel as a square of four."""
-    return jnp.repeat(jnp.repeat(x, 2, axis=1), 2, axis=2)
+def _linear(size: int, out: int, compute: Compute, rngs: nnx.Rngs) -> nnx.Linear:
+    split = nnx.with_partitioning(MATRIX, (None, "fsdp"))
+    return nnx.Linear(size, out, dtype=DTYPES[compute.dtype], kernel_init=split, rngs=rngs)
 
 
 def sinusoids(time: Float[Array, " B"], width: int) -> Float[Array, "B D"]:
@@ -198,7 +202,7 @@ def mix(time: Float[Array, " B"]) -> tuple[Float[Array, "B 1 1 1"], Float[Array,
     return jnp.cos(angle), jnp.sin(angle)
 
 
-def measure(model: UNet, batch: Mapping[str, Array]) -> dict[str, Float[Array, ""]]:
+def measure(model: UNet, batch: Mapping[str, Array]) -> dict[str, Float[Array, " B"]]:
     """The mean squared error of the velocity as `loss`, and the same with another picture's text as `wrong_text_loss`.
 
     Noise, time and which texts are withheld come from the `key` of each example.
@@ -214,9 +218,9 @@ def measure(model: UNet, batch: Mapping[str, Array]) -> dict[str, Float[Array, "
     much, little = mix(time)
     noisy, velocity = much * picture + little * noise, much * noise - little * picture
 
-    def error(text: Int[Array, "B L"]) -> Float[Array, ""]:
+    def error(text: Int[Array, "B L"]) -> Float[Array, " B"]:
         text = jnp.where((chance < config.unconditional)[:, None], 0, text)
-        return jnp.square(model(noisy, time, text) - velocity).mean()
+        return jnp.square(model(noisy, time, text) - velocity).mean(axis=(1, 2, 3))
 
     return {"loss": error(batch["text"]), "wrong_text_loss": error(jnp.roll(batch["text"], 1, axis=0))}
 

@@ -5,7 +5,7 @@ were used.
 
 Dimensions: B batch, T positions, D model width, F width of an expert, E experts, C places of an expert, V vocabulary;
 N stretches of L tokens each, N * L = B * T: the tokens of a stretch compete for the same places.
-Each parameter names its logical axes beside its initializer; `sharding.py` says over which mesh axis each is split.
+Each initializer names the mesh axes over which its parameter is split; those of experts are split over `expert` too.
 
 Source: Jiang et al. 2024, "Mixtral of Experts" (attention as in Llama, weights normalised over the chosen experts);
 Lepikhin et al. 2021, "GShard" (dispatch by einsum, capacity); Fedus et al. 2022, "Switch Transformers", equation 4
@@ -22,11 +22,17 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from nightjar_models.architectures.layers import cross_entropy, gated_feed_forward, look_up, multiply, rms_norm
-from nightjar_models.architectures.llama import RotaryAttention
-from nightjar_models.architectures.precision import make_products
+from nightjar_models.architectures.layers import (
+    MATRIX,
+    TABLE,
+    GatedFeedForward,
+    cross_entropy,
+    make_embed,
+    make_rms_norm,
+    make_unembedding,
+)
+from nightjar_models.architectures.llama import make_rotary_attention
 from nightjar_models.architectures.stack import run_layers, stack_layers
-from nightjar_models.parallel.sharding import Keys, parameter
 from nightjar_models.presets.config import Compute
 from nightjar_models.presets.sizes import MoEConfig
 
@@ -34,48 +40,49 @@ from nightjar_models.presets.sizes import MoEConfig
 class MoE(nnx.Module):
     """Embedding, a stack of blocks, a last norm, and the logits of the next byte."""
 
-    def __init__(self, config: MoEConfig, compute: Compute, rngs: Keys) -> None:
+    def __init__(self, config: MoEConfig, compute: Compute, *, rngs: nnx.Rngs) -> None:
         self.layers, self.balance, self.compute = config.layers, config.balance, compute
         V, D = config.vocabulary, config.width
-        self.token_embedding = parameter(rngs, (V, D), ("vocabulary", None), deviation=0.02)
-        self.blocks = stack_layers([Block(config, compute, rngs) for _ in range(config.layers)], compute)
-        self.norm = parameter(rngs, (D,), (None,), constant=1.0)
-        self.unembedding = parameter(rngs, (D, V), ("width", "vocabulary"), deviation=D**-0.5)
+        self.token_embedding = make_embed(V, D, TABLE, compute, rngs)
+        self.blocks = stack_layers(lambda rngs: Block(config, compute, rngs=rngs), config.layers, compute, rngs)
+        self.norm = make_rms_norm(D, compute, rngs)
+        self.unembedding = make_unembedding(D, V, compute, rngs)
 
-    def __call__(self, tokens: Int[Array, "B T"]) -> tuple[Float[Array, "B T V"], Float[Array, ""]]:
+    def __call__(self, tokens: Int[Array, "B T"]) -> tuple[Float[Array, "B T V"], Float[Array, " B"]]:
         """Logits of the byte after each position, and the unevenness: 1 where all experts are used alike."""
-        x = look_up(self.token_embedding[...], tokens)
+        x = self.token_embedding(tokens)
         x, uneven = run_layers(self.blocks, (x, jnp.zeros(len(x))), compute=self.compute)
-        x = rms_norm(x, self.norm[...], self.compute.norm)
-        return multiply(x, self.unembedding[...]), uneven.mean() / self.layers
+        return self.unembedding(self.norm(x)), uneven / self.layers
 
 
 class Block(nnx.Module):
-    """Attention, then a mixture of experts, each added to its input."""
+    """Attention, then a mixture of experts, each behind a norm and added to its input."""
 
-    def __init__(self, config: MoEConfig, compute: Compute, rngs: Keys) -> None:
-        D, F, E, residual = config.width, config.feed_forward, config.experts, (2 * config.layers) ** -0.5
+    def __init__(self, config: MoEConfig, compute: Compute, *, rngs: nnx.Rngs) -> None:
+        D, F, E = config.width, config.feed_forward, config.experts
         self.chosen, self.stretch, self.places = config.chosen, config.routing_length, count_places(config)
-        self.norm_how = compute.norm
-        self.products = make_products(compute, 3)
-        self.attention = RotaryAttention(config, compute, rngs)
-        self.norm = parameter(rngs, (D,), (None,), constant=1.0)
-        self.router = parameter(rngs, (D, E), (None, None), deviation=D**-0.5)
-        self.w_gate = parameter(rngs, (E, D, F), ("experts", "width", "feed_forward"), deviation=D**-0.5)
-        self.w_in = parameter(rngs, (E, D, F), ("experts", "width", "feed_forward"), deviation=D**-0.5)
-        self.w_out = parameter(rngs, (E, F, D), ("experts", "feed_forward", "width"), deviation=residual * F**-0.5)
+        self.attention_norm = make_rms_norm(D, compute, rngs)
+        self.attention = make_rotary_attention(config, compute, rngs)
+        self.feed_forward_norm = make_rms_norm(D, compute, rngs)
+        self.router = nnx.Linear(D, E, use_bias=False, dtype=jnp.float32, kernel_init=MATRIX, rngs=rngs)
+
+        @nnx.split_rngs(splits=E)
+        @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: "expert"})
+        def make_experts(rngs: nnx.Rngs) -> GatedFeedForward:
+            return GatedFeedForward(D, F, config.layers, compute, rngs=rngs)
+
+        self.experts = make_experts(rngs)
 
     def __call__(
         self, carry: tuple[Float[Array, "B T D"], Float[Array, " B"]]
     ) -> tuple[Float[Array, "B T D"], Float[Array, " B"]]:
         """One layer of the stack; adds this layer's unevenness on each example to that of the layers before."""
         x, uneven = carry
-        x = x + self.attention(x)
-        h = rms_norm(x, self.norm[...], self.norm_how).reshape(-1, self.stretch, x.shape[-1])
-        shares, used = assign(h.astype(jnp.float32) @ self.router[...].astype(jnp.float32), self.chosen, self.places)
+        x = x + self.attention(self.attention_norm(x), is_causal=True)
+        h = self.feed_forward_norm(x).reshape(-1, self.stretch, x.shape[-1])
+        shares, used = assign(self.router(h), self.chosen, self.places)
         sent = jnp.einsum("nlec,nld->encd", (shares > 0).astype(h.dtype), h)
-        matrices = self.w_gate[...], self.w_in[...], self.w_out[...]
-        done = gated_feed_forward(sent, *matrices, products=self.products)
+        done = nnx.vmap(lambda expert, h: expert(h))(self.experts, sent)
         added = jnp.einsum("nlec,encd->nld", shares.astype(h.dtype), done)
         return x + added.reshape(x.shape), uneven + used.reshape(len(x), -1).mean(axis=1)
 
@@ -114,8 +121,8 @@ def assign(
     return shares, count * even
 
 
-def measure(model: MoE, batch: Mapping[str, Int[Array, "B T+1"]]) -> dict[str, Float[Array, ""]]:
-    """As `loss` the mean negative log likelihood of each next byte, in nats, plus `balance` times the unevenness."""
+def measure(model: MoE, batch: Mapping[str, Int[Array, "B T+1"]]) -> dict[str, Float[Array, "B T"]]:
+    """As `loss` the negative log likelihood of each next byte, in nats, plus `balance` times the unevenness."""
     tokens = batch["tokens"]
     logits, uneven = model(tokens[:, :-1])
-    return {"loss": cross_entropy(logits, tokens[:, 1:]).mean() + model.balance * uneven}
+    return {"loss": cross_entropy(logits, tokens[:, 1:]) + model.balance * uneven[:, None]}

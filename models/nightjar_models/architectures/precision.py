@@ -1,9 +1,9 @@
 """FP8 matrix products by Flax, with delayed scaling.
 
-In: activations and float32 weights. Out: bfloat16 products whose factors were rounded to FP8. Each factor is divided by
-a scale, so that its largest recent value is the largest number of FP8; the scales come from the largest values of the
-last steps, so that no extra pass over the data is needed. Scales and histories are variables that a step replaces by
-their own "gradients": `Fp8Scaling`, which `next_scalings` picks out.
+In: the factors of a layer's product. Out: bfloat16 products whose factors were rounded to FP8. Each factor is divided
+by a scale, so that its largest recent value is the largest number of FP8; the scales come from the largest values of
+the last steps, so that no extra pass over the data is needed. Scales and histories are variables that a step replaces by
+their own "gradients": `Fp8Scaling`.
 
 | part | type |
 |---|---|
@@ -36,8 +36,7 @@ from flax.linen import fp8_ops
 from jaxtyping import Array, Float
 
 from nightjar_models.architectures import te_layers
-from nightjar_models.architectures.layers import multiply
-from nightjar_models.parallel.sharding import Keys, traced_device
+from nightjar_models.parallel.sharding import traced_device
 from nightjar_models.presets.config import Compute
 
 HISTORY = 1024  # steps, Flax's own
@@ -53,36 +52,26 @@ def make_scaling(factors: Collection[str]) -> nnx.Dict[Fp8Scaling]:
     """The first scale and history of each factor."""
     scales = {f"{name}_scale": jnp.ones((1,), jnp.float32) for name in factors}
     histories = {f"{name}_amax_history": jnp.zeros((HISTORY,), jnp.float32) for name in factors}
-    return nnx.Dict({name: Fp8Scaling(v, axes=(None,)) for name, v in (scales | histories).items()})
-
-
-class Product(nnx.Module):
-    """A matrix product in the type of its arguments."""
-
-    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "*E D F"]) -> Float[Array, "*B F"]:
-        """The product; of experts each has its own matrix, and x is [E, N, C, D]."""
-        return multiply(x, w) if w.ndim == 2 else jnp.einsum("encd,edf->encf", x, w)
+    return nnx.Dict({name: Fp8Scaling(value, out_sharding=(None,)) for name, value in (scales | histories).items()})
 
 
 class Fp8Product(nnx.Module):
-    """A matrix product in FP8, with the scales and histories of its factors, which experts share."""
+    """The `dot_general` of a layer in FP8, with the scales and histories of its factors."""
 
     def __init__(self) -> None:
         self.scaling = make_scaling(_SCALING)
 
-    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "*E D F"]) -> Float[Array, "*B F"]:
-        """The product, in bfloat16; of experts each has its own matrix, and x is [E, N, C, D]."""
+    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"], dimensions: Any, **_: Any) -> Array:
+        """The product, in bfloat16."""
         state = {name: variable[...] for name, variable in self.scaling.items()}
         factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
-        experts = tuple(range(w.ndim - 2))
-        dimensions = (((x.ndim - 1,), (w.ndim - 2,)), (experts, experts))
-        product: Any = fp8_ops.Fp8DirectDotGeneralOp().apply({_COLLECTION: state}, *factors, dimensions)
-        found: Array = product
-        return found
+        made: Any = fp8_ops.Fp8DirectDotGeneralOp().apply({_COLLECTION: state}, *factors, dimensions)
+        product: Array = made
+        return product
 
 
 class TEProduct(nnx.Module):
-    """A matrix product of TransformerEngine, with what its recipe remembers from step to step.
+    """The `dot_general` of a layer by TransformerEngine, with what its recipe remembers from step to step.
 
     Args:
         name: of the recipe, in `te_layers.RECIPES`.
@@ -91,9 +80,11 @@ class TEProduct(nnx.Module):
     def __init__(self, name: str) -> None:
         self.name, recipe = name, te_layers.RECIPES[name]
         self.scaling = make_scaling(recipe.scaled)
-        self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32), axes=(None,)) if recipe.draws else None
+        self.steps = None
+        if recipe.draws:
+            self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32), out_sharding=(None,))
 
-    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"]) -> Float[Array, "*B F"]:
+    def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"], dimensions: Any, **_: Any) -> Array:
         """The product, in bfloat16.
 
         Raises:
@@ -101,12 +92,13 @@ class TEProduct(nnx.Module):
         """
         te_layers.check_sizes(self.name, (math.prod(x.shape[:-1]), *w.shape))
         state = {name: variable[...] for name, variable in self.scaling.items()}
-        rngs = {} if self.steps is None else {te_layers.DRAWN: jax.random.key(self.steps[...][0].astype(jnp.uint32))}
+        rngs = {}
+        if self.steps is not None:
+            rngs = {te_layers.DRAWN: jax.random.key(self.steps[...][0].astype(jnp.uint32))}
         factors = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
-        dimensions = (((x.ndim - 1,), (0,)), ((), ()))
         product = te_layers.make_dot_general(self.name, traced_device())
-        found: Array = product.apply({_COLLECTION: state}, *factors, dimensions, rngs=rngs)
-        return found if self.steps is None else count_step(found, self.steps[...])
+        result: Array = product.apply({_COLLECTION: state}, *factors, dimensions, rngs=rngs)
+        return result if self.steps is None else count_step(result, self.steps[...])
 
 
 @jax.custom_vjp
@@ -118,35 +110,17 @@ def count_step(y: Array, steps: Float[Array, "1"]) -> Array:
 count_step.defvjp(lambda y, steps: (y, steps), lambda steps, gradient: (gradient, steps + 1))
 
 
-def make_products(compute: Compute, count: int) -> Any:
-    """The products of a feed-forward layer, one for each of its matrices."""
-    return nnx.List([_make_product(compute.products) for _ in range(count)])
+def make_dot_general(compute: Compute) -> Any:
+    """The `dot_general` of a feed-forward layer's matrix: JAX's own, or a module that scales its factors."""
+    if compute.products == "plain":
+        return jax.lax.dot_general
+    recipe = te_layers.find_recipe(compute.products)
+    return Fp8Product() if recipe is None else TEProduct(recipe)
 
 
-def _make_product(how: str) -> nnx.Module:
-    if (recipe := te_layers.find_recipe(how)) is not None:
-        return TEProduct(recipe)
-    return Fp8Product() if how == "fp8" else Product()
-
-
-class Fp8Linear(nnx.Module):
-    """A linear map without bias, multiplied in FP8.
-
-    Args:
-        rngs: where the weights come from.
-        width: of the input.
-        out: of the output.
-    """
-
-    def __init__(self, rngs: Keys, width: int, out: int) -> None:
-        self.kernel = nnx.Param(jax.random.normal(rngs.params(), (width, out), jnp.float32) * width**-0.5)
-        self.product = Fp8Product()
-
-    def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B F"]:
-        """The product, in bfloat16."""
-        return self.product(x, self.kernel[...])
-
-
-def next_scalings(gradients: Any) -> Any:
-    """Of the gradients of a model's state those that are the next scales and histories."""
-    return nnx.filter_state(gradients, Fp8Scaling)
+def make_te_products(compute: Compute) -> Any:
+    """What a whole block of TransformerEngine remembers of attention's two products."""
+    recipe = te_layers.find_recipe(compute.products)
+    if compute.layers != te_layers.BLOCK or recipe is None:
+        return nnx.List([])
+    return nnx.List([TEProduct(recipe), TEProduct(recipe)])

@@ -1,17 +1,16 @@
 """Stacks of equal layers: unrolled or scanned, with or without rematerialisation.
 
-In: the blocks of a model and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it, over
-the active mesh: positions split over sequence, scanned layers over pipeline. Scanned layers hold each parameter once,
-with a leading axis `layers`; they start from the random numbers of unrolled ones.
+In: how to make one layer, and `Compute`. Out: `stack_layers` makes what the model keeps, `run_layers` applies it, over
+the active mesh: positions split over sequence, scanned layers over pipeline. Scanned layers are one module whose
+parameters have a leading axis, as `nnx.vmap` makes them and `nnx.scan` takes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from nightjar_models.errors import InputError
@@ -20,7 +19,8 @@ from nightjar_models.parallel.pipeline import run_pipeline
 from nightjar_models.parallel.sharding import active_mesh, keep_batch_split, spread_positions
 from nightjar_models.presets.config import Compute
 
-LAYERS = "layers"  # the logical axis over which scanned parameters are stacked
+LAYERS = "layers"  # in the name of each operation of a stack
+_BY_LAYER = {nnx.PARTITION_NAME: PIPELINE}  # the mesh axis over which scanned parameters are split
 
 # Source: docs.jax.dev, "Gradient checkpointing", the policies of jax.checkpoint_policies.
 _POLICIES: dict[str, Callable[..., Any]] = {
@@ -30,18 +30,17 @@ _POLICIES: dict[str, Callable[..., Any]] = {
 }
 
 
-def stack_layers(blocks: Sequence[nnx.Module], compute: Compute) -> Any:
-    """A list of the blocks, or one block whose parameters are those of all, stacked."""
+def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], count: int, compute: Compute, rngs: nnx.Rngs) -> Any:
+    """A list of the layers, or one layer whose parameters are those of all, stacked."""
     if not compute.scan_layers:
-        return nnx.List(blocks)
-    graph, first = nnx.split(blocks[0])
-    flat = [[variable for _, variable in nnx.to_flat_state(nnx.state(block))] for block in blocks]
-    stacked = [
-        type(same[0])(jnp.stack([one.get_value() for one in same]), axes=(LAYERS, *same[0].get_metadata("axes")))
-        for same in zip(*flat, strict=True)
-    ]
-    paths = [path for path, _ in nnx.to_flat_state(first)]
-    return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, stacked, strict=True))))
+        return nnx.List([make(rngs) for _ in range(count)])
+
+    @nnx.split_rngs(splits=count)
+    @nnx.vmap(transform_metadata=_BY_LAYER)
+    def make_all(rngs: nnx.Rngs) -> nnx.Module:
+        return make(rngs)
+
+    return make_all(rngs)
 
 
 def run_layers(blocks: Any, carry: Any, *shared: Any, constant: tuple[Any, ...] = (), compute: Compute) -> Any:
@@ -65,32 +64,38 @@ def run_layers(blocks: Any, carry: Any, *shared: Any, constant: tuple[Any, ...] 
     if not compute.scan_layers:
         for number, block in enumerate(blocks):
             with jax.named_scope(f"{LAYERS}.{number}"):
-                carry = checkpointed(block, compute)(carry, *shared, *constant)
+                carry = checkpointed(compute)(block, carry, *shared, *constant)
         return carry
-    graph, state = nnx.split(blocks)
-
-    def through(own: Any, carry: Any, others: tuple[Any, ...]) -> Any:
-        def step(carry: Any, layer: Any) -> tuple[Any, None]:
-            carry = checkpointed(nnx.merge(graph, layer), compute)(carry, *others)
-            return jax.tree.map(keep_batch_split, carry), None
-
-        return jax.lax.scan(step, carry, own)[0]
-
     with jax.named_scope(LAYERS):
         if mesh is None or stages == 1:
-            return through(state, carry, (*shared, *constant))
-        return run_pipeline(through, state, carry, shared, constant, mesh=mesh, microbatches=compute.microbatches)
+            return _scan(blocks, carry, (*shared, *constant), compute)
+        graph, state = nnx.split(blocks)
+        leaves, tree = jax.tree.flatten(state)
+
+        def stage(own: Any, carry: Any, others: tuple[Any, ...]) -> Any:
+            return _scan(nnx.merge(graph, jax.tree.unflatten(tree, own)), carry, others, compute)
+
+        return run_pipeline(stage, leaves, carry, shared, constant, mesh=mesh, microbatches=compute.microbatches)
 
 
-def checkpointed(block: Any, compute: Compute) -> Callable[..., Any]:
-    """The block as a function whose backward pass recomputes what the policy does not keep."""
+def _scan(blocks: Any, carry: Any, others: tuple[Any, ...], compute: Compute) -> Any:
+    """Stacked layers, one after the other."""
+
+    @nnx.scan(in_axes=(0, nnx.Carry, None), out_axes=nnx.Carry, transform_metadata=_BY_LAYER)
+    def through(block: Any, carry: Any, others: tuple[Any, ...]) -> Any:
+        return jax.tree.map(keep_batch_split, checkpointed(compute)(block, carry, *others))
+
+    return through(blocks, carry, others)
+
+
+def checkpointed(compute: Compute) -> Callable[..., Any]:
+    """Calls a block with its arguments; the backward pass recomputes what the policy does not keep."""
     if compute.remat == "none":
-        return block  # type: ignore[no-any-return]
-    graph, state = nnx.split(block)
-
-    def call(state: Any, *arguments: Any) -> Any:
-        return nnx.merge(graph, state)(*arguments)
-
+        return _call
     # Within a scan nothing outside can be merged with the recomputed part, so no barrier against it is needed.
-    saved = jax.checkpoint(call, policy=_POLICIES[compute.remat], prevent_cse=not compute.scan_layers)
-    return lambda *arguments: saved(state, *arguments)
+    saved: Callable[..., Any] = nnx.remat(_call, policy=_POLICIES[compute.remat], prevent_cse=not compute.scan_layers)
+    return saved
+
+
+def _call(block: Any, *arguments: Any) -> Any:
+    return block(*arguments)

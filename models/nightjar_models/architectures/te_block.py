@@ -1,18 +1,17 @@
 """A plain block, or its norm and feed-forward half, computed by one module of TransformerEngine.
 
-In: a stream, and the block's parameters, which stay ours: names, shapes and first values do not depend on who computes.
-Out: what `transformer.Block` computes, in bfloat16, with its products by the recipe of `compute.products`. A module
-takes the parameters in the shapes of TransformerEngine; biases that we lack are zeros there. What a recipe remembers is
-kept by one `TEProduct` for each matrix.
+In: a block and its stream. Out: what `transformer.Block` computes, in bfloat16, with its products by the recipe of
+`compute.products`. The parameters stay the block's: names, shapes and first values do not depend on who computes. A
+module takes them in the shapes of TransformerEngine. What a recipe remembers is kept by one `TEProduct` for each
+matrix: those of the feed-forward layer in its layers, those of attention in `te_products`.
 
 | TransformerEngine's parameter | shape | ours |
 |---|---|---|
-| `attention/qkv/scale`, `mlp/scale` | D | `attention_norm`, `feed_forward_norm` |
-| `attention/qkv/kernel` | D, 3, H K | `qkv` |
-| `attention/out/kernel` | H K, D | `projection` |
-| `mlp/wi_kernel`, `mlp/wi_bias` | D, 1, F; 1, F | `w_in`, `b_in` |
-| `mlp/wo_kernel`, `mlp/wo_bias` | F, D; D | `w_out`, `b_out` |
-| `ln_bias`, `attention/qkv/bias`, `attention/out/bias` | | zeros |
+| `attention/qkv/scale`, `ln_bias`; `mlp/scale`, `ln_bias` | D | `attention_norm`, `feed_forward_norm` |
+| `attention/qkv/kernel`, `bias` | D, 3, H K; 3, H K | `attention.query`, `key` and `value` |
+| `attention/out/kernel`, `bias` | H K, D; D | `attention.out` |
+| `mlp/wi_kernel`, `mlp/wi_bias` | D, 1, F; 1, F | `feed_forward.linear_in` |
+| `mlp/wo_kernel`, `mlp/wo_bias` | F, D; D | `feed_forward.linear_out` |
 
 Dimensions: B batch, T positions, D model width, H heads, K width of a head, F feed-forward width.
 
@@ -29,97 +28,81 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nightjar_models.architectures import te_layers
-from nightjar_models.architectures.layers import EPSILON
 from nightjar_models.architectures.precision import TEProduct, count_step
 from nightjar_models.kernels.fused_attention import CUDNN, describe_call, fall_back, find_refusals
 from nightjar_models.parallel.sharding import active_mesh, traced_device
 
-PRODUCTS = 4  # of a whole block: into and out of the feed-forward layer, then queries, keys and values, then projection
-_OF_ATTENTION = (("qkv", 2), ("out", 3))
 _FACTORS = ("x", "kernel", "grad")
 Tree = dict[str, Any]
 
 
-def feed_forward(
-    x: Float[Array, "B T D"],
-    norm: Float[Array, " D"],
-    w_in: Float[Array, "D F"],
-    b_in: Float[Array, " F"],
-    w_out: Float[Array, "F D"],
-    b_out: Float[Array, " D"],
-    *,
-    products: Sequence[Any],
-) -> Float[Array, "B T D"]:
-    """A layer norm and the feed-forward layer behind it, by `LayerNormMLP`.
-
-    Args:
-        x: activations.
-        norm: scale of the layer norm.
-        w_in: of the first map.
-        b_in: of the first map.
-        w_out: of the second map.
-        b_out: of the second map.
-        products: of the two matrices, as `make_products` gives them.
-    """
-    layer = te_layers.make_feed_forward(w_in.shape[1], epsilon=EPSILON)
-    parameters = feed_forward_parameters(norm, w_in, b_in, w_out, b_out)
-    return _apply(layer, parameters, _feed_forward_scaling(products), x, w_in.shape, products)
+def feed_forward(block: Any, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+    """The norm and the feed-forward layer of a block, by `LayerNormMLP`."""
+    inner = block.feed_forward.linear_in
+    layer = te_layers.make_feed_forward(inner.out_features, epsilon=block.feed_forward_norm.epsilon)
+    products = _list_products(block)
+    scaling = _feed_forward_scaling(products)
+    return _apply(layer, feed_forward_parameters(block), scaling, x, inner.kernel.shape, products)
 
 
-def block(
-    x: Float[Array, "B T D"],
-    attention: tuple[Array, Array, Array],
-    behind: tuple[Array, Array, Array, Array, Array],
-    *,
-    causal: bool,
-    how: str,
-    products: Sequence[Any],
-) -> Float[Array, "B T D"]:
-    """A whole block, what it adds to included, by `TransformerLayer`.
-
-    Args:
-        x: the stream.
-        attention: scale of its layer norm, the matrices of queries, keys and values, and of the projection.
-        behind: as the parameters of `feed_forward`.
-        causal: no position sees a later one.
-        how: attention by TransformerEngine's `einsum`, or by `cudnn` where that is possible.
-        products: of the matrices, in the order of `PRODUCTS`.
-    """
-    width, hidden = behind[1].shape
-    heads, head_width = attention[1].shape[2:]
+def whole(block: Any, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+    """A whole block, what it adds to included, by `TransformerLayer`; attention by cuDNN where that is possible."""
+    width, hidden = block.feed_forward.linear_in.kernel.shape
+    heads, head_width = block.attention.query.out_features
+    how = block.how
     if how == CUDNN:
-        shape = x.shape[0], heads, x.shape[1], head_width
+        shape = x.shape[0], x.shape[1], heads, head_width
         queries = jax.ShapeDtypeStruct(shape, te_layers.DTYPE)  # type: ignore[no-untyped-call]
         request = describe_call(queries, queries, biased=False, split=False, mesh=active_mesh())
         how = fall_back(how, find_refusals(request) or te_layers.find_attention_refusals())
-    layer = te_layers.make_block(width, hidden, heads, causal=causal, epsilon=EPSILON)
-    parameters = {"attention": attention_parameters(*attention), "mlp": feed_forward_parameters(*behind)}
+    epsilon = block.attention_norm.epsilon
+    layer = te_layers.make_block(width, hidden, heads, causal=block.causal, epsilon=epsilon)
+    parameters = {"attention": attention_parameters(block), "mlp": feed_forward_parameters(block)}
+    products = _list_products(block)
     scaling = {
-        "attention": {name: _scaling(dict.fromkeys(_FACTORS, products[number])) for name, number in _OF_ATTENTION},
+        "attention": {
+            name: _scaling(dict.fromkeys(_FACTORS, product))
+            for name, product in zip(("qkv", "out"), products[2:], strict=False)
+        },
         "mlp": _feed_forward_scaling(products),
     }
     with te_layers.attend_by(fused=how == CUDNN):
         return _apply(layer, parameters, scaling, x, (width, hidden), products)
 
 
-def feed_forward_parameters(norm: Array, w_in: Array, b_in: Array, w_out: Array, b_out: Array) -> Tree:
+def feed_forward_parameters(block: Any) -> Tree:
     """The parameters of a `LayerNormMLP`; its second dimension counts activations, of which there is one."""
+    norm, into, out = block.feed_forward_norm, block.feed_forward.linear_in, block.feed_forward.linear_out
     return {
-        "scale": norm,
-        "ln_bias": jnp.zeros_like(norm),
-        "wi_kernel": w_in[:, None, :],
-        "wi_bias": b_in[None, :],
-        "wo_kernel": w_out,
-        "wo_bias": b_out,
+        "scale": norm.scale[...],
+        "ln_bias": norm.bias[...],
+        "wi_kernel": into.kernel[:, None, :],
+        "wi_bias": into.bias[None, :],
+        "wo_kernel": out.kernel[...],
+        "wo_bias": out.bias[...],
     }
 
 
-def attention_parameters(norm: Array, qkv: Float[Array, "D 3 H K"], projection: Float[Array, "H K D"]) -> Tree:
+def attention_parameters(block: Any) -> Tree:
     """The parameters of the attention within a `TransformerLayer`, which sees the heads side by side."""
-    zeros = jnp.zeros_like(norm)
-    joined = qkv.reshape(*qkv.shape[:2], -1)
-    into = {"scale": norm, "ln_bias": zeros, "kernel": joined, "bias": jnp.zeros_like(joined[0])}
-    return {"qkv": into, "out": {"kernel": projection.reshape(-1, norm.size), "bias": zeros}}
+    attention, norm = block.attention, block.attention_norm
+    joined = [attention.query, attention.key, attention.value]
+    width = norm.scale.shape[0]
+    return {
+        "qkv": {
+            "scale": norm.scale[...],
+            "ln_bias": norm.bias[...],
+            "kernel": jnp.stack([part.kernel[...].reshape(width, -1) for part in joined], axis=1),
+            "bias": jnp.stack([part.bias[...].reshape(-1) for part in joined]),
+        },
+        "out": {"kernel": attention.out.kernel[...].reshape(-1, width), "bias": attention.out.bias[...]},
+    }
+
+
+def _list_products(block: Any) -> list[Any]:
+    """What remembers: into and out of the feed-forward layer, then queries, keys and values, then the projection."""
+    layers = block.feed_forward.linear_in, block.feed_forward.linear_out
+    return [*(layer.dot_general for layer in layers), *block.te_products]
 
 
 def _feed_forward_scaling(products: Sequence[Any]) -> Tree:
@@ -156,7 +139,7 @@ def _apply(
     recipe = scaled[0].name if scaled else None
     if recipe is not None:
         te_layers.check_sizes(recipe, (x.shape[0] * x.shape[1], *sides))
-    rounded = jax.tree.map(lambda one: one.astype(te_layers.DTYPE), parameters)
+    rounded = jax.tree.map(lambda value: value.astype(te_layers.DTYPE), parameters)
     variables = {"params": rounded, te_layers.REMEMBERED: scaling}
     counts = [product.steps[...] for product in scaled if product.steps is not None]
     rngs = {te_layers.DRAWN: jax.random.key(counts[0][0].astype(jnp.uint32))} if counts else {}

@@ -19,7 +19,6 @@ from nightjar_models.parallel.distributed import find_cluster, meet, start_jax
 from nightjar_models.parallel.mesh import parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import override
-from nightjar_models.training.freed_memory import keep_freed_memory
 from nightjar_models.training.progress import show_progress
 
 
@@ -106,8 +105,6 @@ def train(
     from nightjar_models.training import train as trainer
 
     warn_before_nccl(shape.size, jax.default_backend())
-    if jax.default_backend() == "cpu":
-        keep_freed_memory()
     with show_progress(f"{preset} {shape} seed {seed}", config.steps, shown=leads) as progress:
         run = trainer.train(
             config,

@@ -25,6 +25,10 @@ class Keyed:
     def __init__(self, examples: Examples, text_length: int | None) -> None:
         self._examples, self._texts = examples, None if text_length is None else spell(text_length)
 
+    def __repr__(self) -> str:
+        """The same in each process: Grain compares it with that of a checkpoint."""
+        return f"Keyed({len(self)})"
+
     def __len__(self) -> int:
         """How many there are."""
         return len(self._examples)
@@ -68,9 +72,9 @@ def spell(length: int) -> NDArray[np.int32]:
     return np.array([list(name.encode().ljust(length, b"\0")) for name in NAMES], np.int32)
 
 
-def draw_keys(batch: Example, rng: np.random.Generator) -> Example:
+def draw_keys(example: Example, rng: np.random.Generator) -> Example:
     """A new key for each time that an example is seen."""
-    return {**batch, "key": rng.integers(0, 2**32, size=batch["key"].shape, dtype=np.uint32)}
+    return {**example, "key": rng.integers(0, 2**32, size=2, dtype=np.uint32)}
 
 
 def pixel_loss(train: NDArray[np.float64], held_out: NDArray[np.float64]) -> float:

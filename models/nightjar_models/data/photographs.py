@@ -43,6 +43,10 @@ class Photographs:
     def __init__(self, paths: Sequence[Path], labels: Sequence[int], decode: Decode) -> None:
         self._paths, self._labels, self._decode = paths, np.array(labels, np.int32), decode
 
+    def __repr__(self) -> str:
+        """The same in each process: Grain compares it with that of a checkpoint."""
+        return f"Photographs({len(self)})"
+
     def __len__(self) -> int:
         """How many there are."""
         return len(self._paths)
@@ -93,12 +97,11 @@ def read_photographs(folder: Path, side: int, classes: int, decoder: str) -> Dat
     )
 
 
-def turn_around(batch: Example, rng: np.random.Generator) -> Example:
-    """Half of the images, at random, left to right."""
-    turned = rng.random(len(batch["image"])) < 0.5
-    images = batch["image"].copy()
-    images[turned] = images[turned, :, ::-1]
-    return {**batch, "image": images}
+def turn_around(example: Example, rng: np.random.Generator) -> Example:
+    """Turns an image left to right, or not, at random."""
+    if rng.random() < 0.5:
+        return example
+    return {**example, "image": example["image"][:, ::-1]}
 
 
 def decode_by_pillow(side: int) -> Decode:

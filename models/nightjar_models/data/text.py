@@ -29,6 +29,10 @@ class Windows:
     def __init__(self, text: NDArray[np.uint8], length: int, stride: int) -> None:
         self._text, self._length, self._stride = text, length, stride
 
+    def __repr__(self) -> str:
+        """The same in each process: Grain compares it with that of a checkpoint."""
+        return f"Windows({len(self)})"
+
     def __len__(self) -> int:
         """How many stretches there are."""
         return max(0, (len(self._text) - self._length - 1) // self._stride + 1)

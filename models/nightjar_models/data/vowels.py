@@ -37,6 +37,10 @@ class Pairs:
         self._text, self._starts = text, starts
         self._length, self._target_length = length, target_length
 
+    def __repr__(self) -> str:
+        """The same in each process: Grain compares it with that of a checkpoint."""
+        return f"Pairs({len(self)})"
+
     def __len__(self) -> int:
         """How many there are."""
         return len(self._starts)

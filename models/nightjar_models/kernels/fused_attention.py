@@ -19,7 +19,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-CUDNN, FALLBACK = "cudnn", "einsum"
+CUDNN, FALLBACK = "cudnn", "xla"
 _HOPPER, _AMPERE = (9, 0), (8, 0)
 _HEAD_LIMIT, _HEAD_LIMIT_HOPPER = 128, 256
 
@@ -83,8 +83,8 @@ def describe_call(q: Any, k: Any, *, biased: bool, split: bool, mesh: Any) -> Re
     """The request of one call.
 
     Args:
-        q: queries [B, H, T, K].
-        k: keys [B, G, S, K].
+        q: queries [B, T, H, K].
+        k: keys [B, S, G, K].
         biased: whether a bias is added to the scores.
         split: whether the mesh splits the positions.
         mesh: whose devices compute it; None for JAX's default.
@@ -97,8 +97,8 @@ def describe_call(q: Any, k: Any, *, biased: bool, split: bool, mesh: Any) -> Re
     return Request(
         dtype=q.dtype.name,
         head_width=q.shape[-1],
-        queries=q.shape[2],
-        keys=k.shape[2],
+        queries=q.shape[1],
+        keys=k.shape[1],
         biased=biased,
         split=split,
         piped=mesh is not None and mesh.shape["pipeline"] > 1,

@@ -1,9 +1,12 @@
 """Shardings of parameters and batches over a mesh.
 
-In: a mesh, and the logical axes that a model gives its parameters. Out: a JAX mesh with all axes of `AXES`, and
-shardings on it. The batch is split over data x fsdp x expert, the positions of a stream over sequence. Initialisation
-and batch order do not depend on the mesh, so that a sharded run has the loss curve of a single device, up to the order
-of sums.
+In: a mesh, and the axes that a model's initializers name (`nnx.with_partitioning`): Megatron's tensor parallelism
+(columns of the first matrix over `tensor`, rows of the second), the model's width over `fsdp`, scanned layers over
+`pipeline`, experts over `expert`. Out: a JAX mesh with all axes of `AXES`, and shardings on it. The batch is split over
+data x fsdp x expert, the positions of a stream over sequence. Initialisation and batch order do not depend on the mesh,
+so that a sharded run has the loss curve of a single device, up to the order of sums.
+
+Source: Shoeybi et al. 2019 (Megatron); Rajbhandari et al. 2020 (ZeRO-3).
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,25 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.mesh import AXES, HOST_DEVICES, MeshShape
 
-# Logical axis of a parameter to mesh axis: Megatron's tensor parallelism (columns of the first matrix, rows of the
-# second), and the model's width over fsdp. Source: Shoeybi et al. 2019; Rajbhandari et al. 2020 (ZeRO-3).
-# Layers that are scanned over are split into the stages of a pipeline, experts over their own axis.
-RULES = {
-    "vocabulary": "tensor",
-    "heads": "tensor",
-    "feed_forward": "tensor",
-    "width": "fsdp",
-    "layers": "pipeline",
-    "experts": "expert",
-}
-
-DRAWN_TOGETHER = 2**18  # numbers of an array from which it is; rounding keeps the small presets as they were
 BATCH = ("data", "fsdp", "expert")  # the axes over which the examples of a batch are split
 _GRID = ("pipeline", "data", "fsdp", "expert", "sequence", "tensor")
 _ACTIVE: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("mesh", default=None)
@@ -69,15 +57,16 @@ def make_mesh(shape: MeshShape, given: Sequence[Any] | None = None) -> Mesh:
         )
     counts = {AXES[name]: count for name, count in dataclasses.asdict(shape).items()}
     grid = np.array(devices[: shape.size]).reshape([counts[axis] for axis in _GRID])
-    return Mesh(grid, _GRID)
+    return Mesh(grid, _GRID, axis_types=(AxisType.Auto,) * len(_GRID))
 
 
 @contextlib.contextmanager
 def use_mesh(mesh: Mesh) -> Iterator[None]:
-    """What is traced inside is laid out over this mesh: `active_mesh` tells the layers."""
+    """What is traced and run inside is laid out over this mesh: `active_mesh` tells the layers."""
     token = _ACTIVE.set(mesh)
     try:
-        yield
+        with jax.set_mesh(mesh):
+            yield
     finally:
         _ACTIVE.reset(token)
 
@@ -91,12 +80,6 @@ def traced_device() -> Any:
     """The first device that the program that is being traced is for."""
     mesh = active_mesh()
     return jax.devices()[0] if mesh is None else mesh.devices.flat[0]
-
-
-def is_for_cpu() -> bool:
-    """Whether a CPU computes the program that is being traced: XLA is slow at other things there than on a GPU."""
-    platform: str = traced_device().platform
-    return platform == "cpu"
 
 
 def spread_positions(x: Any) -> Any:
@@ -159,82 +142,32 @@ def split(mesh: Mesh | AbstractMesh, *axes: str | tuple[str, ...] | None) -> Nam
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
 
-class Keys:
-    """Random keys, one after the other: those of `nnx.Rngs(seed).params`; and numbers drawn from them.
+def lay_out(state: Any, mesh: Mesh) -> Any:
+    """Where the parts of each variable lie: split as its initializer says, otherwise whole everywhere.
 
-    It counts in Python. The count of `nnx.Rngs` is a variable, and while a model is traced each change of it takes as
-    long as all that was traced before (flax 0.12.8): 6 s for the 80 layers of a Llama, of which 0.4 s are left.
-
-    Args:
-        seed: of the first key.
-        shapes: of all that will be drawn, as `shapes` tells once the same model was built. Large arrays of one shape
-            are then drawn together: each by itself, the compiler takes 32 s of CPU for those of gpt3_126m on a GPU,
-            and together 5 s. Which numbers they are stays the same, up to rounding.
-    """
-
-    def __init__(self, seed: int | Array, shapes: Sequence[tuple[int, ...] | None] = ()) -> None:
-        self._key = jax.random.key(seed) if isinstance(seed, int) else seed
-        self.shapes: list[tuple[int, ...] | None] = []
-        self._drawn: dict[int, Array] = {}
-        for shape in dict.fromkeys(shapes):
-            if shape is not None and math.prod(shape) >= DRAWN_TOGETHER:
-                places = [place for place, other in enumerate(shapes) if other == shape]
-                drawn = jax.vmap(functools.partial(self._draw, shape))(jnp.array(places))
-                # else each place where one is used would draw it anew
-                drawn = jax.lax.optimization_barrier(drawn)  # type: ignore[no-untyped-call]
-                self._drawn |= {place: drawn[number] for number, place in enumerate(places)}
-
-    def params(self) -> Array:
-        """The next key."""
-        self.shapes.append(None)
-        return jax.random.fold_in(self._key, len(self.shapes) - 1)
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Float32 numbers of the normal distribution, from the next key."""
-        self.shapes.append(shape)
-        place = len(self.shapes) - 1
-        return self._drawn[place] if place in self._drawn else self._draw(shape, place)
-
-    def _draw(self, shape: tuple[int, ...], place: int | Array) -> Array:
-        return jax.random.normal(jax.random.fold_in(self._key, place), shape, jnp.float32)
-
-
-def parameter(
-    rngs: Keys,
-    shape: tuple[int, ...],
-    axes: tuple[str | None, ...],
-    *,
-    deviation: float | None = None,
-    constant: float = 0.0,
-) -> nnx.Param[Any]:
-    """A float32 parameter that knows its logical axes.
-
-    Args:
-        rngs: where random numbers come from.
-        shape: one size per axis.
-        axes: one logical axis of `RULES` per dimension, or None where it is never split.
-        deviation: standard deviation of a normal distribution; None for a constant.
-        constant: the value of all elements where there is no deviation.
-    """
-    if deviation is None:
-        return nnx.Param(jnp.full(shape, constant, jnp.float32), axes=axes)
-    return nnx.Param(deviation * rngs.normal(shape), axes=axes)
-
-
-def parameter_sharding(mesh: Mesh, path: str, shape: tuple[int, ...], axes: tuple[str | None, ...]) -> NamedSharding:
-    """Where the parts of a parameter lie.
+    A variable of an optimizer has the axes of its parameter; one of another rank, such as Adafactor's, lies everywhere.
 
     Raises:
         InputError: a dimension cannot be split evenly.
     """
-    over = [RULES[axis] if axis is not None else None for axis in axes]
-    for size, axis, name in zip(shape, axes, over, strict=True):
-        if name is not None and size % mesh.shape[name]:
-            raise InputError(
-                f"--mesh: {path} has {axis} {size}, expected a multiple of the mesh's {name} ({mesh.shape[name]}).",
-                "choose another mesh, or change the size with --set",
-            )
-    return split(mesh, *over)
+    shardings = []
+    for path, variable in nnx.to_flat_state(state):
+        if not hasattr(variable.get_value(), "shape"):  # of a parameter that another part of the optimizer moves
+            shardings.append((path, variable))
+            continue
+        axes = variable.get_metadata().get("out_sharding") or ()
+        if len(axes) != len(variable.shape):
+            axes = ()
+        for size, axis in zip(variable.shape, axes, strict=False):
+            if axis is not None and size % mesh.shape[axis]:
+                name = ".".join(map(str, path))
+                raise InputError(
+                    f"--mesh: {name} {variable.shape} has a side of {size}, "
+                    f"expected a multiple of the mesh's {axis} ({mesh.shape[axis]}).",
+                    "choose another mesh, or change the size with --set",
+                )
+        shardings.append((path, variable.replace(split(mesh, *axes))))
+    return nnx.from_flat_state(shardings)
 
 
 def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
@@ -249,16 +182,27 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
     return split(mesh, BATCH)
 
 
-def put_batch(batch: Mapping[str, Any], sharding: NamedSharding) -> dict[str, Any]:
-    """Moves a batch of NumPy arrays to the devices; each process moves what its devices hold.
+def find_share(sharding: NamedSharding, batch_size: int) -> tuple[int, int]:
+    """Which of how many equal parts of a batch this process's devices hold; the whole where they are no such part."""
+    indices = sharding.addressable_devices_indices_map((batch_size,)).values()
+    rows = {index[0].indices(batch_size)[:2] for index in indices if index is not None}
+    begin, end = min(start for start, _ in rows), max(stop for _, stop in rows)
+    held = sum(stop - start for start, stop in rows)
+    if held != end - begin or batch_size % held or begin % held:
+        return 0, 1
+    return begin // held, batch_size // held
 
-    For a batch of two arrays `jax.device_put` takes three times as long (jax 0.10.2, on a CPU: 0.13 ms and 0.05 ms).
-    A single CPU gets the arrays themselves: the call of a program takes them over in less time than is needed to move
-    them, and what the host does while XLA uses every core is added to the step (`vae_tiny`: 0.008 of it).
+
+def put_batch(batch: Mapping[str, Any], sharding: NamedSharding, batch_size: int | None = None) -> dict[str, Any]:
+    """Moves a batch of NumPy arrays to the devices.
+
+    Args:
+        batch: this process's share of it, or the whole.
+        sharding: of the whole batch.
+        batch_size: of the whole batch; None where `batch` is the whole.
     """
-    if sharding.mesh.size == 1 and sharding.mesh.devices.flat[0].platform == "cpu":
-        return dict(batch)
-    return {
-        name: jax.make_array_from_callback(value.shape, sharding, lambda index, value=value: value[index])  # type: ignore[misc]
-        for name, value in batch.items()
-    }
+    if sharding.is_fully_addressable:
+        placed: dict[str, Any] = jax.device_put(dict(batch), sharding)
+        return placed
+    make: Any = jax.make_array_from_process_local_data
+    return {name: make(sharding, value, (batch_size or len(value), *value.shape[1:])) for name, value in batch.items()}

@@ -14,6 +14,7 @@ from nightjar_models.errors import InputError, did_you_mean
 from nightjar_models.presets.sizes import DiffusionConfig, ModelConfig, VAEConfig, ViTConfig, check_sizes
 
 Scalar = str | int | float | bool
+DTYPES = {"f32": "float32", "bf16": "bfloat16"}  # by `compute.dtype`
 Config = TypeVar("Config")
 
 
@@ -26,9 +27,10 @@ class Compute:
         remat: what of a layer is kept for the backward pass: `none` recomputes nothing, `full` all of it, `dots` keeps
             the results of matrix products, `dots_no_batch` those without batch dimensions (weights times activations).
         scan_layers: one traced layer in a `jax.lax.scan` over stacked parameters, in place of one per layer.
-        attention: `einsum`; `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; where that is not
-            possible the log says why, and `einsum` computes it); or `ring`, over the mesh's sequence.
-        norm: RMSNorm in plain `jnp`, in C++ or CUDA (`ffi`), or in `pallas`.
+        attention: `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; where that is not possible the
+            log says why, and `xla` computes it); or `ring`, over the mesh's sequence.
+        norm: RMSNorm by `flax`, in C++ or CUDA (`ffi`), or in `pallas`.
+        embedding_sum: type in which the gradient of a table of embeddings is summed: the `activations`', or `f32`.
         products: of the feed-forward layers' matrices: `plain`, in `dtype`; `fp8` (`precision.py`); or by a recipe of
             TransformerEngine (`te_layers.py`).
         layers: `plain`; or TransformerEngine's own (`models/te_block.py`), which compute in bf16, with the products'
@@ -40,8 +42,9 @@ class Compute:
     dtype: str = "f32"
     remat: str = "none"
     scan_layers: bool = False
-    attention: str = "einsum"
-    norm: str = "jnp"
+    attention: str = "xla"
+    norm: str = "flax"
+    embedding_sum: str = "activations"
     products: str = "plain"
     layers: str = "plain"
     microbatches: int = 4
@@ -50,28 +53,34 @@ class Compute:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where images come from.
+    """Where data come from.
 
     Attributes:
         digits: handwritten ones: those of `sklearn`, which every machine has, or of `mnist` (`data/mnist.py`).
         images: a vision transformer's instead: a folder of `CLASS/*.jpg`; empty for digits.
         decoder: of those files, `pillow` or `dali`.
+        loader: how Grain reads any data: `map`, `workers`, `arrayrecord` or `sampler` (`data/pipeline.py`).
     """
 
     digits: str = "sklearn"
     images: str = ""
     decoder: str = "pillow"
+    loader: str = "map"
 
 
 CHOICES = {
-    "compute.dtype": ("f32", "bf16"),
+    "idiom": ("nnx", "split"),
+    "optimizer": ("adamw", "adafactor", "muon", "sgd", "injected"),
+    "compute.dtype": tuple(DTYPES),
     "compute.remat": ("none", "full", "dots", "dots_no_batch"),
-    "compute.attention": ("einsum", "xla", "cudnn", "ring"),
-    "compute.norm": ("jnp", "ffi", "pallas"),
+    "compute.attention": ("xla", "cudnn", "ring"),
+    "compute.norm": ("flax", "ffi", "pallas"),
+    "compute.embedding_sum": ("activations", "f32"),
     "compute.products": ("plain", "fp8", "te_delayed", "te_mxfp8", "te_nvfp4"),
     "compute.layers": ("plain", "te_feed_forward", "te_block"),
     "data.digits": ("sklearn", "mnist"),
     "data.decoder": ("pillow", "dali"),
+    "data.loader": ("map", "workers", "arrayrecord", "sampler"),
 }
 
 
@@ -83,23 +92,29 @@ class TrainConfig:
         workload: name of the preset.
         model: sizes; its type chooses model and data (`tasks.py`).
         compute: how a step is computed.
-        data: where images come from.
-        steps: how many optimizer steps to run.
+        data: where images come from, and how they are read.
+        idiom: how the training loop is written: `nnx`, an `nnx.jit` over model and optimizer; `split`, a `jax.jit`
+            over their arrays.
+        optimizer: `adamw`, `adafactor`, `muon`, `sgd` or `injected` (`training/optimizer.py`).
+        steps: how many steps to run.
         schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a
             prefix of a long one.
         warmup_steps: steps over which the learning rate rises from zero.
         batch_size: sequences or images per step, over all devices.
         learning_rate: the peak.
         final_fraction: the learning rate at the end of the schedule, as a fraction of the peak.
-        weight_decay: AdamW's, on matrices only.
+        weight_decay: of matrices and tables; Adafactor has none.
         beta2: Adam's decay of the second moment.
         clip_norm: the largest global norm of a gradient.
+        accumulate_steps: steps whose gradients `optax.MultiSteps` averages before it moves the parameters once.
     """
 
     workload: str
     model: ModelConfig
     compute: Compute = Compute()
     data: Source = Source()
+    idiom: str = "nnx"
+    optimizer: str = "adamw"
     steps: int
     schedule_steps: int
     warmup_steps: int
@@ -109,6 +124,7 @@ class TrainConfig:
     weight_decay: float = 0.1
     beta2: float = 0.99
     clip_norm: float = 1.0
+    accumulate_steps: int = 1
 
 
 def flatten(config: TrainConfig) -> dict[str, Scalar]:
@@ -175,7 +191,7 @@ def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
 
 _FROM_ZERO = {
     *("warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"),
-    *("model.balance", "model.unconditional"),
+    *("model.balance", "model.unconditional", "model.dropout"),
 }
 
 
@@ -186,9 +202,9 @@ def _check_layers(compute: Compute) -> None:
             "found fp8.",
             "fp8 is Flax's; compute.products=te_delayed scales as it does",
         )
-    if compute.layers == "te_block" and compute.attention not in ("einsum", "cudnn"):
+    if compute.layers == "te_block" and compute.attention not in ("xla", "cudnn"):
         raise InputError(
-            f"compute.layers=te_block: expected compute.attention einsum or cudnn, found {compute.attention}.",
+            f"compute.layers=te_block: expected compute.attention xla or cudnn, found {compute.attention}.",
             "its attention is TransformerEngine's own; compute.layers=te_feed_forward leaves attention as it is",
         )
 

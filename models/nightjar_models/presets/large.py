@@ -25,8 +25,8 @@ from nightjar_models.presets.sizes import (
     ViTConfig,
 )
 
-BF16 = Compute(dtype="bf16", remat="dots_no_batch", scan_layers=True, attention="cudnn")
-RECOMPUTED = Compute(dtype="bf16", remat="full", scan_layers=True, attention="cudnn")
+BF16 = Compute(dtype="bf16", remat="dots_no_batch", scan_layers=True, attention="cudnn", embedding_sum="f32")
+RECOMPUTED = Compute(dtype="bf16", remat="full", scan_layers=True, attention="cudnn", embedding_sum="f32")
 
 
 def _language(

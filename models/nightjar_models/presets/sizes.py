@@ -13,7 +13,11 @@ from nightjar_models.errors import InputError
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GPTConfig:
-    """Sizes of the causal decoder in `architectures/gpt.py`."""
+    """Sizes of the causal decoder in `architectures/gpt.py`.
+
+    Attributes:
+        dropout: share of the stream's numbers that each addition to it sets to zero while it trains.
+    """
 
     vocabulary: int = 256
     length: int
@@ -21,6 +25,7 @@ class GPTConfig:
     layers: int
     heads: int
     feed_forward: int
+    dropout: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,11 @@ class T5Config:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ViTConfig:
-    """Sizes of the vision transformer in `architectures/vit.py`."""
+    """Sizes of the vision transformer in `architectures/vit.py`.
+
+    Attributes:
+        dropout: as in `GPTConfig`.
+    """
 
     image: int = 8
     channels: int = 1
@@ -109,6 +118,7 @@ class ViTConfig:
     layers: int
     heads: int
     feed_forward: int
+    dropout: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +175,7 @@ def check_sizes(model: ModelConfig) -> None:
     match model:
         case GPTConfig() | ViTConfig():
             _divides(model, "width", "heads")
+            _at_most(model, "dropout", 0.99)
         case LlamaConfig() | MoEConfig():
             _divides(model, "width", "heads")
             _divides(model, "heads", "groups")

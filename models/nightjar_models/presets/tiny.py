@@ -50,11 +50,13 @@ def llama_tiny() -> TrainConfig:
     return TrainConfig(
         workload="llama_tiny",
         model=LlamaConfig(length=64, width=96, layers=2, heads=4, groups=2, feed_forward=256),
+        data=Source(loader="workers"),
         steps=200,
         schedule_steps=200,
         warmup_steps=40,
         batch_size=32,
         learning_rate=3e-3,
+        beta2=0.95,
     )
 
 
@@ -71,13 +73,14 @@ def vit_tiny() -> TrainConfig:
     """
     return TrainConfig(
         workload="vit_tiny",
-        model=ViTConfig(patch=4, width=64, layers=3, heads=4, feed_forward=128),
+        model=ViTConfig(patch=4, width=64, layers=3, heads=4, feed_forward=128, dropout=0.1),
+        optimizer="sgd",
         steps=400,
         schedule_steps=400,
         warmup_steps=40,
         batch_size=128,
-        learning_rate=5e-3,
-        weight_decay=0.6,
+        learning_rate=0.1,
+        weight_decay=1e-3,
     )
 
 
@@ -95,6 +98,8 @@ def moe_tiny() -> TrainConfig:
         model=MoEConfig(
             length=64, width=96, layers=2, heads=4, groups=2, feed_forward=96, experts=8, routing_length=64
         ),
+        data=Source(loader="sampler"),
+        optimizer="muon",
         steps=200,
         schedule_steps=200,
         warmup_steps=40,
@@ -115,13 +120,15 @@ def t5_tiny() -> TrainConfig:
     return TrainConfig(
         workload="t5_tiny",
         model=T5Config(
-            vocabulary=32, length=20, target_length=24, width=96, layers=2, heads=4, head_width=24, feed_forward=192
+            vocabulary=32, length=12, target_length=16, width=96, layers=2, heads=4, head_width=24, feed_forward=192
         ),
-        steps=400,
-        schedule_steps=400,
-        warmup_steps=60,
+        data=Source(loader="arrayrecord"),
+        optimizer="adafactor",
+        steps=300,
+        schedule_steps=300,
+        warmup_steps=40,
         batch_size=64,
-        learning_rate=3e-3,
+        learning_rate=1e-2,
     )
 
 
@@ -137,6 +144,7 @@ def diffusion_tiny() -> TrainConfig:
     return TrainConfig(
         workload="diffusion_tiny",
         model=DiffusionConfig(width=16, levels=2, blocks=1, heads=4, text_width=32, text_layers=1),
+        accumulate_steps=2,
         steps=500,
         schedule_steps=500,
         warmup_steps=40,
@@ -159,10 +167,11 @@ def vae_tiny() -> TrainConfig:
     return TrainConfig(
         workload="vae_tiny",
         model=VAEConfig(feed_forward=640, latent=8),
-        steps=250,
-        schedule_steps=250,
+        optimizer="injected",
+        steps=500,
+        schedule_steps=500,
         warmup_steps=40,
-        batch_size=384,
+        batch_size=128,
         learning_rate=2e-3,
     )
 

@@ -1,7 +1,7 @@
 """Checkpoints of a run: state, data position and history, saved and restored with Orbax.
 
 In: a folder. Out: after a restart, the next step computes bit for bit what it would have computed. A checkpoint of
-another run (other config, seed or data), a damaged one and one of a newer Nightjar are errors; the number of steps and
+another run (other config, seed or data), a damaged one and one of another format are errors; the number of steps and
 the mesh may differ.
 """
 
@@ -18,9 +18,8 @@ import orbax.checkpoint as ocp
 
 from nightjar_models.errors import InputError, OutputError
 from nightjar_models.presets.config import Scalar
-from nightjar_models.training.step import State
 
-FORMAT = 1  # of a checkpoint; raised whenever an older Nightjar would read it wrongly
+FORMAT = 2  # of a checkpoint; raised whenever an older Nightjar would read it wrongly
 
 
 @dataclasses.dataclass(slots=True)
@@ -35,7 +34,7 @@ class History:
 class Restored:
     """A checkpoint's content; `position` is the data iterator's state."""
 
-    state: State
+    state: Any
     position: dict[str, Any]
     history: History
 
@@ -71,19 +70,19 @@ class Checkpoints:
             with contextlib.suppress(Exception):  # finish the write in progress; the original error matters more
                 self._manager.close()
 
-    def restore(self, abstract: State) -> Restored | None:
+    def restore(self, abstract: Any) -> Restored | None:
         """The newest checkpoint, laid out as `abstract` says; None where there is none.
 
         Raises:
-            InputError: it belongs to another run, is damaged, or was written by a newer Nightjar.
+            InputError: it belongs to another run, is damaged, or has another format.
         """
         if self._manager is None or (step := self._manager.latest_step()) is None:
             return None
         about = self._read(step, about=ocp.args.JsonRestore())
-        if (version := about.get("format", 1)) > FORMAT:
+        if (version := about.get("format", 1)) != FORMAT:
             raise InputError(
-                f"{self._folder / str(step)}: holds a checkpoint of format {version}, expected {FORMAT} or older.",
-                "continue it with the newer Nightjar that wrote it, or choose another --out",
+                f"{self._folder / str(step)}: holds a checkpoint of format {version}, expected {FORMAT}.",
+                "continue it with the Nightjar that wrote it, or choose another --out",
             )
         differing = [name for name, value in self._identity.items() if about["identity"].get(name) != value]
         if differing:
@@ -100,7 +99,7 @@ class Checkpoints:
         """Whether to save after this step: every `every` steps and after the last one."""
         return self._manager is not None and bool(self._every) and (step % self._every == 0 or last)
 
-    def save(self, step: int, state: State, position: Mapping[str, Any], history: History) -> None:
+    def save(self, step: int, state: Any, position: Mapping[str, Any], history: History) -> None:
         """Saves the state after `step` steps; the previous checkpoint is removed once this one is complete.
 
         Raises:

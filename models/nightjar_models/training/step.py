@@ -1,169 +1,231 @@
-"""The compiled functions of a run and the sharding of their arguments.
+"""The programs of a run: the first state, the train step and the evaluation, with Flax NNX.
 
-In: a config, its task and a mesh. Out: a `Program`: initial state, train step and evaluation step.
-
-The step is jitted over flat lists of arrays, and the NNX module is assembled while tracing. Measured overhead of a
-call at 64 / 334 / 658 arrays: 0.22 / 0.74 / 2.0 ms, where `nnx.jit` with `nnx.Optimizer` takes 3.2 / 20.6 / 54 ms.
+In: a config, its task and a mesh. Out: a `Program`. Its state is what the idiom of `config.idiom` keeps: for `nnx` the
+model and the optimizer themselves, which a step changes in place. What a checkpoint holds is always a tree of arrays.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import abc
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nightjar_models.architectures.precision import Fp8Scaling
-from nightjar_models.architectures.stack import LAYERS
-from nightjar_models.parallel.sharding import Keys, batch_sharding, parameter_sharding, split, use_mesh
+from nightjar_models.parallel.sharding import batch_sharding, lay_out, put_batch, use_mesh
 from nightjar_models.presets.config import TrainConfig
+from nightjar_models.training.optimizer import make_optimizer
 from nightjar_models.training.switches import check_switches
-from nightjar_models.training.tasks import Scores, Task, check_axes
-
-DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
-WEIGHT = "weight"  # not a score, but the weight of a batch in the mean of the others, where batches differ
+from nightjar_models.training.tasks import MASK, Scores, Task, check_axes
 
 Batch = Mapping[str, Array]
+LEARNED = nnx.DiffState(0, (nnx.Param, Fp8Scaling))  # what a loss is differentiated by
 
 
-class State(NamedTuple):
-    """What a step updates: the parameters as a flat list, and the optimizer's state."""
-
-    parameters: list[Array]
-    optimizer: optax.OptState
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Program:
+class Program(abc.ABC):
     """The functions of a run, not yet compiled.
 
-    Attributes:
-        initialize: a seed to the first state, laid out over the mesh.
-        train_step: state and batch to the next state and the loss before it; the old state is consumed.
-        evaluate: parameters and batch to the model's scores.
-        state: shapes, types and shardings of the state.
-        batch: sharding of a batch.
-        parameter_count: number of learned values.
-        names: of the parameters, in the order of the state.
-        gradient: parameters and batch to loss and gradients, searched when a parameter is not finite.
-        is_finite: whether all parameters are finite.
-    """
-
-    initialize: Any
-    train_step: Any
-    evaluate: Any
-    state: State
-    batch: NamedSharding
-    parameter_count: int
-    names: tuple[str, ...]
-    gradient: Callable[[list[Array], Batch], Any]
-    is_finite: Callable[[list[Array]], Array]
-
-
-def make_optimizer(config: TrainConfig, matrices: list[bool] | None = None) -> optax.GradientTransformation:
-    """AdamW with gradient clipping; the learning rate rises linearly, then falls along a cosine.
-
     Args:
-        config: its numbers.
-        matrices: for each parameter whether it is a matrix, whose weights decay; None decays parameters with two or
-            more dimensions, which is wrong where layers are stacked.
-    """
-    peak = config.learning_rate
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, peak, config.warmup_steps, config.schedule_steps, peak * config.final_fraction
-    )
+        config: what to train.
+        task: its model and scores.
+        mesh: over which it is laid out.
 
-    mask = (lambda parameters: [parameter.ndim > 1 for parameter in parameters]) if matrices is None else matrices
-    adamw = optax.adamw(schedule, b2=config.beta2, weight_decay=config.weight_decay, mask=mask)
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
-
-
-def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
-    """Combines model, optimizer and mesh.
+    Attributes:
+        abstract: shapes, types and shardings of the state as a tree of arrays, model before optimizer.
+        batch: sharding of a batch.
+        names: of the variables of `model` and `optimizer`, in their order.
+        parameter_count: number of learned values.
 
     Raises:
         InputError: a parameter or the batch cannot be split evenly over the mesh, or the model does not support an
             axis or a setting.
     """
-    check_axes(config, mesh)
-    check_switches(config, mesh)
-    counted = Keys(0)
-    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(counted)))
-    paths, variables = zip(*nnx.to_flat_state(abstract), strict=True)
-    names = tuple(".".join(map(str, path)) for path in paths)
-    shardings = [
-        parameter_sharding(mesh, name, variable.shape, variable.get_metadata("axes"))
-        for name, variable in zip(names, variables, strict=True)
-    ]
-    axes = [variable.get_metadata("axes") for variable in variables]
-    optimizer = make_optimizer(config, [len(over) - (LAYERS in over) > 1 for over in axes])
-    scalings = [isinstance(variable, Fp8Scaling) for variable in variables]
-    replicated = split(mesh)
-    dtype = DTYPES[config.compute.dtype]
 
-    def assemble(parameters: Sequence[Array]) -> nnx.Module:
-        """The model with these parameters, rounded to the compute type."""
-        filled = [
-            v.replace(value if is_scaling else value.astype(dtype))
-            for v, value, is_scaling in zip(variables, parameters, scalings, strict=True)
-        ]
-        return nnx.merge(graph, nnx.from_flat_state(list(zip(paths, filled, strict=True))))
+    def __init__(self, config: TrainConfig, task: Task, mesh: Mesh) -> None:
+        check_axes(config, mesh)
+        check_switches(config, mesh)
+        self.config, self.task, self.mesh = config, task, mesh
+        self.batch = batch_sharding(mesh, config.batch_size)
+        # Outside of the mesh: within it, Flax 0.12.8 gives Adafactor's and Muon's variables the parameter's sharding
+        # and fails, since their ranks differ.
+        nodes = nnx.eval_shape(lambda: self._build(0))
+        self.graph: Any
+        self.graph, state = nnx.split(nodes)
+        self.layout = lay_out(state, mesh)
+        self.abstract = jax.tree.map(lambda shape, sharding: shape.update(sharding=sharding), state, self.layout)
+        variables = nnx.to_flat_state(nnx.state(nodes[0]))
+        self.names = {
+            name: tuple(".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(node)))
+            for name, node in zip(("model", "optimizer"), nodes, strict=True)
+        }
+        self.parameter_count = sum(
+            math.prod(variable.shape) for _, variable in variables if isinstance(variable, nnx.Param)
+        )
 
-    def initialize(seed: int | Array) -> State:
-        _, state = nnx.split(task.build(Keys(jax.random.key(seed), counted.shapes)))
-        parameters = [variable.get_value() for _, variable in nnx.to_flat_state(state)]
-        return State(parameters, optimizer.init(parameters))
+    @property
+    def initializer(self) -> Any:
+        """A seed to the first tree of arrays, laid out over the mesh."""
+        return jax.jit(
+            lambda seed: nnx.state(self._build(seed)),
+            out_shardings=self.layout,
+            compiler_options=find_quick_options(self.mesh),
+        )
 
-    def loss(parameters: list[Array], batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""] | float]:
-        scores = evaluate(parameters, batch)
-        return scores["loss"], scores.get(WEIGHT, 1.0)
+    def initialize(self, seed: int) -> Any:
+        """The first state."""
+        with use_mesh(self.mesh):
+            return self.load(self.initializer(seed))
 
-    def gradient(parameters: list[Array], batch: Batch) -> tuple[Float[Array, ""], list[Array]]:
-        return accumulate_gradients(loss, parameters, batch, config.compute.accumulate)
+    @abc.abstractmethod
+    def load(self, tree: Any) -> Any:
+        """The state of a tree of arrays."""
 
-    def train_step(state: State, batch: Batch) -> tuple[State, Float[Array, ""]]:
-        value, gradients = gradient(state.parameters, batch)
-        learned = [jnp.zeros_like(g) if is_scaling else g for g, is_scaling in zip(gradients, scalings, strict=True)]
-        updates, memory = optimizer.update(learned, state.optimizer, state.parameters)
-        following = optax.apply_updates(state.parameters, updates)
-        parameters = [g if is_scaling else p for p, g, is_scaling in zip(following, gradients, scalings, strict=True)]
-        return State(parameters, memory), value
+    @abc.abstractmethod
+    def save(self, state: Any) -> Any:
+        """The tree of arrays of a state."""
 
-    def evaluate(parameters: list[Array], batch: Batch) -> Scores:
-        with use_mesh(mesh):
-            return task.measure(assemble(parameters), batch)
+    @abc.abstractmethod
+    def lower(self, batch: Mapping[str, Any]) -> Any:
+        """The train step for batches of these shapes."""
 
-    values = [variable.get_value() for variable in variables]  # traced above: layers by the dozen take seconds
-    shapes = jax.eval_shape(lambda parameters: State(parameters, optimizer.init(parameters)), values)
-    memory = optax.tree_map_params(
-        optimizer, lambda _, s: s, shapes.optimizer, shardings, transform_non_params=lambda _: replicated
-    )
-    layout: Any = State(shardings, memory)  # type: ignore[arg-type]
-    batch = batch_sharding(mesh, config.batch_size)
-    return Program(
-        initialize=jax.jit(initialize, out_shardings=layout, compiler_options=find_quick_options(mesh)),
-        train_step=jax.jit(
-            train_step, in_shardings=(layout, batch), out_shardings=(layout, replicated), donate_argnums=0
-        ),
-        evaluate=jax.jit(evaluate, in_shardings=(shardings, batch), out_shardings=replicated),
-        state=jax.tree.map(lambda shape, sharding: shape.update(sharding=sharding), shapes, layout),
-        batch=batch,
-        parameter_count=sum(
-            parameter.size for parameter, is_scaling in zip(shapes.parameters, scalings, strict=True) if not is_scaling
-        ),
-        names=names,
-        gradient=gradient,
-        is_finite=jax.jit(
-            lambda parameters: jnp.array([jnp.isfinite(parameter).all() for parameter in parameters]).all()
-        ),
-    )
+    @abc.abstractmethod
+    def bind(self, compiled: Any) -> Callable[[Any, Batch], tuple[Any, Float[Array, ""]]]:
+        """A compiled step as a function of state and batch; the old state is consumed."""
+
+    @abc.abstractmethod
+    def model(self, state: Any) -> nnx.Module:
+        """The model of a state."""
+
+    def evaluate(self, state: Any, batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """The mean scores on batches, without dropout.
+
+        It waits for each batch: several programs with collectives in flight can block each other on XLA:CPU, whose
+        devices share one pool of threads.
+        """
+        measure = self.task.measure
+
+        @nnx.jit
+        def eval_step(model: nnx.Module, metrics: nnx.MultiMetric, batch: Batch) -> None:
+            metrics.update(**measure(model, batch))
+
+        averages = {name: nnx.metrics.Average(name) for name in self.task.units}
+        metrics: Any = nnx.MultiMetric(**averages)  # type: ignore[no-untyped-call]
+        with use_mesh(self.mesh):
+            model = nnx.view(self.model(state), raise_if_not_found=False, deterministic=True, use_running_average=True)
+            for batch in batches:
+                eval_step(model, metrics, put_batch(batch, self.batch))
+                jax.block_until_ready(nnx.state(metrics))  # type: ignore[no-untyped-call]
+            return {name: float(value) for name, value in metrics.compute().items()}
+
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """Loss and gradients of a tree of arrays, searched when a parameter is not finite."""
+        model, _ = nnx.merge(self.graph, tree)
+        value, gradients = differentiate(model, batch, self.task, self.config.compute.accumulate)
+        return value, nnx.as_pure(gradients)
+
+    def is_finite(self, state: Any) -> bool:
+        """Whether all parameters are finite."""
+        parameters = nnx.state(self.model(state), nnx.Param)
+        with use_mesh(self.mesh):
+            return bool(_is_finite(parameters))
+
+    def _build(self, seed: int | Array) -> tuple[nnx.Module, nnx.Optimizer[Any]]:
+        # `lay_out` says where the optimizer's variables lie, whatever their rank.
+        with nnx.use_eager_sharding(False):  # type: ignore[no-untyped-call]
+            model = self.task.build(nnx.Rngs(jax.random.key(seed)))
+            return model, nnx.Optimizer(model, make_optimizer(self.config), wrt=nnx.Param)
+
+    def _update(self, model: nnx.Module, optimizer: nnx.Optimizer[Any], batch: Batch) -> Float[Array, ""]:
+        """One step of a model and its optimizer, in place; the loss before it."""
+        value, gradients = differentiate(model, batch, self.task, self.config.compute.accumulate)
+        optimizer.update(model, gradients)
+        nnx.update(model, nnx.filter_state(gradients, Fp8Scaling))
+        return value
+
+
+class NNXProgram(Program):
+    """The loop of Flax's own documentation: `nnx.jit` over a model and an `nnx.Optimizer`, changed in place."""
+
+    def load(self, tree: Any) -> Any:
+        """Model and optimizer."""
+        return nnx.merge(self.graph, tree)
+
+    def save(self, state: Any) -> Any:
+        """The arrays of both."""
+        return nnx.state(state)
+
+    def model(self, state: Any) -> nnx.Module:
+        """The first of both."""
+        model: nnx.Module = state[0]
+        return model
+
+    def lower(self, batch: Mapping[str, Any]) -> Any:
+        """The step of abstract model and optimizer."""
+
+        @nnx.jit(donate_argnames=("model", "optimizer"))
+        def train_step(model: nnx.Module, optimizer: nnx.Optimizer[Any], batch: Batch) -> Float[Array, ""]:
+            loss = self._update(model, optimizer, batch)
+            for node, layout in zip((model, optimizer), nnx.merge(self.graph, self.layout), strict=True):
+                kept = jax.lax.with_sharding_constraint(nnx.state(node), nnx.state(layout))  # type: ignore[no-untyped-call]
+                nnx.update(node, kept)
+            return loss
+
+        with use_mesh(self.mesh):
+            return train_step.lower(*nnx.merge(self.graph, self.abstract), batch)
+
+    def bind(self, compiled: Any) -> Callable[[Any, Batch], tuple[Any, Float[Array, ""]]]:
+        """Calls the step with model and optimizer, which it changes."""
+
+        def step(state: Any, batch: Batch) -> tuple[Any, Float[Array, ""]]:
+            return state, compiled(*state, batch)
+
+        return step
+
+
+class SplitProgram(Program):
+    """Flax's functional loop: `jax.jit` over the arrays of model and optimizer, put together while tracing."""
+
+    def load(self, tree: Any) -> Any:
+        """The arrays as they are."""
+        return tree
+
+    def save(self, state: Any) -> Any:
+        """The arrays as they are."""
+        return state
+
+    def model(self, state: Any) -> nnx.Module:
+        """The model, put together."""
+        model: nnx.Module = nnx.merge(self.graph, state)[0]
+        return model
+
+    def lower(self, batch: Mapping[str, Any]) -> Any:
+        """The step of the abstract arrays."""
+
+        def train_step(state: Any, batch: Batch) -> tuple[Any, Float[Array, ""]]:
+            model, optimizer = nnx.merge(self.graph, state)
+            loss = self._update(model, optimizer, batch)
+            return nnx.state((model, optimizer)), loss
+
+        jitted = jax.jit(train_step, donate_argnums=0, out_shardings=(self.layout, None))
+        with use_mesh(self.mesh):
+            return jitted.lower(self.abstract, batch)
+
+    def bind(self, compiled: Any) -> Callable[[Any, Batch], tuple[Any, Float[Array, ""]]]:
+        """The compiled function itself."""
+        step: Callable[[Any, Batch], tuple[Any, Float[Array, ""]]] = compiled
+        return step
+
+
+def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
+    """The program of a config, in its idiom."""
+    return {"nnx": NNXProgram, "split": SplitProgram}[config.idiom](config, task, mesh)
 
 
 def find_quick_options(mesh: Mesh) -> dict[str, int]:
@@ -177,34 +239,49 @@ def find_quick_options(mesh: Mesh) -> dict[str, int]:
     return {level: 1} if on_cpus and level not in os.environ.get("XLA_FLAGS", "") else {}
 
 
-def accumulate_gradients(
-    loss: Callable[[list[Array], Batch], tuple[Float[Array, ""], Any]],
-    parameters: list[Array],
-    batch: Batch,
-    parts: int,
-) -> tuple[Float[Array, ""], list[Array]]:
+@jax.jit
+def _is_finite(parameters: Any) -> Array:
+    return jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(parameters)]).all()
+
+
+def weigh(scores: Scores) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The mean loss, and over how many values it is taken: those of the mask; zero where there are none."""
+    loss = scores["loss"]
+    counted = jnp.broadcast_to(scores.get(MASK, jnp.ones(())), loss.shape).astype(loss.dtype)
+    weight = counted.sum()
+    return (loss * counted).sum() / jnp.maximum(weight, 1), weight
+
+
+def differentiate(model: nnx.Module, batch: Batch, task: Task, parts: int) -> tuple[Float[Array, ""], Any]:
     """The loss of a batch and its gradients, computed at once or by microbatch.
 
     Args:
-        loss: parameters and batch to the mean loss, and the weight of that mean among those of other batches.
-        parameters: float32, as are the sums of their gradients.
+        model: its random state moves on.
         batch: its leading dimension is cut into `parts`.
+        task: measures the loss.
         parts: microbatches. Each takes every `parts`-th example, so that examples stay on their device.
     """
-    gradient = jax.value_and_grad(loss, has_aux=True)
+
+    @nnx.value_and_grad(argnums=LEARNED, has_aux=True)
+    def gradient(model: nnx.Module, batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        return weigh(task.measure(model, batch))
+
     if parts == 1:
-        (value, _), gradients = gradient(parameters, batch)
+        (value, _), gradients = gradient(model, batch)
         return value, gradients
     pieces = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), dict(batch))
+    divided: Any = nnx.split(model, (nnx.Param, Fp8Scaling), ...)
+    graph, learned, others = divided
+    leaves, tree = jax.tree.flatten(learned)  # arrays: variables of an outer trace cannot enter a module
 
-    def add(total: Any, piece: Batch) -> tuple[Any, None]:
-        (value, weight), gradients = gradient(parameters, piece)
+    def add(carry: Any, piece: Batch) -> tuple[Any, None]:
+        total, others = carry
+        model = nnx.merge(graph, jax.tree.unflatten(tree, leaves), others)
+        (value, weight), gradients = gradient(model, piece)
+        total = jax.tree.map(lambda sum, part: sum + weight * part, total, (value, jnp.ones(()), gradients))
+        return (total, nnx.state(model, nnx.Not((nnx.Param, Fp8Scaling)))), None
 
-        def weigh(sum: Array, part: Array | float) -> Array:  # the mean over an empty part is NaN and has weight 0
-            return sum + jnp.where(weight > 0, weight * part, 0)
-
-        return jax.tree.map(weigh, total, (value, 1.0, gradients)), None
-
-    zero = (jnp.zeros(()), jnp.zeros(()), [jnp.zeros_like(parameter) for parameter in parameters])
-    (value, weight, gradients), _ = jax.lax.scan(add, zero, pieces)
-    return value / weight, [gradient / weight for gradient in gradients]
+    zero = (jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, learned))
+    ((value, weight, total), others), _ = jax.lax.scan(add, (zero, others), pieces)
+    nnx.update(model, others)
+    return value / weight, jax.tree.map(lambda sum: sum / weight, total)

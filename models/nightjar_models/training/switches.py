@@ -34,11 +34,11 @@ _LAYERED = (*_FED, DiffusionConfig)  # with equal layers, and attention; of the 
 # Settings that have an effect only in these models. A setting that is not listed changes the program of every model.
 NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {
     ("scan_layers", True): _LAYERED,
-    ("attention", "xla"): _LAYERED,
     ("attention", "cudnn"): _LAYERED,
     ("attention", "ring"): _STREAMS,
     ("norm", "ffi"): _NORMED,
     ("norm", "pallas"): _NORMED,
+    ("embedding_sum", "f32"): (*_DECODERS, T5Config),
     ("products", "fp8"): _FED,
     **{("products", f"{te_layers.SWITCH}{recipe}"): _DENSE for recipe in te_layers.RECIPES},
     ("layers", te_layers.FEED_FORWARD): _PLAIN,

@@ -20,7 +20,6 @@ from nightjar_models.data.text import read_text
 from nightjar_models.data.vowels import read_vowels
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.mesh import AXES
-from nightjar_models.parallel.sharding import Keys
 from nightjar_models.presets.config import Source, TrainConfig
 from nightjar_models.presets.sizes import (
     DiffusionConfig,
@@ -33,7 +32,8 @@ from nightjar_models.presets.sizes import (
     ViTConfig,
 )
 
-Scores = dict[str, Float[Array, ""]]
+Scores = dict[str, Float[Array, "..."]]  # a value for each example or position, so that a mean over batches is exact
+MASK = "mask"  # not a score: false where the others do not count
 
 # Mesh axes along which devices would only repeat the same work: these models have neither positions nor equal layers.
 WITHOUT: dict[type[ModelConfig], tuple[str, ...]] = {
@@ -48,14 +48,14 @@ class Task:
 
     Attributes:
         build: makes the module from random numbers.
-        measure: the model's scores on a batch; training minimises `loss`.
+        measure: the model's scores on a batch; training minimises the mean of `loss`.
         read: reads the data.
         units: unit of each score, and whether lower or higher is better.
         item: what throughput counts.
         items_per_example: how many of them one example holds.
     """
 
-    build: Callable[[Keys], nnx.Module]
+    build: Callable[[nnx.Rngs], nnx.Module]
     measure: Callable[[Any, Any], Scores]
     read: Callable[[], Data]
     units: dict[str, tuple[str, str]]
@@ -85,14 +85,14 @@ def find_task(config: TrainConfig) -> Task:
     model, compute, data = config.model, config.compute, config.data
     match model:
         case GPTConfig():
-            return _text(lambda rngs: gpt.GPT(model, compute, rngs), gpt.measure, model.length)
+            return _text(lambda rngs: gpt.GPT(model, compute, rngs=rngs), gpt.measure, model.length)
         case LlamaConfig():
-            return _text(lambda rngs: llama.Llama(model, compute, rngs), llama.measure, model.length)
+            return _text(lambda rngs: llama.Llama(model, compute, rngs=rngs), llama.measure, model.length)
         case MoEConfig():
-            return _text(lambda rngs: moe.MoE(model, compute, rngs), moe.measure, model.length)
+            return _text(lambda rngs: moe.MoE(model, compute, rngs=rngs), moe.measure, model.length)
         case T5Config():
             return Task(
-                build=lambda rngs: t5.T5(model, compute, rngs),
+                build=lambda rngs: t5.T5(model, compute, rngs=rngs),
                 measure=t5.measure,
                 read=lambda: read_vowels(model.length, model.target_length, model.vocabulary),
                 units={"loss": ("nats/token", "lower"), "accuracy": ("fraction", "higher")},
@@ -101,7 +101,7 @@ def find_task(config: TrainConfig) -> Task:
             )
         case ViTConfig():
             return _images(
-                lambda rngs: vit.ViT(model, compute, rngs),
+                lambda rngs: vit.ViT(model, compute, rngs=rngs),
                 vit.measure,
                 lambda: _read_images(model, data),
                 {"loss": ("nats/image", "lower"), "accuracy": ("fraction", "higher")},
@@ -110,7 +110,7 @@ def find_task(config: TrainConfig) -> Task:
             from nightjar_models.data import digits, noised
 
             return _images(
-                lambda rngs: diffusion.UNet(model, compute, rngs),
+                lambda rngs: diffusion.UNet(model, compute, rngs=rngs),
                 diffusion.measure,
                 lambda: noised.add_names(digits.load(data.digits), model.image, model.channels, model.text_length),
                 {"loss": ("mean square", "lower"), "wrong_text_loss": ("mean square", "higher")},
@@ -119,14 +119,14 @@ def find_task(config: TrainConfig) -> Task:
             from nightjar_models.data import digits, noised
 
             return _images(
-                lambda rngs: vae.VAE(model, compute, rngs),
+                lambda rngs: vae.VAE(model, compute, rngs=rngs),
                 vae.measure,
                 lambda: noised.add_keys(digits.load(data.digits), model.image),
                 {"loss": ("nats/image", "lower"), "reconstruction": ("nats/image", "lower")},
             )
 
 
-def _text(build: Callable[[Keys], nnx.Module], measure: Callable[[Any, Any], Scores], length: int) -> Task:
+def _text(build: Callable[[nnx.Rngs], nnx.Module], measure: Callable[[Any, Any], Scores], length: int) -> Task:
     """A causal decoder on bytes of English text."""
     return Task(
         build=build,
@@ -139,7 +139,7 @@ def _text(build: Callable[[Keys], nnx.Module], measure: Callable[[Any, Any], Sco
 
 
 def _images(
-    build: Callable[[Keys], nnx.Module],
+    build: Callable[[nnx.Rngs], nnx.Module],
     measure: Callable[[Any, Any], Scores],
     read: Callable[[], Data],
     units: dict[str, tuple[str, str]],

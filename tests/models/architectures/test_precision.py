@@ -14,14 +14,15 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from nightjar_models.architectures import precision
-from nightjar_models.architectures.precision import Fp8Linear, Fp8Scaling, next_scalings
+from nightjar_models.architectures.precision import Fp8Product, Fp8Scaling
 from nightjar_models.errors import InputError
 from nightjar_models.parallel.mesh import MeshShape
-from nightjar_models.parallel.sharding import Keys, make_mesh
+from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import override
 from nightjar_models.training.step import make_program
 from nightjar_models.training.tasks import find_task
+from tests.models.conftest import run_steps
 from tests.places import ROOT
 
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
@@ -40,7 +41,17 @@ def rounded(x: NDArray[Any], scale: float, kind: str) -> NDArray[Any]:
     return clipped.astype(TYPES[kind]).astype(np.float64) * scale
 
 
-def step(layer: Fp8Linear, x: jax.Array, weight: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
+def make_linear(width: int, out: int) -> nnx.Linear:
+    """A linear map without bias, multiplied in FP8."""
+    return nnx.Linear(width, out, use_bias=False, dot_general=Fp8Product(), rngs=nnx.Rngs(0))
+
+
+def next_scalings(gradients: Any) -> Any:
+    """Of the gradients of a layer's state those that are the next scales and histories."""
+    return nnx.filter_state(gradients, Fp8Scaling)
+
+
+def step(layer: nnx.Linear, x: jax.Array, weight: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
     """The product, the gradients of the layer's state, and that of the input, of a weighted sum."""
     graph, state = nnx.split(layer)
 
@@ -55,7 +66,7 @@ def step(layer: Fp8Linear, x: jax.Array, weight: jax.Array) -> tuple[jax.Array, 
 @pytest.fixture(scope="module")
 def two_steps() -> dict[str, Any]:
     """Two steps on the same input: in the second one the scales come from the first."""
-    layer = Fp8Linear(Keys(0), 32, 16)
+    layer = make_linear(32, 16)
     x, weight = 20 * jax.random.normal(jax.random.key(1), (8, 32)), jax.random.normal(jax.random.key(2), (8, 16))
     first = step(layer, x, weight)
     nnx.update(layer, next_scalings(first[1]))
@@ -73,12 +84,12 @@ def test_the_second_step_rounds_by_the_scales_of_the_first(two_steps: dict[str, 
         as_numpy(two_steps["x"].astype(jnp.bfloat16)),
         as_numpy(two_steps["layer"].kernel[...].astype(jnp.bfloat16)),
     )
-    scaling = two_steps["layer"].product.scaling
+    scaling = two_steps["layer"].dot_general.scaling
     for name, value in (("input", x), ("kernel", kernel)):
         history = as_numpy(scaling[f"{name}_amax_history"][...])
         assert history.max() == pytest.approx(np.abs(value).max(), rel=2**-8)
         scale = next_scale(history, 1.0, "e4m3")
-        after = as_numpy(two_steps["second"][1]["product"]["scaling"][f"{name}_scale"][...])
+        after = as_numpy(two_steps["second"][1]["dot_general"]["scaling"][f"{name}_scale"][...])
         assert after == pytest.approx([scale], rel=1e-6)
     scale_x, scale_k = (np.abs(value).max() / LARGEST["e4m3"] for value in (x, kernel))
     expected = rounded(x, scale_x, "e4m3") @ rounded(kernel, scale_k, "e4m3")
@@ -89,7 +100,7 @@ def test_the_second_step_rounds_by_the_scales_of_the_first(two_steps: dict[str, 
 
 
 def test_without_history_the_scale_is_one_and_large_values_are_clipped() -> None:
-    layer = Fp8Linear(Keys(0), 4, 4)
+    layer = make_linear(4, 4)
     layer.kernel.set_value(jnp.eye(4))
     y = layer(jnp.array([[1000.0, -1000.0, 3.0, 0.0]]))
     assert as_numpy(y).tolist() == [[448.0, -448.0, 3.0, 0.0]]
@@ -105,7 +116,9 @@ def test_types_are_those_that_the_table_states(two_steps: dict[str, Any]) -> Non
     assert layer.kernel[...].dtype == rows["weights, as the optimizer keeps them"] == "float32"
     assert y.dtype == rows["result and gradients of activations"] == "bfloat16"
     assert gradients["kernel"][...].dtype == rows["gradients of weights"] == "float32"
-    assert {v[...].dtype.name for v in layer.product.scaling.values()} == {rows["scales and histories"]} == {"float32"}
+    assert (
+        {v[...].dtype.name for v in layer.dot_general.scaling.values()} == {rows["scales and histories"]} == {"float32"}
+    )
     assert rows["factors of the forward product"] == "float8_e4m3fn"
     assert "f8_e4m3fn" in program
     assert rows["gradient that goes backwards"] == "float8_e5m2"
@@ -122,7 +135,7 @@ def test_scales_are_replaced_and_never_optimized(two_steps: dict[str, Any]) -> N
 
 
 def test_a_layer_in_fp8_learns_a_linear_map() -> None:
-    layer = Fp8Linear(Keys(0), 16, 8)
+    layer = make_linear(16, 8)
     graph, state = nnx.split(layer)
     x, true = jax.random.normal(jax.random.key(1), (64, 16)), jax.random.normal(jax.random.key(2), (16, 8))
 
@@ -154,16 +167,12 @@ def test_a_llama_trains_in_fp8_by_a_switch() -> None:
     for products in ("plain", "fp8"):
         config = override(find_preset("llama_tiny")(), [*common, f"compute.products={products}"])
         program = programs[products] = make_program(config, find_task(config), make_mesh(MeshShape()))
-        state = program.initialize(0)
-        losses[products] = []
-        for _ in range(steps):
-            state, loss = program.train_step(state, tokens)
-            losses[products].append(float(loss))
+        state, losses[products] = run_steps(program, [tokens] * steps)
     assert losses["fp8"] == pytest.approx(losses["plain"], rel=0.02)  # 3 bits of mantissa, averaged over 128 positions
     assert losses["fp8"][1:] != losses["plain"][1:]
     assert losses["fp8"][-1] < 0.9 * losses["fp8"][0]
     assert programs["fp8"].parameter_count == programs["plain"].parameter_count
-    histories = [x for x in state.parameters if x.shape == (2, precision.HISTORY)]
+    histories = [x for x in jax.tree.leaves(program.save(state)) if x.shape == (2, precision.HISTORY)]
     assert len(histories) == 9  # of three products: input, weights and output's gradient, by layer
     assert all(((np.asarray(x) > 0).sum(axis=1) == steps).all() for x in histories)
 
@@ -180,7 +189,7 @@ def test_on_a_gpu_with_fp8_the_product_is_one_of_cublas_and_equals_the_rounded_o
     capability = tuple(map(int, str(device.compute_capability).split(".")))
     if capability < (8, 9):
         pytest.skip(f"compute capability {capability[0]}.{capability[1]}: FP8 products need 8.9 or newer")
-    layer = Fp8Linear(Keys(0), 512, 256)
+    layer = make_linear(512, 256)
     graph, state = nnx.split(layer)
     x = jax.random.normal(jax.random.key(1), (256, 512))
     run = jax.jit(lambda state, x: nnx.merge(graph, state)(x)).lower(state, x)

@@ -42,11 +42,11 @@ def test_each_refusal_has_its_reason(change: dict[str, Any], reasons: list[str])
 def test_a_fallback_is_said_once_and_noted(caplog: pytest.LogCaptureFixture) -> None:
     refused = dataclasses.replace(FINE, dtype="float32")
     with caplog.at_level(logging.WARNING), note_choices() as notes:
-        assert [choose("cudnn", refused), choose("cudnn", refused)] == ["einsum", "einsum"]
+        assert [choose("cudnn", refused), choose("cudnn", refused)] == ["xla", "xla"]
         assert choose("cudnn", FINE) == "cudnn"
-        assert choose("xla", refused) == "xla"
-    note = "einsum (cudnn refused: float32, expected bfloat16 or float16)"
-    assert notes == {note, "cudnn", "xla"}
+        assert choose("ring", refused) == "ring"
+    note = "xla (cudnn refused: float32, expected bfloat16 or float16)"
+    assert notes == {note, "cudnn", "ring"}
     assert [record.message for record in caplog.records] == [f"attention: {note}"]
 
 

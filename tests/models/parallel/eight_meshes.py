@@ -20,7 +20,7 @@ from nightjar_models.errors import InputError
 from nightjar_models.measuring.facts import read_facts
 from nightjar_models.measuring.hlo import pack_module, parse_module
 from nightjar_models.parallel.mesh import parse_mesh
-from nightjar_models.parallel.sharding import make_mesh, put_batch
+from nightjar_models.parallel.sharding import make_mesh, put_batch, use_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.training.step import make_program
@@ -32,10 +32,17 @@ ROUTING = ["model.routing_length=16", "model.capacity=4"]  # every token finds a
 SIZES = {
     "gpt_tiny": [*TINY, "model.length=16", "model.layers=2"],
     "llama_tiny": [*TINY, "model.length=16", "model.layers=2", "model.groups=2"],
-    "vit_tiny": [*TINY, "model.layers=2"],
+    "vit_tiny": [*TINY, "model.layers=2", "model.dropout=0"],
     "moe_tiny": [*TINY, "model.length=16", "model.layers=2", "model.groups=2", "model.experts=4", *ROUTING],
     "t5_tiny": [*TINY, "model.length=8", "model.target_length=8", "model.layers=2", "model.head_width=8"],
-    "diffusion_tiny": ["model.width=8", "model.levels=1", "model.heads=2", "model.text_width=8", f"batch_size={BATCH}"],
+    "diffusion_tiny": [
+        "model.width=8",
+        "model.levels=1",
+        "model.heads=2",
+        "model.text_width=8",
+        f"batch_size={BATCH}",
+        "accumulate_steps=1",
+    ],
     "vae_tiny": ["model.feed_forward=16", "model.latent=4", f"batch_size={BATCH}"],
 }
 
@@ -77,25 +84,26 @@ def run(preset: str, mesh: str, *settings: str) -> dict[str, Any]:
     try:
         program = make_program(config, find_task(config), make_mesh(parse_mesh(mesh)))
         batch = put_batch(make_batch(config), program.batch)
-        step = program.train_step.lower(program.state, batch).compile()
+        compiled = program.lower(batch).compile()
+        state = program.initialize(0)
         if preset == "diffusion_tiny":  # whose evaluation was seen to gather every text on every device, and no step
-            program.evaluate.lower(program.state.parameters, batch).compile()
+            program.evaluate(state, [make_batch(config)])
     except InputError as error:
         return {"error": str(error)}
-    state, losses = program.initialize(0), []
+    step, losses = program.bind(compiled), []
     for _ in range(STEPS):
-        state, loss = step(state, batch)
+        with use_mesh(program.mesh):
+            state, loss = step(state, batch)
         losses.append(float(loss))
-    parameters = sum(parameter.size for parameter in program.state.parameters)
-    facts = read_facts("train_step", step)
-    executable: Any = step.runtime_executable()
+    facts = read_facts("train_step", compiled)
+    executable: Any = compiled.runtime_executable()
     (module,) = (parse_module(one.as_serialized_hlo_module_proto()) for one in executable.hlo_modules())
     messages = tally_messages(read_module(pack_module(module)), parse_mesh(mesh).size)
     return {
         "losses": losses,
         "facts": facts,
         "messages": {kind: work.bytes for kind, work in messages.items()},
-        "parameter_bytes": 4 * parameters,
+        "parameter_bytes": 4 * program.parameter_count,
     }
 
 

@@ -63,7 +63,7 @@ PIPED = ["llama_tiny", "pp2.fsdp4", SCAN, *LONG]
 FORGOTTEN = ["llama_tiny", "fsdp8", "forgotten", SCAN, *LONG]
 UNFIT = {
     ("gpt_tiny", "pp2"): "--mesh: pp2 splits scanned layers. Hint: add --set compute.scan_layers=true",
-    ("gpt_tiny", "pp4", SCAN): "has layers 2, expected a multiple of the mesh's pipeline (4)",
+    ("gpt_tiny", "pp4", SCAN): "has a side of 2, expected a multiple of the mesh's pipeline (4)",
     ("gpt_tiny", "sp3"): "a stream has 16 positions, expected a multiple of the mesh's sequence (3)",
     ("gpt_tiny", "tp8"): "expected a multiple of the mesh's tensor (8)",
     ("gpt_tiny", "ep6"): "batch_size: expected a multiple of data x fsdp x expert (6), found 16",

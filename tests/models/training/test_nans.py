@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 from nightjar_models.parallel.mesh import MeshShape
-from nightjar_models.parallel.sharding import Keys, make_mesh
+from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets.config import override
 from nightjar_models.presets.tiny import gpt_tiny
 from nightjar_models.training.nans import find_first
@@ -54,21 +54,24 @@ def test_a_gradient_that_is_not_finite_is_found_behind_a_finite_value() -> None:
 @pytest.mark.parametrize(
     ("preset", "parameter", "layer"),
     [
-        ("gpt_tiny", "blocks.1.w_in", "layers.1"),
-        pytest.param("diffusion_tiny", "middle.second", "middle", marks=pytest.mark.slow),
-        ("vae_tiny", "decoder.0.weight", "decoder.0"),
+        ("gpt_tiny", "blocks.1.feed_forward.linear_in.kernel", "layers.1"),
+        pytest.param("diffusion_tiny", "middle.second.kernel", "middle", marks=pytest.mark.slow),
+        ("vae_tiny", "decoder.layers.0.kernel", r"decoder/layers\.0"),
     ],
 )
 def test_an_overflow_in_a_middle_layer_is_named(preset: str, parameter: str, layer: str) -> None:
     config = tiny(preset, *(["model.layers=3"] if preset == "gpt_tiny" else []))
     task = find_task(config)
     program = make_program(config, task, make_mesh(MeshShape()))
-    state = nnx.state(nnx.eval_shape(lambda: task.build(Keys(0))))
-    paths = [".".join(map(str, path)) for path, _ in nnx.to_flat_state(state)]
+    tree = program.save(program.initialize(0))
     rng = np.random.default_rng(0)
-    values = [np.clip(rng.normal(size=one.shape) / 4, -1, 1).astype(np.float32) for one in program.state.parameters]
-    values[paths.index(parameter)] *= np.float32(3e38)  # finite, but no product with it
-    found = find_first(program.evaluate.__wrapped__, values, make_batch(config))
+    for path, variable in nnx.to_flat_state(tree):
+        name = ".".join(map(str, path))
+        if isinstance(variable, nnx.Param):
+            values = np.clip(rng.normal(size=variable.shape) / 4, -1, 1).astype(np.float32)
+            # finite, but no product with it
+            variable.set_value(jnp.asarray(values * np.float32(3e38) if name == f"0.{parameter}" else values))
+    found = find_first(program.gradient, tree, make_batch(config))
     assert re.fullmatch(rf"\w+ at \w+\.py:\d+, in {layer}(/.*)?", found or "")
 
 

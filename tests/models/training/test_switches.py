@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -11,32 +12,28 @@ from nightjar_models.architectures import te_layers
 from nightjar_models.errors import InputError, ToolError
 from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.parallel.mesh import MeshShape
-from nightjar_models.parallel.sharding import make_mesh
+from nightjar_models.parallel.sharding import make_mesh, use_mesh
 from nightjar_models.presets import PRESETS
-from nightjar_models.presets.config import CHOICES, TrainConfig
+from nightjar_models.presets.config import CHOICES, Compute, TrainConfig
 from nightjar_models.training.step import make_program
 from nightjar_models.training.switches import NEEDS, check_switches
 from nightjar_models.training.tasks import find_task
 from tests.models.parallel.eight_meshes import SIZES, make_batch, tiny
 
-USUAL = {"compute.dtype=f32", "compute.remat=none", "compute.attention=einsum", "compute.norm=jnp"}
+USUAL = {f"compute.{name}={value}" for name, value in dataclasses.asdict(Compute()).items()}
 OFFERED = {f"{key}={value}" for key, values in CHOICES.items() if key.startswith("compute.") for value in values}
-CHOSEN = OFFERED - USUAL - {"compute.products=plain", "compute.layers=plain"}
+CHOSEN = OFFERED - USUAL
 FFI = "compute.norm=ffi"  # its kernel is compiled here
 SWITCHES = sorted(CHOSEN | {"compute.scan_layers=true", "compute.accumulate=2"})
 
 
-BACKWARD = ("compute.remat", "compute.accumulate")  # what these change, the loss alone does not show
-
-
 @functools.cache
-def lower(preset: str, *settings: str, backward: bool = False) -> tuple[str, frozenset[str]]:
-    """The scores, or the gradients of the loss, as StableHLO, and what attention fell back to."""
+def lower(preset: str, *settings: str) -> tuple[str, frozenset[str]]:
+    """The gradients of the loss as StableHLO, and what attention fell back to."""
     config = tiny(preset, *([] if preset.startswith(("vae", "diffusion")) else ["model.layers=1"]), *settings)
     program = make_program(config, find_task(config), make_mesh(MeshShape()))
-    function = jax.jit(program.gradient) if backward else program.evaluate
-    with note_choices() as notes:
-        text = function.lower(program.state.parameters, make_batch(config)).as_text()
+    with note_choices() as notes, use_mesh(program.mesh):
+        text = jax.jit(program.gradient).lower(program.abstract, make_batch(config)).as_text()
     return text, frozenset(note for note in notes if "refused" in note)
 
 
@@ -52,11 +49,10 @@ def test_a_switch_changes_the_program_or_is_refused_or_says_that_it_fell_back(pr
         with pytest.raises(ToolError, match=r"expected an NVIDIA GPU of compute capability .*, found none"):
             lower(preset, switch)
     elif used:
-        backward = switch.startswith(BACKWARD)
-        text, notes = lower(preset, switch, backward=backward)
+        text, notes = lower(preset, switch)
         fell_back = switch in ("compute.attention=cudnn", "compute.attention=ring")  # no GPU, one device
         assert bool(notes) == fell_back
-        assert (text == lower(preset, backward=backward)[0]) == fell_back
+        assert (text == lower(preset)[0]) == fell_back
     else:
         with pytest.raises(InputError, match=f"^{switch}: {preset} does not use this setting; expected one of "):
             lower(preset, switch)

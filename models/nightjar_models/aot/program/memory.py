@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from nightjar_models.aot.program.kernels import ATTENTION, kernel_kind
@@ -23,7 +24,7 @@ from nightjar_models.measuring.hlo import count_elements
 
 TEMP = "temp"
 INFERRED = ", inferred"
-_LEARNED = re.compile(r"(?P<owner>state\..*\b(?:parameters|mu|nu))\[(?P<number>\d+)\]")
+_ARGUMENT = re.compile(r"(?P<node>\w+)\.states\[0\]\[(?P<number>\d+)\]")
 _FREED, _SHARED = 1, 2  # HeapSimulatorTrace.Event.Kind; 0 allocates
 
 
@@ -95,13 +96,13 @@ def attention_workspace(instruction: Any) -> int:
     return 4 * (count_elements(parts[0]) + rows) + 256
 
 
-def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> list[Buffer]:
+def top_buffers(module: Module, count: int, names: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[Buffer]:
     """The largest values that are in memory at the peak, largest first.
 
     Args:
         module: with a buffer assignment.
         count: maximum number of persistent and of temporary values each.
-        parameters: names of the model's parameters, in the order of the state that the step takes.
+        names: of the variables of each argument of the step, in their order.
     """
     assignment = module.proto.buffer_assignment
     buffers = {one.id: one for one in assignment.logical_buffers}
@@ -130,22 +131,23 @@ def top_buffers(module: Module, count: int, parameters: Sequence[str] = ()) -> l
                 kind=kind,
                 bytes=size,
                 line="" if line is None else f"{line}{INFERRED if inferred else ''}",
-                op_name="" if instruction is None else name_parameter(instruction.metadata.op_name, parameters),
+                op_name="" if instruction is None else name_parameter(instruction.metadata.op_name, names),
             )
         )
     return rows
 
 
-def name_parameter(op_name: str, parameters: Sequence[str]) -> str:
-    """An argument's name with the parameter's name in place of its number.
+def name_parameter(op_name: str, names: Mapping[str, Sequence[str]]) -> str:
+    """A variable's name in place of the number that `nnx.jit` gives it.
 
-    >>> name_parameter("state.optimizer[1][0].nu[1]", ["embedding", "layers.mlp.up"])
-    'state.optimizer[1][0].nu[layers.mlp.up]'
+    >>> name_parameter("optimizer.states[0][1]", {"model": ["embedding"], "optimizer": ["count", "mu.embedding"]})
+    'optimizer.mu.embedding'
     """
-    match = _LEARNED.fullmatch(op_name)
-    if match is None or int(match["number"]) >= len(parameters):
+    match = _ARGUMENT.fullmatch(op_name)
+    if match is None:
         return op_name
-    return f"{match['owner']}[{parameters[int(match['number'])]}]"
+    variables, number = names.get(match["node"], ()), int(match["number"])
+    return f"{match['node']}.{variables[number]}" if number < len(variables) else op_name
 
 
 def find_traces(assignment: Any) -> dict[int, list[Any]]:
