@@ -12,7 +12,6 @@ from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_models.hardware.target import Cluster, parse_cluster
 from nightjar_models.parallel.mesh import AXES as AXIS_NAMES
 from nightjar_models.parallel.mesh import MeshShape, parse_mesh
-from nightjar_models.parallel.sharding import RULES, Keys
 from nightjar_models.presets import PRESETS, large
 from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.training.switches import check_switches
@@ -51,11 +50,9 @@ def test_every_cell_has_devices_for_its_mesh_and_examples_for_its_devices(name: 
 def find_splits(config: TrainConfig) -> set[tuple[int, str]]:
     """Sizes of a model's parameters, its layers stacked, each with the mesh axis that it is split over."""
     task = find_task(override(config, ["compute.scan_layers=true"]))
-    state = nnx.state(nnx.eval_shape(lambda: task.build(Keys(0))), nnx.Param)
-    named = [
-        (size, axis) for _, one in nnx.to_flat_state(state) for size, axis in zip(one.shape, one.axes, strict=True)
-    ]
-    return {(size, RULES[axis]) for size, axis in named if axis is not None}
+    state = nnx.state(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))), nnx.Param)
+    splits = [(one.shape, one.get_metadata().get("out_sharding") or ()) for _, one in nnx.to_flat_state(state)]
+    return {(size, axis) for shape, axes in splits for size, axis in zip(shape, axes, strict=False) if axis is not None}
 
 
 def test_every_parameter_can_be_split_over_the_mesh_of_its_cell() -> None:

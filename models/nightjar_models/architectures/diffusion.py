@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from nightjar_models.architectures.layers import EPSILON, MATRIX, attend, brightness
 from nightjar_models.architectures.stack import checkpointed, run_layers, stack_layers
 from nightjar_models.architectures.transformer import Block
-from nightjar_models.parallel.sharding import active_mesh, keep_rows_whole
+from nightjar_models.parallel.sharding import active_mesh, keep_rows_whole, partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import DiffusionConfig, GPTConfig
 
@@ -65,7 +65,7 @@ class UNet(nnx.Module):
                 channels = (level + 1) * D
         self.down, self.up = nnx.List(down), nnx.List(up)
         self.norm = group_norm(channels, compute, rngs)
-        zeros = nnx.with_partitioning(nnx.initializers.zeros_init(), (None, None, "fsdp", None))
+        zeros = partitioned(nnx.initializers.zeros_init(), (None, None, "fsdp", None))
         self.head = nnx.Conv(channels, A, (3, 3), dtype=dtype, kernel_init=zeros, rngs=rngs)
 
     def __call__(
@@ -137,7 +137,7 @@ class Attention(nnx.Module):
         heads = config.heads, channels // config.heads
 
         def project(size: int) -> nnx.LinearGeneral:
-            split = nnx.with_partitioning(MATRIX, ("fsdp", None, None))
+            split = partitioned(MATRIX, ("fsdp", None, None))
             return nnx.LinearGeneral(size, heads, dtype=DTYPES[compute.dtype], kernel_init=split, rngs=rngs)
 
         self.norm = group_norm(channels, compute, rngs)
@@ -148,7 +148,7 @@ class Attention(nnx.Module):
             channels,
             axis=(-2, -1),
             dtype=DTYPES[compute.dtype],
-            kernel_init=nnx.with_partitioning(QUARTER, (None, None, "fsdp")),
+            kernel_init=partitioned(QUARTER, (None, None, "fsdp")),
             rngs=rngs,
         )
 
@@ -181,12 +181,12 @@ def convolution(
     channels: int, out: int, side: int, compute: Compute, rngs: nnx.Rngs, init: nnx.Initializer = MATRIX
 ) -> nnx.Conv:
     """A convolution that keeps the number of pixels."""
-    split = nnx.with_partitioning(init, (None, None, None, "fsdp"))
+    split = partitioned(init, (None, None, None, "fsdp"))
     return nnx.Conv(channels, out, (side, side), dtype=DTYPES[compute.dtype], kernel_init=split, rngs=rngs)
 
 
 def _linear(size: int, out: int, compute: Compute, rngs: nnx.Rngs) -> nnx.Linear:
-    split = nnx.with_partitioning(MATRIX, (None, "fsdp"))
+    split = partitioned(MATRIX, (None, "fsdp"))
     return nnx.Linear(size, out, dtype=DTYPES[compute.dtype], kernel_init=split, rngs=rngs)
 
 

@@ -25,7 +25,7 @@ from nightjar_models.data.pipeline import BRIGHTEST
 from nightjar_models.kernels import rms_norm as ffi_rms_norm
 from nightjar_models.kernels.fused_attention import CUDNN, choose, describe_call, fall_back
 from nightjar_models.parallel.ring import ring_attention
-from nightjar_models.parallel.sharding import active_mesh
+from nightjar_models.parallel.sharding import active_mesh, partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 
 EPSILON = 1e-5  # added to a variance
@@ -72,7 +72,7 @@ class Float32Embed(nnx.Embed):
 def make_embed(count: int, width: int, init: nnx.Initializer, compute: Compute, rngs: nnx.Rngs) -> nnx.Embed:
     """A table of embeddings, which every device looks up whole rows in; split by row over tensor."""
     layer = Float32Embed if compute.embedding_sum == "f32" else nnx.Embed
-    split = nnx.with_partitioning(init, ("tensor", None))
+    split = partitioned(init, ("tensor", None))
     return layer(count, width, dtype=DTYPES[compute.dtype], embedding_init=split, rngs=rngs)
 
 
@@ -194,8 +194,8 @@ class FeedForward(nnx.Module):
             width,
             hidden,
             dtype=dtype,
-            kernel_init=nnx.with_partitioning(MATRIX, ("fsdp", "tensor")),
-            bias_init=nnx.with_partitioning(zeros, ("tensor",)),
+            kernel_init=partitioned(MATRIX, ("fsdp", "tensor")),
+            bias_init=partitioned(zeros, ("tensor",)),
             dot_general=make_dot_general(compute),
             rngs=rngs,
         )
@@ -203,7 +203,7 @@ class FeedForward(nnx.Module):
             hidden,
             width,
             dtype=dtype,
-            kernel_init=nnx.with_partitioning(residual(layers), ("tensor", "fsdp")),
+            kernel_init=partitioned(residual(layers), ("tensor", "fsdp")),
             dot_general=make_dot_general(compute),
             rngs=rngs,
         )
@@ -234,7 +234,7 @@ class GatedFeedForward(nnx.Module):
                 out,
                 use_bias=False,
                 dtype=DTYPES[compute.dtype],
-                kernel_init=nnx.with_partitioning(init, split),
+                kernel_init=partitioned(init, split),
                 dot_general=make_dot_general(compute),
                 rngs=rngs,
             )
@@ -255,7 +255,7 @@ def make_unembedding(width: int, count: int, compute: Compute, rngs: nnx.Rngs) -
         count,
         use_bias=False,
         dtype=DTYPES[compute.dtype],
-        kernel_init=nnx.with_partitioning(MATRIX, ("fsdp", "tensor")),
+        kernel_init=partitioned(MATRIX, ("fsdp", "tensor")),
         rngs=rngs,
     )
 

@@ -30,6 +30,7 @@ from nightjar_models.architectures.layers import (
     rotate,
 )
 from nightjar_models.architectures.stack import run_layers, stack_layers
+from nightjar_models.parallel.sharding import partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import LlamaConfig, MoEConfig
 
@@ -75,8 +76,8 @@ def make_rotary_attention(config: LlamaConfig | MoEConfig, compute: Compute, rng
         use_bias=False,
         dtype=DTYPES[compute.dtype],
         decode=False,
-        kernel_init=nnx.with_partitioning(MATRIX, ("fsdp", "tensor", None)),
-        out_kernel_init=nnx.with_partitioning(residual(config.layers), ("tensor", None, "fsdp")),
+        kernel_init=partitioned(MATRIX, ("fsdp", "tensor", None)),
+        out_kernel_init=partitioned(residual(config.layers), ("tensor", None, "fsdp")),
         attention_fn=make_attention(compute, functools.partial(rotate, base=config.rope_base)),
         rngs=rngs,
     )

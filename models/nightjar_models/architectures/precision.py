@@ -1,9 +1,9 @@
 """FP8 matrix products by Flax, with delayed scaling.
 
 In: the factors of a layer's product. Out: bfloat16 products whose factors were rounded to FP8. Each factor is divided
-by a scale, so that its largest recent value is the largest number of FP8; the scales come from the largest values of
-the last steps, so that no extra pass over the data is needed. Scales and histories are variables that a step replaces by
-their own "gradients": `Fp8Scaling`.
+by a scale, so that its largest recent value is the largest number of FP8. The scales come from the largest values of
+the last steps, so that no extra pass over the data is needed. Scales and histories are variables that a step replaces
+by their own "gradients": `Fp8Scaling`.
 
 | part | type |
 |---|---|
@@ -52,7 +52,12 @@ def make_scaling(factors: Collection[str]) -> nnx.Dict[Fp8Scaling]:
     """The first scale and history of each factor."""
     scales = {f"{name}_scale": jnp.ones((1,), jnp.float32) for name in factors}
     histories = {f"{name}_amax_history": jnp.zeros((HISTORY,), jnp.float32) for name in factors}
-    return nnx.Dict({name: Fp8Scaling(value, out_sharding=(None,)) for name, value in (scales | histories).items()})
+    return nnx.Dict(
+        {
+            name: Fp8Scaling(value, out_sharding=(None,), eager_sharding=False)
+            for name, value in (scales | histories).items()
+        }
+    )
 
 
 class Fp8Product(nnx.Module):
@@ -82,7 +87,7 @@ class TEProduct(nnx.Module):
         self.scaling = make_scaling(recipe.scaled)
         self.steps = None
         if recipe.draws:
-            self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32), out_sharding=(None,))
+            self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32))
 
     def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"], dimensions: Any, **_: Any) -> Array:
         """The product, in bfloat16.

@@ -33,6 +33,7 @@ from nightjar_models.architectures.layers import (
     residual,
 )
 from nightjar_models.architectures.stack import run_layers, stack_layers
+from nightjar_models.parallel.sharding import partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import T5Config
 
@@ -78,7 +79,7 @@ class Distances(nnx.Module):
             config.buckets,
             config.heads,
             dtype=DTYPES[compute.dtype],
-            embedding_init=nnx.with_partitioning(init, (None, "tensor")),
+            embedding_init=partitioned(init, (None, "tensor")),
             rngs=rngs,
         )
 
@@ -148,7 +149,7 @@ class Attention(nnx.Module):
                 (H, K),
                 use_bias=False,
                 dtype=DTYPES[compute.dtype],
-                kernel_init=nnx.with_partitioning(init, ("fsdp", "tensor", None)),
+                kernel_init=partitioned(init, ("fsdp", "tensor", None)),
                 rngs=rngs,
             )
 
@@ -160,7 +161,7 @@ class Attention(nnx.Module):
             axis=(-2, -1),
             use_bias=False,
             dtype=DTYPES[compute.dtype],
-            kernel_init=nnx.with_partitioning(residual(config.layers), ("tensor", None, "fsdp")),
+            kernel_init=partitioned(residual(config.layers), ("tensor", None, "fsdp")),
             rngs=rngs,
         )
 

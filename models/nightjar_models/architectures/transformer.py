@@ -17,6 +17,7 @@ from nightjar_models.architectures import te_block
 from nightjar_models.architectures.layers import EPSILON, MATRIX, FeedForward, make_attention, residual
 from nightjar_models.architectures.precision import make_te_products
 from nightjar_models.architectures.te_layers import BLOCK, FEED_FORWARD
+from nightjar_models.parallel.sharding import partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import GPTConfig, ViTConfig
 
@@ -33,9 +34,9 @@ class Block(nnx.Module):
             D,
             dtype=dtype,
             decode=False,
-            kernel_init=nnx.with_partitioning(MATRIX, ("fsdp", "tensor", None)),
-            bias_init=nnx.with_partitioning(zeros, ("tensor", None)),
-            out_kernel_init=nnx.with_partitioning(residual(config.layers), ("tensor", None, "fsdp")),
+            kernel_init=partitioned(MATRIX, ("fsdp", "tensor", None)),
+            bias_init=partitioned(zeros, ("tensor", None)),
+            out_kernel_init=partitioned(residual(config.layers), ("tensor", None, "fsdp")),
             out_bias_init=zeros,
             attention_fn=make_attention(compute),
             rngs=rngs,

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nightjar_models.architectures.layers import GELU, MATRIX, brightness
 from nightjar_models.architectures.stack import checkpointed
-from nightjar_models.parallel.sharding import keep_rows_whole
+from nightjar_models.parallel.sharding import keep_rows_whole, partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import VAEConfig
 
@@ -57,8 +57,8 @@ class MLP(nnx.Module):
                 size,
                 out,
                 dtype=DTYPES[compute.dtype],
-                kernel_init=nnx.with_partitioning(MATRIX, ("fsdp", "tensor")),
-                bias_init=nnx.with_partitioning(nnx.initializers.zeros_init(), ("tensor",)),
+                kernel_init=partitioned(MATRIX, ("fsdp", "tensor")),
+                bias_init=partitioned(nnx.initializers.zeros_init(), ("tensor",)),
                 rngs=rngs,
             )
             for size, out in itertools.pairwise(sizes)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from nightjar_models.architectures.layers import EPSILON, MATRIX, TABLE, brightness, cross_entropy
 from nightjar_models.architectures.stack import run_layers, stack_layers
 from nightjar_models.architectures.transformer import Block
+from nightjar_models.parallel.sharding import partitioned
 from nightjar_models.presets.config import DTYPES, Compute
 from nightjar_models.presets.sizes import ViTConfig
 
@@ -38,10 +39,10 @@ class ViT(nnx.Module):
             strides=(P, P),
             padding="VALID",
             dtype=dtype,
-            kernel_init=nnx.with_partitioning(MATRIX, (None, None, None, "fsdp")),
+            kernel_init=partitioned(MATRIX, (None, None, None, "fsdp")),
             rngs=rngs,
         )
-        position_init = nnx.with_partitioning(TABLE, (None, "fsdp"))
+        position_init = partitioned(TABLE, (None, "fsdp"))
         self.position_embedding = nnx.Param(position_init(rngs.params(), (N, D)))
         self.dropout = nnx.Dropout(config.dropout, rngs=rngs if config.dropout else None)
         self.blocks = stack_layers(
@@ -49,7 +50,7 @@ class ViT(nnx.Module):
         )
         self.norm = nnx.LayerNorm(D, epsilon=EPSILON, dtype=dtype, rngs=rngs)
         self.head = nnx.Linear(
-            D, config.classes, dtype=dtype, kernel_init=nnx.with_partitioning(MATRIX, ("fsdp", None)), rngs=rngs
+            D, config.classes, dtype=dtype, kernel_init=partitioned(MATRIX, ("fsdp", None)), rngs=rngs
         )
 
     def __call__(self, images: Float[Array, "B S S *A"]) -> Float[Array, "B C"]:

@@ -142,6 +142,11 @@ def split(mesh: Mesh | AbstractMesh, *axes: str | tuple[str, ...] | None) -> Nam
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
 
+def partitioned(initializer: Any, axes: tuple[str | None, ...]) -> Any:
+    """`nnx.with_partitioning` for variables that are made with or without a mesh: `lay_out` says where they lie."""
+    return nnx.with_partitioning(initializer, axes, eager_sharding=False)
+
+
 def lay_out(state: Any, mesh: Mesh) -> Any:
     """Where the parts of each variable lie: split as its initializer says, otherwise whole everywhere.
 

@@ -69,7 +69,7 @@ class Source:
 
 
 CHOICES = {
-    "idiom": ("nnx", "split"),
+    "idiom": ("nnx", "split", "linen", "pure", "shard_map"),
     "optimizer": ("adamw", "adafactor", "muon", "sgd", "injected"),
     "compute.dtype": tuple(DTYPES),
     "compute.remat": ("none", "full", "dots", "dots_no_batch"),
@@ -94,7 +94,7 @@ class TrainConfig:
         compute: how a step is computed.
         data: where images come from, and how they are read.
         idiom: how the training loop is written: `nnx`, an `nnx.jit` over model and optimizer; `split`, a `jax.jit`
-            over their arrays.
+            over their arrays; of a GPT also `linen`, `pure` or `shard_map` (`training/idioms.py`).
         optimizer: `adamw`, `adafactor`, `muon`, `sgd` or `injected` (`training/optimizer.py`).
         steps: how many steps to run.
         schedule_steps: how many steps the learning rate takes to fall; apart from `steps`, so that a short run is a

@@ -73,7 +73,7 @@ class Program(abc.ABC):
     def initializer(self) -> Any:
         """A seed to the first tree of arrays, laid out over the mesh."""
         return jax.jit(
-            lambda seed: nnx.state(self._build(seed)),
+            self._start,
             out_shardings=self.layout,
             compiler_options=find_quick_options(self.mesh),
         )
@@ -136,11 +136,12 @@ class Program(abc.ABC):
         with use_mesh(self.mesh):
             return bool(_is_finite(parameters))
 
+    def _start(self, seed: int | Array) -> Any:
+        return nnx.state(self._build(seed))
+
     def _build(self, seed: int | Array) -> tuple[nnx.Module, nnx.Optimizer[Any]]:
-        # `lay_out` says where the optimizer's variables lie, whatever their rank.
-        with nnx.use_eager_sharding(False):  # type: ignore[no-untyped-call]
-            model = self.task.build(nnx.Rngs(jax.random.key(seed)))
-            return model, nnx.Optimizer(model, make_optimizer(self.config), wrt=nnx.Param)
+        model = self.task.build(nnx.Rngs(jax.random.key(seed)))
+        return model, nnx.Optimizer(model, make_optimizer(self.config), wrt=nnx.Param)
 
     def _update(self, model: nnx.Module, optimizer: nnx.Optimizer[Any], batch: Batch) -> Float[Array, ""]:
         """One step of a model and its optimizer, in place; the loss before it."""
@@ -225,7 +226,18 @@ class SplitProgram(Program):
 
 def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
     """The program of a config, in its idiom."""
-    return {"nnx": NNXProgram, "split": SplitProgram}[config.idiom](config, task, mesh)
+    if config.idiom == "nnx":
+        return NNXProgram(config, task, mesh)
+    if config.idiom == "split":
+        return SplitProgram(config, task, mesh)
+    from nightjar_models.training import idioms
+
+    others: dict[str, type[idioms.FunctionalProgram]] = {
+        "linen": idioms.LinenProgram,
+        "pure": idioms.PureProgram,
+        "shard_map": idioms.ShardMapProgram,
+    }
+    return others[config.idiom](config, task, mesh)
 
 
 def find_quick_options(mesh: Mesh) -> dict[str, int]:

@@ -7,12 +7,16 @@ Attention that the device cannot compute with cuDNN or a ring is not an error: i
 
 from __future__ import annotations
 
+import dataclasses
+
 from jax.sharding import Mesh
 
 from nightjar_models.architectures import te_layers
 from nightjar_models.errors import InputError
+from nightjar_models.parallel.mesh import AXES
+from nightjar_models.parallel.sharding import BATCH
 from nightjar_models.presets import PRESETS
-from nightjar_models.presets.config import Scalar, TrainConfig
+from nightjar_models.presets.config import Compute, Scalar, TrainConfig
 from nightjar_models.presets.sizes import (
     DiffusionConfig,
     GPTConfig,
@@ -54,6 +58,7 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
         InputError: the config has such a setting.
         ToolError: TransformerEngine is not installed, or the device cannot compute its recipe.
     """
+    _check_idiom(config, mesh)
     for (field, value), models in NEEDS.items():
         if getattr(config.compute, field) == value and not isinstance(config.model, models):
             setting = f"compute.{field}={str(value).lower()}"
@@ -81,6 +86,29 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
             f"compute.{field}={advice}",
         )
     te_layers.check_library(recipe, mesh.devices.flat[0])
+
+
+def _check_idiom(config: TrainConfig, mesh: Mesh) -> None:
+    if config.idiom in ("nnx", "split"):
+        return
+    if not isinstance(config.model, GPTConfig) or config.model.dropout:
+        raise InputError(
+            f"idiom={config.idiom}: expected a GPT without dropout, found {config.workload}.",
+            "nnx and split train every model",
+        )
+    changed = [name for name, value in dataclasses.asdict(config.compute).items() if value != getattr(Compute(), name)]
+    if changed:
+        raise InputError(
+            f"idiom={config.idiom}: expected compute.{changed[0]} {getattr(Compute(), changed[0])}, "
+            f"found {getattr(config.compute, changed[0])}.",
+            "nnx and split compute in every way",
+        )
+    used = [short for short, long in AXES.items() if mesh.shape[long] > 1 and (long not in BATCH or long == "fsdp")]
+    if used:
+        raise InputError(
+            f"--mesh: idiom={config.idiom} splits the batch alone, expected dp or ep, found {used[0]}.",
+            "nnx and split use every axis",
+        )
 
 
 def _list_presets(models: tuple[type[ModelConfig], ...]) -> list[str]:

@@ -49,7 +49,7 @@ class Fault:
 
 FAULTS = {
     "attention implementation removed": Fault(
-        phrase="fused attention lost", bad=(*BASE, "--set", "compute.attention=einsum")
+        phrase="fused attention lost", bad=(*BASE, "--set", "compute.attention=xla")
     ),
     "sharding dropped": Fault(phrase="split over fewer devices", plant="drop_a_sharding"),
     "sharding constraint dropped": Fault(phrase="a new all-gather among 8 devices", plant="drop_a_constraint"),

@@ -10,9 +10,13 @@ from typing import Any
 
 def drop_a_sharding() -> None:
     """The parameters are no longer split over fsdp: every device holds all of them."""
-    from nightjar_models.parallel import sharding
+    nnx: Any = import_module("flax.nnx")
+    plain = nnx.with_partitioning
 
-    sharding.RULES["width"] = None  # type: ignore[assignment,unused-ignore]
+    def split(initializer: Any, axes: Any, *others: Any, **more: Any) -> Any:
+        return plain(initializer, tuple(None if axis == "fsdp" else axis for axis in axes), *others, **more)
+
+    nnx.with_partitioning = split
 
 
 def drop_a_constraint() -> None:
@@ -30,13 +34,13 @@ def accumulate_in_f32() -> None:
     import jax
     import jax.numpy as jnp
 
-    from nightjar_models.architectures import precision
+    layers: Any = import_module("nightjar_models.architectures.layers")
 
-    def wide(self: Any, x: Any, w: Any) -> Any:
-        product = jnp.matmul(x.astype(w.dtype), w, preferred_element_type=jnp.float32)
+    def wide(x: Any, w: Any, dimensions: Any, **_: Any) -> Any:
+        product = jax.lax.dot_general(x, w, dimensions, preferred_element_type=jnp.float32)
         return jax.lax.optimization_barrier(product)  # type: ignore[no-untyped-call]
 
-    precision.Product.__call__ = wide  # type: ignore[method-assign]
+    layers.make_dot_general = lambda compute: wide
 
 
 def leak() -> None:

@@ -20,10 +20,9 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from nightjar_models.data.pipeline import train_batches
-from nightjar_models.parallel.sharding import Keys
-from nightjar_models.presets.config import TrainConfig
+from nightjar_models.presets.config import Compute, TrainConfig
 from nightjar_models.presets.sizes import GPTConfig
-from nightjar_models.training.step import make_optimizer
+from nightjar_models.training.optimizer import find_decayed, make_optimizer
 from nightjar_models.training.tasks import find_task
 
 CONFIG = TrainConfig(
@@ -54,7 +53,7 @@ class Plant:
         batches: changes the batches of a seed.
         accumulate: microbatches whose gradients are averaged.
         stale: the update uses the gradients of the step before.
-        bf16: parameters are cast to bfloat16 for the forward and backward pass.
+        bf16: layers compute in bfloat16.
         program: the plant whose compiled program serves this one too, where only the batches differ.
     """
 
@@ -98,21 +97,18 @@ def held_out(count: int) -> NDArray[np.int32]:
 def _program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
     """The whole training as one compiled function of seed and batches."""
     config = dataclasses.replace(CONFIG, **plant.config)
+    if plant.bf16:
+        config = dataclasses.replace(config, compute=Compute(dtype="bf16"))
     task, optimizer = find_task(config), plant.optimizer(config)
-    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(Keys(0))))
-    flat = nnx.to_flat_state(abstract)
-    keys, variables = [path for path, _ in flat], [variable for _, variable in flat]
-    paths = [".".join(map(str, path)) for path in keys]
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: task.build(nnx.Rngs(0))))
+    paths = [".".join(map(str, path)) for path, _ in nnx.to_flat_state(abstract)]
 
-    def loss_of(parameters: list[jax.Array], tokens: jax.Array) -> jax.Array:
-        if plant.bf16:
-            parameters = [parameter.astype(jnp.bfloat16) for parameter in parameters]
-        state = [(k, v.replace(p)) for k, v, p in zip(keys, variables, parameters, strict=True)]
-        return task.measure(nnx.merge(graph, nnx.from_flat_state(state)), {"tokens": tokens})["loss"].astype(
-            jnp.float32
-        )
+    def loss_of(parameters: Any, tokens: jax.Array) -> jax.Array:
+        model = nnx.merge(graph, abstract)
+        nnx.update(model, parameters)
+        return task.measure(model, {"tokens": tokens})["loss"].mean()
 
-    def gradient(parameters: list[jax.Array], tokens: jax.Array) -> tuple[jax.Array, Gradients]:
+    def gradient(parameters: Any, tokens: jax.Array) -> tuple[jax.Array, Any]:
         parts = tokens.reshape(plant.accumulate, -1, tokens.shape[-1])
         found = [jax.value_and_grad(loss_of)(parameters, part) for part in parts]
         total = jax.tree.map(lambda *values: sum(values) / len(values), *found)
@@ -121,13 +117,13 @@ def _program(plant: Plant) -> Callable[[int, Batches], jax.Array]:
     def step(carry: tuple[Any, ...], tokens: jax.Array) -> tuple[tuple[Any, ...], jax.Array]:
         parameters, memory, before, number = carry
         loss, found = gradient(parameters, tokens)
-        used = plant.gradients(paths, before if plant.stale else found, number)
+        leaves, tree = jax.tree.flatten(before if plant.stale else found)
+        used = jax.tree.unflatten(tree, plant.gradients(paths, leaves, number))
         updates, memory = optimizer.update(used, memory, parameters)
         return (optax.apply_updates(parameters, updates), memory, found, number + 1), loss
 
     def run(seed: jax.Array, batches: jax.Array) -> jax.Array:
-        _, state = nnx.split(task.build(Keys(jax.random.key(seed))))
-        parameters = [variable.get_value() for _, variable in nnx.to_flat_state(state)]
+        parameters: Any = nnx.to_pure_dict(nnx.state(task.build(nnx.Rngs(jax.random.key(seed)))))
         start = (parameters, optimizer.init(parameters), jax.tree.map(jnp.zeros_like, parameters), jnp.int32(0))
         return jax.lax.scan(step, start, batches)[1]
 
@@ -174,11 +170,12 @@ def _adamw(config: TrainConfig, *, eps: float = 1e-8, late: int = 0) -> optax.Gr
         0.0, peak, config.warmup_steps, config.schedule_steps, peak * config.final_fraction
     )
 
-    def matrices(parameters: Gradients) -> list[bool]:
-        return [parameter.ndim > 1 for parameter in parameters]
-
     adamw = optax.adamw(
-        lambda count: schedule(count + late), b2=config.beta2, eps=eps, weight_decay=config.weight_decay, mask=matrices
+        lambda count: schedule(count + late),
+        b2=config.beta2,
+        eps=eps,
+        weight_decay=config.weight_decay,
+        mask=find_decayed,
     )
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
 
@@ -262,7 +259,7 @@ FAULTS = (
         name="1 % of the data duplicated",
         batches=_replaced(0.01, lambda flat, random: flat[random.permutation(len(flat))]),
     ),
-    Plant(name="layer-norm gain not trained", gradients=_only("blocks.0.attention_norm", jnp.zeros_like)),
+    Plant(name="layer-norm gain not trained", gradients=_only("blocks.0.attention_norm.scale", jnp.zeros_like)),
     Plant(name="schedule one step late", optimizer=partial(_adamw, late=-1)),
     Plant(name="bfloat16, undeclared", bf16=True),
 )

@@ -1,6 +1,6 @@
-"""Are our training steps ahead of Flax's own loops and of PyTorch, and is the trainer no burden?
+"""What do the trainer and the loaders cost? Overhead over the bare loop, predictions one by one, JPEGs a second.
 
-`nox -s bench_models` (half an hour on two cores); `-- --only PART` runs one part. A part is a module beside
+`nox -s bench_models` (a quarter of an hour on two cores); `-- --only PART` runs one part. A part is a module beside
 this file with `list_goals()` and `measure()`. All compare in one run, in turns: ratios hold on a busy machine, times do
 not.
 """
@@ -12,7 +12,7 @@ import sys
 
 from tests.bench.table import finish, run_parts
 
-PARTS = ("trainer", "steps", "linear", "loaders")
+PARTS = ("trainer", "linear", "loaders")
 
 
 def main() -> int:

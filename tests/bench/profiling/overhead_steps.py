@@ -35,7 +35,8 @@ def main(folder: Path, preset: str) -> None:
     program = make_program(config, task, make_mesh(MeshShape()))
     batch = put_batch(held_out_batches(task.read(), config.batch_size)[0], program.batch)
     state = program.initialize(0)
-    step, _ = compile_step(program, batch)
+    compiled, _ = compile_step(program, batch)
+    step = program.bind(compiled)
     medians: list[tuple[float, float]] = []
     steps = FEWEST_STEPS
     for block in range(-1, BLOCKS):  # the first, number -1, tells how many steps a block has

@@ -129,8 +129,8 @@ def make_fp8() -> tuple[Any, tuple[Any, ...]]:
 
     def loss(state: Any, x: jax.Array, plain: jax.Array, experts: jax.Array) -> jax.Array:
         first, second = nnx.merge(graph, state)
-        h = first(x, plain).reshape(EXPERTS, 1, -1, WIDTH)
-        return second(h, experts).astype(jnp.float32).sum()
+        h = first(x, plain, (((1,), (0,)), ((), ()))).reshape(EXPERTS, 1, -1, WIDTH)
+        return second(h, experts, (((3,), (1,)), ((0,), (0,)))).astype(jnp.float32).sum()
 
     arguments = (
         jax.eval_shape(lambda: state),

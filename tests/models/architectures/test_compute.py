@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import zlib
 from typing import Any
 
@@ -70,7 +71,7 @@ def draw(path: tuple[str, ...], shape: tuple[int, ...], scanned: bool) -> jax.Ar
         layers = range(shape[0])
         return jnp.stack([draw((path[0], str(layer), *path[1:]), shape[1:], False) for layer in layers])
     rng = np.random.default_rng(zlib.crc32(".".join(path).encode()))
-    values = rng.normal(size=shape) / max(1, np.prod(shape[:-1])) ** 0.5
+    values = rng.normal(size=shape) / max(1, math.prod(shape[:-1])) ** 0.5
     return jnp.asarray(1 + values / 9 if path[-1] == "scale" else values, jnp.float32)
 
 

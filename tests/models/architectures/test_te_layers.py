@@ -36,7 +36,7 @@ from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import CHOICES, override
 from nightjar_models.training.step import make_program
 from nightjar_models.training.tasks import find_task
-from tests.models.conftest import Command
+from tests.models.conftest import Command, run_steps
 
 # of the library about itself
 pytestmark = pytest.mark.filterwarnings("ignore:::transformer_engine", "ignore:Using unfused JAX softmax")
@@ -126,16 +126,16 @@ def test_each_step_draws_other_numbers_and_only_steps_do(monkeypatch: pytest.Mon
     program = make_program(config, find_task(config), make_mesh(MeshShape()))
     tokens = {"tokens": np.random.default_rng(0).integers(0, 256, (8, 17), dtype=np.int32)}
     state = program.initialize(0)
-    first = float(program.evaluate(state.parameters, tokens)["loss"])
-    assert first == float(program.evaluate(state.parameters, tokens)["loss"])
-    for _ in range(3):
-        state, _ = program.train_step(state, tokens)
-    counts = [number for number, name in enumerate(program.names) if name.endswith("steps")]
+    first = program.evaluate(state, [tokens])["loss"]
+    assert first == program.evaluate(state, [tokens])["loss"]
+    state, _ = run_steps(program, [tokens] * 3)
+    model = program.model(state)
+    counts = [one for path, one in nnx.to_flat_state(nnx.state(model, Fp8Scaling)) if path[-1] == "steps"]
     assert len(counts) == 3  # one for each product, of all layers
-    assert [state.parameters[number].tolist() for number in counts] == [[[3.0], [3.0]]] * 3
-    later = float(program.evaluate(state.parameters, tokens)["loss"])
-    same = [jnp.zeros_like(one) if number in counts else one for number, one in enumerate(state.parameters)]
-    assert float(program.evaluate(same, tokens)["loss"]) != later
+    assert [count[...].tolist() for count in counts] == [[[3.0], [3.0]]] * 3
+    later = program.evaluate(state, [tokens])["loss"]
+    nnx.update(model, jax.tree.map(jnp.zeros_like, nnx.state(model, Fp8Scaling)))
+    assert program.evaluate(state, [tokens])["loss"] != later
 
 
 def has_what_compiles() -> bool:
@@ -209,8 +209,8 @@ def test_compiled_for_a_gpu_a_block_cannot_ask_for_attention_of_cudnn_and_says_s
     )
     assert done.returncode == 0, done.stderr
     (lint,) = json.loads(done.stdout)["facts"][0]["ahead"]["lints"]
-    assert "cudnn was asked for, einsum (cudnn refused: TransformerEngine asks cuDNN on the GPU itself" in lint
-    assert "attention: einsum (cudnn refused:" in done.stderr
+    assert "cudnn was asked for, xla (cudnn refused: TransformerEngine asks cuDNN on the GPU itself" in lint
+    assert "attention: xla (cudnn refused:" in done.stderr
 
 
 @pytest.mark.slow
@@ -256,11 +256,7 @@ def test_a_workload_trains_by_a_recipe_or_by_its_layers_as_without(layers: str, 
         ]
         config = override(find_preset("gpt_tiny")(), settings)
         program = make_program(config, find_task(config), make_mesh(MeshShape()))
-        state, losses = program.initialize(0), []
-        for _ in range(8):
-            state, loss = program.train_step(state, tokens)
-            losses.append(float(loss))
-        return losses
+        return run_steps(program, [tokens] * 8)[1]
 
     plain, found = train(), train(f"compute.layers={layers}", f"compute.products={products}")
     # FP8 has 3 bits of mantissa and FP4 one; the losses are means over 512 positions. Runs part as they learn, those of

@@ -1,0 +1,180 @@
+"""The GPT's training loop in the idioms that do without an NNX model: Linen, pure JAX and `shard_map`.
+
+In: a config whose model is a GPT as it is by default. Out: a `Program` that starts from the parameters of `gpt.py`, so
+that its losses are those of the idiom `nnx`, up to the order of sums.
+
+| idiom | loop | model |
+|---|---|---|
+| `linen` | `jax.jit` over a `TrainState` | `gpt_linen.py` |
+| `pure` | `jax.jit` over dictionaries and an Optax state | `gpt_pure.py` |
+| `shard_map` | the same, each device for its examples, with the gradient of their mean loss | `gpt_pure.py` |
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from flax.training.train_state import TrainState
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from nightjar_models.architectures import gpt_linen, gpt_pure
+from nightjar_models.architectures.layers import cross_entropy
+from nightjar_models.parallel.sharding import BATCH, split, use_mesh
+from nightjar_models.presets.config import TrainConfig
+from nightjar_models.training.optimizer import make_optimizer
+from nightjar_models.training.step import Batch, Program
+from nightjar_models.training.tasks import Task
+
+Loss = Float[Array, ""]
+
+
+class FunctionalProgram(Program):
+    """A loop over a tree of arrays that no NNX module is part of; every device holds all of it."""
+
+    def __init__(self, config: TrainConfig, task: Task, mesh: Mesh) -> None:
+        super().__init__(config, task, mesh)
+        self.optimizer = make_optimizer(config)
+        everywhere = split(mesh)
+        shapes = jax.eval_shape(self._start, 0)
+        self.layout = jax.tree.map(lambda shape: everywhere, shapes)
+        self.abstract = jax.tree.map(lambda shape: shape.update(sharding=everywhere), shapes)
+
+    def _start(self, seed: int | Array) -> Any:
+        model = self.task.build(nnx.Rngs(jax.random.key(seed)))
+        return self.begin(nnx.to_pure_dict(nnx.state(model, nnx.Param)))
+
+    @abc.abstractmethod
+    def begin(self, parameters: Any) -> Any:
+        """The state of these parameters."""
+
+    @abc.abstractmethod
+    def list_parameters(self, state: Any) -> Any:
+        """The parameters of a state, under the names of `gpt.py`."""
+
+    @abc.abstractmethod
+    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
+        """One step, to be compiled."""
+
+    @abc.abstractmethod
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """Loss and gradients."""
+
+    def load(self, tree: Any) -> Any:
+        """The tree as it is."""
+        return tree
+
+    def save(self, state: Any) -> Any:
+        """The state as it is."""
+        return state
+
+    def model(self, state: Any) -> nnx.Module:
+        """The NNX model with these parameters."""
+        model = self.task.build(nnx.Rngs(0))
+        nnx.update(model, self.list_parameters(state))
+        return model
+
+    def lower(self, batch: Mapping[str, Any]) -> Any:
+        """The step of the abstract state."""
+
+        def train_step(state: Any, batch: Batch) -> tuple[Any, Loss]:
+            return self.step(state, batch)
+
+        jitted = jax.jit(train_step, donate_argnums=0, out_shardings=(self.layout, None))
+        with use_mesh(self.mesh):
+            return jitted.lower(self.abstract, batch)
+
+    def bind(self, compiled: Any) -> Callable[[Any, Batch], tuple[Any, Loss]]:
+        """The compiled function itself."""
+        step: Callable[[Any, Batch], tuple[Any, Loss]] = compiled
+        return step
+
+
+class LinenProgram(FunctionalProgram):
+    """A Linen model and a `TrainState`."""
+
+    @functools.cached_property
+    def apply(self) -> Any:
+        """The same function each time: a train state compares it."""
+        return gpt_linen.GPT(self.config.model).apply  # type: ignore[arg-type]
+
+    def begin(self, parameters: Any) -> Any:
+        """A train state with the parameters under Linen's names."""
+        return TrainState.create(apply_fn=self.apply, params=gpt_linen.rename(parameters), tx=self.optimizer)  # type: ignore[no-untyped-call]
+
+    def list_parameters(self, state: Any) -> Any:
+        """Those of the train state, named back."""
+        return gpt_linen.name_back(state.params)
+
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """By the model's `apply`."""
+
+        def loss(parameters: Any) -> Loss:
+            return next_byte_loss(lambda tokens: tree.apply_fn({"params": parameters}, tokens), batch["tokens"])
+
+        return jax.value_and_grad(loss)(tree.params)
+
+    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
+        """Gradients, then `apply_gradients`."""
+        value, gradients = self.gradient(state, batch)
+        return state.apply_gradients(grads=gradients), value
+
+
+class PureProgram(FunctionalProgram):
+    """Dictionaries of arrays and an Optax state."""
+
+    def begin(self, parameters: Any) -> Any:
+        """Parameters and the optimizer's memory of them."""
+        return {"parameters": parameters, "memory": self.optimizer.init(parameters)}
+
+    def list_parameters(self, state: Any) -> Any:
+        """Those of the state."""
+        return state["parameters"]
+
+    def loss(self, parameters: Any, batch: Batch) -> Loss:
+        """The mean over a batch."""
+        return next_byte_loss(lambda tokens: gpt_pure.apply(parameters, tokens), batch["tokens"])
+
+    def gradient(self, tree: Any, batch: Batch) -> Any:
+        """Of the mean loss."""
+        return jax.value_and_grad(self.loss)(tree["parameters"], batch)
+
+    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
+        """Gradients, then the optimizer's updates."""
+        value, gradients = self.gradient(state, batch)
+        updates, memory = self.optimizer.update(gradients, state["memory"], state["parameters"])
+        return {"parameters": optax.apply_updates(state["parameters"], updates), "memory": memory}, value
+
+
+class ShardMapProgram(PureProgram):
+    """The pure loop, in which each device computes the step of its examples."""
+
+    def loss(self, parameters: Any, batch: Batch) -> Loss:
+        """The mean over the examples of all devices."""
+        mean: Loss = jax.lax.pmean(super().loss(parameters, batch), BATCH)  # type: ignore[no-untyped-call]
+        return mean
+
+    def step(self, state: Any, batch: Batch) -> tuple[Any, Loss]:
+        """The step of the pure loop, within a `shard_map`."""
+        everywhere, by_example = PartitionSpec(), PartitionSpec(BATCH)  # type: ignore[no-untyped-call]
+        run = jax.shard_map(
+            super().step,
+            mesh=self.mesh,
+            in_specs=(everywhere, by_example),
+            out_specs=(everywhere, everywhere),
+            axis_names=set(BATCH),
+        )
+        following: tuple[Any, Loss] = run(state, dict(batch))
+        return following
+
+
+def next_byte_loss(apply: Callable[[Array], Array], tokens: Int[Array, "B T+1"]) -> Loss:
+    """The mean negative log likelihood of each next byte, in nats."""
+    return jnp.mean(cross_entropy(apply(tokens[:, :-1]), tokens[:, 1:]))
