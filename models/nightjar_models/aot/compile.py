@@ -40,7 +40,8 @@ from nightjar_models.measuring.hlo import parse_hlo
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets.config import TrainConfig, override
-from nightjar_models.training.step import Program, make_program
+from nightjar_models.training.idioms import make_program
+from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import WITHOUT, Task, find_task
 
 OPTIMIZED = "*after_optimizations.hlo.pb"

@@ -1,7 +1,7 @@
-"""The GPT's training loop in the idioms that do without an NNX model: Linen, pure JAX and `shard_map`.
+"""The idioms of a training loop, and those of a GPT that do without an NNX model: Linen, pure JAX and `shard_map`.
 
-In: a config whose model is a GPT as it is by default. Out: a `Program` that starts from the parameters of `gpt.py`, so
-that its losses are those of the idiom `nnx`, up to the order of sums.
+In: a config, its task and a mesh. Out: `make_program` makes its `Program`. Those here start from the parameters of
+`gpt.py`, so that their losses are those of the idiom `nnx`, up to the order of sums.
 
 | idiom | loop | model |
 |---|---|---|
@@ -30,7 +30,7 @@ from nightjar_models.architectures.layers import cross_entropy
 from nightjar_models.parallel.sharding import BATCH, split, use_mesh
 from nightjar_models.presets.config import TrainConfig
 from nightjar_models.training.optimizer import make_optimizer
-from nightjar_models.training.step import Batch, Program
+from nightjar_models.training.step import Batch, NNXProgram, Program, SplitProgram
 from nightjar_models.training.tasks import Task
 
 Loss = Float[Array, ""]
@@ -178,3 +178,22 @@ class ShardMapProgram(PureProgram):
 def next_byte_loss(apply: Callable[[Array], Array], tokens: Int[Array, "B T+1"]) -> Loss:
     """The mean negative log likelihood of each next byte, in nats."""
     return jnp.mean(cross_entropy(apply(tokens[:, :-1]), tokens[:, 1:]))
+
+
+PROGRAMS: dict[str, type[Program]] = {
+    "nnx": NNXProgram,
+    "split": SplitProgram,
+    "linen": LinenProgram,
+    "pure": PureProgram,
+    "shard_map": ShardMapProgram,
+}
+
+
+def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
+    """The program of a config, in its idiom.
+
+    Raises:
+        InputError: a parameter or the batch cannot be split evenly over the mesh, or the model does not support an
+            axis, a setting or the idiom.
+    """
+    return PROGRAMS[config.idiom](config, task, mesh)

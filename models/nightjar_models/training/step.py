@@ -224,22 +224,6 @@ class SplitProgram(Program):
         return step
 
 
-def make_program(config: TrainConfig, task: Task, mesh: Mesh) -> Program:
-    """The program of a config, in its idiom."""
-    if config.idiom == "nnx":
-        return NNXProgram(config, task, mesh)
-    if config.idiom == "split":
-        return SplitProgram(config, task, mesh)
-    from nightjar_models.training import idioms
-
-    others: dict[str, type[idioms.FunctionalProgram]] = {
-        "linen": idioms.LinenProgram,
-        "pure": idioms.PureProgram,
-        "shard_map": idioms.ShardMapProgram,
-    }
-    return others[config.idiom](config, task, mesh)
-
-
 def find_quick_options(mesh: Mesh) -> dict[str, int]:
     """Compiler options for programs that a CPU runs once; an option in XLA_FLAGS takes precedence.
 

@@ -29,8 +29,9 @@ from nightjar_models.presets.config import TrainConfig, describe_config
 from nightjar_models.training.checkpoint import Checkpoints, History
 from nightjar_models.training.ending import Ending
 from nightjar_models.training.flops import find_peak, train_flops
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.nans import find_first
-from nightjar_models.training.step import Program, make_program
+from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import Task, find_task
 
 WARMUP_STEPS = 5  # XLA:CPU is steady from the second step; a GPU's clocks and allocator need a few

@@ -27,7 +27,7 @@ from nightjar_models.data.pipeline import train_batches
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh, use_mesh
 from nightjar_models.presets import PRESETS, find_preset
-from nightjar_models.training.step import make_program
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import train
 from tests.bench.table import Row
@@ -60,7 +60,7 @@ class Bare:
 def list_goals() -> list[str]:
     """The names of this part's goals."""
     tiny = [preset for preset in PRESETS if preset.endswith("_tiny")]
-    what = ("trainer over the bare jitted step", "share of a step spent waiting for data")
+    what = ("trainer over the bare loop", "share of a step spent waiting for data")
     return [f"{preset}: {name}" for preset in tiny for name in what]
 
 

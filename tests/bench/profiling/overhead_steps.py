@@ -19,7 +19,7 @@ from nightjar_models.data.pipeline import held_out_batches
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh, put_batch
 from nightjar_models.presets import find_preset
-from nightjar_models.training.step import make_program
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import compile_step, wait_for
 from nightjar_profiling.capture.hook.tracer import Tracer

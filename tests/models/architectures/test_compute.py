@@ -17,7 +17,8 @@ from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh, use_mesh
 from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.presets.tiny import llama_tiny
-from nightjar_models.training.step import Program, make_program
+from nightjar_models.training.idioms import make_program
+from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import find_task
 from tests.models.conftest import NO_EMITTERS
 from tests.models.parallel.eight_meshes import make_batch, tiny

@@ -20,7 +20,7 @@ from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import override
-from nightjar_models.training.step import make_program
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.tasks import find_task
 from tests.models.conftest import run_steps
 from tests.places import ROOT

@@ -29,7 +29,8 @@ from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import CHOICES, Compute, override
 from nightjar_models.presets.sizes import GPTConfig
-from nightjar_models.training.step import Program, make_program
+from nightjar_models.training.idioms import make_program
+from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import find_task
 from tests.models.conftest import Command, run_steps
 from tests.models.parallel.eight_meshes import make_batch, tiny

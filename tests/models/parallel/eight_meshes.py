@@ -23,7 +23,7 @@ from nightjar_models.parallel.mesh import parse_mesh
 from nightjar_models.parallel.sharding import make_mesh, put_batch, use_mesh
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import TrainConfig, override
-from nightjar_models.training.step import make_program
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.tasks import find_task
 
 BATCH, STEPS = 16, 3

@@ -27,7 +27,7 @@ from nightjar_models.presets.sizes import (
 from nightjar_models.presets.sizes import ViTConfig as ViT
 from nightjar_models.training.checkpoint import History
 from nightjar_models.training.flops import find_peak, train_flops
-from nightjar_models.training.step import make_program
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import use_of_peak
 

@@ -15,8 +15,8 @@ from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets.config import override
 from nightjar_models.presets.tiny import gpt_tiny
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.nans import find_first
-from nightjar_models.training.step import make_program
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import train
 from tests.models.conftest import SMALL

@@ -15,7 +15,7 @@ from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh, use_mesh
 from nightjar_models.presets import PRESETS
 from nightjar_models.presets.config import CHOICES, Compute, TrainConfig
-from nightjar_models.training.step import make_program
+from nightjar_models.training.idioms import make_program
 from nightjar_models.training.switches import NEEDS, check_switches
 from nightjar_models.training.tasks import find_task
 from tests.models.parallel.eight_meshes import SIZES, make_batch, tiny

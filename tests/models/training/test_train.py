@@ -18,7 +18,8 @@ from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import make_mesh
 from nightjar_models.presets.config import TrainConfig, override
 from nightjar_models.presets.tiny import gpt_tiny, vit_tiny
-from nightjar_models.training.step import find_quick_options, make_program
+from nightjar_models.training.idioms import make_program
+from nightjar_models.training.step import find_quick_options
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import train
 from tests.models.conftest import SMALL
