@@ -13,7 +13,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -199,14 +201,14 @@ def _write_records(examples: Examples) -> Any:
     """Examples, evenly spread over all, in an ArrayRecord file that vanishes with this process."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    folder = tempfile.TemporaryDirectory(prefix="nightjar-records-")
-    path = str(Path(folder.name) / "train.array_record")
+    folder = tempfile.mkdtemp(prefix="nightjar-records-")
+    path = str(Path(folder) / "train.array_record")
     writer, record = ArrayRecordWriter(path, "group_size:1"), Record(examples[0])
     for index in np.linspace(0, len(examples) - 1, min(len(examples), RECORDS)).astype(np.int64):
         writer.write(record.write(examples[int(index)]))
     writer.close()
     source = grain.sources.ArrayRecordDataSource(path)
-    source.folder = folder  # removed when nobody reads it any more
+    weakref.finalize(source, shutil.rmtree, folder, ignore_errors=True)  # when nobody reads it any more
     return source
 
 
