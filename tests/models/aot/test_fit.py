@@ -34,8 +34,8 @@ DEVICE = 80 << 30
 PRODUCTS = TRITON_PRODUCTS.option
 KEPT = {"none": 8.0, "dots_no_batch": 3.0, "full": 1.0}  # GiB of activations per example
 CUDNN = tuple(KEPT)
-BLOCKS = Parameter(shape=(32, 4096, 16, 1024), axes=("layers", "width", "heads", None))  # 2.1 billion numbers
-EXPERTS = Parameter(shape=(32, 8, 4096, 1024), axes=("layers", "experts", "width", "feed_forward"))
+BLOCKS = Parameter(shape=(32, 4096, 16, 1024), axes=("pipeline", "fsdp", "tensor", None))  # 2.1 billion numbers
+EXPERTS = Parameter(shape=(32, 8, 4096, 1024), axes=("pipeline", "expert", "fsdp", "tensor"))
 
 
 def state_of(parameters: int) -> Callable[[MeshShape], int]:
@@ -182,13 +182,13 @@ def test_every_mesh_has_all_devices_splits_evenly_and_keeps_what_exchanges_most_
 
 
 def test_without_experts_or_equal_layers_neither_axis_is_tried() -> None:
-    plain = Parameter(shape=(4096, 1024), axes=("width", "feed_forward"))
+    plain = Parameter(shape=(4096, 1024), axes=("fsdp", "tensor"))
     assert all(mesh.ep == mesh.pp == 1 for mesh in list_meshes(64, 8, [plain], DEVICE))
     assert any(mesh.pp > 1 and mesh.ep == 1 for mesh in list_meshes(64, 8, [BLOCKS], DEVICE))
 
 
 def test_a_mesh_that_splits_unevenly_is_not_tried() -> None:
-    twelve = Parameter(shape=(12, 768, 12, 64), axes=("layers", "width", "heads", None))
+    twelve = Parameter(shape=(12, 768, 12, 64), axes=("pipeline", "fsdp", "tensor", None))
     assert {mesh.tp for mesh in list_meshes(8, 8, [twelve], DEVICE)} == {1, 2, 4}
 
 

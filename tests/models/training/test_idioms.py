@@ -38,7 +38,7 @@ def test_an_idiom_has_the_losses_of_nnx(idiom: str, usual: tuple[list[float], di
     losses, scores = train(idiom)
     assert losses == pytest.approx(usual[0], rel=1e-5)  # float32 sums over 128 positions in another order
     assert scores == pytest.approx(usual[1], rel=1e-5)
-    assert losses[-1] != pytest.approx(losses[0], rel=1e-3)
+    assert losses[-1] != pytest.approx(losses[1], rel=1e-4)  # it did learn something to be compared
 
 
 @pytest.mark.parametrize(
