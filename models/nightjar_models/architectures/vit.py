@@ -6,18 +6,21 @@ Dimensions: B batch, S side of the image, P side of a patch, N patches, A channe
 Each initializer names the mesh axes over which its parameter is split.
 
 Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words" (dropout of table 3 included), with Beyer et al. 2022,
-"Better plain ViT baselines": mean over the patches instead of a class token.
+"Better plain ViT baselines": mean over the patches instead of a class token. Label smoothing: Szegedy et al. 2016,
+"Rethinking the Inception Architecture for Computer Vision".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import jax
 import jax.numpy as jnp
+import optax
 from flax import nnx
 from jaxtyping import Array, Float
 
-from nightjar_models.architectures.layers import EPSILON, MATRIX, TABLE, brightness, cross_entropy
+from nightjar_models.architectures.layers import EPSILON, MATRIX, TABLE, brightness
 from nightjar_models.architectures.stack import run_layers, stack_layers
 from nightjar_models.architectures.transformer import Block
 from nightjar_models.parallel.sharding import partitioned
@@ -29,7 +32,7 @@ class ViT(nnx.Module):
     """Patches, a stack of blocks, the mean over patches, and the logits of the classes."""
 
     def __init__(self, config: ViTConfig, compute: Compute, *, rngs: nnx.Rngs) -> None:
-        self.compute = compute
+        self.compute, self.smoothing = compute, config.smoothing
         P, D, dtype = config.patch, config.width, DTYPES[compute.dtype]
         N = (config.image // P) ** 2
         self.patch_embedding = nnx.Conv(
@@ -68,4 +71,6 @@ def measure(model: ViT, batch: Mapping[str, Array]) -> dict[str, Float[Array, " 
     """The cross entropy of each image in nats as `loss`, and whether the answer is right as `accuracy`."""
     logits = model(brightness(batch["image"]))
     right = (logits.argmax(axis=-1) == batch["label"]).astype(jnp.float32)
-    return {"loss": cross_entropy(logits, batch["label"]), "accuracy": right}
+    labels = optax.smooth_labels(jax.nn.one_hot(batch["label"], logits.shape[-1]), model.smoothing)
+    loss = optax.softmax_cross_entropy(logits.astype(jnp.float32), labels)
+    return {"loss": loss, "accuracy": right}

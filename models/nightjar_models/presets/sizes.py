@@ -108,6 +108,7 @@ class ViTConfig:
 
     Attributes:
         dropout: as in `GPTConfig`.
+        smoothing: share of a label that is spread evenly over all classes.
     """
 
     image: int = 8
@@ -119,6 +120,7 @@ class ViTConfig:
     heads: int
     feed_forward: int
     dropout: float = 0.0
+    smoothing: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ def vit_tiny() -> TrainConfig:
     """
     return TrainConfig(
         workload="vit_tiny",
-        model=ViTConfig(patch=4, width=64, layers=3, heads=4, feed_forward=128, dropout=0.1),
+        model=ViTConfig(patch=4, width=64, layers=3, heads=4, feed_forward=128, dropout=0.1, smoothing=0.1),
         optimizer="sgd",
         steps=400,
         schedule_steps=400,
