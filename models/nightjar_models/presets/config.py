@@ -191,7 +191,7 @@ def _parse(setting: str, text: str, kind: type[Scalar]) -> Scalar:
 
 _FROM_ZERO = {
     *("warmup_steps", "learning_rate", "final_fraction", "weight_decay", "beta2"),
-    *("model.balance", "model.unconditional", "model.dropout"),
+    *("model.balance", "model.unconditional", "model.dropout", "model.smoothing"),
 }
 
 

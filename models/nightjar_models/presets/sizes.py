@@ -193,8 +193,12 @@ def check_sizes(model: ModelConfig) -> None:
             _at_most(model, "unconditional", 1)
         case T5Config() | VAEConfig():
             pass
-    if isinstance(model, ViTConfig) and model.image % model.patch:
-        raise InputError(f"model.patch: expected a divisor of the image's side ({model.image}), found {model.patch}.")
+    if isinstance(model, ViTConfig):
+        _at_most(model, "smoothing", 0.99)
+        if model.image % model.patch:
+            raise InputError(
+                f"model.patch: expected a divisor of the image's side ({model.image}), found {model.patch}."
+            )
     if isinstance(model, MoEConfig):
         _divides(model, "length", "routing_length")
         _at_most(model, "chosen", model.experts)
