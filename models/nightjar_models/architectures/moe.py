@@ -3,13 +3,15 @@
 In: bytes as integers. Out: one row of logits per position, over the byte that follows; and how unevenly the experts
 were used.
 
-Dimensions: B batch, T positions, D model width, F width of an expert, E experts, C places of an expert, V vocabulary;
+Dimensions: B batch, T positions, D model width, F width of an expert, E experts, X of them that a token wants,
+C places of an expert, R tokens times X, V vocabulary;
 N stretches of L tokens each, N * L = B * T: the tokens of a stretch compete for the same places.
 Each initializer names the mesh axes over which its parameter is split; those of experts are split over `expert` too.
 
 Source: Jiang et al. 2024, "Mixtral of Experts" (attention as in Llama, weights normalised over the chosen experts);
 Lepikhin et al. 2021, "GShard" (dispatch by einsum, capacity); Fedus et al. 2022, "Switch Transformers", equation 4
-(balance). Unlike GShard: places are given by position first, so that no token depends on a later one.
+(balance). Unlike GShard: places are given by position first, so that no token depends on a later one. By
+`compute.experts=ragged` as Gale et al. 2023, "MegaBlocks": tokens are sorted by expert and none is passed by.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Block(nnx.Module):
     def __init__(self, config: MoEConfig, compute: Compute, *, rngs: nnx.Rngs) -> None:
         D, F, E = config.width, config.feed_forward, config.experts
         self.chosen, self.stretch, self.places = config.chosen, config.routing_length, count_places(config)
+        self.how = compute.experts
         self.attention_norm = make_rms_norm(D, compute, rngs)
         self.attention = make_rotary_attention(config, compute, rngs)
         self.feed_forward_norm = make_rms_norm(D, compute, rngs)
@@ -80,11 +83,36 @@ class Block(nnx.Module):
         x, uneven = carry
         x = x + self.attention(self.attention_norm(x), is_causal=True)
         h = self.feed_forward_norm(x).reshape(-1, self.stretch, x.shape[-1])
-        shares, used = assign(self.router(h), self.chosen, self.places)
+        weights, experts, used = choose(self.router(h), self.chosen)
+        apply = self.apply_sorted if self.how == "ragged" else self.apply_by_place
+        added = apply(h, weights, experts)
+        return x + added.reshape(x.shape), uneven + used.reshape(len(x), -1).mean(axis=1)
+
+    def apply_by_place(
+        self, h: Float[Array, "N L D"], weights: Float[Array, "N L X"], experts: Int[Array, "N L X"]
+    ) -> Float[Array, "N L D"]:
+        """Sends each token to its places, and back; every expert has the same number of them."""
+        shares = assign(weights, experts, self.router.out_features, self.places)
         sent = jnp.einsum("nlec,nld->encd", (shares > 0).astype(h.dtype), h)
         done = nnx.vmap(lambda expert, h: expert(h))(self.experts, sent)
-        added = jnp.einsum("nlec,encd->nld", shares.astype(h.dtype), done)
-        return x + added.reshape(x.shape), uneven + used.reshape(len(x), -1).mean(axis=1)
+        return jnp.einsum("nlec,encd->nld", shares.astype(h.dtype), done)
+
+    def apply_sorted(
+        self, h: Float[Array, "N L D"], weights: Float[Array, "N L X"], experts: Int[Array, "N L X"]
+    ) -> Float[Array, "N L D"]:
+        """Sorts the tokens by expert, of whom each takes as many as want it: products by `jax.lax.ragged_dot`."""
+        chosen = experts.reshape(-1)
+        order = jnp.argsort(chosen)
+        counts = jnp.bincount(chosen, length=self.router.out_features)
+        tokens = h.reshape(-1, h.shape[-1])
+
+        def multiply(rows: Float[Array, "R D"], layer: nnx.Linear) -> Float[Array, "R F"]:
+            return jax.lax.ragged_dot(rows, layer.kernel[...].astype(rows.dtype), counts)
+
+        rows = tokens[order // self.chosen]
+        gated = self.experts.activation(multiply(rows, self.experts.gate)) * multiply(rows, self.experts.linear_in)
+        done = multiply(gated, self.experts.linear_out) * weights.reshape(-1)[order][:, None].astype(h.dtype)
+        return jnp.zeros_like(tokens).at[order // self.chosen].add(done).reshape(h.shape)
 
 
 def count_places(config: MoEConfig) -> int:
@@ -92,33 +120,43 @@ def count_places(config: MoEConfig) -> int:
     return math.ceil(config.capacity * config.routing_length * config.chosen / config.experts)
 
 
-def assign(
-    logits: Float[Array, "N L E"], chosen: int, places: int
-) -> tuple[Float[Array, "N L E C"], Float[Array, " N"]]:
-    """Who works on which token, at which of its places, and with what weight.
+def choose(
+    logits: Float[Array, "N L E"], chosen: int
+) -> tuple[Float[Array, "N L X"], Int[Array, "N L X"], Float[Array, " N"]]:
+    """Whom each token wants, and how much.
 
     Args:
         logits: of the router.
         chosen: how many experts a token wants.
-        places: how many tokens of a stretch an expert takes; the earliest ones get them, the others pass it by.
 
     Returns:
-        weights, zero but for the chosen experts' places; and of each stretch `E * sum(share of tokens * mean
+        weights of the chosen experts, whose sum is 1; the experts; and of each stretch `E * sum(share of tokens * mean
         probability)` over the experts, 1 where both are even.
     """
-    count = logits.shape[-1]
     probability = jax.nn.softmax(logits, axis=-1)
     weights, experts = jax.lax.top_k(probability, chosen)
-    weights = weights / weights.sum(axis=-1, keepdims=True)
-    wanted = jax.nn.one_hot(experts, count)  # N L chosen E
+    wanted = jax.nn.one_hot(experts, logits.shape[-1])
+    even = (wanted.mean(axis=(1, 2)) * probability.mean(axis=1)).sum(axis=-1)
+    return weights / weights.sum(axis=-1, keepdims=True), experts, logits.shape[-1] * even
+
+
+def assign(
+    weights: Float[Array, "N L X"], experts: Int[Array, "N L X"], count: int, places: int
+) -> Float[Array, "N L E C"]:
+    """Who works on which token, at which of its places, and with what weight: zero but for the chosen experts' places.
+
+    Args:
+        weights: of the experts that a token wants.
+        experts: which they are.
+        count: how many there are.
+        places: how many tokens of a stretch an expert takes; the earliest ones get them, the others pass it by.
+    """
+    wanted = jax.nn.one_hot(experts, count)  # N L X E
     queue = wanted.reshape(wanted.shape[0], -1, count)
     before = (jnp.cumsum(queue, axis=1) - queue).reshape(wanted.shape)
-    place = jax.nn.one_hot(
-        (before * wanted).sum(axis=-1).astype(jnp.int32), places
-    )  # N L chosen C; zeros where all places are taken
-    shares = jnp.einsum("nlk,nlke,nlkc->nlec", weights, wanted, place)
-    even = (wanted.mean(axis=(1, 2)) * probability.mean(axis=1)).sum(axis=-1)
-    return shares, count * even
+    # N L X C; zeros where all places are taken
+    place = jax.nn.one_hot((before * wanted).sum(axis=-1).astype(jnp.int32), places)
+    return jnp.einsum("nlx,nlxe,nlxc->nlec", weights, wanted, place)
 
 
 def measure(model: MoE, batch: Mapping[str, Int[Array, "B T+1"]]) -> dict[str, Float[Array, "B T"]]:

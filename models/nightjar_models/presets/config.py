@@ -30,6 +30,8 @@ class Compute:
         attention: `jax.nn.dot_product_attention` by `xla` or `cudnn` (fused, on GPUs; where that is not possible the
             log says why, and `xla` computes it); or `ring`, over the mesh's sequence.
         norm: RMSNorm by `flax`, in C++ or CUDA (`ffi`), or in `pallas`.
+        experts: of a mixture: `places`, as many for each expert (GShard), or `ragged`, as many as want it, by
+            `jax.lax.ragged_dot`: there no token is passed by, so the mathematics differs where one would be.
         embedding_sum: type in which the gradient of a table of embeddings is summed: the `activations`', or `f32`.
         products: of the feed-forward layers' matrices: `plain`, in `dtype`; `fp8` (`precision.py`); or by a recipe of
             TransformerEngine (`te_layers.py`).
@@ -44,6 +46,7 @@ class Compute:
     scan_layers: bool = False
     attention: str = "xla"
     norm: str = "flax"
+    experts: str = "places"
     embedding_sum: str = "activations"
     products: str = "plain"
     layers: str = "plain"
@@ -75,6 +78,7 @@ CHOICES = {
     "compute.remat": ("none", "full", "dots", "dots_no_batch"),
     "compute.attention": ("xla", "cudnn", "ring"),
     "compute.norm": ("flax", "ffi", "pallas"),
+    "compute.experts": ("places", "ragged"),
     "compute.embedding_sum": ("activations", "f32"),
     "compute.products": ("plain", "fp8", "te_delayed", "te_mxfp8", "te_nvfp4"),
     "compute.layers": ("plain", "te_feed_forward", "te_block"),
@@ -230,6 +234,11 @@ def _check(config: TrainConfig) -> None:
         raise InputError(
             f"compute.products={products}: expected compute.accumulate 1, found {config.compute.accumulate}.",
             "the largest value of a step is that of the whole batch",
+        )
+    if config.compute.experts == "ragged" and products != "plain":
+        raise InputError(
+            f"compute.experts=ragged: expected compute.products plain, found {products}.",
+            "compute.experts=places multiplies in FP8",
         )
     _check_layers(config.compute)
     if config.batch_size % config.compute.accumulate:

@@ -42,6 +42,7 @@ NEEDS: dict[tuple[str, Scalar], tuple[type[ModelConfig], ...]] = {
     ("attention", "ring"): _STREAMS,
     ("norm", "ffi"): _NORMED,
     ("norm", "pallas"): _NORMED,
+    ("experts", "ragged"): (MoEConfig,),
     ("embedding_sum", "f32"): (*_DECODERS, T5Config),
     ("products", "fp8"): _FED,
     **{("products", f"{te_layers.SWITCH}{recipe}"): _DENSE for recipe in te_layers.RECIPES},

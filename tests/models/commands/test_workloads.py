@@ -20,19 +20,27 @@ from nightjar_models.data import noised, vowels
 from nightjar_models.data.digits import load
 from nightjar_models.data.pipeline import Data
 from nightjar_models.errors import InputError
-from nightjar_models.presets.config import Compute
-from nightjar_models.presets.sizes import DiffusionConfig, T5Config
+from nightjar_models.presets import find_preset
+from nightjar_models.presets.config import Compute, override
+from nightjar_models.presets.sizes import DiffusionConfig, MoEConfig, T5Config
 from nightjar_models.training.step import differentiate, weigh
+
+
+def route(logits: jax.Array, places: int) -> jax.Array:
+    """The weights of two experts for each token."""
+    weights, experts, _ = moe.choose(logits, chosen=2)
+    return moe.assign(weights, experts, count=logits.shape[-1], places=places)
 
 
 def test_each_token_is_weighted_over_the_experts_that_have_a_place_for_it() -> None:
     logits = jax.random.normal(jax.random.key(0), (3, 16, 4))
-    shares, used = moe.assign(logits, chosen=2, places=16)
+    _, _, used = moe.choose(logits, chosen=2)
+    shares = route(logits, places=16)
     np.testing.assert_allclose(shares.sum(axis=(2, 3)), 1.0, rtol=1e-5)
     assert ((shares > 0).sum(axis=1) <= 1).all()  # one token per place
     assert used.shape == (3,)
     assert (used >= 0.9).all()
-    few, _ = moe.assign(logits, chosen=2, places=2)
+    few = route(logits, places=2)
     assert (((few > 0).sum(axis=(1, 3))) <= 2).all()
     assert float(few.sum()) < float(shares.sum())
 
@@ -40,14 +48,28 @@ def test_each_token_is_weighted_over_the_experts_that_have_a_place_for_it() -> N
 def test_a_later_token_never_takes_an_earlier_ones_place() -> None:
     logits = jax.random.normal(jax.random.key(0), (1, 16, 4))
     changed = logits.at[0, 9:].set(jax.random.normal(jax.random.key(1), (7, 4)))
-    one, other = (np.asarray(moe.assign(x, chosen=2, places=4)[0])[0, :9] for x in (logits, changed))
+    one, other = (np.asarray(route(x, places=4))[0, :9] for x in (logits, changed))
     np.testing.assert_array_equal(one, other)
 
 
 def test_even_routing_has_an_unevenness_of_one() -> None:
     logits = 50 * jax.nn.one_hot(jnp.arange(16) % 4, 4)[None]
     both = jnp.concatenate([logits, logits.at[..., 0].set(99.0)])
-    assert moe.assign(both, chosen=1, places=4)[1].tolist() == pytest.approx([1.0, 4.0])
+    assert moe.choose(both, chosen=1)[2].tolist() == pytest.approx([1.0, 4.0])
+
+
+def test_sorted_tokens_are_worked_on_as_those_that_all_have_a_place() -> None:
+    sizes = override(find_preset("moe_tiny")(), ["model.width=16", "model.feed_forward=8", "model.capacity=4"]).model
+    assert isinstance(sizes, MoEConfig)
+    x = jax.random.normal(jax.random.key(0), (2, sizes.length, 16))
+
+    def work(experts: str) -> Any:
+        block = moe.Block(sizes, Compute(experts=experts), rngs=nnx.Rngs(1))
+        value, gradients = nnx.value_and_grad(lambda block: (block((x, jnp.zeros(2)))[0] ** 2).mean())(block)
+        return value, nnx.to_pure_dict(gradients)
+
+    for expected, found in zip(*(jax.tree.leaves(work(experts)) for experts in ("places", "ragged")), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6 * float(jnp.abs(expected).max()))
 
 
 def test_near_distances_have_buckets_of_their_own_and_both_directions_differ() -> None:
