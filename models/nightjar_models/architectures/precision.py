@@ -85,9 +85,7 @@ class TEProduct(nnx.Module):
     def __init__(self, name: str) -> None:
         self.name, recipe = name, te_layers.RECIPES[name]
         self.scaling = make_scaling(recipe.scaled)
-        self.steps = None
-        if recipe.draws:
-            self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32))
+        self.steps = Fp8Scaling(jnp.zeros((1,), jnp.float32)) if recipe.draws else None
 
     def __call__(self, x: Float[Array, "*B D"], w: Float[Array, "D F"], dimensions: Any, **_: Any) -> Array:
         """The product, in bfloat16.

@@ -165,7 +165,7 @@ def lay_out(state: Any, mesh: Mesh) -> Any:
             axes = ()
         for size, axis in zip(variable.shape, axes, strict=False):
             if axis is not None and size % mesh.shape[axis]:
-                name = ".".join(map(str, path))
+                name = ".".join(map(str, path[1:]))  # without its place in (model, optimizer)
                 raise InputError(
                     f"--mesh: {name} {variable.shape} has a side of {size}, "
                     f"expected a multiple of the mesh's {axis} ({mesh.shape[axis]}).",

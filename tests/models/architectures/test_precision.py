@@ -36,8 +36,9 @@ def next_scale(history: NDArray[Any], scale: float, kind: str) -> float:
 
 
 def rounded(x: NDArray[Any], scale: float, kind: str) -> NDArray[Any]:
-    """What is left of x after its way through FP8."""
-    clipped = np.clip(x / scale, -LARGEST[kind], LARGEST[kind])
+    """What is left of x after its way through FP8; the quotient is bfloat16, which may make a tie of what was none."""
+    quotient = x.astype(ml_dtypes.bfloat16) / ml_dtypes.bfloat16(scale)
+    clipped = np.clip(quotient.astype(np.float64), -LARGEST[kind], LARGEST[kind])
     return clipped.astype(TYPES[kind]).astype(np.float64) * scale
 
 
@@ -79,7 +80,6 @@ def as_numpy(x: Any) -> NDArray[Any]:
 
 
 def test_the_second_step_rounds_by_the_scales_of_the_first(two_steps: dict[str, Any]) -> None:
-    # bfloat16 holds what is rounded: x / scale has 8 bits, so FP8's 4 bits may differ in the last place.
     x, kernel = (
         as_numpy(two_steps["x"].astype(jnp.bfloat16)),
         as_numpy(two_steps["layer"].kernel[...].astype(jnp.bfloat16)),
