@@ -61,12 +61,14 @@ def llama_tiny() -> TrainConfig:
 
 
 def vit_tiny() -> TrainConfig:
-    """A vision transformer on handwritten digits: 103 thousand parameters, 36 epochs of shifted images, dropout 0.1.
+    """A vision transformer on handwritten digits: 103 thousand parameters, 36 epochs of shifted images.
+
+    Dropout 0.1, labels smoothed by 0.1.
 
     Command: nightjar-models train vit_tiny --seed 0 --out OUT
     Hardware: two CPU cores, 0.7 GB of memory.
     Time: 18 s of CPU.
-    Expected: eval_accuracy 0.957 +- 0.009 over ten seeds, on the hands of other writers.
+    Expected: eval_accuracy 0.958 +- 0.006 over ten seeds, on the hands of other writers.
     Trivial: 0.102, always the most frequent digit.
     """
     return TrainConfig(

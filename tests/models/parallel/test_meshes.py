@@ -36,7 +36,7 @@ SCAN, RING, FFI = "compute.scan_layers=true", "compute.attention=ring", "compute
 LONG = ("model.length=64", "batch_size=16")  # a stream has more bytes than a layer's parameters
 CASES = [  # one traced layer each, where nothing speaks for two: most of the time here goes to the compiler
     ["gpt_tiny", "dp1", SCAN],
-    ["gpt_tiny", "dp2.ep2.tp2"],
+    ["gpt_tiny", "dp2.ep2.tp2", SCAN],
     ["gpt_tiny", "pp2.fsdp2.sp2", SCAN, RING],
     ["llama_tiny", "dp1", SCAN],
     ["llama_tiny", "ep2.sp2.tp2", SCAN, RING, FFI],
