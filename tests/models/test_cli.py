@@ -98,7 +98,10 @@ def test_bad_usage_ends_with_2_and_trains_nothing(
 def test_a_mesh_that_does_not_fit_the_model_ends_with_2(nightjar_models: Command) -> None:
     answer = nightjar_models("train", "gpt_tiny", *SMALL_OPTIONS, "--mesh", "tp4", "--out", "o")
     assert answer.returncode == 2
-    assert ": blocks.0.attention.key.bias (2, 8) has a side of 2, expected a multiple of the mesh's tensor (4)" in answer.stderr
+    assert (
+        ": blocks.0.attention.key.bias (2, 8) has a side of 2, expected a multiple of the mesh's tensor (4)"
+        in answer.stderr
+    )
 
 
 def test_a_folder_that_cannot_be_written_ends_with_3_before_training(nightjar_models: Command) -> None:

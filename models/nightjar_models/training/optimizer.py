@@ -6,7 +6,7 @@ In: a config. Out: an Optax transformation: clipping, the update and its schedul
 |---|---|---|
 | `adamw` | Adam with decoupled decay (Loshchilov and Hutter 2019) | GPT, Llama |
 | `adafactor` | factored second moments (Shazeer and Stern 2018) | T5 |
-| `muon` | orthogonal momentum for matrices, AdamW for the rest (Jordan 2024) | MoE |
+| `muon` | orthogonal momentum for the matrices of hidden layers (Jordan 2024), AdamW for the rest | MoE |
 | `sgd` | Nesterov's momentum | ViT |
 | `injected` | AdamW whose learning rate is part of its state, where a program can read and set it | VAE |
 """
@@ -23,6 +23,9 @@ from nightjar_models.presets.config import TrainConfig
 
 DECAYED = {"kernel", "embedding", "position_embedding"}  # names of parameters; norms and biases do not decay
 MOMENTUM = 0.9
+CONSISTENT = 0.2  # root mean square of Muon's update, about AdamW's
+HIDDEN = {"blocks", "encoder", "decoder"}  # what holds the layers between a model's first map and its last
+INTO_HEADS, OUT_OF_HEADS = ("query", "key", "value"), "out"  # of attention: kernels [D, H, K] and [H, K, D]
 
 
 def make_schedule(config: TrainConfig) -> optax.Schedule:
@@ -35,6 +38,26 @@ def make_schedule(config: TrainConfig) -> optax.Schedule:
 def find_decayed(parameters: Any) -> Any:
     """Which parameters decay: matrices and tables, by the name that Flax gives them."""
     return jax.tree.map_with_path(lambda path, _: any(_name(key) in DECAYED for key in path), parameters)
+
+
+def find_matrices(parameters: Any) -> Any:
+    """Muon's share: kernels of hidden layers, by the axes that they sum over and make; None for all else.
+
+    Axes before these are layers or experts, each of them a matrix of its own.
+    """
+
+    def describe(path: Any, _: Any) -> contrib.MuonDimensionNumbers | None:
+        names = [_name(key) for key in path]
+        if HIDDEN.isdisjoint(names) or "kernel" not in names:
+            return None
+        layer = names[names.index("kernel") - 1]
+        if layer in INTO_HEADS:
+            return contrib.MuonDimensionNumbers((-3,), (-2, -1))
+        if layer == OUT_OF_HEADS:
+            return contrib.MuonDimensionNumbers((-3, -2), (-1,))
+        return contrib.MuonDimensionNumbers((-2,), (-1,))
+
+    return jax.tree.map_with_path(describe, parameters)
 
 
 def _name(key: Any) -> Any:
@@ -53,7 +76,13 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
         case "adafactor":
             update = optax.adafactor(schedule, weight_decay_rate=None, clipping_threshold=1.0)
         case "muon":
-            update = contrib.muon(schedule, weight_decay=decay, adam_b2=config.beta2, adam_weight_decay=decay)
+            update = contrib.muon(
+                schedule,
+                weight_decay=decay,
+                adam_b2=config.beta2,
+                muon_weight_dimension_numbers=find_matrices,
+                consistent_rms=CONSISTENT,
+            )
         case "sgd":
             decayed = optax.add_decayed_weights(decay, mask=find_decayed)
             update = optax.chain(decayed, optax.sgd(schedule, momentum=MOMENTUM, nesterov=True))

@@ -60,6 +60,11 @@ def check_switches(config: TrainConfig, mesh: Mesh) -> None:
         ToolError: TransformerEngine is not installed, or the device cannot compute its recipe.
     """
     _check_idiom(config, mesh)
+    if config.optimizer == "muon" and isinstance(config.model, DiffusionConfig):
+        raise InputError(
+            f"optimizer=muon: expected a model whose hidden layers are matrices, found {config.workload}.",
+            "adamw moves convolutions",
+        )
     for (field, value), models in NEEDS.items():
         if getattr(config.compute, field) == value and not isinstance(config.model, models):
             setting = f"compute.{field}={str(value).lower()}"

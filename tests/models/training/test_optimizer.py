@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from nightjar_models.presets.config import TrainConfig
 from nightjar_models.presets.tiny import gpt_tiny
-from nightjar_models.training.optimizer import MOMENTUM, find_decayed, make_optimizer, make_schedule
+from nightjar_models.training.optimizer import CONSISTENT, MOMENTUM, find_decayed, make_optimizer, make_schedule
 
 CONFIG = dataclasses.replace(
     gpt_tiny(),
@@ -126,6 +127,43 @@ def test_the_rate_rises_and_falls() -> None:
     schedule = make_schedule(CONFIG)
     for step in range(13):
         assert float(schedule(step)) == pytest.approx(rate(CONFIG, step), rel=1e-5)
+
+
+def orthogonalise(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Newton and Schulz's iteration by Jordan's coefficients: singular values become about one."""
+    a, b, c = 3.4445, -4.775, 2.0315
+    x = matrix / np.linalg.norm(matrix)
+    for _ in range(5):
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return x
+
+
+def test_muon_moves_each_layers_matrix_by_its_orthogonal_momentum_and_tables_by_adamw() -> None:
+    config = dataclasses.replace(CONFIG, optimizer="muon", clip_norm=9e9)
+    rng = np.random.default_rng(0)
+    start = {
+        "blocks": {"attention": {"query": {"kernel": rng.normal(size=(2, 4, 3, 2))}}},
+        "kernel": rng.normal(size=(4, 6)),
+    }
+    x: Any = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), start)
+    optimizer = make_optimizer(config)
+    memory, matrices, momentum = (
+        optimizer.init(x),
+        start["blocks"]["attention"]["query"]["kernel"].reshape(2, 4, 6),
+        0.0,
+    )
+    for step in range(3):
+        g = rng.normal(size=(2, 4, 6))
+        tree = {"blocks": {"attention": {"query": {"kernel": g.reshape(2, 4, 3, 2)}}}, "kernel": g[0]}
+        updates, memory = optimizer.update(jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), tree), memory, x)
+        x = optax.apply_updates(x, updates)
+        momentum = 0.95 * momentum + 0.05 * g
+        ahead = (0.95 * momentum / (1 - 0.95 ** (step + 2))) + 0.05 * g / (1 - 0.95 ** (step + 1))
+        turned = np.stack([orthogonalise(layer) for layer in ahead]) * np.sqrt(6) * CONSISTENT
+        matrices = matrices - rate(config, step) * (turned + config.weight_decay * matrices)
+    found = np.asarray(x["blocks"]["attention"]["query"]["kernel"]).reshape(2, 4, 6)
+    np.testing.assert_allclose(found, matrices, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["adafactor", "muon"])
