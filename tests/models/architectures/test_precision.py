@@ -39,7 +39,8 @@ def rounded(x: NDArray[Any], scale: float, kind: str) -> NDArray[Any]:
     """What is left of x after its way through FP8; the quotient is bfloat16, which may make a tie of what was none."""
     quotient = x.astype(ml_dtypes.bfloat16) / ml_dtypes.bfloat16(scale)
     clipped = np.clip(quotient.astype(np.float64), -LARGEST[kind], LARGEST[kind])
-    return clipped.astype(TYPES[kind]).astype(np.float64) * scale
+    left: NDArray[Any] = clipped.astype(TYPES[kind]).astype(np.float64) * scale
+    return left
 
 
 def make_linear(width: int, out: int) -> nnx.Linear:
