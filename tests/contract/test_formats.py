@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.profile import Profile
 from nightjar_ci.formats.run_record import RunRecord, read_run
 from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_profiling.report.analyse import Profile as WrittenProfile
 from tests.places import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -48,6 +51,11 @@ def test_the_documented_matrix_expands(tmp_path: Path) -> None:
     assert {job.cell for job in jobs} == {f"gpt_tiny-train-cpu-f32-{mesh}" for mesh in ("dp1", "dp2.fsdp2.tp2", "dp8")}
     assert sorted(job.id for job in jobs)[0] == "gpt_tiny-train-cpu-f32-dp1-s0"
     assert len(jobs) == 9
+
+
+def test_the_gate_knows_each_key_of_a_profile() -> None:
+    written = {field.name for field in dataclasses.fields(WrittenProfile)} | {"schema"}
+    assert written == {field.alias or name for name, field in Profile.model_fields.items()}
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ class HotLine(StrictModel):
 
 
 class Profile(StrictModel):
-    """The summary of a capture: `nightjar.profile/1`."""
+    """The summary of a capture: `nightjar.profile/1`; what older captures lack has a default."""
 
     schema_: Annotated[Literal["nightjar.profile/1"], Field(alias="schema")]
     backend: str
@@ -44,11 +44,18 @@ class Profile(StrictModel):
     inferred_fraction: float
     unattributed_fraction: float
     user_fraction: float
-    library_fraction: float | None = None  # captures of older versions do not have it
+    library_fraction: float | None = None
+    uncertain_fraction: float | None = None
+    impossible_fraction: float | None = None
     hot_lines: tuple[HotLine, ...]
     categories: dict[str, int]
     flamegraph: str | None
     warnings: tuple[str, ...]
+    foreign: bool = False
+    lowered_fraction: float = 0.0
+    merged_lines: tuple[dict[str, Any], ...] = ()
+    modules: tuple[dict[str, Any], ...] = ()
+    advice: tuple[dict[str, Any], ...] = ()
 
 
 def read_profile(capture: Path) -> Profile:
