@@ -38,6 +38,7 @@ def make_server(root: Path) -> Any:
     """
     try:
         from mcp.server import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
         from mcp.types import ToolAnnotations
     except ImportError as error:
         raise InputError(f"mcp: {error}.", "pip install 'nightjar-profiling[mcp]'") from None
@@ -48,19 +49,24 @@ def make_server(root: Path) -> Any:
         log_level="WARNING",
     )
     only_reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-    for tool in make_tools(Captures(root)):
+    for tool in make_tools(Captures(root), ToolError):
         server.tool(annotations=only_reads, structured_output=False)(tool)
     return server
 
 
-def make_tools(opened: Captures) -> list[Callable[..., str]]:
-    """The tools; their names, parameters and docstrings are what an agent sees."""
+def make_tools(opened: Captures, error_type: type[Exception] = ValueError) -> list[Callable[..., str]]:
+    """The tools; their names, parameters and docstrings are what an agent sees.
+
+    Args:
+        opened: the captures.
+        error_type: of an error that the server passes on to the agent.
+    """
 
     def answer(question: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         try:
             return write_answer(question(opened, *arguments, **options))
         except ProfilingError as error:
-            raise ValueError(f"{error.message} Hint: {error.hint or 'see `captures`'}") from None
+            raise error_type(f"{error.message} Hint: {error.hint or 'see `captures`'}") from None
 
     def captures(first: int = 0) -> str:
         """List the captures: name, command, device time, steps."""
