@@ -11,7 +11,7 @@ P. Briggs, K. Cooper, L. Simpson, Value Numbering, Software: Practice and Experi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,8 +63,16 @@ class Lowered:
     where: str
 
 
-def read_lowered(data: bytes, where: str) -> Lowered | None:
-    """Decodes a module before optimizations; None if it is too large once its calls are inlined.
+def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) -> Lowered | None:
+    """Decodes a module before optimizations.
+
+    Args:
+        data: a serialized HloProto.
+        where: the origin of the bytes, for error messages.
+        names: of the modules that are wanted; None: all.
+
+    Returns:
+        None if it is not wanted, or too large once its calls are inlined.
 
     Raises:
         InputError: not an HloProto, or it has dangling references.
@@ -75,6 +83,8 @@ def read_lowered(data: bytes, where: str) -> Lowered | None:
     except DecodeError as error:
         raise InputError(f"{where}: not an HLO protobuf: {error}.") from None
     module = proto.hlo_module
+    if names is not None and module.name not in names:
+        return None
     numbering = _Numbering(module, read_frames(module.stack_frame_index, where))
     try:
         operations = numbering.number_module()
@@ -90,10 +100,10 @@ def read_lowered(data: bytes, where: str) -> Lowered | None:
     return Lowered(name=module.name, arguments=arguments, operations=operations, where=where)
 
 
-def read_lowered_folders(raw: Path) -> Iterator[Lowered]:
+def read_lowered_folders(raw: Path, names: Collection[str] | None = None) -> Iterator[Lowered]:
     """The programs that a capture kept before optimizations: `raw/*.lowered/*.hlo.pb`, and those in XLA's dumps.
 
-    A damaged file is left out: the program may have been killed while it wrote.
+    Only those of some names, if any are given. A damaged file is left out: the program may have been killed while it wrote.
     """
     seen = set[bytes]()
     for pattern in ("*.lowered/*.hlo.pb", "*.dump/*.before_optimizations.hlo.pb"):
@@ -103,7 +113,7 @@ def read_lowered_folders(raw: Path) -> Iterator[Lowered]:
                 continue
             seen.add(data)
             try:
-                lowered = read_lowered(data, str(path))
+                lowered = read_lowered(data, str(path), names)
             except InputError:
                 continue
             if lowered is not None:

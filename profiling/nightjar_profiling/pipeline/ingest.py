@@ -137,7 +137,9 @@ def ingest(
     if merged.devices and not manifest.environment.get("devices"):  # a capture of ours already names them
         manifest = replace(manifest, environment={**manifest.environment, "devices": list(merged.devices)})
     outlived = find_outlived(merged.tables["ops"], merged.programs)
-    tables = make_tables(merged, outlived, read_lowered_folders(folder / "raw"))
+    ran = ran_instructions(merged.tables["ops"])
+    names = {merged.programs[number].name for number in ran if number in merged.programs}
+    tables = make_tables(merged, outlived, read_lowered_folders(folder / "raw", names))
     frames, texts = executed.name_texts(tables.frames, executed.read_texts(folder / "raw"))
     tables = replace(tables, frames=frames)
     if copy_sources:

@@ -106,3 +106,4 @@ def test_a_damaged_program_is_refused_alone_and_left_out_of_a_folder(tmp_path: P
     for number, data in enumerate([b"\xff", good, good]):
         (folder / f"{number}.hlo.pb").write_bytes(data)
     assert [program.name for program in read_lowered_folders(tmp_path)] == ["jit_step"]
+    assert list(read_lowered_folders(tmp_path, {"jit_other"})) == []
