@@ -22,10 +22,11 @@ from nightjar_profiling.hlo.hlo import Instruction, Program
 Phase = Literal["forward", "backward", "remat", "optimizer", "other"]
 PHASES: tuple[Phase, ...] = ("forward", "backward", "remat", "optimizer", "other")
 TRANSFORM = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
-# What JAX's own control flow and calls put into a name stack.
+# What JAX's own control flow and calls put into a name stack, and `jnp.einsum` (its formula).
 STRUCTURE = re.compile(
     r"while|body|cond|scan|checkpoint|remat\d*|rematted_computation|closed_call|core_call|xla_call|pjit|shard_map"
     r"|custom_[jv][jv]p_call\w*|branch_\d+_fun|body_fun|cond_fun|run_state"
+    r"|[\w.,\s]*->[\w.\s]*"
 )
 CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__")
 TRANSFORMERS = ("Wrapper", "Wrapped", "Fn", "Meta")  # ends of names of what transforms a function or makes a module
@@ -39,6 +40,8 @@ def split_scope(op_name: str) -> tuple[tuple[str, ...], Phase]:
     (('Model', 'head', 'out'), 'backward')
     >>> split_scope("jit(step)/jit(relu)/max")
     ((), 'other')
+    >>> split_scope("jit(step)/jvp(decoder)/bqd,dhk->bhqk/dot_general")
+    (('decoder',), 'forward')
     """
     first = op_name.split(";")[0]
     transforms: set[str] = set()

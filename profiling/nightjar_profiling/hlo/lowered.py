@@ -103,7 +103,7 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
 def read_lowered_folders(raw: Path, names: Collection[str] | None = None) -> Iterator[Lowered]:
     """The programs that a capture kept before optimizations: `raw/*.lowered/*.hlo.pb`, and those in XLA's dumps.
 
-    Only those of some names, if any are given. A damaged file is left out: the program may have been killed while it wrote.
+    Only those of some names, if any are given. A damaged file is left out: the program may have been killed meanwhile.
     """
     seen = set[bytes]()
     for pattern in ("*.lowered/*.hlo.pb", "*.dump/*.before_optimizations.hlo.pb"):
