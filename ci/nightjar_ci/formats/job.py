@@ -60,6 +60,13 @@ class Job:
     source: str | None = None
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of the matrix, with `{out}` for the output folder."""
+        return {
+            name: fill_placeholders(text, {"out": "{out}", "source": "{source}"}) for name, text in self.env.items()
+        }
+
+    @property
     def seed(self) -> int:
         """The replicate, or 0 where the matrix names none."""
         return self.replicate or 0

@@ -5,6 +5,7 @@ Source: docs/reference/night-folder.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,7 +23,7 @@ class Outcome(StrictModel):
     """How a job ended, on any executor.
 
     `python` is the interpreter of its environment, `local_packages` what was installed there from this machine; neither
-    is known for an image.
+    is known for an image. `env` has the variables that the matrix gives it, with `{out}` for its folder.
     """
 
     job: SafeId
@@ -42,6 +43,7 @@ class Outcome(StrictModel):
     python: str | None = None
     local_packages: tuple[LocalPackage, ...] = ()
     jax: str | None = None
+    env: Mapping[str, str] = {}
 
     @property
     def completed(self) -> bool:

@@ -133,6 +133,7 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
         environment: its environment; None where that could not be made.
     """
     interpreter = None
+    outcome = outcome.model_copy(update={"env": job.variables})
     if environment is not None and environment.interpreter is not None:
         interpreter = environment.interpreter
         tested = {

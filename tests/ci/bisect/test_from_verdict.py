@@ -95,7 +95,7 @@ def test_a_verdict_without_a_difference_is_not_bisected(tmp_path: Path) -> None:
     assert "neither packages nor the commit differ" in done.stderr
 
 
-def make_test_nights(tmp_path: Path, *, environment: str, node: str | None) -> Path:
+def make_test_nights(tmp_path: Path, *, environment: str, node: str | None, env: dict[str, str] | None = None) -> Path:
     """A night in which a test passed, and one in which it fails."""
     folder = tmp_path / "nights"
     for number, (state, optax) in enumerate([("passed", "0.2.7"), ("failed", "0.2.8")]):
@@ -113,7 +113,7 @@ def make_test_nights(tmp_path: Path, *, environment: str, node: str | None) -> P
         )
         outcome = make_outcome(job, state="completed", exit_code=number, started_at="x")
         local = LocalPackage(name="nightjar-models", version="0.1", path="/w", editable=True, sha256=None, git=None)
-        outcome = outcome.model_copy(update={"local_packages": (local,)})
+        outcome = outcome.model_copy(update={"local_packages": (local,), "env": env or {}})
         whole = Night(id=night.name, matrix="m", started_at=night.name, finished_at="y", git=None, jobs=(outcome,))
         write_night(night, whole)
         policy = {"good_night": "2026-11-01T0300-0000", "node": node}
@@ -142,3 +142,12 @@ def test_a_red_test_of_the_current_environment_keeps_its_folders(tmp_path: Path)
     path = make_test_nights(tmp_path, environment="current", node="t/test_a.py::test_clip")
     options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
     assert (options.current, options.with_) == (True, ())
+
+
+def test_a_red_test_of_a_project_is_run_with_it_and_with_the_variables_of_its_job(tmp_path: Path) -> None:
+    environment, env = "project:.[test],jax", {"BACKENDS": "jax", "CACHE": "{out}/cache"}
+    path = make_test_nights(tmp_path, environment=environment, node="t/test_a.py::test_clip", env=env)
+    options = options_from_verdict(BisectOptions(command=()), path, "demo/t.test_a.test_clip")
+    variables = ("env", "BACKENDS=jax", "CACHE={out}/cache")
+    assert options.command == (*variables, "python", "-m", "pytest", "t/test_a.py::test_clip")
+    assert (options.current, options.with_) == (False, ("jax==0.10.2", "nightjar-models @ file:///w"))

@@ -131,9 +131,12 @@ def _is_same(verdict: Verdict, other: Verdict) -> bool:
 
 
 def _template(outcome: Outcome, folder: Path) -> tuple[str, ...]:
-    """The command as the matrix had it: the job's folder, wherever it was then, is `{out}` again."""
+    """The command and the variables as the matrix had them: the job's folder, wherever it was, is `{out}` again."""
     own_folder = re.compile(rf"\S*{re.escape(folder.name)}/jobs/{re.escape(outcome.job)}(?![\w.-])")
-    return tuple(own_folder.sub("{out}", part) for part in outcome.command)
+    command = tuple(own_folder.sub("{out}", part) for part in outcome.command)
+    if not outcome.env:
+        return command
+    return ("env", *(f"{name}={value}" for name, value in outcome.env.items()), *command)
 
 
 def _with_classifier(options: BisectOptions, verdict: Verdict, record: RunRecord) -> BisectOptions:
@@ -158,13 +161,14 @@ def _first_failing(record: RunRecord) -> str | None:
 def _with_constant(options: BisectOptions, good: Environment, bad: Environment, outcome: Outcome) -> BisectOptions:
     """The options with the packages of a lock that did not change, which this environment need not have."""
     local = {package.name for package in outcome.local_packages}
-    sources = [f"{package.name} @ {Path(package.path).as_uri()}" for package in outcome.local_packages]
     constant = [
         f"{name}=={version}"
         for name, version in bad.packages.items()
         if good.packages.get(name) == version and name not in local
     ]
-    return replace(options, current=False, any_date=True, with_=(*constant, *sources, *options.with_))
+    if is_project(outcome.environment):  # the project itself is no part of a lock
+        constant += [f"{package.name} @ {Path(package.path).as_uri()}" for package in outcome.local_packages]
+    return replace(options, current=False, any_date=True, with_=(*constant, *options.with_))
 
 
 def _image_ends(options: BisectOptions, good: Outcome, bad: Outcome) -> BisectOptions:
