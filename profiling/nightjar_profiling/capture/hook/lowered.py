@@ -34,12 +34,12 @@ def keep_lowered(folder: Path, wanted: Callable[[], bool]) -> Callable[[], None]
         return lambda: None
     kept = 0
 
-    def compile_or_get_cached(backend: Any, computation: Any, *args: Any, **kwargs: Any) -> Any:
+    def compile_or_get_cached(*args: Any, **kwargs: Any) -> Any:
         nonlocal kept
-        if wanted() and kept < MOST_BYTES:
-            with contextlib.suppress(Exception):  # it must not fail the program
-                kept += write_lowered(folder, computation)
-        return original(backend, computation, *args, **kwargs)
+        with contextlib.suppress(Exception):  # it must not fail the program
+            if wanted() and kept < MOST_BYTES:
+                kept += write_lowered(folder, kwargs["computation"] if len(args) < 2 else args[1])
+        return original(*args, **kwargs)
 
     compiler.compile_or_get_cached = compile_or_get_cached
 
