@@ -164,7 +164,9 @@ PROGRAMS = (
         second=product(400),
     ),
     Program(
-        name="argmax, fusion", first=elementwise("(h.argmax(1) + h.argmin(1)).astype(float)", 4096), second=elementwise(MATH, 2048)
+        name="argmax, fusion",
+        first=elementwise("(h.argmax(1) + h.argmin(1)).astype(float)", 4096),
+        second=elementwise(MATH, 2048),
     ),
     Program(name="variance, product", first=elementwise("jnp.var(h, 1) + jnp.mean(h, 1)", 8192), second=product(500)),
     Program(
