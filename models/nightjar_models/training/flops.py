@@ -3,7 +3,7 @@
 In: a model's sizes. Out: the operations of one training example, two for each multiplication and addition of a matrix
 product or convolution, forward and backward. Not counted are norms, activations, softmax, the optimizer, what
 rematerialisation repeats and the padding of experts: MFU divides what the model needs by the device's peak. Attention
-counts all pairs of positions, although a causal one needs half of them.
+counts all pairs of positions, as most publications do; `masked_flops` are those that a causal mask hides, nearly half.
 
 Source: Chowdhery et al. 2022, "PaLM", appendix B (MFU).
 """
@@ -47,6 +47,22 @@ def find_peak(device_kind: str, dtype: str, products: str = "plain") -> float | 
 def train_flops(model: ModelConfig) -> float:
     """Operations of one training example, forward and backward."""
     return (1 + BACKWARD) * forward_flops(model)
+
+
+def masked_flops(model: ModelConfig) -> float:
+    """Operations of one training example, forward and backward, on pairs of positions that a causal mask hides.
+
+    >>> masked_flops(VAEConfig(image=8, feed_forward=10, latent=2))
+    0.0
+    """
+    match model:
+        case GPTConfig(length=T, width=D) | LlamaConfig(length=T, width=D) | MoEConfig(length=T, width=D):
+            hidden = _attention(T, T - 1, D) / 2
+        case T5Config(target_length=T):
+            hidden = _attention(T, T - 1, model.heads * model.head_width) / 2
+        case _:
+            return 0.0
+    return (1 + BACKWARD) * model.layers * hidden
 
 
 def forward_flops(model: ModelConfig) -> float:

@@ -28,7 +28,7 @@ from nightjar_models.parallel.sharding import find_share, make_mesh, put_batch, 
 from nightjar_models.presets.config import TrainConfig, describe_config
 from nightjar_models.training.checkpoint import Checkpoints, History
 from nightjar_models.training.ending import Ending
-from nightjar_models.training.flops import find_peak, train_flops
+from nightjar_models.training.flops import find_peak, masked_flops, train_flops
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.nans import find_first
 from nightjar_models.training.step import Program
@@ -238,14 +238,21 @@ def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
 
 
 def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[Sample]:
-    """The model's operations per second over the steps after warm-up, and MFU for a GPU with a known peak."""
+    """The model's operations per second over the steps after warm-up, and MFU for a GPU with a known peak.
+
+    MFU is given in both conventions: with all pairs of positions, and without those that a causal mask hides.
+    """
     steady = history.step_times[min(WARMUP_STEPS, len(history.step_times) - 1) :]
     rate = config.batch_size * train_flops(config.model) * len(steady) / sum(steady)
     samples = [Sample(name="flop_rate", unit="FLOP/s", better="higher", values=[rate])]
     dtype = config.compute.dtype if config.compute.layers == "plain" else "bf16"  # TransformerEngine's type
     peak = find_peak(jax.local_devices()[0].device_kind, dtype, config.compute.products)
     if peak is not None:
-        samples.append(Sample(name="mfu", unit="fraction", better="higher", values=[rate / (peak * mesh.size)]))
+        mfu = rate / (peak * mesh.size)
+        samples.append(Sample(name="mfu", unit="fraction", better="higher", values=[mfu]))
+        if hidden := masked_flops(config.model):
+            causal = mfu * (1 - hidden / train_flops(config.model))
+            samples.append(Sample(name="mfu_causal", unit="fraction", better="higher", values=[causal]))
     return samples
 
 

@@ -26,7 +26,7 @@ from nightjar_models.presets.sizes import (
 )
 from nightjar_models.presets.sizes import ViTConfig as ViT
 from nightjar_models.training.checkpoint import History
-from nightjar_models.training.flops import find_peak, train_flops
+from nightjar_models.training.flops import find_peak, masked_flops, train_flops
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import use_of_peak
@@ -114,6 +114,17 @@ def test_mfu_is_the_share_of_the_peak_of_what_multiplies(monkeypatch: pytest.Mon
         found = {sample.name: sample.values for sample in use_of_peak(changed, MeshShape(dp=2), history)}
         assert found["flop_rate"] == [rate]
         assert found["mfu"] == pytest.approx([rate / (2 * peak)], rel=1e-3)
+        share = masked_flops(changed.model) / train_flops(changed.model)
+        assert found["mfu_causal"] == pytest.approx([rate / (2 * peak) * (1 - share)], rel=1e-3)
+
+
+def test_what_a_causal_mask_hides_is_every_pair_with_a_later_position() -> None:
+    hidden = sum(key > query for query in range(256) for key in range(256))
+    for model in SIZES[:3]:  # scores and sums are two products of the width, each also twice backward
+        assert masked_flops(model) == 3 * 2 * hidden * 2 * 2 * 256
+    hidden = sum(key > query for query in range(48) for key in range(48))
+    assert masked_flops(SIZES[3]) == 3 * 2 * hidden * 2 * 2 * 4 * 64
+    assert [masked_flops(model) for model in SIZES[4:]] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset.endswith("_tiny")])
