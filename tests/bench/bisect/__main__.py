@@ -1,8 +1,9 @@
 """Does the bisection name the right rung, and at what cost, compared with others on the same simulated ladders?
 
 `nox -s bench_bisect` (all cells, fifteen minutes on two cores), `-- --quick` (few trials, one minute), `-- --seed 7`,
-`-- --real` (real regressions between releases on PyPI, ten minutes, by the command itself). Every search of the cells
-is a seeded simulation; the seed that the algorithm was tuned on is not the default one.
+`-- --real` (real regressions between releases on PyPI, ten minutes, by the command itself), `-- --plants` (twenty
+plants in a repository of 300 commits, five minutes, by the command itself). Every search of the cells is a seeded
+simulation; the seed that the algorithm was tuned on is not the default one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from multiprocessing import Pool
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.bench.bisect.machines import MACHINES, Trial, run_both
+from tests.bench.bisect.plants import measure as measure_plants
 from tests.bench.bisect.real.regressions import regressions
 from tests.bench.bisect.tables import list_goals, machines, make_tables
 from tests.bench.bisect.trials import Outcome, run_cell
@@ -57,9 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="cells whose name contains this")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--real", action="store_true", help="real regressions instead of simulated ladders")
+    parser.add_argument("--plants", action="store_true", help="plants in a real repository instead")
     options = parser.parse_args(arguments)
-    if options.real:
-        tables = regressions(options.only)
+    if options.real or options.plants:
+        tables = measure_plants() if options.plants else regressions(options.only)
         for title, table in tables:
             print_rows(title, table)
         return finish("bench_bisect", [row for _, table in tables for row in table])

@@ -1,0 +1,210 @@
+"""Does a bisection find a planted change in a repository of 300 commits, whatever its history looks like?
+
+In: nothing but git. Out: a table of rows. The repository has merged branches, a submodule, ranges that cannot be built
+and a branch that was pushed by force. Each commit adds a file of its own, so a test is bad from any commit on that one
+chooses: where the files of the planted change are there. Rival: `git bisect run` with the same test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench.table import Row
+
+TITLE = "A repository of 300 commits: plants found"
+GOAL = "right answers of 20"
+MAIN = 240  # commits along first parents without the merges
+BRANCH_EVERY, BRANCH = 20, 4
+BROKEN = (range(33, 40), range(101, 113), range(201, 206))  # main commits that cannot be built
+PINNED = (50, 150)  # main commits from which on the submodule is at its second and third commit
+FORKED, OLD, NEW = 220, 4, 8  # where the branch that was pushed by force forks, and its commits before and after
+TEST = """import pathlib, sys
+if pathlib.Path("broken").exists():
+    sys.exit(125)
+sys.exit(all(pathlib.Path(name).exists() for name in sys.argv[1:]))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """One change to find.
+
+    Attributes:
+        files: that are all there from the culprit on.
+        culprits: subjects that a right answer may name, all of them: several only where they cannot be told apart.
+        good, bad: the ends.
+    """
+
+    files: tuple[str, ...]
+    culprits: tuple[str, ...]
+    good: str = "start"
+    bad: str = "main"
+
+
+def plants() -> list[Plant]:
+    """Twenty plants."""
+    return [
+        *(Plant(files=(f"marks/m{at}",), culprits=(f"m{at}",)) for at in (1, 21, 41, 64, 137, 178, 199, 240)),
+        *(
+            Plant(files=(f"marks/b{branch}-{at}",), culprits=(f"b{branch}-{at}",))
+            for branch, at in ((2, 1), (6, 4), (9, 2))
+        ),
+        # a merge whose sides do not go together: the branch alone is good, and so is main before it
+        *(
+            Plant(files=(f"marks/b{number}-1", f"marks/m{at}"), culprits=(f"merge b{number}",))
+            for number, at in ((4, 81), (8, 161))
+        ),
+        *(Plant(files=(f"inner/pin{number}",), culprits=(f"m{at}",)) for number, at in enumerate(PINNED, start=1)),
+        *(
+            Plant(
+                files=(f"marks/m{part.start + 2}",), culprits=tuple(f"m{at}" for at in range(part.start, part.stop + 1))
+            )
+            for part in BROKEN
+        ),
+        *(Plant(files=(f"marks/new{at}",), culprits=(f"new{at}",), good="old-topic", bad="topic") for at in (2, 7)),
+    ]
+
+
+@dataclass(slots=True)
+class Stream:
+    """The input of `git fast-import`.
+
+    Attributes:
+        lines: so far.
+        count: commits so far; they are marked by their number.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def commit(self, branch: str, subject: str, changes: Sequence[str], *parents: int | str) -> int:
+        """Adds a commit, and returns its mark."""
+        self.count += 1
+        when = f"A <a@example.invalid> {1_700_000_000 + 60 * self.count} +0000"
+        self.lines += [f"commit refs/heads/{branch}", f"mark :{self.count}", f"committer {when}"]
+        self.lines += [f"data {len(subject)}", subject]
+        for word, parent in zip(("from", "merge"), parents, strict=False):
+            self.lines.append(f"{word} {parent if isinstance(parent, str) else f':{parent}'}")
+        self.lines += [*changes, ""]
+        return self.count
+
+
+def make_repository(folder: Path) -> Path:
+    """The repository; `old-topic` is what `topic` was before it was pushed by force."""
+    inner = folder / "inner"
+    git(folder, "init", "-q", "-b", "main", str(inner))
+    pins = []
+    for number in range(3):
+        (inner / f"pin{number}").write_text("")
+        git(inner, "add", "-A")
+        git(inner, "commit", "-q", "-m", f"pin {number}")
+        pins.append(git(inner, "rev-parse", "HEAD").strip())
+    stream = Stream()
+    modules = f'[submodule "inner"]\npath = inner\nurl = {inner}'
+    start = [f"M 100644 inline .gitmodules\ndata {len(modules)}\n{modules}", f"M 160000 {pins[0]} inner"]
+    last = stream.commit("main", "start", start)
+    forked = last
+    for at in range(1, MAIN + 1):
+        changes = [add(f"marks/m{at}")]
+        if any(at == part.start for part in BROKEN):
+            changes.append(add("broken"))
+        if any(at == part.stop for part in BROKEN):
+            changes.append("D broken")
+        if at in PINNED:
+            changes.append(f"M 160000 {pins[1 + PINNED.index(at)]} inner")
+        before, last = last, stream.commit("main", f"m{at}", changes, last)
+        if at % BRANCH_EVERY == 1:
+            number, tip = at // BRANCH_EVERY, before
+            for step in range(1, BRANCH + 1):
+                tip = stream.commit(f"b{number}", f"b{number}-{step}", [add(f"marks/b{number}-{step}")], tip)
+            merged = [add(f"marks/b{number}-{step}") for step in range(1, BRANCH + 1)]
+            last = stream.commit("main", f"merge b{number}", merged, last, tip)
+        if at == FORKED:
+            forked = last
+    for name, length in (("old", OLD), ("new", NEW)):
+        tip = forked
+        branch = "topic" if name == "new" else "old-topic"
+        for step in range(1, length + 1):
+            tip = stream.commit(branch, f"{name}{step}", [add(f"marks/{name}{step}")], tip)
+    repository = folder / "repository"
+    git(folder, "init", "-q", "-b", "main", str(repository))
+    git(repository, "fast-import", "--quiet", stdin="\n".join(stream.lines) + "\n")
+    git(repository, "tag", "start", ":/^start$")
+    git(repository, "reset", "-q", "--hard", "main")
+    return repository
+
+
+def add(path: str) -> str:
+    """A change that adds an empty file."""
+    return f"M 100644 inline {path}\ndata 0\n"
+
+
+def git(folder: Path, *arguments: str, stdin: str | None = None) -> str:
+    """What git prints."""
+    names = ("-c", "user.name=A", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false")
+    done = subprocess.run(
+        ["git", *names, *arguments], cwd=folder, input=stdin, check=True, capture_output=True, text=True, env=environ()
+    )
+    return done.stdout
+
+
+def environ() -> dict[str, str]:
+    """The variables of git and of the bisection: submodules are cloned from a folder."""
+    allowed = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
+    return {**os.environ, **allowed}
+
+
+def is_right(plant: Plant, named: Sequence[str]) -> bool:
+    """Whether an answer names the culprit, and no commit besides that could have been told from it."""
+    return tuple(named) == plant.culprits
+
+
+def bisect(folder: Path, repository: Path, plant: Plant) -> tuple[list[str], int, str]:
+    """The subjects that the command names, the tests that it took, and the title of its answer; the test never errs."""
+    command = [sys.executable, "-m", "nightjar_ci", "bisect", "--json", "--deterministic", "--repo", str(repository)]
+    command += ["--good", plant.good, "--bad", plant.bad, "--", sys.executable, str(folder / "test.py"), *plant.files]
+    state = {**environ(), "NIGHTJAR_STATE_DIR": str(folder / "state")}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=state)
+    if not done.stdout:
+        return [], 0, done.stderr[-300:]
+    answer = json.loads(done.stdout)
+    return [name.partition(" ")[2] for name in answer["culprits"]], int(answer["tests"]), str(answer["title"])
+
+
+def bisect_by_git(folder: Path, repository: Path, plant: Plant) -> list[str]:
+    """The subject that `git bisect run` names."""
+    try:
+        git(repository, "bisect", "start", plant.bad, plant.good)
+        git(repository, "bisect", "run", sys.executable, str(folder / "test.py"), *plant.files)
+        return [git(repository, "log", "-1", "--format=%s", "refs/bisect/bad").strip()]
+    except subprocess.CalledProcessError:
+        return []  # it gives up where commits that are skipped are beside the culprit
+    finally:
+        git(repository, "bisect", "reset")
+        git(repository, "reset", "-q", "--hard", "main")
+
+
+def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
+    """The table: all plants, or some."""
+    chosen, right, by_git, tests = list(only) or plants(), 0, 0, 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        repository = make_repository(folder)
+        (folder / "test.py").write_text(TEST)
+        for plant in chosen:
+            named, spent, title = bisect(folder, repository, plant)
+            tests += spent
+            right += is_right(plant, named)
+            by_git += is_right(plant, bisect_by_git(folder, repository, plant))
+            if not is_right(plant, named):
+                print(f"wrong: {plant.culprits[0]}, and it says {named[:3]}: {title}", file=sys.stderr, flush=True)
+    rival = "git bisect run"
+    goal = Row(name=GOAL, ours=right, goal=len(chosen), better="higher", rival=rival, rival_value=by_git)
+    return [(TITLE, [goal, Row(name="tests (mean)", ours=tests / len(chosen), unit="tests")])]

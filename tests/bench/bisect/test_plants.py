@@ -1,0 +1,32 @@
+"""The bench of plants: its repository is what it says, and its answers are judged strictly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.bisect.ladders.commits import make_branch_ladder, make_commit_ladder
+from tests.bench.bisect.plants import git, is_right, make_repository, plants
+from tests.machine import asks
+
+
+@asks("git")
+def test_every_culprit_is_a_rung_of_its_ladder_or_of_a_branch_that_it_merged(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path)
+    assert int(git(repository, "rev-list", "--count", "--all")) >= 300
+    chosen = plants()
+    assert len(chosen) == len(set(chosen)) == 20
+    ladders = {ends: make_commit_ladder(repository, *ends) for ends in {(plant.good, plant.bad) for plant in chosen}}
+    merges = [rung.source for rung in ladders["start", "main"].rungs if rung.note == "merge"]
+    branches = [ladder for merge in merges if (ladder := make_branch_ladder(repository, merge)) is not None]
+    inside = {rung.name.partition(" ")[2] for ladder in branches for rung in ladder.rungs[1:]}
+    for plant in chosen:
+        names = {rung.name.partition(" ")[2] for rung in ladders[plant.good, plant.bad].rungs}
+        assert set(plant.culprits) <= names | inside
+
+
+def test_an_answer_that_names_one_commit_too_many_or_too_few_is_wrong() -> None:
+    one, several = (next(plant for plant in plants() if len(plant.culprits) == length) for length in (1, 8))
+    assert is_right(one, list(one.culprits))
+    assert not is_right(one, [*one.culprits, "m239"])
+    assert not is_right(several, list(several.culprits[1:]))
+    assert not is_right(one, [])
