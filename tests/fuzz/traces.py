@@ -16,6 +16,7 @@ from pathlib import Path
 from nightjar_profiling.attribution.attribute import attribute
 from nightjar_profiling.hlo.collective_kinds import find_collectives
 from nightjar_profiling.hlo.hlo import read_program
+from nightjar_profiling.hlo.lowered import read_lowered
 from nightjar_profiling.pipeline.ingest import make_tables
 from nightjar_profiling.readers.nsys.nsys_export import read_parquet_folder, read_sqlite
 from nightjar_profiling.readers.nsys_jax import nsys_jax
@@ -34,6 +35,11 @@ MEMBERS = archive_files(host=HOST, threads=[launcher(STEP[0].tid, 0, 0)], progra
 def fuzz_xplane(data: bytes) -> None:
     """An XSpace file."""
     xplane.read_raw(write("fuzz.xplane.pb", data))
+
+
+def fuzz_lowered(data: bytes) -> None:
+    """A program before optimizations."""
+    read_lowered(data, "fuzz")
 
 
 def fuzz_hlo(data: bytes) -> None:
@@ -96,6 +102,7 @@ def write(name: str, data: bytes) -> Path:
 
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Iterable[bytes]]]] = {
     "xplane": (fuzz_xplane, lambda: [training_trace().space.SerializeToString()]),
+    "lowered": (fuzz_lowered, lambda: [hlo_proto(TRAINING).SerializeToString()]),
     "hlo": (fuzz_hlo, lambda: [hlo_proto(TRAINING).SerializeToString()]),
     "sqlite": (fuzz_sqlite, small_sqlite),
     "parquet": (fuzz_parquet, lambda: [parquet(training_export().frames()["NVTX_EVENTS"])]),

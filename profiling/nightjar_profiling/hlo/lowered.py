@@ -88,7 +88,7 @@ def read_lowered(data: bytes, where: str, names: Collection[str] | None = None) 
     numbering = _Numbering(module, read_frames(module.stack_frame_index, where))
     try:
         operations = numbering.number_module()
-    except (KeyError, RecursionError) as error:
+    except (KeyError, IndexError, RecursionError) as error:
         raise InputError(f"{where}: calls or operands that do not exist, or calls in a circle: {error}.") from None
     if operations is None:
         return None
