@@ -53,7 +53,11 @@ def main() -> int:
             )
         )
         rows.append(
-            Row(name=f"{planted.name}: off, of the measured", ours=abs(predicted - measured) / measured, goal=OFF)
+            Row(
+                name=f"{planted.name}: off, of the measured",
+                ours=abs(predicted - measured) / max(abs(measured), 1e-9),
+                goal=OFF,
+            )
         )
     rows.append(
         Row(name=f"named among the first {FIRST}, of {asked}", ours=-float(named), goal=-NAMED * asked / len(PLANTS))
