@@ -117,7 +117,9 @@ def choose_sides(
         why = "JAX, pytest and this project are not all in the current environment: two fresh ones"
         return Sides(before=with_requirements(base, f"jax=={releases[-2]}"), after=after, why=why)
     except ValueError as error:
-        raise InputError(f"{error}.", "expected for example --with jax==0.10.1") from None
+        given = ", ".join(repr(text) for text in (wanted, against) if text is not None)
+        problem = str(error).partition("\n")[0]
+        raise InputError(f"{given}: {problem}.", "expected for example --with jax==0.10.1") from None
 
 
 def _names_environment(text: str) -> bool:
