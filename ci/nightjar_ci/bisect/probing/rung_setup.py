@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from nightjar_ci.bisect.ladders.rung import Ladder, Rung, file_name
 from nightjar_ci.bisect.state import Question
 from nightjar_ci.environments.installed import freeze, plan_local_packages
-from nightjar_ci.environments.prepare import PreparedEnvironment, prepare
+from nightjar_ci.environments.prepare import Environments, PreparedEnvironment
 from nightjar_ci.environments.sources import Source
 from nightjar_ci.environments.uv import find_made, make_pinned, read_sources
 from nightjar_ci.environments.worktree import add_worktree, remove_worktree
@@ -51,8 +51,12 @@ class RungSetup:
     settings: Settings
     python: str | None = None
     mask: Mask = NO_MASK
+    _environments: Environments = field(init=False, repr=False)
     _sources: dict[str, Source] | None = field(default=None, repr=False)
     _locks: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock), repr=False)
+
+    def __post_init__(self) -> None:
+        self._environments = Environments(settings=self.settings)
 
     def is_ready(self, ladder: Ladder, index: int, stage: int) -> bool:
         """Whether making a rung ready would cost nothing."""
@@ -146,7 +150,7 @@ class RungSetup:
                 "".join(f"{line}\n" for line in (*named, *lines)), encoding="utf-8"
             )
             return _entered(f"uv:{rung.name}", made)
-        environment = prepare(self.question.environment, self.settings, on_line)
+        environment = self._environments.get(self.question.environment, on_line)
         if rung.kind == "commit":
             assert ladder.repository is not None, "a ladder of commits is of a repository"
             tree = folder / "tree"
