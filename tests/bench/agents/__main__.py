@@ -6,6 +6,7 @@ its size, its source and its uncertainty, too.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import statistics
@@ -54,6 +55,7 @@ class Asked:
 
 def main() -> int:
     """Asks, prints a table, and returns the exit code."""
+    argparse.ArgumentParser(prog="nox -s bench_agents --", description=__doc__).parse_args()
     rows = measure_part([RIGHT, SIZE, TIME, SOURCED], measure)
     print_rows("agents", rows)
     return finish("bench_agents", rows)
