@@ -60,6 +60,8 @@ def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(
 ) -> None:
     code, verdicts = run_night(tmp_path, "learning_rate", **compiled)
     assert judges(verdicts) == {"convergence", "facts"}
+    # 4 % worse, of which one seed cannot tell whether it is more than the margin
+    assert verdicts.pop(("convergence", f"{CELL}/eval_loss")) in ("regressed", "cannot_tell")
     assert regressed(verdicts) == {"convergence"}
     assert code == 1
 
