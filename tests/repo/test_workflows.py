@@ -108,7 +108,7 @@ def test_every_step_runs_a_session_or_a_command_that_takes_its_options(path: Pat
 
 def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) -> None:
     shell, runner = rehearse("nightly.yml", tmp_path)
-    others = ("meshes/night", "aot/night", "ecosystem/night", "upstream/night", "trainers/night")
+    others = ("meshes/night", "aot/night", "ecosystem/night", "upstream/night", "canaries/night", "trainers/night")
     named = [one.step for one in runner.done if one.outcome == "success" and one.job not in others]
     wanted = [
         "Bump",
@@ -134,6 +134,7 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
         "aot/night",
         "ecosystem/night",
         "upstream/night",
+        "canaries/night",
         "trainers/night",
         "page/pages",
     }  # other machines are not switched on
@@ -142,6 +143,7 @@ def test_the_nightly_goes_from_the_build_to_the_page_in_order(tmp_path: Path) ->
         False,
         False,
         True,
+        False,
         False,
         False,
         False,
@@ -235,6 +237,7 @@ def list_runs(folder: Path, *, others: bool = False, restored: list[Mapping[str,
 
 def test_every_cell_of_a_nightly_or_weekly_matrix_is_run_once_by_a_workflow_with_a_schedule(tmp_path: Path) -> None:
     files = [path for kind in ("nightly", "weekly") for path in sorted((ROOT / "ci" / "matrix").glob(f"{kind}-*.toml"))]
+    files.append(ROOT / "ci" / "matrix" / "canaries.toml")
     wanted = {(str(path.relative_to(ROOT)), job.id) for path in files for job in expand(read_matrix(path))}
     found = [(one.env["MATRIX"], job.id) for one in list_runs(tmp_path) for job in one.jobs]
     assert len(found) == len(set(found))
