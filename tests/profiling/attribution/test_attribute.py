@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,8 +151,9 @@ def test_a_conditional_and_a_custom_call_keep_their_line_whatever_they_call() ->
     assert [one.frame_id for one in attribute(found, ["dot.1", "add.1"])] == [3, 1]  # each branch its own
 
 
-def test_a_module_of_20k_instructions_is_read_and_attributed_in_linear_steps() -> None:
-    size, half = 20_000, 10_000
+def make_chain(size: int) -> bytes:
+    """A module of so many instructions in a row; only the first half has places in the source."""
+    half = size // 2
     proto = hlo_proto({"entry": [Hlo("parameter.0", frame=1)]})
     computation, index = proto.hlo_module.computations[0], proto.hlo_module.stack_frame_index
     for parent in range(len(index.stack_frames), 100):  # as deep as stacks of JAX
@@ -160,7 +164,34 @@ def test_a_module_of_20k_instructions_is_read_and_attributed_in_linear_steps() -
             one.metadata.stack_frame_id = 1 + n % 100
         elif n < half and n % 4 == 1:  # the form of older compilers
             one.metadata.source_file, one.metadata.source_line = f"/home/me/{n % 10}.py", n % 1000
-    found = read_program(proto.SerializeToString(), 7, "test")
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+def count_calls(size: int) -> int:
+    """How many functions are called to read and attribute a chain of so many instructions."""
+    data, calls = make_chain(size), 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        found = read_program(data, 7, "test")
+        attribute(found, found.instructions)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_twice_the_instructions_take_twice_the_steps() -> None:
+    assert count_calls(4_000) < 2.1 * count_calls(2_000)
+
+
+def test_every_instruction_of_a_long_chain_has_the_nearest_line() -> None:
+    size, half = 20_000, 10_000
+    found = read_program(make_chain(size), 7, "test")
     assert found.frames[100].parent_id == 99
     shares = attribute(found, found.instructions)
     assert len(shares) == size
