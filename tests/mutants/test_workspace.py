@@ -40,7 +40,9 @@ def test_that_always_fails():
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     root = tmp_path / "root"
-    for name, text in ((MODULE, SOURCE.decode()), ("ci/nightjar_sample/__init__.py", ""), ("tests/test_rule.py", TEST)):
+    files = {MODULE: SOURCE.decode(), "ci/nightjar_sample/__init__.py": "", "tests/test_rule.py": TEST}
+    files |= {"ci/nightjar_ci/__init__.py": "", "ci/nightjar_ci/pytest_plugin.py": ""}  # pytest loads it everywhere
+    for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     subprocess.run(["git", "init", "-q", str(root)], check=True)
