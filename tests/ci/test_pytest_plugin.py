@@ -32,7 +32,7 @@ name = "lib"
 [[job]]
 name = "lib-tests"
 kind = "test"
-command = ["python", "-m", "pytest", "-p", "nightjar_ci.pytest_plugin", "--nightjar", "test_lib.py"]
+command = ["python", "-m", "pytest", "--nightjar", "test_lib.py"]
 [job.tests]
 reruns = 0
 """
@@ -46,7 +46,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "nightjar_ci.pytest_plugin", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
