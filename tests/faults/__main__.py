@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -85,6 +85,8 @@ def try_fault(library: Path, scratch: Path, case: Case, fault: Fault) -> list[st
         wrong += [f"exit code {end.code}, but {text}" for text in differences if Path(text.split()[0]).name not in said]
     words, completes = (world.command, True) if world.again is None else world.again(here)
     again = run(library, here, words)
+    if world.done is not None and world.done in again.said and again.code == ExitCode.USAGE:
+        again = replace(again, code=world.code)
     if again.code != world.code:
         wrong.append(f"run again: exit code {again.code}, expected {world.code}: {again.said[-300:]}")
     elif completes:

@@ -19,6 +19,7 @@ from pathlib import Path
 STREAMS = (".log",)
 # SQLite's own journals: the next reader undoes or completes what they hold.
 JOURNALS = ("-journal", "-wal", "-shm")
+_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[0-9:.+Z]*")
 _WHOLE = re.compile(r"(?<=[(,])\d+(?=[,)])")
 
 
@@ -34,7 +35,7 @@ class Snapshot:
 
 
 def take(folder: Path) -> Snapshot:
-    """Reads a world; its own path is masked in what the files say."""
+    """Reads a world; its own path and times of the day are masked in what the files say."""
     files, rows = {}, {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -43,7 +44,7 @@ def take(folder: Path) -> Snapshot:
         if name.endswith(".sqlite"):
             rows[name] = Counter(_WHOLE.sub("#", line) for line in _dump(path))
         else:
-            data = path.read_bytes().replace(str(folder).encode(), b"WORLD")
+            data = _TIME.sub(b"TIME", path.read_bytes().replace(str(folder).encode(), b"WORLD"))
             files[name] = hashlib.sha256(data).hexdigest()
     return Snapshot(files, rows)
 

@@ -6,6 +6,7 @@ In: an empty folder. Out: what stands in it before the command, so that a fault 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +37,14 @@ class World:
         command: the words after `nightjar-ci`.
         again: what a user runs after a fault in this folder, and whether it completes what was begun; None: the same
             command, and it does.
+        done: what the command says if it is run again though it was complete; it then ends with another code.
         code: the command's exit code without a fault.
     """
 
     prepare: tuple[Words, ...] = ()
     command: Words
     again: Callable[[Path], tuple[Words, bool]] | None = None
+    done: str | None = None
     code: int = 0
 
 
@@ -49,7 +52,9 @@ def fill(folder: Path) -> None:
     """Two nights, their baselines and a matrix of two jobs."""
     for number in (20, 21):
         runs = [(outcome(f"{CELL}-s{seed}"), record(seed)) for seed in range(2)]
-        make_night(folder / "state" / "nights" / f"n{number}", runs, f"2026-11-{number}T0300-1a2b")
+        night = make_night(folder / "state" / "nights" / f"n{number}", runs, f"2026-11-{number}T0300-1a2b")
+        for path in (*night.rglob("*"), night):
+            os.utime(path, (1e9, 1e9))  # old enough for `prune`
     seeds = [record(seed) for seed in range(10)]
     baseline = make_convergence(CELL, ("train", "--out", "{out}"), seeds)
     write_json(folder / "baselines" / CELL / "convergence.json", baseline)
@@ -94,6 +99,7 @@ WORLDS: Mapping[str, World] = MappingProxyType(
                 *("accept", f"{CELL}/step_time", "--reason", "twice the data", "--by", "somebody"),
                 *("--night", "2026-11-21T0300-1a2b", *POLICIES[2:], *POLICIES[:2]),
             ),
+            done="is already accepted",
         ),
         "prune": World(prepare=(IMPORT, ("store", "--import", SECOND)), command=("prune", "--keep-days", "1")),
     }
