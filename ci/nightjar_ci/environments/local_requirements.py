@@ -186,9 +186,11 @@ def _read_path(text: str) -> Path | None:
     if url.scheme:
         return None
     try:
-        return Path(text).expanduser().resolve()
+        path = Path(text).expanduser().resolve()
+        path.exists()  # fails for a name that is too long
     except (OSError, RuntimeError) as error:  # the home folder of nobody, a loop of links, a name that is too long
         raise ValueError(f"{text!r} is not a path: {error}") from None
+    return path
 
 
 def _find_own_sources(folder: Path) -> Iterator[Local]:

@@ -121,7 +121,13 @@ def parse_page(package: str, body: bytes, content_type: str, url: str) -> list[F
     try:
         files = _read_json(body, url) if "json" in content_type else _read_html(body, url)
         return [file for file in files if not re.search(r"[/\\\0]", file.name)]  # a name becomes that of a file here
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+    ) as error:  # the last: of Python's HTML parser
         raise NightjarError(f"cannot read the package index page of {package!r}: {error}.") from None
 
 

@@ -6,12 +6,14 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar_ci.errors import NightjarError
 from nightjar_ci.jax_nightly.day_index import render_page, serve_day
 from nightjar_ci.jax_nightly.days import read_days
-from nightjar_ci.web.package_index import File
+from nightjar_ci.web.package_index import File, parse_page
 from tests.ci.jax_nightly.wheels import fill_day, fill_jax, serve
 
 
@@ -59,3 +61,8 @@ def test_every_file_of_a_page_has_a_url_and_an_upload_time(
     assert rendered["url"] == file.url
     assert datetime.fromisoformat(rendered["upload-time"]) == (uploaded or datetime(2026, 11, 20, tzinfo=UTC))
     assert rendered["hashes"] == ({} if sha256 is None else {"sha256": sha256})
+
+
+def test_a_page_that_ends_in_a_declaration_is_an_error_and_no_bug() -> None:
+    with pytest.raises(NightjarError, match="cannot read the package index page of 'jax'"):
+        parse_page("jax", b"<![4<a{>", "text/html", "https://host/jax/")
