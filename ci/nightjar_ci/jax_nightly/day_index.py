@@ -24,7 +24,7 @@ from nightjar_ci.jax_nightly.days import NAMES, Day
 from nightjar_ci.web.package_index import File, read_files
 
 _JSON = "application/vnd.pypi.simple.v1+json"
-_PAGE = re.compile(r"/simple/([a-z0-9-]+)/")
+_PAGE = re.compile(r"/index/([a-z0-9-]+)/")
 _FILE = re.compile(r"/files/([a-z0-9-]+)/([^/]+)")
 
 
@@ -41,7 +41,7 @@ def serve_day(day: Day, default_index: str) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/simple/"
+        yield f"http://127.0.0.1:{server.server_port}/index/"
     finally:
         server.shutdown()
         server.server_close()
