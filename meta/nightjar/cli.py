@@ -26,7 +26,10 @@ def render_help(programs: dict[str, EntryPoint]) -> str:
     lines = ["Usage: nightjar PROGRAM [ARGS]...", "", "Programs:"]
     for name, script in programs.items():
         distribution = script.dist
-        summary = "" if distribution is None else distribution.metadata["Summary"]
+        summary = ""
+        if distribution is not None:
+            own = script.name == distribution.name
+            summary = distribution.metadata["Summary"] if own else f"comes with {distribution.name}"
         lines.append(f"  {name:<12} {summary}")
     return "\n".join([*lines, "", "Example: nightjar ci try ."])
 

@@ -24,6 +24,12 @@ def test_it_lists_the_programs() -> None:
         assert all(f"\n  {name} " in done.stdout for name in ("ci", "models", "profiling"))
 
 
+def test_only_the_program_of_a_packages_name_has_its_summary() -> None:
+    listed = dict(line.split(maxsplit=1) for line in nightjar().stdout.splitlines() if line.startswith("  "))
+    assert listed["doctor"] == "comes with nightjar-models"
+    assert "workloads" in listed["models"]
+
+
 @pytest.mark.parametrize("program", ["ci", "profiling"])
 def test_it_runs_a_program_with_its_options_and_exit_code(program: str) -> None:
     done = nightjar(program, "--version")
