@@ -83,7 +83,10 @@ def read_night(folder: Path) -> Night:
     Raises:
         InputError: it is missing, incomplete, of a newer schema, or has a wrong key or type.
     """
-    return read_document(folder / "night.json", Night, SCHEMA)
+    path = folder / "night.json"
+    if not path.exists():
+        raise InputError(f"{path}: no such file.", "name the folder of a night, usually in .nightjar/nights")
+    return read_document(path, Night, SCHEMA)
 
 
 def write_night(folder: Path, night: Night) -> None:

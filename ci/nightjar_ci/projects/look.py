@@ -79,7 +79,7 @@ def look_at(folder: Path, variables: Sequence[str] = ()) -> Project:
         InputError: the folder does not exist, its `pyproject.toml` is not valid, or a variable is not.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder.")
+        raise InputError(f"{folder} is not a folder.", "name the folder of a project, such as .")
     metadata = read_metadata(folder)
     config = read_pytest_config(folder, metadata.document)
     files = list_python_files(folder)

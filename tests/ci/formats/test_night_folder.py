@@ -54,8 +54,9 @@ def test_results_come_with_their_outcomes_and_a_broken_one_is_none(tmp_path: Pat
 
 
 def test_a_folder_that_is_no_night_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"night\.json: no such file"):
+    with pytest.raises(InputError, match=r"night\.json: no such file") as caught:
         read_night(tmp_path)
+    assert ".nightjar/nights" in str(caught.value.hint)
 
 
 def test_night_ids_are_recognised_and_differ() -> None:
