@@ -182,9 +182,10 @@ def _find_window(row: Row, verdict: Verdict) -> tuple[StoredNight | None, Stored
     """The last good night and the first bad night of a verdict, and the number of bad nights.
 
     The history judge detects a regression some nights after it began, and names the first bad night; the changes in the
-    night of its detection are not the cause.
+    night of its detection are not the cause. A test that began to fail in the latest night has no `since`.
     """
     good_night, since = (verdict.policy.get(key) for key in ("good_night", "since"))
+    since = since or row.latest.id
     if verdict.status == "regressed" and isinstance(good_night, str) and isinstance(since, str):
         ids = [night.id for night, _ in row.nights]
         first_bad = ids.index(since) if since in ids else sum(night_id < since for night_id in ids)

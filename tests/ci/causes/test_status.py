@@ -40,6 +40,14 @@ def test_the_machine_is_blamed_for_the_nights_between_which_nothing_changed() ->
     assert blamed in make_page(nights)
 
 
+def test_a_test_that_fails_for_the_first_time_began_between_its_good_night_and_the_latest() -> None:
+    judged = make_verdict("regressed", policy={"since": None, "good_night": "2026-11-01T0300-0000"})
+    nights = [stored(1), stored(2, judged, jax="0.10.2")]
+    (one,) = find_open(only_row(nights))
+    assert (one.since.id[8:10], one.good and one.good.id[8:10], one.nights) == ("02", "01", 1)
+    assert one.changes == ("jax 0.10.1 -> 0.10.2", "jaxlib 0.10.1 -> 0.10.2")
+
+
 def test_where_the_good_night_is_not_shown_nothing_is_blamed() -> None:
     nights = [stored(day, since_the_second()) for day in (3, 4)]
     (one,) = find_open(only_row(nights))
