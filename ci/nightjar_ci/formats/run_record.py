@@ -103,19 +103,20 @@ class Buffer(StrictModel):
 
 
 class Ahead(StrictModel):
-    """The facts of a program that was compiled ahead of time, for devices that this machine does not have.
+    """The facts of a program that was compiled and not run, mostly for devices that this machine does not have.
 
     Attributes:
-        target: such as `h100x8`.
+        target: such as `h100x8` or `cpux1`.
         fingerprint: of instructions, shapes, configurations and schedule, without names.
         kernels: work of a step by kind of kernel, loops included.
         messages: the same by collective and group size, such as `all-gather/8`.
         buffers: the largest values at peak memory.
-        reserved_bytes: device memory of a step, out of the device's `device_bytes`.
-        code_bytes: size of the PTX.
+        reserved_bytes: device memory of a step, out of the device's `device_bytes` (0 for a CPU).
+        code_bytes: size of the PTX, 0 for a CPU.
         spill_bytes: None where no ptxas ran.
-        estimate: seconds of a step by a model of the device, and its parts.
+        estimate: seconds of a step by a model of the device, and its parts; empty for a CPU.
         lints: warnings for people, such as fused attention that was not emitted.
+        lines: instructions by Python line and opcode, those inside of fusions included.
     """
 
     target: str
@@ -129,6 +130,7 @@ class Ahead(StrictModel):
     spill_bytes: int | None
     estimate: dict[str, float]
     lints: tuple[str, ...]
+    lines: dict[str, dict[str, Tally]] = Field(default_factory=dict)
 
 
 class Facts(StrictModel):

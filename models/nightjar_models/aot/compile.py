@@ -1,4 +1,4 @@
-"""Compilation of a training step for absent devices.
+"""Compilation of a training step, or of any lowered function, for absent devices.
 
 In: a config, a mesh, a cluster and compiler options. Out: a `Compilation`: the optimized module with its buffer
 assignment, the compiler's memory figures, its time and peak memory, the size of the PTX and warnings. State and batch
@@ -15,10 +15,12 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -51,7 +53,7 @@ _SHOWN_CHARACTERS = 600  # of a compiler's message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """A compiled training step.
+    """A compiled function, such as a training step.
 
     Attributes:
         hlo: the serialized `xla.HloProto`.
@@ -116,10 +118,48 @@ def compile_step(
     with note_choices() as choices:
         lowered = program.lower(abstract_batch(config, task, program))
     lower_s = time.perf_counter() - begin
+    return compile_lowered(
+        lowered,
+        options,
+        folder,
+        lower_s=lower_s,
+        parameter_count=program.parameter_count,
+        names=program.names,
+        warn=partial(find_warnings, configured=config.compute.attention, choices=choices),
+        capability=cluster.target.compute_capability if spills else None,
+    )
+
+
+def compile_lowered(
+    lowered: Any,
+    options: Mapping[str, Any],
+    folder: Path,
+    *,
+    lower_s: float,
+    parameter_count: int = 0,
+    names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    warn: Callable[[str, Module], tuple[str, ...]],
+    capability: str | None = None,
+) -> Compilation:
+    """Compiles a lowered function, and reads what the compiler dumped.
+
+    Args:
+        lowered: what `jax.jit(...).lower` returns.
+        options: compiler options.
+        folder: an empty folder for the compiler's dumps and its log.
+        lower_s: seconds that lowering took.
+        parameter_count, names: as in `Compilation`.
+        warn: the warnings, of the compiler's log and the module.
+        capability: compute capability of the GPU, to count spilled registers for; None: they are not counted.
+
+    Raises:
+        InputError: an option is unknown.
+        CompilerError: the compiler fails.
+    """
     dumped = {
         "xla_dump_to": str(folder),
         "xla_dump_hlo_as_proto": True,
-        "xla_dump_hlo_module_re": ".*train_step.*",
+        "xla_dump_hlo_module_re": ".*",
         "xla_dump_emitter_re": "ptx",  # jax 0.12 dumps none by default; 0.10 dumps all anyway
     }
     begin, cpu = time.perf_counter(), time.process_time()
@@ -135,8 +175,8 @@ def compile_step(
     hlo = _read_dump(folder)
     texts = sorted(folder.glob("*.ptx"))
     spill_bytes = None
-    if spills and texts and (ptxas := ptx.find_ptxas()):
-        spill_bytes = ptx.count_spills(texts, cluster.target.compute_capability, ptxas)
+    if capability is not None and texts and (ptxas := ptx.find_ptxas()):
+        spill_bytes = ptx.count_spills(texts, capability, ptxas)
     module = read_module(parse_hlo(hlo, "the compiler's dump"))
     return Compilation(
         hlo=hlo,
@@ -144,13 +184,13 @@ def compile_step(
         memory=read_memory(compiled),
         code_bytes=sum(path.stat().st_size for path in texts),
         spill_bytes=spill_bytes,
-        parameter_count=program.parameter_count,
-        names=program.names,
+        parameter_count=parameter_count,
+        names=names,
         lower_s=lower_s,
         compile_s=compile_s,
         compile_cpu_s=compile_cpu_s,
         compiler_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        warnings=find_warnings(messages, module, config.compute.attention, choices),
+        warnings=warn(messages, module),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from nightjar_models.aot.compile import Compilation
 from nightjar_models.aot.estimate import Estimate
 from nightjar_models.aot.program.kernels import tally_kernels, tally_messages
+from nightjar_models.aot.program.lines import tally_lines
 from nightjar_models.aot.program.memory import reserved_bytes, top_buffers
 from nightjar_models.aot.program.module import Module
 from nightjar_models.hardware.target import Cluster
@@ -22,34 +23,57 @@ from nightjar_models.measuring.result import Sample
 
 TOP_BUFFERS = 12  # persistent ones, and as many temporary ones
 PROGRAM = "train_step"
+TIMES = ("step_s", "compute_s", "memory_s", "latency_s", "communication_s", "exposed_s")
 
 
-def render_facts(compilation: Compilation, estimate: Estimate, cluster: Cluster) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a program was compiled for: GPUs that are absent, or the CPU of this machine.
+
+    Attributes:
+        name: such as `h100x8` or `cpux2`.
+        cluster: None for a CPU, of which no step time is estimated.
+    """
+
+    name: str
+    devices: int
+    cluster: Cluster | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of a device; 0 for a CPU, whose memory is not a property of the program's target."""
+        return 0 if self.cluster is None else self.cluster.target.memory_bytes
+
+
+def render_facts(
+    compilation: Compilation, estimate: Estimate | None, place: Place, program: str = PROGRAM
+) -> dict[str, Any]:
     """The facts of a compiled step."""
     module = compilation.module
     kernels = tally_kernels(module)
+    times = {}
+    if estimate is not None:
+        times = {name: getattr(estimate, name) for name in TIMES}
     return {
-        "program": PROGRAM,
+        "program": program,
         **tally_module([module.proto.hlo_module]),
         "flops": sum(work.flops for work in kernels.values()),
         "memory": dict(compilation.memory),
         "ahead": {
-            "target": str(cluster),
+            "target": place.name,
             "fingerprint": fingerprint(module),
             "kernels": {kind: dataclasses.asdict(work) for kind, work in kernels.items()},
             "messages": {
-                kind: dataclasses.asdict(work) for kind, work in tally_messages(module, cluster.devices).items()
+                kind: dataclasses.asdict(work) for kind, work in tally_messages(module, place.devices).items()
             },
             "buffers": [dataclasses.asdict(buffer) for buffer in top_buffers(module, TOP_BUFFERS, compilation.names)],
             "reserved_bytes": reserved_bytes(module),
-            "device_bytes": cluster.target.memory_bytes,
+            "device_bytes": place.memory_bytes,
             "code_bytes": compilation.code_bytes,
             "spill_bytes": compilation.spill_bytes,
-            "estimate": {
-                name: getattr(estimate, name)
-                for name in ("step_s", "compute_s", "memory_s", "latency_s", "communication_s", "exposed_s")
-            },
+            "estimate": times,
             "lints": list(compilation.warnings),
+            "lines": tally_lines(module),
         },
     }
 
@@ -67,12 +91,12 @@ def render_samples(compilation: Compilation) -> list[Sample]:
     ]
 
 
-def render_environment(environment: Mapping[str, Any], cluster: Cluster, *, on_device: bool) -> dict[str, Any]:
+def render_environment(environment: Mapping[str, Any], place: Place, *, on_device: bool) -> dict[str, Any]:
     """The environment of this process, with the target's devices."""
-    if on_device:
+    if on_device or place.cluster is None:
         return dict(environment)
-    kind = f"{cluster.target.name} (ahead of time)"
-    return {**environment, "backend": "gpu", "devices": [kind] * cluster.devices}
+    kind = f"{place.cluster.target.name} (ahead of time)"
+    return {**environment, "backend": "gpu", "devices": [kind] * place.devices}
 
 
 def fingerprint(module: Module) -> str:

@@ -1,37 +1,82 @@
-"""`nightjar-models compile`: compile a workload for absent GPUs, and write facts and a static profile."""
+"""`nightjar-models compile`: compile a workload or any function for GPUs or a CPU, and write facts and a profile."""
 
 from __future__ import annotations
 
 import datetime
 import lzma
+import os
+import re
 import sys
 import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nightjar_models.errors import InputError
 from nightjar_models.measuring.result import Run, dump, prepare_folder, render_result, write_file, write_result
-from nightjar_models.parallel.mesh import MeshShape, parse_mesh
+from nightjar_models.parallel.mesh import MeshShape, parse_mesh, render_xla_flags
 from nightjar_models.presets import find_preset
 from nightjar_models.presets.config import flatten, override
 
+if TYPE_CHECKING:  # they import JAX, which reads the environment that this command sets first
+    from nightjar_models.aot.compile import Compilation
+    from nightjar_models.aot.estimate import Estimate
+    from nightjar_models.aot.record import Place
+    from nightjar_models.hardware.target import Cluster
+
 SHOWN_BUFFERS = 4
+_NOT_ID = re.compile(r"[^A-Za-z0-9_.-]+")
 NO_ROOM = "does not fit: JAX takes at most {most:.0%} of a device, and a step at most {of_step:.0%} of that"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the command is asked to compile, and how."""
+
+    program: str
+    args: str | None
+    target: str
+    mesh: str | None
+    xla: list[str]
+    settings: list[str]
+    on_device: bool
+
+
 def compile_(
-    preset: Annotated[str, typer.Argument(help="What to compile; `nightjar-models presets` lists them.")],
-    target: Annotated[str, typer.Option(help="GPU and how many, such as h100x8: a100, h100, h200 or b200.")] = "h100x8",
+    program: Annotated[
+        str, typer.Argument(help="A preset of `nightjar-models presets`, or module:function, or file.py:function.")
+    ],
+    args: Annotated[
+        str | None,
+        typer.Option(
+            help="Arguments of a function: shapes such as f32[8,128],i32[8], or the address of a function that returns"
+            " a tuple of them."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Devices, such as h100x8: a100, h100, h200, b200, or cpu for this machine's"
+            " [default: h100x8; of a function: cpu]."
+        ),
+    ] = None,
     mesh: Annotated[
-        str | None, typer.Option(help="Such as fsdp=8 or dp2.fsdp2.tp2; all devices over data by default.")
+        str | None,
+        typer.Option(
+            help="Such as fsdp=8 or dp2.fsdp2.tp2; of a function its own axes, such as data=4,model=2;"
+            " all devices over data by default."
+        ),
     ] = None,
     xla: Annotated[
         list[str] | None, typer.Option("--xla", metavar="FLAG=VALUE", help="A compiler option; may be repeated.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one number; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one number of a preset; may be repeated."),
     ] = None,
     on_device: Annotated[
         bool, typer.Option("--on-device", help="Compile for this machine's own GPUs, for comparison.")
@@ -42,67 +87,179 @@ def compile_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result document instead of a table.")] = False,
 ) -> None:
-    """Compile the train step for GPUs that this machine does not have.
+    """Compile a train step, or any jitted function, without running it.
 
-    Needs no GPU and no driver.
+    For a GPU it needs no GPU and no driver, only the packages jax-cuda12-plugin, jax-cuda12-pjrt, nvidia-cuda-nvcc-cu12
+    (ptxas) and nvidia-cudnn-cu12: docker/locks/aot.txt. Arguments are shapes, so that nothing takes memory.
 
-    OUT/result.json holds what the compiler emitted (kernels, collectives, memory, an estimate of the step time),
-    OUT/program.hlo.pb.xz the optimized program, OUT/instructions.json.xz what each instruction costs, OUT/capture a
-    static profile for `nightjar-profiling report`. Needs the packages jax-cuda12-plugin, jax-cuda12-pjrt,
-    nvidia-cuda-nvcc-cu12 (ptxas) and nvidia-cudnn-cu12, nothing else of CUDA: docker/locks/aot.txt.
+    OUT/result.json holds what the compiler emitted (kernels, collectives, memory, and for a GPU an estimate of the step
+    time), OUT/program.hlo.pb.xz the optimized program; for a GPU also OUT/instructions.json.xz, what each instruction
+    costs, and OUT/capture, a static profile for `nightjar-profiling report`. `nightjar-ci facts` compares two results.
 
-    Example: nightjar-models compile gpt_tiny --target h100x8 --mesh fsdp=8 --out /tmp/gpt-h100
+    Example: nightjar-models compile train.py:train_step --args train.py:make_arguments --out /tmp/step
     """
     begin, started_at = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    from nightjar_models.aot.topology import prepare_process
-    from nightjar_models.hardware.target import parse_cluster
-
-    config = override(find_preset(preset)(), settings or [])
-    cluster = parse_cluster(target)
-    shape = MeshShape(dp=cluster.devices) if mesh is None else parse_mesh(mesh)
     if out is None:
         raise InputError("no output folder: expected --out or NIGHTJAR_OUT.", "add --out FOLDER")
+    is_function = ":" in program
+    if is_function and settings:
+        raise InputError("--set: expected with a preset, not with a function.")
+    if not is_function and args is not None:
+        raise InputError("--args: expected with a function, not with a preset.", "presets have their own batch")
+    config: dict[str, Any] = {"function": program, "args": args or ""}
+    if not is_function:
+        config = flatten(override(find_preset(program)(), settings or []))
+    wanted = Wanted(
+        program=program,
+        args=args,
+        target=target or ("cpu" if is_function else "h100x8"),
+        mesh=mesh,
+        xla=xla or [],
+        settings=settings or [],
+        on_device=on_device,
+    )
+    make = compile_function if is_function else compile_preset
     prepare_folder(out)
-    if not on_device:
-        prepare_process()
+    compilation, place, shape = make(wanted)
 
-    from nightjar_models.aot import capture, instructions, record
-    from nightjar_models.aot.compile import compile_step, parse_options
-    from nightjar_models.aot.compile_subprocess import watched_folder
+    from nightjar_models.aot import record
+    from nightjar_models.aot.compile import parse_options
     from nightjar_models.aot.estimate import estimate_step
     from nightjar_models.measuring.environment import read_environment
 
-    options = parse_options(xla or [])
-    with watched_folder() as folder:
-        compilation = compile_step(config, shape, cluster, options, folder, on_device=on_device)
-    estimate = estimate_step(compilation.module, cluster)
-    environment = record.render_environment(read_environment(), cluster, on_device=on_device)
-    environment["flags"] |= {f"--xla {name}": str(value) for name, value in options.items()}
-    facts = record.render_facts(compilation, estimate, cluster)
+    name = program.rpartition(":")[2] if is_function else record.PROGRAM
+    estimate = None
+    if place.cluster is not None:
+        estimate = estimate_step(compilation.module, place.cluster)
+    environment = record.render_environment(read_environment(), place, on_device=on_device)
+    environment["flags"] |= {f"--xla {flag}": str(value) for flag, value in parse_options(wanted.xla).items()}
+    if not is_function:
+        config["parameters"] = compilation.parameter_count
     run = Run(
         status="completed",
-        config={**flatten(config), "mesh": str(shape), "target": target, "parameters": compilation.parameter_count},
+        config={**config, "mesh": shape, "target": wanted.target},
         curves=[],
         samples=record.render_samples(compilation),
-        facts=[facts],
+        facts=[record.render_facts(compilation, estimate, place, name)],
     )
     about = {
-        "job": job or f"{preset}-compile-{cluster}-{shape}",
-        "workload": preset,
+        "job": job or f"{_NOT_ID.sub('-', program)}-compile-{place.name}-{shape.replace('=', '').replace(',', '.')}",
+        "workload": program,
         "seed": 0,
         "started_at": started_at,
         "duration_s": time.monotonic() - begin,
         "environment": environment,
     }
     write_file(out / "program.hlo.pb.xz", lzma.compress(compilation.hlo))
-    costs = instructions.render_instructions(compilation.module, estimate, record.PROGRAM, str(cluster))
-    write_file(out / "instructions.json.xz", instructions.pack_instructions(costs))
-    timeline = capture.render_timeline(estimate, record.PROGRAM, cluster)
-    manifest = capture.render_manifest(sys.argv, environment, cluster, capture.find_sources(compilation.module))
-    capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
+    if estimate is not None and place.cluster is not None:
+        write_profile(out, compilation, estimate, place.cluster, name, environment)
     document = render_result(run, about)
     path = write_result(out, document)
     print(dump(document) if as_json else summarize(document, path))
+
+
+def compile_preset(wanted: Wanted) -> tuple[Compilation, Place, str]:
+    """The train step of a preset for GPUs."""
+    from nightjar_models.aot.topology import prepare_process
+    from nightjar_models.hardware.target import parse_cluster
+
+    config = override(find_preset(wanted.program)(), wanted.settings)
+    cluster = parse_cluster(wanted.target)
+    shape = MeshShape(dp=cluster.devices) if wanted.mesh is None else parse_mesh(wanted.mesh)
+    if not wanted.on_device:
+        prepare_process()
+
+    from nightjar_models.aot.compile import compile_step, parse_options
+    from nightjar_models.aot.compile_subprocess import watched_folder
+    from nightjar_models.aot.record import Place
+
+    options = parse_options(wanted.xla)
+    with watched_folder() as folder:
+        compilation = compile_step(config, shape, cluster, options, folder, on_device=wanted.on_device)
+    return compilation, Place(name=str(cluster), devices=cluster.devices, cluster=cluster), str(shape)
+
+
+def compile_function(wanted: Wanted) -> tuple[Compilation, Place, str]:
+    """A user's function, for GPUs or for this machine's CPU."""
+    from nightjar_models.aot.topology import prepare_process
+    from nightjar_models.hardware.target import parse_cluster
+
+    cluster = None
+    match = re.fullmatch(r"cpu(?:x([1-9][0-9]{0,3}))?", wanted.target)
+    if match is None:
+        cluster = parse_cluster(wanted.target)
+        count = cluster.devices
+        if not wanted.on_device:
+            prepare_process()
+    else:
+        count = int(match[1] or 1)
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ["XLA_FLAGS"] = render_xla_flags(os.environ.get("XLA_FLAGS", ""), count)
+
+    import jax
+
+    from nightjar_models.aot.compile import compile_lowered, parse_options
+    from nightjar_models.aot.compile_subprocess import watched_folder
+    from nightjar_models.aot.compile_warnings import find_warnings
+    from nightjar_models.aot.function import (
+        find_function,
+        lower_function,
+        make_arguments,
+        make_mesh,
+        name_variables,
+        place_arguments,
+    )
+    from nightjar_models.aot.record import Place
+    from nightjar_models.aot.topology import find_devices
+
+    devices = jax.devices()[:count]
+    if cluster is not None and not wanted.on_device:
+        devices = list(find_devices(cluster))
+    if len(devices) < count:
+        raise InputError(f"--target {wanted.target}: JAX has {len(devices)} devices, expected {count}.")
+    mesh = make_mesh(devices, wanted.mesh)
+    begin = time.perf_counter()
+    with jax.set_mesh(mesh) if count > 1 else nullcontext():
+        function = find_function(wanted.program)
+        arguments = place_arguments(make_arguments(wanted.args), mesh, wanted.args or "")
+        try:
+            lowered = lower_function(function, arguments)
+        except Exception as error:  # the user's own code, while it is traced
+            raise InputError(
+                f"{wanted.program}: tracing it: {type(error).__name__}: {error}",
+                "do --args fit the function? `--debug` before the command prints the traceback",
+            ) from error
+        with watched_folder() as folder:
+            compilation = compile_lowered(
+                lowered,
+                parse_options(wanted.xla),
+                folder,
+                lower_s=time.perf_counter() - begin,
+                names=name_variables(function, arguments),
+                warn=partial(find_warnings, configured="", choices=()),
+                capability=None if cluster is None else cluster.target.compute_capability,
+            )
+    name = f"cpux{count}" if cluster is None else str(cluster)
+    axes = ",".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+    return compilation, Place(name=name, devices=count, cluster=cluster), axes
+
+
+def write_profile(
+    out: Path,
+    compilation: Compilation,
+    estimate: Estimate,
+    cluster: Cluster,
+    program: str,
+    environment: dict[str, Any],
+) -> None:
+    """Writes what each instruction costs, and the static profile."""
+    from nightjar_models.aot import capture, instructions
+
+    costs = instructions.render_instructions(compilation.module, estimate, program, str(cluster))
+    write_file(out / "instructions.json.xz", instructions.pack_instructions(costs))
+    timeline = capture.render_timeline(estimate, program, cluster)
+    manifest = capture.render_manifest(sys.argv, environment, cluster, capture.find_sources(compilation.module))
+    capture.write_capture(out / "capture", compilation.hlo, timeline, manifest)
 
 
 def summarize(document: dict[str, Any], path: Path) -> str:
@@ -118,13 +275,14 @@ def summarize(document: dict[str, Any], path: Path) -> str:
         )
     for kind, work in aot["messages"].items():
         rows.append(f"{'message ' + kind:30} {work['count']:7} {work['runs']:7} {_mib(work['bytes']):12.1f}")
-    fraction = aot["reserved_bytes"] / aot["device_bytes"]
-    fits = "fits"
-    if aot["reserved_bytes"] > room_bytes(aot["device_bytes"]):
-        fits = NO_ROOM.format(most=MOST_FRACTION, of_step=OF_STEP)
-    rows.append(
-        f"memory {_mib(aot['reserved_bytes']):.1f} MiB of {_mib(aot['device_bytes']):.0f} ({fraction:.1%}, {fits})"
-    )
+    memory = f"memory {_mib(aot['reserved_bytes']):.1f} MiB"
+    if aot["device_bytes"]:
+        fits = "fits"
+        if aot["reserved_bytes"] > room_bytes(aot["device_bytes"]):
+            fits = NO_ROOM.format(most=MOST_FRACTION, of_step=OF_STEP)
+        fraction = aot["reserved_bytes"] / aot["device_bytes"]
+        memory += f" of {_mib(aot['device_bytes']):.0f} ({fraction:.1%}, {fits})"
+    rows.append(memory)
     for temporary, title in ((True, "largest temporary values at the peak"), (False, "largest persistent values")):
         buffers = [buffer for buffer in aot["buffers"] if (buffer["kind"] == "temp") is temporary]
         if buffers:
@@ -132,16 +290,19 @@ def summarize(document: dict[str, Any], path: Path) -> str:
         for buffer in buffers[:SHOWN_BUFFERS]:
             origin = buffer["line"] or buffer["op_name"]
             rows.append(f"  {_mib(buffer['bytes']):10.1f} MiB {buffer['kind']:9} {buffer['instruction']}  {origin}")
-    times = aot["estimate"]
-    rows.append(
-        f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline with measured efficiencies, not measured): "
-        f"compute {times['compute_s'] * 1e3:.3f}, memory {times['memory_s'] * 1e3:.3f}, "
-        f"launches {times['latency_s'] * 1e3:.3f}, communication {times['communication_s'] * 1e3:.3f} "
-        f"of which {times['exposed_s'] * 1e3:.3f} exposed"
-    )
+    if times := aot["estimate"]:
+        rows.append(
+            f"estimated step {times['step_s'] * 1e3:.3f} ms (roofline with measured efficiencies, not measured): "
+            f"compute {times['compute_s'] * 1e3:.3f}, memory {times['memory_s'] * 1e3:.3f}, "
+            f"launches {times['latency_s'] * 1e3:.3f}, communication {times['communication_s'] * 1e3:.3f} "
+            f"of which {times['exposed_s'] * 1e3:.3f} exposed"
+        )
+    code = ""
+    if aot["code_bytes"]:
+        code = f"; PTX {aot['code_bytes']} bytes"
     rows.append(
         f"compiled in {time_of['compile_time']:.1f} s ({time_of['compile_cpu_time']:.1f} s of CPU), "
-        f"{_mib(time_of['compiler_memory']):.0f} MiB; PTX {aot['code_bytes']} bytes"
+        f"{_mib(time_of['compiler_memory']):.0f} MiB{code}"
     )
     return "\n".join([*rows, *(f"warning: {warning}" for warning in aot["lints"]), str(path)])
 

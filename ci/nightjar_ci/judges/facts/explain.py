@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from nightjar_ci.formats.policy import FactsPolicy
 from nightjar_ci.formats.run_record import Ahead, Buffer, Facts, Work
 from nightjar_ci.judges.facts.diff import changed
+from nightjar_ci.judges.facts.lines import explain_lines
 from nightjar_ci.judges.finding import count, percent
 
 _NONE = Work(count=0, runs=0, bytes=0, flops=0.0)
@@ -77,7 +78,9 @@ def explain_changes(before: Facts, after: Facts, policy: FactsPolicy) -> list[Ex
         *_code(old, new, policy),
         *_lints(old, new),
     ]
-    return [*causes, *_consequences(old, new, changes, causes)]
+    consequences = list(_consequences(old, new, changes, causes))
+    lines = [Explanation(text, ()) for text in explain_lines(old.lines, new.lines) if changes]
+    return [*causes, *lines, *consequences]
 
 
 def unexplained(changes: Iterable[str], explanations: Iterable[Explanation]) -> list[str]:

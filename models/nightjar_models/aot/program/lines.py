@@ -1,7 +1,8 @@
 """Python lines of instructions, inferred where the compiler recorded none.
 
 In: a `Module`. Out: the line of an instruction. If it has none, which is common for cuBLASLt calls and zeroed buffers,
-the line of the nearest instruction that uses its result, else of the nearest operand, marked as inferred.
+the line of the nearest instruction that uses its result, else of the nearest operand, marked as inferred. And the
+instructions of each line, from which the gate names the lines that a change of the program came from.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections import defaultdict, deque
 from typing import Any
 
 from nightjar_models.aot.program.module import Line, Module
+from nightjar_models.measuring.hlo import size_bytes
 
+UNCOUNTED = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast"))  # of `tally_lines`
 WITHOUT_LINE = frozenset(("parameter", "constant"))  # their users do not show their origin
 MOST_SEEN = 500  # instructions to visit in each direction; in a large program the origin is near
 
@@ -46,3 +49,16 @@ class Lines:
                     seen.add(neighbour)
                     waiting.append(neighbour)
         return None
+
+
+def tally_lines(module: Module) -> dict[str, dict[str, dict[str, int]]]:
+    """Count and output bytes of instructions by Python line and opcode, those inside of fusions included."""
+    lines: dict[str, dict[str, dict[str, int]]] = {}
+    for instruction in module.instructions.values():
+        line = module.line(instruction)
+        if line is None or instruction.opcode in UNCOUNTED:
+            continue
+        tally = lines.setdefault(str(line), {}).setdefault(instruction.opcode, {"count": 0, "bytes": 0})
+        tally["count"] += 1
+        tally["bytes"] += size_bytes(instruction.shape)
+    return {line: dict(sorted(tallies.items())) for line, tallies in sorted(lines.items())}

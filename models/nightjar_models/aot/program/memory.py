@@ -25,6 +25,7 @@ from nightjar_models.measuring.hlo import count_elements
 TEMP = "temp"
 INFERRED = ", inferred"
 _ARGUMENT = re.compile(r"(?P<node>\w+)\.states\[0\]\[(?P<number>\d+)\]")
+_KEYWORD = re.compile(r"arrays\['(?P<name>[^']+)'\]")  # of a function that is lowered inside of another
 _FREED, _SHARED = 1, 2  # HeapSimulatorTrace.Event.Kind; 0 allocates
 
 
@@ -143,6 +144,8 @@ def name_parameter(op_name: str, names: Mapping[str, Sequence[str]]) -> str:
     >>> name_parameter("optimizer.states[0][1]", {"model": ["embedding"], "optimizer": ["count", "mu.embedding"]})
     'optimizer.mu.embedding'
     """
+    if (keyword := _KEYWORD.fullmatch(op_name)) is not None:
+        return keyword["name"]
     match = _ARGUMENT.fullmatch(op_name)
     if match is None:
         return op_name
