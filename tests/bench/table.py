@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal
@@ -158,6 +158,17 @@ def print_rows(title: str, rows: Sequence[Row]) -> None:
         ratio = "" if row.ratio is None else f"{row.ratio:.3g}x"
         table.add_row(row.name, goal, ours, row.rival, rival, ratio)
     Console(file=sys.stdout, width=150, soft_wrap=True).print(table)
+
+
+def print_tables(goals: Mapping[str, Sequence[str]], tables: Sequence[tuple[str, list[Row]]]) -> list[Row]:
+    """Prints tables with a row for each of their goals, and those of tables that are not there; returns all rows."""
+    rows: list[Row] = []
+    measured = dict(tables)
+    for title in dict.fromkeys([*measured, *goals]):
+        table = measure_part(goals.get(title, ()), lambda title=title: measured.get(title, []))  # type: ignore[misc]
+        print_rows(title, table)
+        rows += table
+    return rows
 
 
 def finish(bench: str, rows: Sequence[Row]) -> int:

@@ -1,9 +1,10 @@
 """Does the bisection name the right rung, and at what cost, compared with others on the same simulated ladders?
 
-`nox -s bench_bisect` (all cells, fifteen minutes on two cores), `-- --quick` (few trials, one minute), `-- --seed 7`,
-`-- --real` (real regressions between releases on PyPI, ten minutes, by the command itself), `-- --plants` (twenty
-plants in a repository of 300 commits, five minutes, by the command itself). Every search of the cells is a seeded
-simulation; the seed that the algorithm was tuned on is not the default one.
+`nox -s bench_bisect` runs three parts: `--plants` (twenty plants in a repository of 300 commits, five minutes),
+`--cells` (simulated ladders, fifteen minutes on two cores; one with `--quick`) and `--real` (twelve real regressions
+between releases on PyPI, a quarter of an hour); with one of these options, that part only. Plants and real regressions
+are bisected by the command itself. Every search of the cells is a seeded simulation (`--seed 7`); the seed that the
+algorithm was tuned on is not the default one.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from multiprocessing import Pool
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from tests.bench.bisect import plants
 from tests.bench.bisect.machines import MACHINES, Trial, run_both
-from tests.bench.bisect.plants import measure as measure_plants
-from tests.bench.bisect.real.regressions import regressions
+from tests.bench.bisect.real import regressions
 from tests.bench.bisect.tables import list_goals, machines, make_tables
 from tests.bench.bisect.trials import Outcome, run_cell
 from tests.bench.bisect.worlds import Cell
-from tests.bench.table import finish, measure_part, print_rows
+from tests.bench.table import Row, finish, print_tables
 
 SIZES = (64, 256, 1024)
 TRIALS, QUICK_TRIALS = 250, 12
@@ -56,37 +57,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench_bisect", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_TRIALS} trials a cell instead of {TRIALS}")
     parser.add_argument("--trials", type=int, help="trials a cell")
-    parser.add_argument("--only", default="", help="cells whose name contains this")
+    parser.add_argument("--only", default="", help="cells or real regressions whose name contains this")
     parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--real", action="store_true", help="real regressions instead of simulated ladders")
-    parser.add_argument("--plants", action="store_true", help="plants in a real repository instead")
+    parser.add_argument("--cells", action="store_true", help="simulated ladders, and not what is not asked for")
+    parser.add_argument("--real", action="store_true", help="real regressions, and not what is not asked for")
+    parser.add_argument("--plants", action="store_true", help="plants in a repository, and not what is not asked for")
     options = parser.parse_args(arguments)
-    if options.real or options.plants:
-        tables = measure_plants() if options.plants else regressions(options.only)
-        for title, table in tables:
-            print_rows(title, table)
-        return finish("bench_bisect", [row for _, table in tables for row in table])
-    trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
-    cells = [cell for cell in make_cells() if options.only in cell.name]
-    jobs = [(cell, options.seed * 1_000_000 + trial) for trial in range(trials) for cell in reversed(cells)]
+    whole = not (options.cells or options.real or options.plants)
+    rows: list[Row] = []
+    if whole or options.plants:
+        rows += print_tables(plants.list_goals(), plants.measure())
+    if whole or options.cells:
+        trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
+        cells = [cell for cell in make_cells() if options.only in cell.name]
+        chosen = [machine for machine in MACHINES if options.only in machine]
+        rows += print_tables(list_goals(cells, chosen), measure_cells(cells, chosen, trials, options.seed))
+    if whole or options.real:
+        rows += print_tables(regressions.list_goals(options.only), regressions.measure(options.only))
+    return finish("bench_bisect", rows)
+
+
+def measure_cells(
+    cells: Sequence[Cell], machine_names: Sequence[str], trials: int, seed: int
+) -> list[tuple[str, list[Row]]]:
+    """The tables of simulated ladders."""
+    jobs = [(cell, seed * 1_000_000 + trial) for trial in range(trials) for cell in reversed(cells)]
     results: dict[Cell, list[dict[str, Outcome]]] = {cell: [] for cell in cells}
+    on_machines: dict[str, list[dict[str, Trial]]] = {machine: [] for machine in machine_names}
     with Pool(os.cpu_count()) as pool:
         for done, (cell, outcomes) in enumerate(pool.imap_unordered(run_trial, jobs, chunksize=8), start=1):
             results[cell].append(outcomes)
             if done % math.ceil(len(jobs) / 10) == 0:
                 print(f"{done} of {len(jobs)} ladders", file=sys.stderr, flush=True)
-        chosen = [machine for machine in MACHINES if options.only in machine]
-        on_machines: dict[str, list[dict[str, Trial]]] = {machine: [] for machine in chosen}
-        ladders = [(machine, options.seed * 1_000_000 + trial) for machine in chosen for trial in range(trials)]
+        ladders = [(machine, seed * 1_000_000 + trial) for machine in machine_names for trial in range(trials)]
         for machine, both in pool.imap_unordered(run_both, ladders, chunksize=4):
             on_machines[machine].append(both)
-    rows = []
-    goals = list_goals(cells, chosen)
-    for title, table in [*(make_tables(results) if results else []), *machines(on_machines)]:
-        measured = measure_part(goals.get(title, ()), lambda table=table: table)  # type: ignore[misc]
-        print_rows(title, measured)
-        rows += measured
-    return finish("bench_bisect", rows)
+    return [*(make_tables(results) if results else []), *machines(on_machines)]
 
 
 if __name__ == "__main__":

@@ -191,6 +191,11 @@ def bisect_by_git(folder: Path, repository: Path, plant: Plant) -> list[str]:
         git(repository, "reset", "-q", "--hard", "main")
 
 
+def list_goals() -> dict[str, list[str]]:
+    """The names of the goals, by the title of their table."""
+    return {TITLE: [GOAL]}
+
+
 def measure(only: Sequence[Plant] = ()) -> list[tuple[str, list[Row]]]:
     """The table: all plants, or some."""
     chosen, right, by_git, tests = list(only) or plants(), 0, 0, 0
