@@ -102,6 +102,13 @@ class Buffer(StrictModel):
     op_name: str
 
 
+class LineWork(StrictModel):
+    """The instructions of a Python line by opcode, and the digest of what they compute."""
+
+    opcodes: dict[str, Tally]
+    digest: str
+
+
 class Ahead(StrictModel):
     """The facts of a program that was compiled and not run, mostly for devices that this machine does not have.
 
@@ -116,7 +123,9 @@ class Ahead(StrictModel):
         spill_bytes: None where no ptxas ran.
         estimate: seconds of a step by a model of the device, and its parts; empty for a CPU.
         lints: warnings for people, such as fused attention that was not emitted.
-        lines: instructions by Python line and opcode, those inside of fusions included.
+        computation: compiler and digest of what the program computes: operands, constants, attributes; None in results
+            of earlier releases.
+        lines: the instructions of each Python line, those inside of fusions included.
     """
 
     target: str
@@ -130,7 +139,8 @@ class Ahead(StrictModel):
     spill_bytes: int | None
     estimate: dict[str, float]
     lints: tuple[str, ...]
-    lines: dict[str, dict[str, Tally]] = Field(default_factory=dict)
+    computation: str | None = None
+    lines: dict[str, LineWork] = Field(default_factory=dict)
 
 
 class Facts(StrictModel):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from nightjar_models.aot.compile import Compilation
 from nightjar_models.aot.estimate import Estimate
+from nightjar_models.aot.program.digest import digest_program
 from nightjar_models.aot.program.kernels import tally_kernels, tally_messages
 from nightjar_models.aot.program.lines import tally_lines
 from nightjar_models.aot.program.memory import reserved_bytes, top_buffers
@@ -73,6 +75,7 @@ def render_facts(
             "spill_bytes": compilation.spill_bytes,
             "estimate": times,
             "lints": list(compilation.warnings),
+            "computation": f"jaxlib {version('jaxlib')}: {digest_program(module)}",
             "lines": tally_lines(module),
         },
     }

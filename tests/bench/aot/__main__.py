@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.bench.table import finish, print_rows, run_parts
 
-PARTS = ("repeats", "faults", "releases")
+PARTS = ("functions", "repeats", "faults", "releases")
 
 
 def main() -> int:

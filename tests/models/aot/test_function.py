@@ -233,7 +233,9 @@ def test_the_command_compiles_a_function_for_this_cpu(program: str, tmp_path: Pa
     (facts,) = document["facts"]
     assert (facts["program"], facts["ahead"]["target"], facts["ahead"]["estimate"]) == ("step", "cpux1", {})
     lines = facts["ahead"]["lines"]
-    products = {line.split()[0]: tally["dot"]["count"] for line, tally in lines.items() if "dot" in tally}
+    products = {
+        line.split()[0]: work["opcodes"]["dot"]["count"] for line, work in lines.items() if "dot" in work["opcodes"]
+    }
     assert products[f"{program}.py:{_line_of('self.outer(')}"] >= 2  # two products, fused or not, and their gradients
     assert not list(out.glob("capture"))
 

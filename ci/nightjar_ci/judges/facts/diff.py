@@ -16,6 +16,7 @@ from nightjar_ci.judges.finding import percent
 _WORDS = {"opcodes": "", "fusions": "fusion ", "custom_calls": "custom call ", "collectives": "collective "}
 _WORK = {"kernels": "kernel ", "messages": "message "}  # of a program compiled ahead of time
 _SPILLS = "ahead.spill_bytes"
+COMPUTATION = "ahead.computation"
 
 
 def flatten(facts: Facts | None) -> dict[str, float | None]:
@@ -47,7 +48,10 @@ def _flatten_ahead(ahead: Ahead) -> dict[str, float | None]:
 
 
 def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, float]:
-    """The facts that differ by more than the policy allows, with their relative change (infinite from nothing)."""
+    """The facts that differ by more than the policy allows, with their relative change (infinite from nothing).
+
+    Where no number differs, `COMPUTATION` is a change if one compiler made programs that compute different things.
+    """
     old, new = flatten(before), flatten(after)
     changes = {}
     for name in sorted({**old, **new}, key=_group_order):
@@ -56,10 +60,23 @@ def changed(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> d
         if was == now or (name == _SPILLS and None in (was, now)):  # unknown if a machine has no ptxas
             continue
         relative = math.inf if not was or now is None else (now - was) / was
-        allowed = next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)
-        if not abs(relative) <= allowed:  # NaN counts as a change
+        if not abs(relative) <= _tolerance(name, policy):  # NaN counts as a change
             changes[name] = relative
+    if not changes and _computes_otherwise(before, after) and math.isfinite(_tolerance(COMPUTATION, policy)):
+        changes[COMPUTATION] = math.inf
     return changes
+
+
+def _tolerance(name: str, policy: FactsPolicy) -> float:
+    return next((limit for glob, limit in policy.tolerance.items() if fnmatchcase(name, glob)), 0.0)
+
+
+def _computes_otherwise(before: Facts | None, after: Facts | None) -> bool:
+    """Whether one compiler made two programs that compute different things; another compiler's is not comparable."""
+    if before is None or after is None or before.ahead is None or after.ahead is None:
+        return False
+    was, now = (facts.ahead.computation or "" for facts in (before, after) if facts.ahead is not None)
+    return was != now and bool(was) and was.partition(":")[0] == now.partition(":")[0]
 
 
 def describe_changes(before: Facts | None, after: Facts | None, policy: FactsPolicy) -> dict[str, str]:
@@ -70,7 +87,9 @@ def describe_changes(before: Facts | None, after: Facts | None, policy: FactsPol
     for name, relative in changes.items():
         group, _, detail = name.partition(".")
         was, now = old.get(name), new.get(name)
-        if group in _WORK:
+        if name == COMPUTATION:
+            lines[name] = "the computation: other operands, constants or attributes of instructions"
+        elif group in _WORK:
             kind, _, measure = detail.rpartition(".")
             lines[name] = f"{_WORK[group]}{kind} {measure} {_amount(was, now, relative)}"
         elif detail.endswith(".count"):

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 from nightjar_ci.formats.policy import FactsPolicy
 from nightjar_ci.formats.run_record import Ahead, Buffer, Facts, Work
-from nightjar_ci.judges.facts.diff import changed
+from nightjar_ci.judges.facts.diff import COMPUTATION, changed
 from nightjar_ci.judges.facts.lines import explain_lines
 from nightjar_ci.judges.finding import count, percent
 
@@ -79,7 +79,7 @@ def explain_changes(before: Facts, after: Facts, policy: FactsPolicy) -> list[Ex
         *_lints(old, new),
     ]
     consequences = list(_consequences(old, new, changes, causes))
-    lines = [Explanation(text, ()) for text in explain_lines(old.lines, new.lines) if changes]
+    lines = [Explanation(text, (COMPUTATION,)) for text in explain_lines(old.lines, new.lines) if changes]
     return [*causes, *lines, *consequences]
 
 

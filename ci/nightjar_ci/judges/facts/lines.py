@@ -12,16 +12,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from nightjar_ci.formats.run_record import Tally
+from nightjar_ci.formats.run_record import LineWork, Tally
 
 MOST_LINES = 5
 MOST_OPCODES = 4
 _LINE = re.compile(r"(?P<file>[^:]*):(?P<number>\d+)(?: (?P<function>.*))?")
 _UNTOLD = frozenset(("fusion", "copy", "bitcast", "broadcast", "call"))  # follow from the others
-Opcodes = Mapping[str, Tally]
+Lines = Mapping[str, LineWork]
+_NONE = LineWork(opcodes={}, digest="")
+OTHER = "the same instructions with other operands, constants or attributes"
 
 
-def explain_lines(old: Mapping[str, Opcodes], new: Mapping[str, Opcodes]) -> list[str]:
+def explain_lines(old: Lines, new: Lines) -> list[str]:
     """The sentences; empty where the lines of a program are not known or no line differs."""
     if not old or not new:
         return []
@@ -34,7 +36,7 @@ def explain_lines(old: Mapping[str, Opcodes], new: Mapping[str, Opcodes]) -> lis
     return sentences
 
 
-def _pair(old: Mapping[str, Opcodes], new: Mapping[str, Opcodes]) -> Iterator[tuple[str, Opcodes, Opcodes]]:
+def _pair(old: Lines, new: Lines) -> Iterator[tuple[str, LineWork, LineWork]]:
     """Lines that may differ: their name, and their instructions before and after."""
     before, after = _by_function(old), _by_function(new)
     for function in sorted({*before, *after}):
@@ -46,13 +48,13 @@ def _pair(old: Mapping[str, Opcodes], new: Mapping[str, Opcodes]) -> Iterator[tu
         shared = [line for line in now if line in was]
         yield from ((line, was.pop(line), now.pop(line)) for line in shared)
         for lost, gained in zip_longest(sorted(was, key=_order), sorted(now, key=_order)):
-            yield gained or lost, was.get(lost, {}), now.get(gained, {})
+            yield gained or lost, was.get(lost, _NONE), now.get(gained, _NONE)
 
 
-def _by_function(lines: Mapping[str, Opcodes]) -> dict[str, dict[str, Opcodes]]:
-    functions: dict[str, dict[str, Opcodes]] = defaultdict(dict)
-    for line, opcodes in lines.items():
-        functions[_split(line)[2]][line] = opcodes
+def _by_function(lines: Lines) -> dict[str, dict[str, LineWork]]:
+    functions: dict[str, dict[str, LineWork]] = defaultdict(dict)
+    for line, work in lines.items():
+        functions[_split(line)[2]][line] = work
     return functions
 
 
@@ -68,12 +70,14 @@ def _split(line: str) -> tuple[str, int, str]:
     return match["file"], int(match["number"]), match["function"] or match["file"]
 
 
-def _compare(was: Opcodes, now: Opcodes) -> list[tuple[str, str, float]]:
+def _compare(was: LineWork, now: LineWork) -> list[tuple[str, str, float]]:
     """Opcode, change in words and its weight, of each that differs, the most changed first."""
     none = Tally(count=0, bytes=0)
+    if was.opcodes == now.opcodes:
+        return [("", OTHER, 1.0)]
     changes = []
-    for opcode in sorted({*was, *now}):
-        before, after = was.get(opcode, none), now.get(opcode, none)
+    for opcode in sorted({*was.opcodes, *now.opcodes}):
+        before, after = was.opcodes.get(opcode, none), now.opcodes.get(opcode, none)
         if before == after:
             continue
         text = f"{opcode} {before.count} -> {after.count}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Any
 
+from nightjar_models.aot.program.digest import digest_lines
 from nightjar_models.aot.program.module import Line, Module
 from nightjar_models.measuring.hlo import size_bytes
 
@@ -51,8 +52,11 @@ class Lines:
         return None
 
 
-def tally_lines(module: Module) -> dict[str, dict[str, dict[str, int]]]:
-    """Count and output bytes of instructions by Python line and opcode, those inside of fusions included."""
+def tally_lines(module: Module) -> dict[str, dict[str, Any]]:
+    """Count and output bytes of the instructions of each Python line by opcode, and the digest of what they compute.
+
+    Instructions inside of fusions are counted, too.
+    """
     lines: dict[str, dict[str, dict[str, int]]] = {}
     for instruction in module.instructions.values():
         line = module.line(instruction)
@@ -61,4 +65,8 @@ def tally_lines(module: Module) -> dict[str, dict[str, dict[str, int]]]:
         tally = lines.setdefault(str(line), {}).setdefault(instruction.opcode, {"count": 0, "bytes": 0})
         tally["count"] += 1
         tally["bytes"] += size_bytes(instruction.shape)
-    return {line: dict(sorted(tallies.items())) for line, tallies in sorted(lines.items())}
+    digests = digest_lines(module)
+    return {
+        line: {"opcodes": dict(sorted(tallies.items())), "digest": digests[line]}
+        for line, tallies in sorted(lines.items())
+    }

@@ -9,7 +9,7 @@ import pytest
 
 from nightjar_ci.formats.policy import FactsPolicy
 from nightjar_ci.formats.run_record import Environment, Facts
-from nightjar_ci.judges.facts.diff import changed
+from nightjar_ci.judges.facts.diff import COMPUTATION, changed
 from nightjar_ci.judges.facts.explain import explain_changes, unexplained
 
 GIB = 2**30
@@ -166,3 +166,18 @@ def test_what_no_sentence_accounts_for_is_left_over() -> None:
         *("flops", "fusions.kLoop.count", "fusions.kLoop.bytes"),
         *(f"opcodes.{opcode}.{number}" for opcode in ("copy", "fusion") for number in ("count", "bytes")),
     }
+
+
+def test_the_same_counts_of_another_computation_are_a_change_under_one_compiler_only() -> None:
+    before = facts(computation="jaxlib 0.10.2: aa")
+    after, newer = facts(computation="jaxlib 0.10.2: bb"), facts(computation="jaxlib 0.11.0: bb")
+    assert changed(before, after, FactsPolicy()) == {COMPUTATION: math.inf}
+    assert changed(before, newer, FactsPolicy()) == {}
+    assert changed(facts(), after, FactsPolicy()) == {}  # a baseline of an earlier release
+    assert changed(before, after, FactsPolicy(tolerance={"ahead.comp*": math.inf})) == {}
+
+
+def test_another_computation_is_not_told_beside_other_facts() -> None:
+    before = facts(computation="jaxlib 0.10.2: aa")
+    after = facts(computation="jaxlib 0.10.2: bb", code_bytes=900)
+    assert list(changed(before, after, FactsPolicy())) == ["ahead.code_bytes"]

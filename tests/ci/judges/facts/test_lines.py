@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from nightjar_ci.formats.run_record import Tally
-from nightjar_ci.judges.facts.lines import MOST_LINES, explain_lines
+from nightjar_ci.formats.run_record import LineWork, Tally
+from nightjar_ci.judges.facts.lines import MOST_LINES, OTHER, explain_lines
 
 
-def tally(**opcodes: int) -> dict[str, Tally]:
-    return {opcode: Tally(count=count, bytes=4 * count) for opcode, count in opcodes.items()}
+def tally(digest: str = "", **opcodes: int) -> LineWork:
+    tallies = {opcode: Tally(count=count, bytes=4 * count) for opcode, count in opcodes.items()}
+    return LineWork(opcodes=tallies, digest=digest)
 
 
 def test_the_line_whose_instructions_changed_is_named_with_what_changed() -> None:
@@ -36,8 +37,8 @@ def test_a_new_and_a_vanished_line_are_named() -> None:
 
 
 def test_equal_counts_of_larger_results_are_told_in_bytes() -> None:
-    old = {"a.py:3 loss": {"dot": Tally(count=1, bytes=2 << 20)}}
-    new = {"a.py:3 loss": {"dot": Tally(count=1, bytes=4 << 20)}}
+    old = {"a.py:3 loss": LineWork(opcodes={"dot": Tally(count=1, bytes=2 << 20)}, digest="")}
+    new = {"a.py:3 loss": LineWork(opcodes={"dot": Tally(count=1, bytes=4 << 20)}, digest="")}
     assert explain_lines(old, new) == ["a.py:3 loss: dot results 2.00 MiB -> 4.00 MiB"]
 
 
@@ -57,3 +58,9 @@ def test_a_line_whose_own_kinds_are_equal_and_fusions_changed_is_told_last() -> 
 
 def test_unknown_lines_explain_nothing() -> None:
     assert explain_lines({}, {"a.py:3 loss": tally(dot=1)}) == []
+
+
+def test_a_line_with_the_same_instructions_that_computes_something_else_is_named() -> None:
+    old = {"a.py:3 loss": tally("0", compare=1), "a.py:4 loss": tally("1", tanh=1)}
+    new = {"a.py:5 loss": tally("2", compare=1), "a.py:6 loss": tally("1", tanh=1)}
+    assert explain_lines(old, new) == [f"a.py:5 loss: {OTHER}"]
