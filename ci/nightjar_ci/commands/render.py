@@ -36,7 +36,8 @@ def kubernetes(
         str | None, typer.Option(help="Network and nodes of a cloud: eks, gke-rdma, aks, oke; other options add to it.")
     ] = None,
     patch: Annotated[
-        Path | None, typer.Option(help="What this site adds to each manifest: a TOML file (docs/clouds/kubernetes.md).")
+        Path | None,
+        typer.Option(help="What this site adds to each manifest: a TOML file ('Kubernetes' in the documentation)."),
     ] = None,
     host_network: Annotated[bool, typer.Option("--host-network", help="Use the network of the node.")] = False,
 ) -> None:

@@ -110,7 +110,8 @@ def find_page_faults(traced: Mapping[str, Any], environ: Mapping[str, str]) -> l
         return []
     return [
         f"The system took {share:.0%} of the CPU time of the traced steps, with {faults:,.0f} page faults in each: "
-        f"perhaps freed memory goes back to it. {KEEPING} keep it (glibc; docs/performance-guide.md#memory)."
+        f"perhaps freed memory goes back to it. {KEEPING} keep it (glibc; 'Memory' in the documentation's performance "
+        "guide)."
     ]
 
 

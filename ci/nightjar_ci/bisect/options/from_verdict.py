@@ -193,7 +193,7 @@ def _ends(options: BisectOptions, good: Environment, bad: Environment, night: st
         return replace(options, repo=".", good=(good.git.sha,), bad=(bad.git.sha,))
     raise InputError(
         f"neither packages nor the commit differ from the last good night, {night}.",
-        "the machine may: docs/gating.md says how the machine is told from the program",
+        "the machine may: 'Gating' in the documentation says how the machine is told from the program",
     )
 
 
