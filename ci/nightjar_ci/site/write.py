@@ -1,7 +1,8 @@
 """The folder of the status page, with the reports and badges that it links to.
 
 In: the store, and folders of nights and bisections. Out: `index.html`, `status.json`, `feed.xml`, `feed.json`,
-`badges/` and the reports of the latest nights. The folder needs no server: every link is relative.
+`badges/`, the histories of each row in `series/`, and the reports of the latest nights. The folder needs no server:
+every link is relative.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from nightjar_ci.bisect.result.answer import Answer as Bisection
 from nightjar_ci.causes.status import Status, read_status
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.formats.documents import read_document, write_text
+from nightjar_ci.formats.series import Series
 from nightjar_ci.images.publish.index_store import open_index
 from nightjar_ci.images.publish.support import Support, describe_support
 from nightjar_ci.settings import Settings
 from nightjar_ci.site.badges import render_endpoint, render_svg
 from nightjar_ci.site.feed import render_json, render_rss
+from nightjar_ci.site.histories import render_histories
 from nightjar_ci.site.html import Page, render_html
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import find_night_folders, import_missing
@@ -69,6 +72,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     finally:
         store.close()
     status = read_status(read_nights(settings, window=sources.window))
+    histories = _read_histories(settings, status, sources.window)
     latest = [night.id for _, night, _ in status.nights if night.id in folders][: sources.reports]
     published = [name for name in latest if _publish(folders[name], out / "nights" / name)]
     reports = {name: f"nights/{name}/report.html" for name in published}
@@ -84,6 +88,7 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
         support_missing=missing,
     )
     for row in status.rows:
+        write_text(out / "series" / f"{row.name}.html", render_histories(row, histories[row.name], reports))
         write_text(out / "badges" / f"{row.name}.svg", render_svg(row.matrix, row.answer))
         write_text(out / "badges" / f"{row.name}.json", render_endpoint(row.matrix, row.answer))
     write_text(out / "badges" / "all.svg", render_svg("nightjar", status.answer))
@@ -93,6 +98,15 @@ def write_site(out: Path, settings: Settings, sources: Sources) -> tuple[Path, S
     write_text(out / "status.json", render_status(page))
     write_text(out / "index.html", render_html(page))
     return out / "index.html", status
+
+
+def _read_histories(settings: Settings, status: Status, window: int) -> dict[str, list[Series]]:
+    """The series of the latest night of each row, by the row's name."""
+    store = open_store(settings)
+    try:
+        return {row.name: store.series_before(row.latest.id, window=window) for row in status.rows}
+    finally:
+        store.close()
 
 
 def read_support(images: str) -> tuple[tuple[Support, ...], str]:

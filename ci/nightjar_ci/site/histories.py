@@ -1,0 +1,130 @@
+"""The page of a row of the calendar: the history of each of its series, and two nights compared.
+
+In: the row, its series, and the addresses of reports. Out: one HTML document that loads nothing from elsewhere and
+works from a file. The numbers are in it once, as JSON; charts and comparison are drawn when they are opened. Filter,
+opened series and compared nights are in the address, so a view can be sent to somebody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+from nightjar_ci.causes.status import ANSWER_TEXT, Row
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import STATUS_TEXT, Status
+from nightjar_ci.report.figures import readable
+from nightjar_ci.report.history import find_levels, spark_points
+from nightjar_ci.untrusted.terminal import show_controls
+
+_DIGITS = 6
+_WORST_FIRST: tuple[Status, ...] = ("regressed", "cannot_tell", "improved", "ok")
+
+
+def render_histories(row: Row, histories: Sequence[Series], reports: Mapping[str, str]) -> str:
+    """The page of a row.
+
+    Args:
+        row: of the calendar.
+        histories: the series of its latest night.
+        reports: night id to the address of its report, from the folder of the status page.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader("nightjar_ci.site", "."), jinja2.PackageLoader("nightjar_ci.report", ".")]
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("histories.html.j2").render(
+        row=row,
+        count=len(histories),
+        answer_text=ANSWER_TEXT,
+        status_text=STATUS_TEXT,
+        data=make_data(row, histories, reports),
+    )
+
+
+def make_data(row: Row, histories: Sequence[Series], reports: Mapping[str, str]) -> dict[str, Any]:
+    """The numbers of the page.
+
+    `nights`: id, answer, report and packages of each night, the packages as what differs from the night before.
+    `series`: values at the positions `at` of the nights, in `unit`; `levels` as first and last position and median;
+    `machines` where a series has several.
+    """
+    places = {name: None for history in histories for name in history.nights}
+    known = {night.id: (night, answer) for night, answer in row.nights}
+    ids = sorted({*places, *known})
+    position = {name: index for index, name in enumerate(ids)}
+    statuses = _worst_by_series(row)
+    return {
+        "nights": _describe_nights(ids, known, reports),
+        "series": [
+            _describe_series(history, position, statuses.get(history.name, ""))
+            for history in sorted(histories, key=lambda one: one.name)
+        ],
+    }
+
+
+def _describe_nights(ids: Sequence[str], known: Mapping[str, Any], reports: Mapping[str, str]) -> list[dict[str, Any]]:
+    packages: Mapping[str, str] = {}
+    nights = []
+    for name in ids:
+        entry: dict[str, Any] = {"id": name}
+        if name in known:
+            night, answer = known[name]
+            changed = {one: version for one, version in night.packages.items() if packages.get(one) != version}
+            gone = dict.fromkeys(one for one in packages if one not in night.packages)
+            entry |= {"answer": answer, "packages": {**changed, **gone}, "commit": night.git_sha or ""}
+            packages = night.packages
+        if name in reports:
+            entry["report"] = f"../{reports[name]}"
+        nights.append(entry)
+    return nights
+
+
+def _describe_series(history: Series, position: Mapping[str, int], status: str) -> dict[str, Any]:
+    finite = history.values[[math.isfinite(value) for value in history.values]]
+    factor, unit = readable(finite, history.unit)
+    machines = list(dict.fromkeys(history.environments))
+    entry: dict[str, Any] = {
+        "name": show_controls(history.name),
+        "unit": unit,
+        "better": history.better,
+        "status": status,
+        "spark": spark_points(history),
+        "at": [position[name] for name in history.nights],
+        "values": [_shorten(factor * value) for value in history.values.tolist()],
+        "levels": [
+            [
+                position[history.nights[level.first]],
+                position[history.nights[level.end - 1]],
+                _shorten(factor * level.median),
+            ]
+            for level in find_levels(history)
+        ],
+    }
+    if len(machines) > 1:
+        entry["machines"] = [show_controls(name) for name in machines]
+        entry["machine"] = [machines.index(name) for name in history.environments]
+    return entry
+
+
+def _shorten(value: float) -> float | None:
+    """Six digits, more than a screen shows; None leaves a gap."""
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _worst_by_series(row: Row) -> dict[str, str]:
+    """The worst status of each series in the latest night, over its judges."""
+    statuses: dict[str, list[Status]] = {}
+    for (name, _), status in row.latest.statuses.items():
+        statuses.setdefault(name, []).append(status)
+    return {name: min(found, key=_WORST_FIRST.index) for name, found in statuses.items()}
