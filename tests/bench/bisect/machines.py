@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import wilcoxon
 
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion, Observation, SearchSettings
 
 RUNGS, CHANGE, SD = 30, 0.1, 0.03
+PLAIN_PAIRS, PLAIN_DOUBT = 40, 0.05  # of a paired test of the ends alone
 MACHINES = ("quiet", "phases", "modes", "spikes", "drift", "two machines", "loud")
 
 
@@ -94,6 +96,16 @@ def run_trial(machine: str, seed: int, *, paired: bool = True, change: float = C
     return Trial(conclusion=conclusion, culprit=culprit, runs=runs)
 
 
-def run_both(job: tuple[str, int]) -> tuple[str, dict[str, Trial]]:
-    """One ladder on a machine, in pairs and by single tests."""
-    return job[0], {"pairs": run_trial(*job), "singles": run_trial(*job, paired=False)}
+def is_told_by_plain_test(machine: str, seed: int) -> bool:
+    """Whether Wilcoxon's signed-rank test of 40 pairs of the ends alone tells that they differ."""
+    random = np.random.default_rng([seed, MACHINES.index(machine), PLAIN_PAIRS])
+    ticks = slowness(machine, random)
+    runs = [[math.log(next(ticks)) + SD * random.normal() for _ in range(2)] for _ in range(PLAIN_PAIRS)]
+    differences = np.array([after - before for before, after in runs]) + math.log(1 + CHANGE)
+    return bool(wilcoxon(differences).pvalue < PLAIN_DOUBT)
+
+
+def run_both(job: tuple[str, int]) -> tuple[str, dict[str, Trial], bool]:
+    """One ladder on a machine, in pairs and by single tests, and whether a plain paired test tells its ends apart."""
+    both = {"pairs": run_trial(*job), "singles": run_trial(*job, paired=False)}
+    return job[0], both, is_told_by_plain_test(*job)

@@ -21,6 +21,7 @@ OWN = "Goals of their own"
 TWO = "Two regressions in one range, both found and said to be two"
 WRONG = "Wrong answers by machine; that it cannot tell is not wrong"
 RUNS = "Runs (mean; a pair is two)"
+LOUD = "Cannot tell, no more often than a plain test of 40 pairs of the ends"
 
 
 def wilson(right: int, trials: int, z: float = 1.96) -> tuple[float, float]:
@@ -70,6 +71,7 @@ def list_goals(cells: Sequence[Cell], machine_names: Sequence[str]) -> dict[str,
         TWO: two,
         WRONG: list(machine_names),
         RUNS: list(machine_names),
+        LOUD: list(machine_names),
     }
     return {title: names for title, names in by_title.items() if names}
 
@@ -110,6 +112,17 @@ def machines(trials: dict[str, list[dict[str, Trial]]]) -> list[tuple[str, list[
         ("Culprits named, and right", named),
         (RUNS, runs),
     ]
+
+
+def loud(trials: dict[str, list[dict[str, Trial]]], told: dict[str, list[bool]]) -> list[Row]:
+    """How often a bisection in pairs says that it cannot tell, and how often a plain paired test cannot."""
+    rows = []
+    for machine, found in trials.items():
+        silent = [trial["pairs"].conclusion.kind in ("too_loud", "budget_out") for trial in found]
+        plain = 100 * (1 - float(np.mean(told[machine])))
+        ours = 100 * float(np.mean(silent))
+        rows.append(Row(name=machine, ours=ours, goal=plain, unit="%", rival="Wilcoxon, 40 pairs", rival_value=plain))
+    return rows
 
 
 def correct(results: Results, name: str) -> list[Row]:

@@ -50,8 +50,7 @@ def wanted_ends(results: Results, running: Sequence[int]) -> list[int]:
         end = min(counts, key=counts.__getitem__)
         counts[end] += 1
         wanted.append(end)
-    most = len(counts) * results.settings.max_end_tests
-    if wanted or sum(counts.values()) >= most or results.ends_differ():
+    if wanted or sum(counts.values()) >= results.most_end_tests or results.ends_differ():
         return wanted
     gain = dict(zip(counts, gains(results, places_of(results, np.array(list(counts))))[0], strict=True))
     return sorted(counts, key=lambda end: -gain[end])

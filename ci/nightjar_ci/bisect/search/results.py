@@ -32,7 +32,8 @@ MISLED = 0.02  # probability that the search is misled by noise of another kind:
 ENDS_SEEN = 0.02
 ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 # and of pairs below this, with an e-value of their signs above: three clear pairs, and on a loud machine more. One pair
-# more would cost every bisection what it saves those whose ends are alike.
+# more would cost every bisection what it saves those whose ends are alike. After as many pairs as are allowed, their
+# signs alone decide: the machine's noise may be of a kind that the model of it does not know.
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
@@ -88,6 +89,13 @@ class Results:
         if self.settings.deterministic or self.settings.metric is None:
             return 1
         return 3
+
+    @property
+    def most_end_tests(self) -> int:
+        """Tests of the ends together after which no more of them are made to tell whether they differ."""
+        if self.settings.paired:
+            return self.settings.max_end_pairs
+        return len(self.tested_ends) * self.settings.max_end_tests
 
     @property
     def builds(self) -> int:
@@ -212,8 +220,8 @@ class Results:
         doubt, tired = self.fit().end_doubt, self.ends_are_tired()
         if not self.settings.paired:
             return doubt <= (ENDS_TIRED if tired else ENDS_SEEN)
-        if tired and doubt <= ENDS_TIRED and median_interval(self.differences(*self.ends))[0] > 0:
-            return True
+        if tired:
+            return median_interval(self.differences(*self.ends))[0] > 0
         if doubt > ENDS_SEEN_IN_PAIRS:
             return False
         change, noise, scale = self.fit().expected(self.fit().best)
@@ -221,8 +229,7 @@ class Results:
 
     def ends_are_tired(self) -> bool:
         """Whether they were tested as often as is allowed."""
-        tests = sum(self.count(end) for end in self.tested_ends)
-        return tests >= len(self.tested_ends) * self.settings.max_end_tests
+        return sum(self.count(end) for end in self.tested_ends) >= self.most_end_tests
 
     def _residuals(self, gap: int) -> Array:
         """What is left of the search's pairs if the culprit is in that gap; shape (pairs,)."""

@@ -41,6 +41,7 @@ class SearchSettings:
         max_tests: give up after so many tests, those that could not tell included.
         max_builds: touch at most so many rungs.
         max_end_tests: after so many runs of each end, on average, go on, or say that they do not differ.
+        max_end_pairs: the same for pairs of both ends.
         reference: the end that each test is paired with; None where tests run alone. Pairs are for metrics only.
     """
 
@@ -50,6 +51,7 @@ class SearchSettings:
     max_tests: int = 400
     max_builds: int = 10_000
     max_end_tests: int = 30
+    max_end_pairs: int = 40
     reference: Literal["first", "last"] | None = None
 
     @property
@@ -74,7 +76,7 @@ class SearchSettings:
             raise InputError(f"metric: '{self.metric}' is neither 'lower' nor 'higher'.", "say which values are better")
         if self.reference is not None and self.metric is None:
             raise InputError("reference: only a metric is measured in pairs.", "an exit code has nothing to compare")
-        for name in ("max_tests", "max_builds", "max_end_tests"):
+        for name in ("max_tests", "max_builds", "max_end_tests", "max_end_pairs"):
             if getattr(self, name) < 2:
                 raise InputError(f"{name}: {getattr(self, name)} is less than 2.", "both ends are tested first")
 
