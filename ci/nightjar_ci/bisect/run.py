@@ -276,11 +276,11 @@ def make_answer(
 
 def _describe_runtime(worker: Worker, conclusion: Conclusion) -> list[str]:
     """Where the (first) change cannot be."""
-    if conclusion.culprits is None or worker.ladder.repository is not None:
-        return []
-    first, last = conclusion.culprits
-    runtime = describe_runtime(worker.ladder.rungs[first - 1], worker.ladder.rungs[last])
-    return [] if runtime is None else [runtime]
+    lines = [worker.imports]
+    if conclusion.culprits is not None and worker.ladder.repository is None:
+        first, last = conclusion.culprits
+        lines.append(describe_runtime(worker.ladder.rungs[first - 1], worker.ladder.rungs[last]))
+    return [line for line in lines if line is not None]
 
 
 def _compare_programs(worker: Worker, conclusion: Conclusion) -> list[str]:

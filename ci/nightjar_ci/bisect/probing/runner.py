@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -23,6 +24,7 @@ from nightjar_ci.bisect.probing.rung_test import RungTest, escape
 from nightjar_ci.bisect.probing.sense import Sensors
 from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Conclusion
+from nightjar_ci.bisect.sensors.imports import describe_imports
 from nightjar_ci.bisect.sensors.program_changes import ProgramChanges, weigh_culprits
 from nightjar_ci.bisect.state import Find, Probe, append_probe
 from nightjar_ci.environments.uv import FOLLOWS_JAX
@@ -62,6 +64,7 @@ class Worker:
         on_probe: called with each probe that has ended.
         probes: those that have ended, earlier ones included.
         changes: where the programs change, once the sensors were read.
+        imports: which steps change nothing that the test imports, in words; None where that is not known, or none.
     """
 
     folder: Path
@@ -82,6 +85,7 @@ class Worker:
     workers: int = 1
     probes: list[Probe] = field(default_factory=list)
     changes: ProgramChanges | None = None
+    imports: str | None = None
     _started: int = 0
     _sensed: bool = False
     _began: float = 0.0
@@ -132,16 +136,22 @@ class Worker:
         return self.earlier_s + time.monotonic() - self._began >= 60 * self.max_minutes
 
     def _read_sensors(self) -> None:
-        """Once the ends differ: the search looks first where the programs change."""
+        """Once the ends differ: the search looks first where the programs change, last where nothing imported does."""
         if self.sensors is None or self._sensed or len(self.ladder.rungs) < 3 or not self.search.is_inside:
             return
         self._sensed = True
+        factors: list[Sequence[float]] = []
         self.changes = self.sensors.changes(everywhere=False)
         if self.changes is not None:
-            weights = weigh_culprits(len(self.ladder.rungs), self.changes, alike=self._has_same_runtime)
-            if self.suspicions:
-                weights = [a * b for a, b in zip(weights, self.suspicions, strict=True)]
-            self.search.weigh(weights)
+            factors.append(weigh_culprits(len(self.ladder.rungs), self.changes, alike=self._has_same_runtime))
+        by_imports = self.sensors.weigh_imports()
+        if by_imports is not None:
+            factors.append(by_imports)
+            self.imports = describe_imports(self.ladder.rungs, by_imports)
+        if self.suspicions:
+            factors.append(self.suspicions)
+        if self.changes is not None or by_imports is not None:
+            self.search.weigh([prod(weights) for weights in zip(*factors, strict=True)])
 
     def _has_same_runtime(self, index: int) -> bool:
         """Whether a rung has the compiled packages of the one before: jaxlib and its plugins."""
