@@ -33,7 +33,8 @@ def kubernetes(
         list[str] | None, typer.Option(metavar="LABEL=VALUE", help="A label of the nodes that may run it; repeatable.")
     ] = None,
     cloud: Annotated[
-        str | None, typer.Option(help="Network and nodes of a cloud: eks, gke-rdma, aks, oke; other options add to it.")
+        str | None,
+        typer.Option(help="Network and nodes of a cloud: eks, gke-rdma, gke-tcpx, aks, oke; other options add to it."),
     ] = None,
     patch: Annotated[
         Path | None,

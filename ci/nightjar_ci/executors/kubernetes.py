@@ -37,6 +37,27 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sidecar:
+    """A daemon of the network beside the job, which starts before it and ends with it.
+
+    Attributes:
+        name, image, command: of its container.
+        capabilities: of Linux, that it adds.
+        host_paths: folders of the node that it mounts: where in the container, to where on the node.
+        shared: a new folder that both containers mount, for its sockets.
+        env: its variables.
+    """
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    shared: str
+    capabilities: tuple[str, ...] = ()
+    host_paths: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
     """Cloud-specific settings of the pods.
 
@@ -47,6 +68,8 @@ class Fabric:
         annotations: of the pods, such as the networks that they are part of.
         env: variables of the network's libraries; those of the job take precedence.
         host_paths: folders of the node that are mounted, read-only: where in the container, to where on the node.
+        capabilities: of Linux, that the job's container adds.
+        sidecar: a daemon that the network needs in each pod.
     """
 
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +78,8 @@ class Fabric:
     annotations: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     host_paths: Mapping[str, str] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
+    sidecar: Sidecar | None = None
 
 
 _PLAIN = Fabric()
@@ -95,6 +120,8 @@ def render_jobset(job: Job, *, claim: str, out: PurePosixPath | None = None, fab
         "containers": [_container(job, image, command, environ | variables, fabric)],
         "volumes": _volumes(claim, job.resources, fabric),
     }
+    if fabric.sidecar is not None:
+        pod["initContainers"] = [_sidecar_container(fabric.sidecar)]
     if job.resources.gpus_per_task:
         pod["tolerations"] = [_GPU_TAINT]
     if fabric.selector:
@@ -199,6 +226,8 @@ def _container(job: Job, image: str, command: tuple[str, ...], environ: dict[str
     mounts += [
         {"name": f"host-{number}", "mountPath": path, "readOnly": True} for number, path in enumerate(fabric.host_paths)
     ]
+    if fabric.sidecar is not None:
+        mounts.append({"name": fabric.sidecar.name, "mountPath": fabric.sidecar.shared})
     container: Manifest = {
         "name": "job",
         "image": image,
@@ -209,7 +238,26 @@ def _container(job: Job, image: str, command: tuple[str, ...], environ: dict[str
     }
     if resources.nodes > 1:
         container["ports"] = [{"containerPort": PORT, "name": "coordinator"}]
+    if fabric.capabilities:
+        container["securityContext"] = {"capabilities": {"add": list(fabric.capabilities)}}
     return container
+
+
+def _sidecar_container(sidecar: Sidecar) -> Manifest:
+    """A sidecar is an init container that is always restarted: the pod completes without it (Kubernetes 1.29)."""
+    mounts: list[Manifest] = [{"name": sidecar.name, "mountPath": sidecar.shared}]
+    mounts += [
+        {"name": f"{sidecar.name}-{number}", "mountPath": path} for number, path in enumerate(sidecar.host_paths)
+    ]
+    return {
+        "name": sidecar.name,
+        "image": sidecar.image,
+        "restartPolicy": "Always",
+        "command": list(sidecar.command),
+        "env": [{"name": name, "value": value} for name, value in sorted(sidecar.env.items())],
+        "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
+        "volumeMounts": mounts,
+    }
 
 
 def _escape(text: str) -> str:
@@ -223,6 +271,11 @@ def _volumes(claim: str, resources: Resources, fabric: Fabric) -> list[Manifest]
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _quantity(shm)}})
     for number, path in enumerate(fabric.host_paths.values()):
         volumes.append({"name": f"host-{number}", "hostPath": {"path": path}})
+    if fabric.sidecar is not None:
+        name = fabric.sidecar.name
+        volumes.append({"name": name, "emptyDir": {}})
+        for number, path in enumerate(fabric.sidecar.host_paths.values()):
+            volumes.append({"name": f"{name}-{number}", "hostPath": {"path": path}})
     return volumes
 
 

@@ -133,6 +133,17 @@ def test_every_cloud_is_valid_and_the_job_has_the_last_word(cloud: str) -> None:
     assert limits == {"nvidia.com/gpu": "8", **CLOUDS[cloud].requests}
 
 
+def test_a_daemon_of_the_network_shares_its_sockets_and_does_not_keep_the_pod_from_completing() -> None:
+    job = make_job("train", environment="image:x:1", resources=Resources(nodes=2, gpus_per_task=8))
+    pod = pod_of(render_jobset(job, claim="nights", fabric=CLOUDS["gke-tcpx"]))
+    (daemon,), (container,) = pod["initContainers"], pod["containers"]
+    assert daemon["restartPolicy"] == "Always", "an init container that is a sidecar"
+    shared = {"name": "tcpx-daemon", "mountPath": "/run/tcpx"}
+    assert shared in daemon["volumeMounts"]
+    assert shared in container["volumeMounts"]
+    assert {"name": "tcpx-daemon", "emptyDir": {}} in pod["volumes"]
+
+
 def test_a_site_adds_what_it_wants_and_a_misspelt_table_is_told(tmp_path: Path) -> None:
     text = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "clouds" / "kubernetes.md").read_text(), re.DOTALL)[0]
     path = tmp_path / "site.toml"
