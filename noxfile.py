@@ -367,6 +367,7 @@ BENCHES = {
     "agents": "Ask the interface for agents a hundred questions of known answer: right, size, time.",
     "aot": "Compile for GPUs that are not there: planted faults named, repeats equal, two releases of JAX compared.",
     "bisect": "Measure the bisection against git_bayesect and others: correct culprits, tests, builds, calibration.",
+    "breakage": "Plant faults in the installed libraries and see which a night names (`-- --quick`, `-- --faults 30`).",
     "ecosystem": "Show that a night sees what real releases broke, and the bisection names it (`-- --only numpy`).",
     "gate": "Measure the judges against Otava, asv and others: false alarms, power, delay, speed, planted faults.",
     "images": "Measure the images: bytes to pull a night, rebuilds, identity, sizes (`-- --flavor cpu` takes minutes).",

@@ -69,6 +69,15 @@ class Settings:
         return self.state_dir / "baselines"
 
     @property
+    def calls_dir(self) -> Path:
+        """Where recorded calls are kept, and the runs that they were recorded in."""
+        return self.state_dir / "calls"
+
+    def find_calls(self, matrix: str) -> Path:
+        """The newest recording of a matrix; the file is missing where none was made."""
+        return self.calls_dir / f"{matrix}.json"
+
+    @property
     def nights_dir(self) -> Path:
         """Where nights are kept."""
         return self.state_dir / "nights"

@@ -23,6 +23,24 @@ RED_FIRST: tuple[Kind, ...] = ("failed", "regressed", "cannot_tell", "improved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A function to look at, or a whole library where no function is known.
+
+    Attributes:
+        library: its top-level package.
+        function: `module:qualified name`, a file and line, or empty.
+        reason: why, in a few words.
+    """
+
+    library: str
+    function: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.function or self.library} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One group of what is not ok.
 
@@ -39,6 +57,7 @@ class Cause:
         git: the commits of the two, where both are known and differ.
         asked: owners of what changed.
         command: what to run next; None where nobody can say.
+        suspects: functions or libraries to look at, most suspect first.
     """
 
     kind: Kind
@@ -53,11 +72,17 @@ class Cause:
     git: tuple[str, str] | None = None
     asked: tuple[str, ...] = ()
     command: str | None = None
+    suspects: tuple[Suspect, ...] = ()
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The cells of its verdicts."""
         return tuple(dict.fromkeys(verdict.cell for verdict in self.verdicts))
+
+    @property
+    def is_red(self) -> bool:
+        """Whether something failed or regressed."""
+        return self.kind in ("failed", "regressed")
 
     @property
     def when(self) -> str:

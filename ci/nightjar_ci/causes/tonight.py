@@ -15,6 +15,8 @@ from pathlib import Path
 from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.owners import find_asked
 from nightjar_ci.causes.status import Row, read_status
+from nightjar_ci.causes.suspects import find_suspects
+from nightjar_ci.formats.calls import find_kept
 from nightjar_ci.formats.night_results import NightResults
 from nightjar_ci.formats.run_record import describe_devices
 from nightjar_ci.formats.verdict import NightVerdicts
@@ -38,9 +40,11 @@ def gather_causes(
         repository: the folder whose CODEOWNERS says who is asked.
     """
     causes = find_causes(find_row(results, verdicts, earlier))
+    calls, open_cells = find_kept(results.folder), {cell for cause in causes for cell in cause.cells}
     return tuple(
         replace(
             cause,
+            suspects=find_suspects(cause, results, calls, open_cells),
             asked=find_asked(repository, cause.git, policies),
             command=find_command(cause, results, policies),
         )

@@ -16,6 +16,7 @@ FORMATS = {
     "matrix": ("nightjar_ci.night.matrix", "Matrix"),
     "night": ("nightjar_ci.formats.night_folder", "Night"),
     "verdicts": ("nightjar_ci.formats.verdict", "NightVerdicts"),
+    "calls": ("nightjar_ci.formats.calls", "Calls"),
     "ledger": ("nightjar_ci.formats.ledger", "Ledger"),
     "policies": ("nightjar_ci.formats.policy", "Policies"),
     "adapter": ("nightjar_ci.formats.adapter", "AdapterFile"),

@@ -18,6 +18,7 @@ from nightjar_ci.baselines.baseline import read_convergence
 from nightjar_ci.causes.causes import Cause, find_causes
 from nightjar_ci.causes.tonight import find_row
 from nightjar_ci.errors import InputError
+from nightjar_ci.formats.calls import Share, find_kept, find_shares
 from nightjar_ci.formats.ledger import Due, read_ledger
 from nightjar_ci.formats.night_folder import Night, job_folder
 from nightjar_ci.formats.night_results import Cells, NightResults
@@ -97,6 +98,16 @@ class ProfilePart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallsPart:
+    """What the jobs of the matrix execute: when it was recorded, and the share of each library that people use."""
+
+    recorded_at: str
+    cells: int
+    functions: int
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
     """All that a report shows."""
 
@@ -115,6 +126,7 @@ class Contents:
     rows: tuple[Row, ...]
     due: tuple[Due, ...]
     profiles: tuple[ProfilePart, ...]
+    calls: CallsPart | None
 
 
 def gather(
@@ -186,6 +198,19 @@ def gather(
         rows=gather_rows(verdicts.verdicts, series),
         due=due,
         profiles=tuple(_profile(folder, outcome) for outcome in night.jobs if outcome.kind == "profile"),
+        calls=_calls(folder),
+    )
+
+
+def _calls(folder: Path) -> CallsPart | None:
+    calls = find_kept(folder)
+    if calls is None:
+        return None
+    return CallsPart(
+        recorded_at=calls.recorded_at,
+        cells=len(calls.cells),
+        functions=len(calls.functions),
+        shares=find_shares(calls),
     )
 
 

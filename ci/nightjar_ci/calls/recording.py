@@ -1,0 +1,146 @@
+"""What the processes of one recorded job executed: the lines of the recorder, read and joined.
+
+In: the folder of the recorder's files, and the names that people use. Out: a `Recording`. A name counts as executed
+where code of another package read it and a function behind it ran, or where there is no such function to see: a value,
+a type without Python code of its own, a function in C.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.untrusted.files import read_untrusted
+
+ALIASES = {  # how people import the libraries, in their lists of names
+    "jnp": "jax.numpy",
+    "lax": "jax.lax",
+    "nn": "flax.linen",
+    "nnx": "flax.nnx",
+    "ocp": "orbax.checkpoint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One reading of a public name: by which package, where its object is defined, and the functions behind it."""
+
+    name: str
+    package: str
+    definition: str | None
+    functions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a job executed.
+
+    Attributes:
+        functions: as `module:qualified name`.
+        reads: of public names.
+        aliases: where the object of a name is defined, for names that people use.
+    """
+
+    functions: set[str] = field(default_factory=set)
+    reads: set[Read] = field(default_factory=set)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    def executed(self) -> dict[str, set[str]]:
+        """The executed public names, each with the packages that used it, by whichever name of the object."""
+        names: dict[str, set[str]] = {}
+        by_definition: dict[str, set[str]] = {}
+        for read in self.reads:
+            if not read.functions or self.functions.intersection(read.functions):
+                names.setdefault(read.name, set()).add(read.package)
+                if read.definition is not None:
+                    by_definition.setdefault(read.definition, set()).add(read.package)
+        for alias, definition in self.aliases.items():
+            if definition in by_definition and _owner(alias) == _owner(definition):
+                names.setdefault(alias, set()).update(by_definition[definition])
+        return names
+
+    def find_users(self, name: str, executed: dict[str, set[str]]) -> set[str]:
+        """The packages that used a name; of `jax.config.update` those of `jax.config`, if a function `update` ran."""
+        if name in executed:
+            return executed[name]
+        owner, _, attribute = name.rpartition(".")
+        ran = any(function.endswith(f".{attribute}") for function in self.functions)
+        return executed.get(owner, set()) if ran else set()
+
+
+def read_recording(folder: Path) -> Recording:
+    """Reads the files of a recorder; a last line that a killed process did not finish is left out.
+
+    Raises:
+        InputError: a file is not a recorder's.
+    """
+    recording = Recording()
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in _read_lines(folder, path):
+            try:
+                _add(recording, json.loads(line))
+            except (ValueError, TypeError, LookupError):
+                raise InputError(f"{path}: {line[:80]!r} is not a line of the recorder.") from None
+    return recording
+
+
+def _read_lines(folder: Path, path: Path) -> Sequence[str]:
+    try:
+        text = read_untrusted(folder, path.relative_to(folder)).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    return text.split("\n")[:-1]
+
+
+def _add(recording: Recording, line: Any) -> None:
+    if line[0] == "function":
+        _, module, name = line
+        recording.functions.add(f"{module}:{name}")
+    elif line[0] == "alias":
+        _, name, definition = line
+        recording.aliases[name] = definition
+    else:
+        _, module, attribute, package, definition, functions = line
+        behind = tuple(f"{owner}:{name}" for owner, name in functions)
+        recording.reads.add(Read(f"{module}.{attribute}", package, definition, behind))
+
+
+def _owner(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def read_used(path: Path) -> dict[str, int]:
+    """Reads a list of names that people use: `{"symbols": [{"symbol": "jnp.where", "files": 12}, ...]}`.
+
+    Returns: the full names, each with its number of files.
+
+    Raises:
+        InputError: it cannot be read, or has another form.
+    """
+    try:
+        symbols = json.loads(path.read_text(encoding="utf-8"))["symbols"]
+        return {expand_alias(symbol["symbol"]): int(symbol["files"]) for symbol in symbols}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        expected = 'expected {"symbols": [{"symbol": "jnp.where", "files": 12}, ...]}'
+        raise InputError(f"{path}: {type(error).__name__}: {error}; {expected}.") from None
+
+
+def expand_alias(name: str) -> str:
+    """A name with its module in full.
+
+    >>> expand_alias("jnp.where"), expand_alias("jax.tree.map"), expand_alias("nnx.Linear")
+    ('jax.numpy.where', 'jax.tree.map', 'flax.nnx.Linear')
+    """
+    first, dot, rest = name.partition(".")
+    return f"{ALIASES.get(first, first)}{dot}{rest}"
+
+
+def find_own(packages: Iterable[str], recorded: Collection[str]) -> set[str]:
+    """The packages among those that used a name that are not recorded ones."""
+    return set(packages).difference(recorded)

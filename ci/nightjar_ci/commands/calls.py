@@ -1,0 +1,85 @@
+"""`nightjar-ci calls`: which functions of JAX and its libraries the jobs of a matrix execute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nightjar_ci.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from nightjar_ci.formats.calls import Calls
+
+MOST_MISSING = 6
+
+
+def command(
+    matrix: Annotated[Path, typer.Argument(help="The matrix, a TOML file.", show_default=False)],
+    jobs: Annotated[str | None, typer.Option(help="Record only the jobs whose id matches this glob.")] = None,
+    packages: Annotated[
+        str, typer.Option(help="Packages whose functions are recorded, separated by commas.")
+    ] = "jax,flax,optax,grain,orbax",
+    used: Annotated[
+        Path | None, typer.Option(help="JSON list of the names that people use, with their number of files.")
+    ] = None,
+    executor: Annotated[
+        str | None, typer.Option(help="Run all jobs with this executor: only local is recorded.")
+    ] = None,
+    environment: Annotated[str | None, typer.Option(help="Run all jobs in this environment.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs, run nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the recording instead of a table.")] = False,
+) -> None:
+    """Record which functions of JAX and its libraries the jobs of a matrix execute.
+
+    Runs one job of each cell with a recorder in its Python processes, which takes longer: nothing is timed or judged.
+    The recording is kept in $NIGHTJAR_STATE_DIR/calls. Later nights of the matrix show it in their report, and name
+    suspects: functions that run in the jobs that are red, and in no other. Exit code 3: a job did not complete.
+
+    Example: nightjar-ci calls ci/matrix/nightly-cpu.toml --jobs 'vit_tiny*'
+    """
+    from nightjar_ci.calls.record import choose_jobs, record_matrix
+    from nightjar_ci.calls.recording import read_used
+    from nightjar_ci.environments.prepare import Environments
+    from nightjar_ci.formats.documents import write_json
+    from nightjar_ci.night.matrix import expand, move_job, read_matrix, select_jobs
+    from nightjar_ci.settings import read_settings
+
+    read, names = read_matrix(matrix), read_used(used) if used is not None else {}
+    selected = select_jobs(expand(read), pattern=jobs)
+    chosen = choose_jobs([move_job(job, executor=executor, environment=environment) for job in selected])
+    recorded = tuple(filter(None, packages.split(",")))
+    if not all(name.isidentifier() for name in recorded) or not recorded:
+        raise InputError(f"--packages: {packages!r}: expected top-level packages such as jax,flax.")
+    if dry_run:
+        typer.echo("\n".join(job.id for job in chosen))
+        return
+    settings = read_settings()
+    folder = settings.calls_dir / read.name
+    calls = record_matrix(read.name, chosen, folder, recorded, names, Environments(settings))
+    path = settings.find_calls(read.name)
+    write_json(path, calls)
+    typer.echo(calls.model_dump_json(by_alias=True, indent=1) if as_json else render(calls))
+    typer.echo(f"kept in {path}", err=True)
+    for cell, outcome in calls.cells.items():
+        if outcome.state != "completed":
+            typer.echo(f"{outcome.job}: {outcome.state}; its log is in {folder / cell}", err=True)
+    if any(cell.state != "completed" for cell in calls.cells.values()):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def render(calls: Calls) -> str:
+    """The recording as text: by library what people use of it and the jobs execute, or the number of names."""
+    from nightjar_ci.formats.calls import find_shares
+
+    lines = [f"{len(calls.cells)} cells executed {len(calls.functions):,} functions, {len(calls.names):,} public names"]
+    for share in find_shares(calls):
+        fraction = share.executed_weight / max(1, share.weight)
+        lines.append(
+            f"{share.library:18} {share.executed:3} of {share.used:3} used names, {share.own:3} by the jobs' own code; "
+            f"by weight {fraction:4.0%}"
+        )
+        if share.missing and share.library != "all":
+            lines.append(f"{'':18} missing: {', '.join(share.missing[:MOST_MISSING])}")
+    return "\n".join(lines)

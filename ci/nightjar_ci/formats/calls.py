@@ -1,0 +1,161 @@
+"""The recorded calls of a matrix: `calls.json` (docs/reference/calls.md).
+
+In: what each cell executed of some packages. Out: a `Calls` document, and the share of a used API that it executes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import StrictModel, read_document, write_text
+from nightjar_ci.formats.outcome import SafeId
+
+SCHEMA = "nightjar.calls/1"
+FILE = "calls.json"
+
+
+class CellCalls(StrictModel):
+    """What one cell executed.
+
+    Attributes:
+        job: the job that was recorded.
+        state: how it ended; what it executed before it failed counts.
+        duration_s: with the recorder.
+        functions: places in `Calls.functions`.
+    """
+
+    job: SafeId
+    state: str
+    duration_s: float
+    functions: tuple[int, ...]
+
+
+class NameCalls(StrictModel):
+    """The cells that executed a public name.
+
+    Attributes:
+        cells: in which code outside the name's own package used it.
+        own: in which the job's own code did, and not only another of the recorded packages.
+    """
+
+    cells: tuple[SafeId, ...]
+    own: tuple[SafeId, ...]
+
+
+class Calls(StrictModel):
+    """A recording of a matrix.
+
+    Attributes:
+        matrix: its name.
+        packages: that were recorded.
+        functions: `module:qualified name` of each function that ran.
+        cells: by id.
+        names: the public names that were executed, such as `jax.numpy.where`.
+        used: the names that people use, and by how many files; empty where no list was given.
+    """
+
+    schema_: Annotated[Literal["nightjar.calls/1"], Field(alias="schema")] = "nightjar.calls/1"
+    matrix: str
+    recorded_at: str
+    packages: tuple[str, ...]
+    functions: tuple[str, ...]
+    cells: dict[SafeId, CellCalls]
+    names: dict[str, NameCalls]
+    used: Annotated[dict[str, int], Field(default_factory=dict)]
+
+    def functions_of(self, cell: str) -> frozenset[str]:
+        """The functions that a cell executed; empty where it was not recorded."""
+        if cell not in self.cells:
+            return frozenset()
+        return frozenset(self.functions[place] for place in self.cells[cell].functions)
+
+    def cells_that_run(self, function: str) -> tuple[str, ...]:
+        """The cells that executed a function, those that took least time first."""
+        if function not in self.functions:
+            return ()
+        place = self.functions.index(function)
+        cells = [cell for cell, calls in self.cells.items() if place in calls.functions]
+        return tuple(sorted(cells, key=lambda cell: self.cells[cell].duration_s))
+
+
+class Share(StrictModel):
+    """How much of what people use of one library is executed.
+
+    Attributes:
+        library: the module of the names.
+        used, executed, own: number of names: used by people, executed, executed by the jobs' own code.
+        weight, executed_weight: the same, each name by the number of files that use it.
+        missing: names that are used and not executed, most used first.
+    """
+
+    library: str
+    used: int
+    executed: int
+    own: int
+    weight: int
+    executed_weight: int
+    missing: tuple[str, ...]
+
+
+def read_calls(path: Path) -> Calls:
+    """Reads a recording.
+
+    Raises:
+        InputError: it cannot be read, or is of a newer schema.
+    """
+    return read_document(path, Calls, SCHEMA)
+
+
+def keep_calls(newest: Path, night_folder: Path) -> None:
+    """Copies the newest recording of a matrix into a night folder, unless it has one."""
+    kept = night_folder / FILE
+    if newest.is_file() and not kept.exists():
+        write_text(kept, newest.read_text(encoding="utf-8"))
+
+
+def find_kept(night_folder: Path) -> Calls | None:
+    """The recording in a night folder, or None where there is no readable one."""
+    path = night_folder / FILE
+    try:
+        return read_calls(path) if path.exists() else None
+    except InputError:
+        return None
+
+
+def find_shares(calls: Calls) -> tuple[Share, ...]:
+    """The share of each library in a recording, most used first, and after them that of all; empty without a list.
+
+    >>> find_shares(Calls(matrix="m", recorded_at="", packages=(), functions=(), cells={}, names={}))
+    ()
+    """
+    libraries: dict[str, list[str]] = {}
+    for name in calls.used:
+        libraries.setdefault(name.rpartition(".")[0], []).append(name)
+    shares = [_find_share(library, names, calls) for library, names in libraries.items()]
+    shares.sort(key=lambda share: -share.weight)
+    if not shares:
+        return ()
+    return (*shares, _find_share("all", list(calls.used), calls))
+
+
+def _find_share(library: str, names: Sequence[str], calls: Calls) -> Share:
+    executed = [name for name in names if name in calls.names]
+    missing = sorted(set(names) - set(executed), key=lambda name: (-calls.used[name], name))
+    return Share(
+        library=library,
+        used=len(names),
+        executed=len(executed),
+        own=sum(bool(calls.names[name].own) for name in executed),
+        weight=_weigh(names, calls.used),
+        executed_weight=_weigh(executed, calls.used),
+        missing=tuple(missing),
+    )
+
+
+def _weigh(names: Iterable[str], weights: Mapping[str, int]) -> int:
+    return sum(weights[name] for name in names)

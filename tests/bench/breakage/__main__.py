@@ -1,0 +1,202 @@
+"""Does a night see faults in the libraries, and does its report name the library?
+
+`nox -s bench_breakage`, `-- --faults 30 --seed 7`, `-- --quick` (four faults). Faults are drawn by how much people use
+the names that they are planted in, and count where a typical call of that name gives another value. Each runs the jobs
+of the CPU nightly that execute the function, cheapest first, until one is red. `--used` names the list of use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nightjar_ci.calls.recording import read_used
+from nightjar_ci.causes.suspects import rank_functions
+from nightjar_ci.formats.calls import Calls, read_calls
+from tests.bench.breakage.draw import SCOPE, Fault, draw_faults, find_places
+from tests.bench.breakage.lines import Lines, executes, record_lines
+from tests.bench.breakage.night import Ended, record, run_night
+from tests.bench.breakage.plant import planted
+from tests.bench.breakage.rewrites import REWRITES, run_rewrites
+from tests.bench.breakage.typical import Typical
+from tests.bench.breakage.usage import read_usage
+from tests.bench.table import NotMeasuredError, Row, finish, measure_part, print_rows
+from tests.places import SHARED_DATA
+
+USED = SHARED_DATA / "api-usage" / "symbols.json"
+RED, NAMED = 0.90, 0.80  # goals, of the faults by weight
+FAULTS = 120
+MOST_DRAWS = 12  # changes that are drawn per fault wanted: most changes of a line change no typical call
+
+
+@dataclass(slots=True)
+class Tried:
+    """A fault, the cells that execute the changed line, cheapest first, and the nights that ran with it."""
+
+    fault: Fault
+    calls: Calls
+    executing: list[str]
+    nights: list[Ended] = field(default_factory=list)
+
+    @property
+    def is_red(self) -> bool:
+        """Whether a night was red."""
+        return any(night.is_red for night in self.nights)
+
+    def find_named(self) -> tuple[str, ...]:
+        """The libraries that the reports name: of the red job, else by the jobs that are red and those that are not."""
+        red = [night for night in self.nights if night.is_red]
+        if not red or red[-1].named:
+            return red[-1].named if red else ()
+        cells = {calls.job: cell for cell, calls in self.calls.cells.items()}
+        green = {*self.calls.cells}.difference(self.executing)  # they run the installed code
+        green.update(cells[night.job] for night in self.nights if not night.is_red)
+        ranked = rank_functions([cells[night.job] for night in red], green, self.calls)
+        return tuple(dict.fromkeys(suspect.library for suspect in ranked))
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the first library that is named has the fault."""
+        return self.find_named()[:1] == (self.fault.place.library,)
+
+    def __str__(self) -> str:
+        if not self.nights:
+            return f"NOT EXECUTED {self.fault}"
+        last = self.nights[-1]
+        if not self.is_red:
+            return f"SURVIVES {self.fault}: {len(self.nights)} cells, the last with exit code {last.exit_code}"
+        named = ", ".join(self.find_named()) or "nothing"
+        return f"red {self.fault}: {last.job} ends with {last.exit_code}, names {named}"
+
+
+def find_faults(used: dict[str, int], number: int, seed: int) -> tuple[list[Fault], int]:
+    """Faults that change a typical call, and how many changes were drawn for them."""
+    typical, faults, drawn = Typical(), list[Fault](), 0
+    for fault in draw_faults(used, read_usage(), seed):
+        if len(faults) == number or drawn == MOST_DRAWS * number:
+            break
+        drawn += 1
+        changed = typical.is_fault(fault)
+        print(f"{'fault' if changed else 'no fault'}: {fault}", file=sys.stderr, flush=True)
+        if changed:
+            faults.append(fault)
+    return faults, drawn
+
+
+def find_executing(fault: Fault, calls: Calls, lines: Lines) -> list[str]:
+    """The cells that execute a changed line, those that take least time first."""
+    cells = [cell for cell in calls.cells if executes(lines.get(cell, {}), fault.place.id, fault.edit)]
+    return sorted(cells, key=lambda cell: calls.cells[cell].duration_s)
+
+
+def find_functions() -> list[str]:
+    """All functions in which a fault can be planted."""
+    return sorted({place.id for name in read_usage() for place in find_places(name)})
+
+
+def try_fault(tried: Tried, folder: Path) -> None:
+    """Runs the cells that execute a fault, cheapest first, until one is red."""
+    with planted(tried.fault, folder) as library:
+        for number, cell in enumerate(tried.executing):
+            night = folder / f"night{number}"
+            tried.nights.append(run_night(tried.calls.cells[cell].job, library, night))
+            shutil.rmtree(night, ignore_errors=True)
+            if tried.is_red:
+                return
+
+
+def list_goals() -> list[str]:
+    """The names of the goals."""
+    return ["faults that turn a job red, by use", "red ones whose library is named", "harmless rewrites that are red"]
+
+
+def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
+    """Draws the faults, tries each, and counts."""
+    if not options.used.is_file():
+        raise NotMeasuredError(f"{options.used} is missing; --used names a list of what people use")
+    used = read_used(options.used)
+    calls = read_calls(options.calls or record(folder / "recorded"))
+    lines = (
+        json.loads(options.lines.read_text(encoding="utf-8"))
+        if options.lines
+        else record_lines(find_functions(), folder / "lines")
+    )
+    faults, drawn = find_faults(used, options.faults, options.seed)
+    tries = [Tried(fault, calls, find_executing(fault, calls, lines)) for fault in faults]
+    for tried in tries:
+        try_fault(tried, folder)
+        print(tried, flush=True)
+        if options.log is not None:
+            with options.log.open("a", encoding="utf-8") as log:
+                line = {"fault": str(tried.fault), "red": tried.is_red, "named": tried.is_named, "says": str(tried)}
+                log.write(json.dumps(line) + "\n")
+    rows = summarize(tries, drawn)
+    harmless = run_rewrites(calls, options.rewrites, options.seed, folder)
+    rows.append(Row(name=f"harmless rewrites that are red (of {options.rewrites})", ours=harmless, goal=0))
+    return rows
+
+
+def summarize(tries: Sequence[Tried], drawn: int) -> list[Row]:
+    """The rows of the table.
+
+    A name is drawn by its use already: each fault counts once.
+    """
+    red = [tried for tried in tries if tried.is_red]
+    rows = [
+        Row(
+            name=f"faults that turn a job red, by use (of {len(tries)})",
+            ours=len(red) / max(1, len(tries)),
+            goal=RED,
+            better="higher",
+        ),
+        Row(
+            name=f"red ones whose library is named (of {len(red)})",
+            ours=sum(tried.is_named for tried in red) / max(1, len(red)),
+            goal=NAMED,
+            better="higher",
+        ),
+    ]
+    for library in SCOPE:
+        of_library = [tried for tried in tries if tried.fault.name.startswith(f"{library}.")]
+        if of_library:
+            share = sum(tried.is_red for tried in of_library) / len(of_library)
+            rows.append(Row(name=f"  {library} (of {len(of_library)})", ours=share, better="higher"))
+    return [
+        *rows,
+        Row(name="  faults that no cell executes", ours=sum(not tried.nights for tried in tries)),
+        Row(name="  changes drawn that no typical call shows", ours=drawn - len(tries)),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the bench and prints its table."""
+    parser = argparse.ArgumentParser(prog="nox -s bench_breakage --", description=__doc__)
+    parser.add_argument("--faults", type=int, default=FAULTS, help=f"number of faults; default {FAULTS}")
+    parser.add_argument("--rewrites", type=int, default=REWRITES, help=f"number of rewrites; default {REWRITES}")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: any")
+    parser.add_argument("--quick", action="store_true", help="four faults and one rewrite")
+    parser.add_argument("--used", type=Path, default=USED, help="JSON list of the names that people use")
+    parser.add_argument("--calls", type=Path, help="recording of the nightly; default: record it now")
+    parser.add_argument("--lines", type=Path, help="lines.json of an earlier run; default: trace them now")
+    parser.add_argument("--log", type=Path, help="file to which each fault's outcome is added")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.faults, options.rewrites = 4, 1
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="nightjar-breakage-") as temporary:
+        rows = measure_part(list_goals(), lambda: measure(options, Path(temporary)))
+    print_rows(f"Faults in the libraries, seed {options.seed}", rows)
+    return finish("bench_breakage", rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The lines that each cell of the nightly executes, of the functions in which faults are planted.
+
+A cell that does not execute the changed line runs the installed program, and cannot be red by it: it is not run. In:
+the functions. Out: by cell, function and line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from nightjar_ci.calls.record import choose_jobs
+from nightjar_ci.environments.prepare import Environments
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.night.matrix import expand, read_matrix
+from nightjar_ci.night.run_job import prepare, run_task
+from tests.bench.breakage.mutate import Edit
+from tests.bench.breakage.night import MATRIX
+from tests.bench.table import NotMeasuredError
+
+TRACER = Path(__file__).with_name("trace_lines.py")
+Lines = dict[str, dict[str, list[int]]]
+
+
+def record_lines(functions: Collection[str], folder: Path) -> Lines:
+    """Runs one job of each cell with its lines traced.
+
+    Args:
+        functions: `module:qualified name`.
+        folder: for the jobs.
+    """
+    on_path = folder / "on-path"
+    on_path.mkdir(parents=True)
+    shutil.copyfile(TRACER, on_path / "sitecustomize.py")
+    (on_path / "traced.txt").write_text("\n".join(functions), encoding="utf-8")
+    lines: Lines = {}
+    for job in choose_jobs(expand(read_matrix(MATRIX))):
+        seen = folder / "lines" / job.cell
+        seen.mkdir(parents=True)
+        variables = {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(on_path), os.environ.get("PYTHONPATH", "")))),
+            "BREAKAGE_TRACED": str(on_path / "traced.txt"),
+            "BREAKAGE_LINES": str(seen),
+        }
+        task = prepare(replace(job, env={**job.env, **variables}), folder / "jobs" / job.cell, Environments())
+        if isinstance(task, Outcome) or not run_task(task).completed:
+            raise NotMeasuredError(f"{job.id} does not complete with its lines traced")
+        lines[job.cell] = read_lines(seen)
+        print(f"traced: {job.cell}", flush=True)
+    (folder / "lines.json").write_text(json.dumps(lines), encoding="utf-8")
+    return lines
+
+
+def read_lines(folder: Path) -> dict[str, list[int]]:
+    """The lines of a job's processes, by function."""
+    lines: dict[str, set[int]] = {}
+    for path in folder.iterdir():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            function, _, number = line.rpartition(":")
+            lines.setdefault(function, set()).add(int(number))
+    return {function: sorted(numbers) for function, numbers in lines.items()}
+
+
+def executes(lines: dict[str, list[int]], function: str, edit: Edit) -> bool:
+    """Whether a cell executes a changed expression: one of its lines; of a default, any line of the function."""
+    executed = lines.get(function, [])
+    if edit.kind == "wrong default":
+        return bool(executed)
+    last = edit.line + edit.before.count("\n")
+    return any(edit.statement <= number <= last for number in executed)

@@ -1,0 +1,108 @@
+"""A night of one job with a planted library.
+
+In: a job of the CPU nightly, and the folder of the library with a fault. Out: what the gate says of it, and which
+libraries its report names as suspects. Of three seeds the first one runs alone: a night sees no less.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar_ci.causes.tonight import gather_causes
+from nightjar_ci.formats.night_results import read_night_results
+from nightjar_ci.formats.verdict import read_verdicts
+from tests.bench.breakage.plant import add_to_path
+from tests.bench.table import NotMeasuredError
+from tests.places import ROOT
+
+POLICIES = ROOT / "ci" / "policies.toml"
+MATRIX = ROOT / "ci" / "matrix" / "nightly-cpu.toml"
+NIGHT_TIMEOUT_S = 1800
+RED = (1, 3)  # regressed, or a job did not complete; 4, cannot tell, is not red
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A night of one job.
+
+    Attributes:
+        job: that ran.
+        exit_code: of the nightly.
+        seconds: that it took.
+        said: the lines of its report that say what is wrong.
+        named: the libraries that it names as suspects, most suspect first.
+    """
+
+    job: str
+    exit_code: int
+    seconds: float
+    said: str
+    named: tuple[str, ...]
+
+    @property
+    def is_red(self) -> bool:
+        """Whether somebody is woken up."""
+        return self.exit_code in RED
+
+
+def run_night(job: str, library: Path | None, folder: Path) -> Ended:
+    """Runs, gates and reports a job against the committed baselines.
+
+    Args:
+        job: id of a job of the CPU nightly.
+        library: of `plant.planted`; None for the installed ones.
+        folder: of the night's state; new.
+    """
+    state = folder / "state"
+    environ = add_to_path(library, {**os.environ, "NIGHTJAR_STATE_DIR": str(state)})
+    environ.pop("NIGHTJAR_DATABASE_URL", None)
+    command = [sys.executable, "-m", "nightjar_ci", "nightly", str(MATRIX), "--no-confirm", "--out", str(folder / "n")]
+    begin = time.monotonic()
+    done = subprocess.run(
+        [*command, "--jobs", job],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=NIGHT_TIMEOUT_S,
+        check=False,
+    )
+    seconds = time.monotonic() - begin
+    said, named = read_report(folder / "n")
+    return Ended(
+        job=job,
+        exit_code=done.returncode,
+        seconds=seconds,
+        said=said or done.stderr[-300:],
+        named=named,
+    )
+
+
+def read_report(night: Path) -> tuple[str, tuple[str, ...]]:
+    """What a night's report says is wrong, and the libraries that it names."""
+    summary = night / "summary.md"
+    if not summary.exists():
+        return "", ()
+    lines = summary.read_text(encoding="utf-8").splitlines()
+    red = [line for line in lines if re.search(r"regressed|failed|killed|timeout|invalid", line)]
+    results, verdicts = read_night_results(night), read_verdicts(night / "verdicts.json")
+    causes = gather_causes(results, verdicts, (), POLICIES, ROOT)
+    named = [suspect.library for cause in causes for suspect in cause.suspects]
+    return "\n".join(red)[:600], tuple(dict.fromkeys(named))
+
+
+def record(folder: Path) -> Path:
+    """Records the calls of the CPU nightly; returns the recording."""
+    environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(folder)}
+    command = [sys.executable, "-m", "nightjar_ci", "calls", str(MATRIX)]
+    done = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, check=False)
+    path = folder / "calls" / "nightly-cpu.json"
+    if done.returncode != 0 or not path.is_file():
+        raise NotMeasuredError(f"nightjar-ci calls ended with exit code {done.returncode}")
+    return path

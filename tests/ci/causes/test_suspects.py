@@ -1,0 +1,95 @@
+"""The suspects of a cause: by tests, by traceback, by what red cells execute and green ones do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightjar_ci.causes.causes import Cause
+from nightjar_ci.causes.suspects import PACKAGES, find_frames, find_suspects, rank_functions
+from nightjar_ci.formats.calls import Calls, CellCalls
+from nightjar_ci.formats.night_folder import job_folder
+from nightjar_ci.formats.night_results import read_night_results
+from tests.ci.nights import failed, make_night
+from tests.ci.site.test_site import make_verdict
+
+FUNCTIONS = ("flax.nnx:Linear", "jax._src:jit", "jax._src:where", "optax._src:adam")
+TRACEBACK = """Traceback (most recent call last):
+  File "/repo/train.py", line 3, in main
+    step(state)
+  File "/env/lib/python3.11/site-packages/optax/transforms/_clipping.py", line 105, in update_fn
+    return jnp.where(x, y)
+  File "/env/lib/python3.11/site-packages/jax/_src/numpy/util.py", line 9, in check
+    raise TypeError("shapes")
+TypeError: shapes
+"""
+
+
+def make_calls(**cells: tuple[int, ...]) -> Calls:
+    return Calls(
+        matrix="m",
+        recorded_at="",
+        packages=PACKAGES,
+        functions=FUNCTIONS,
+        cells={
+            cell: CellCalls(job=cell, state="completed", duration_s=1.0, functions=places)
+            for cell, places in cells.items()
+        },
+        names={},
+        used={},
+    )
+
+
+def make_cause(kind: str = "failed", jobs: tuple[str, ...] = ("a-s0",), cells: tuple[str, ...] = ()) -> Cause:
+    return Cause(
+        kind=kind,  # type: ignore[arg-type]
+        title="",
+        explanation="",
+        verdicts=tuple(make_verdict("regressed", f"{cell}/loss") for cell in cells),
+        jobs=jobs,
+        since="n",
+        good=None,
+        nights=1,
+    )
+
+
+def test_what_only_red_cells_execute_comes_first_and_what_all_execute_is_no_suspect() -> None:
+    calls = make_calls(a=(0, 1, 3), b=(0, 1, 3), c=(0, 1, 2), d=(1,))
+    suspects = list(rank_functions({"a", "b"}, {"c", "d"}, calls))
+    assert [suspect.function for suspect in suspects] == ["optax._src:adam"]
+    assert suspects[0].reason == "runs in 2 of 2 red cells, 0 of 2 green"
+
+
+def test_a_partial_overlap_is_ranked_where_nothing_runs_in_red_cells_alone() -> None:
+    calls = make_calls(a=(0, 1), c=(0, 1), d=(1,))
+    assert [suspect.library for suspect in rank_functions({"a"}, {"c", "d"}, calls)] == ["flax"]
+
+
+def test_without_a_green_cell_nobody_is_suspected() -> None:
+    calls = make_calls(a=(0, 1), b=(1,))
+    assert not list(rank_functions({"a", "b"}, set(), calls))
+    assert not list(rank_functions({"a"}, {"unrecorded"}, calls))
+    assert not list(rank_functions({"a"}, {"b"}, make_calls(a=(1,), b=(1,))))
+
+
+def test_the_innermost_frame_outside_jax_comes_before_the_one_that_raised(tmp_path: Path) -> None:
+    folder = make_night(tmp_path, [(failed("a-s0", cell="a"), None)])
+    log = job_folder(folder, "a-s0") / "stderr.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(TRACEBACK)
+    suspects = find_suspects(make_cause(), read_night_results(folder), None, set())
+    assert [str(suspect) for suspect in suspects] == [
+        "optax/transforms/_clipping.py:105 in update_fn (in the traceback)",
+        "jax/_src/numpy/util.py:9 in check (in the traceback)",
+    ]
+
+
+def test_frames_of_pytest_and_of_a_checkout_are_read() -> None:
+    text = "/src/flax/flax/nnx/rnglib.py:12: \n    x\n/repo/tests/test_x.py:3: AssertionError\n"
+    assert list(find_frames(text, PACKAGES)) == [("flax", "flax/nnx/rnglib.py:12")]
+
+
+def test_a_missing_log_and_a_cause_that_is_not_red_have_no_suspects(tmp_path: Path) -> None:
+    results = read_night_results(make_night(tmp_path, [(failed("a-s0", cell="a"), None)]))
+    assert find_suspects(make_cause(), results, None, set()) == ()
+    calls = make_calls(a=(0, 1), b=(1,))
+    assert find_suspects(make_cause("improved", (), ("a",)), results, calls, {"a"}) == ()
