@@ -14,7 +14,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,23 +72,23 @@ class Tried:
             return f"NOT EXECUTED {self.fault}"
         last = self.nights[-1]
         if not self.is_red:
-            return f"SURVIVES {self.fault}: {len(self.nights)} cells, the last with exit code {last.exit_code}"
+            ran = f"{len(self.nights)} of the {len(self.executing)} cells that execute it"
+            return f"SURVIVES {self.fault}: {ran}, the last with exit code {last.exit_code}"
         named = ", ".join(self.find_named()) or "nothing"
         return f"red {self.fault}: {last.job} ends with {last.exit_code}, names {named}"
 
 
-def find_faults(used: dict[str, int], number: int, seed: int) -> tuple[list[Fault], int]:
-    """Faults that change a typical call, and how many changes were drawn for them."""
-    typical, faults, drawn = Typical(), list[Fault](), 0
-    for fault in draw_faults(used, read_usage(), seed):
-        if len(faults) == number or drawn == MOST_DRAWS * number:
-            break
-        drawn += 1
+def find_faults(used: Mapping[str, int], number: int, seed: int) -> Iterator[tuple[Fault, int]]:
+    """Faults that change a typical call, each with the number of changes that were drawn up to it."""
+    typical, found = Typical(), 0
+    for drawn, fault in enumerate(draw_faults(used, read_usage(), seed), start=1):
+        if found == number or drawn > MOST_DRAWS * number:
+            return
         changed = typical.is_fault(fault)
         print(f"{'fault' if changed else 'no fault'}: {fault}", file=sys.stderr, flush=True)
         if changed:
-            faults.append(fault)
-    return faults, drawn
+            found += 1
+            yield fault, drawn
 
 
 def find_executing(fault: Fault, calls: Calls, lines: Lines) -> list[str]:
@@ -102,10 +102,10 @@ def find_functions() -> list[str]:
     return sorted({place.id for name in read_usage() for place in find_places(name)})
 
 
-def try_fault(tried: Tried, folder: Path) -> None:
-    """Runs the cells that execute a fault, cheapest first, until one is red."""
+def try_fault(tried: Tried, most: int | None, folder: Path) -> None:
+    """Runs the cells that execute a fault, cheapest first, until one is red or `most` have run."""
     with planted(tried.fault, folder) as library:
-        for number, cell in enumerate(tried.executing):
+        for number, cell in enumerate(tried.executing[:most]):
             night = folder / f"night{number}"
             tried.nights.append(run_night(tried.calls.cells[cell].job, library, night))
             shutil.rmtree(night, ignore_errors=True)
@@ -129,14 +129,15 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
         if options.lines
         else record_lines(find_functions(), folder / "lines")
     )
-    faults, drawn = find_faults(used, options.faults, options.seed)
-    tries = [Tried(fault, calls, find_executing(fault, calls, lines)) for fault in faults]
-    for tried in tries:
-        try_fault(tried, folder)
+    tries, drawn = list[Tried](), 0
+    for fault, number in find_faults(used, options.faults, options.seed):
+        drawn, tried = number, Tried(fault, calls, find_executing(fault, calls, lines))
+        try_fault(tried, options.cells, folder)
+        tries.append(tried)
         print(tried, flush=True)
         if options.log is not None:
             with options.log.open("a", encoding="utf-8") as log:
-                line = {"fault": str(tried.fault), "red": tried.is_red, "named": tried.is_named, "says": str(tried)}
+                line = {"fault": str(fault), "red": tried.is_red, "named": tried.is_named, "says": str(tried)}
                 log.write(json.dumps(line) + "\n")
     rows = summarize(tries, drawn)
     harmless = run_rewrites(calls, options.rewrites, options.seed, folder)
@@ -186,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--used", type=Path, default=USED, help="JSON list of the names that people use")
     parser.add_argument("--calls", type=Path, help="recording of the nightly; default: record it now")
     parser.add_argument("--lines", type=Path, help="lines.json of an earlier run; default: trace them now")
+    parser.add_argument("--cells", type=int, help="most cells to run for a fault; default: all that execute it")
     parser.add_argument("--log", type=Path, help="file to which each fault's outcome is added")
     options = parser.parse_args(arguments)
     if options.quick:

@@ -22,12 +22,14 @@ from tests.bench.breakage.mutate import Edit
 from tests.bench.breakage.night import MATRIX
 from tests.bench.table import NotMeasuredError
 
+SHORT = ("--steps", "10")  # later steps run the same compiled program; a line that only they execute would be missed
+
 TRACER = Path(__file__).with_name("trace_lines.py")
 Lines = dict[str, dict[str, list[int]]]
 
 
 def record_lines(functions: Collection[str], folder: Path) -> Lines:
-    """Runs one job of each cell with its lines traced.
+    """Runs one job of each cell, a training for a few steps, with its lines traced.
 
     Args:
         functions: `module:qualified name`.
@@ -46,7 +48,8 @@ def record_lines(functions: Collection[str], folder: Path) -> Lines:
             "BREAKAGE_TRACED": str(on_path / "traced.txt"),
             "BREAKAGE_LINES": str(seen),
         }
-        task = prepare(replace(job, env={**job.env, **variables}), folder / "jobs" / job.cell, Environments())
+        short = replace(job, command=(*job.command, *(SHORT if job.kind == "train" else ())))
+        task = prepare(replace(short, env={**job.env, **variables}), folder / "jobs" / job.cell, Environments())
         if isinstance(task, Outcome) or not run_task(task).completed:
             raise NotMeasuredError(f"{job.id} does not complete with its lines traced")
         lines[job.cell] = read_lines(seen)
