@@ -1,0 +1,43 @@
+"""Comparison with a reference: how far two results may lie apart, and why.
+
+In: what a library computed, and the reference in float64. Out: an AssertionError with both, where they disagree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+# Sums of some ten terms near 1 in float32, in another order than NumPy's: some units in the last place (6e-8 each).
+FLOAT32 = 2e-6
+# One rounding to bfloat16 (eight bits) of a result that was computed in float32: half a unit in the last place, 2**-9.
+BFLOAT16 = 2.0**-8
+
+
+def draw(*shape: int, seed: int = 0) -> Any:
+    """Normal numbers in float32, the same in each run and drawn by NumPy."""
+    return np.random.default_rng((seed, *shape)).normal(size=shape).astype(np.float32)
+
+
+def read(variable: Any) -> Any:
+    """The value of a variable of Flax, in float64."""
+    return np.asarray(variable[...], np.float64)
+
+
+def assert_close(actual: Any, expected: ArrayLike, tolerance: float = FLOAT32) -> None:
+    """Compares shapes and values; the tolerance is absolute below 1 and relative above it."""
+    actual, reference = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == reference.shape, f"shape {actual.shape}, expected {reference.shape}"
+    if actual.dtype.kind == "V" or actual.dtype.name == "bfloat16":
+        actual = actual.astype(np.float32)
+    np.testing.assert_allclose(actual, reference, rtol=tolerance, atol=tolerance)
+
+
+def assert_same(actual: Any, expected: ArrayLike) -> None:
+    """Compares shapes, kinds of dtype and values, exactly: nothing is rounded."""
+    actual, reference = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == reference.shape, f"shape {actual.shape}, expected {reference.shape}"
+    assert actual.dtype.kind == reference.dtype.kind, f"dtype {actual.dtype}, expected {reference.dtype}"
+    np.testing.assert_array_equal(actual, reference)
