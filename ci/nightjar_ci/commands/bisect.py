@@ -300,7 +300,6 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
 
     from nightjar_ci.bisect.probing.measured_cost import measure_own_bytes, read_measured_cost
     from nightjar_ci.bisect.probing.rung_setup import RungSetup
-    from nightjar_ci.bisect.probing.runner import GUESSED_BUILD_S, GUESSED_TEST_S
     from nightjar_ci.bisect.search.estimate_cost import estimate
     from nightjar_ci.bisect.state import read_bisection
     from nightjar_ci.report.html import show_duration
@@ -310,15 +309,20 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
     setup = RungSetup(folder, plan.question, settings, plan.python)
     ready = [setup.is_ready(ladder, index, 0) for index in range(len(ladder.rungs))]
     measured = read_measured_cost(settings.bisections_dir, plan.question)
-    build_s = measured.build_s or GUESSED_BUILD_S[ladder.rungs[0].kind]
-    test_s = measured.test_s or GUESSED_TEST_S
-    work = estimate(len(ladder.rungs), plan.settings, build_s, test_s, ready.__getitem__, sensors=plan.sensors)
+    work = estimate(
+        len(ladder.rungs),
+        plan.settings,
+        measured.build_s,
+        measured.test_s,
+        ready.__getitem__,
+        sensors=plan.sensors,
+    )
     prefixes = [setup.prefix(ladder, index) for index in range(len(ladder.rungs)) if ready[index]]
     own_bytes = [measure_own_bytes(prefix) for prefix in prefixes if prefix is not None]
     disk_bytes = int(work.builds * median(own_bytes)) if own_bytes else None
     if as_json:
         expected: dict[str, float | None] = {"builds": work.builds, "tests": work.tests, "duration_s": work.duration_s}
-        expected |= {"build_s": build_s, "test_s": test_s, "disk_bytes": disk_bytes}
+        expected |= {"build_s": measured.build_s, "test_s": measured.test_s, "disk_bytes": disk_bytes}
         plain = {"folder": str(folder), "find": plan.find, "expected": expected, **ladder.model_dump(mode="json")}
         typer.echo(json.dumps(plain, indent=1))
         return
@@ -329,15 +333,15 @@ def _print_plan(plan: Plan, folder: Path, settings: Settings, say: OnLine, as_js
         )
     for note in ladder.notes:
         typer.echo(f"      left out: {note}")
+    duration = "" if work.duration_s is None else f", {show_duration(work.duration_s)}"
     typer.echo(
         f"Looking for a {plan.find} on {len(ladder.rungs)} rungs: about {work.builds:.0f} builds and {work.tests:.0f} "
-        f"tests, {show_duration(work.duration_s)}."
+        f"tests{duration}."
     )
-    for seconds, name, recorded_s in (
-        (build_s, "build", measured.build_s),
-        (test_s, "run of the test", measured.test_s),
-    ):
-        source = "a guess: none was measured yet" if recorded_s is None else "as in earlier bisections"
-        typer.echo(f"A {name} takes {seconds:.3g} s, {source}.")
+    for seconds, name in ((measured.build_s, "build"), (measured.test_s, "run of the test")):
+        if seconds is None:
+            typer.echo(f"How long a {name} takes is not known: none like it was measured on this machine yet.")
+        else:
+            typer.echo(f"A {name} takes {seconds:.3g} s, as in earlier bisections.")
     if disk_bytes is not None:
         typer.echo(f"New environments take about {disk_bytes / 1e6:,.0f} MB, beside what they share with uv's cache.")

@@ -20,9 +20,11 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_times_are_those_that_were_measured_and_a_guess_is_called_one(tmp_path: Path) -> None:
+def test_times_are_those_that_were_measured_and_none_is_made_up(tmp_path: Path) -> None:
     command = ("--rungs", rungs(tmp_path), "--deterministic", *program(tmp_path, "sys.exit(n >= 13)"))
-    assert bisect("--dry-run", *command).stdout.count("a guess: none was measured yet") == 2
+    before = bisect("--dry-run", *command).stdout
+    assert before.count("is not known: none like it was measured") == 2
+    assert "tests.\n" in before
     answer(*command)
     expected = json.loads(bisect("--dry-run", "--json", *command).stdout)["expected"]
     lines = (tmp_path / "state").glob("bisections/*/probes.jsonl")
@@ -35,6 +37,7 @@ def test_a_pair_is_two_runs_and_programs_are_read_besides() -> None:
     settings = SearchSettings(metric="lower", reference="first")
     plain, sensed = (estimate(64, settings, 0.0, 1.0, lambda _: True, sensors=sensors) for sensors in (False, True))
     assert plain.duration_s == 2 * plain.tests
+    assert sensed.duration_s is not None
     assert sensed.duration_s == plain.duration_s + 8
 
 

@@ -1,8 +1,8 @@
 """The expected cost of a bisection: the search simulated before anything is run.
 
-In: the length of a ladder and which rungs are ready, the settings, and guessed or measured times. Out: builds, tests
-and seconds, as the mean over culprits spread along the ladder. The simulated test does not err (a metric varies by
-1 %). Real noise costs more tests; how many is not known in advance.
+In: the length of a ladder and which rungs are ready, the settings, and measured times where there are any. Out: builds,
+tests and, where times were measured, seconds, as the mean over culprits spread along the ladder. The simulated test
+does not err (a metric varies by 1 %). Real noise costs more tests; how many is not known in advance.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from nightjar_ci.bisect.search.search import Search
 from nightjar_ci.bisect.search.types import Observation, SearchSettings
 
 CULPRITS = 5
+# What the search weighs where nothing was measured: a build costs some tests. No time is made of it.
+USUAL_BUILD_S, USUAL_TEST_S = 30.0, 10.0
 SPREAD = 0.01  # relative, of a metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Expected work: means."""
+    """Expected work: means; no time where that of a test, or of a build that is needed, was not measured."""
 
     builds: float
     tests: float
-    duration_s: float
+    duration_s: float | None
 
 
 def estimate(
     n_rungs: int,
     settings: SearchSettings,
-    build_s: float,
-    test_s: float,
+    build_s: float | None,
+    test_s: float | None,
     is_ready: Callable[[int], bool],
     *,
     sensors: bool = False,
@@ -42,17 +44,20 @@ def estimate(
     Args:
         n_rungs: length of the ladder.
         settings: of the search.
-        build_s, test_s: time of one of each.
+        build_s, test_s: time of one of each; None where none was measured.
         is_ready: whether a rung need not be built.
         sensors: some rungs run once more for their programs.
     """
     places = sorted({1 + round((n_rungs - 2) * (i + 0.5) / CULPRITS) for i in range(CULPRITS)})
-    played = [_play(n_rungs, settings, culprit, build_s, test_s, is_ready) for culprit in places]
+    weighed = (USUAL_BUILD_S if build_s is None else build_s, USUAL_TEST_S if test_s is None else test_s)
+    played = [_play(n_rungs, settings, culprit, *weighed, is_ready) for culprit in places]
     builds, tests = (sum(counts[i] for counts in played) / len(played) for i in (0, 1))
     runs = tests * (2 if settings.paired else 1)
     if sensors:
         runs += 2 + math.ceil(math.log2(n_rungs))
-    return Estimate(builds=builds, tests=tests, duration_s=builds * build_s + runs * test_s)
+    if test_s is None or (build_s is None and builds > 0):
+        return Estimate(builds=builds, tests=tests, duration_s=None)
+    return Estimate(builds=builds, tests=tests, duration_s=builds * (build_s or 0.0) + runs * test_s)
 
 
 def _play(
