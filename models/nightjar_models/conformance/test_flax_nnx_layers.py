@@ -1,8 +1,7 @@
 """Layers of `flax.nnx` against their formulas in NumPy, with the arguments that people pass.
 
 Source: Ba et al. 2016 (layer norm); Ioffe and Szegedy 2015 (batch norm); Wu and He 2018 (group norm); Zhang and
-Sennrich 2019 (RMS norm); Vaswani et al. 2017, equation 1 and section 3.2.2 (attention); Srivastava et al.
-2014 (dropout).
+Sennrich 2019 (RMS norm); Srivastava et al. 2014 (dropout).
 """
 
 from __future__ import annotations
@@ -22,15 +21,6 @@ RANDOM_BIAS = nnx.initializers.normal(1.0)  # a bias of zeros would hide that it
 def normalize(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     mean = x.mean(axes, keepdims=True)
     return (x - mean) / np.sqrt(((x - mean) ** 2).mean(axes, keepdims=True) + epsilon)
-
-
-def attend(q: Array, k: Array, v: Array, mask: NDArray[np.bool_] | None = None) -> Array:
-    """Equation 1 of Vaswani et al. for (batch, length, heads, depth)."""
-    logits = np.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(q.shape[-1])
-    if mask is not None:
-        logits = np.where(mask, logits, -np.inf)
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.einsum("bhqk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v)
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
