@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.images.process import run_captured
+from nightjar_ci.untrusted.git import git_command
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")  # in this order; the first is the one
 MOST_ASKED = 3
@@ -77,7 +78,7 @@ def find_asked(repository: Path, commits: tuple[str, str] | None, otherwise: Pat
         return ()
     paths: list[str] = []
     if commits is not None:
-        names = ["git", "-C", str(repository), "diff", "--name-only", "-z", "--end-of-options", *commits, "--"]
+        names = git_command(repository, "diff", "--name-only", "-z", "--end-of-options", *commits, "--")
         try:
             paths = [path for path in run_captured(names).split("\0") if path]
         except NightjarError:

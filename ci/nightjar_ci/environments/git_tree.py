@@ -10,9 +10,9 @@ import subprocess
 from pathlib import Path
 
 from nightjar_ci.formats.run_record import Git
+from nightjar_ci.untrusted.git import git_command, git_environment
 
 _TIMEOUT_S = 60.0
-OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")  # their tree, not ours
 
 
 def read_git(folder: Path, paths: tuple[str, ...] = ()) -> Git | None:
@@ -58,8 +58,7 @@ def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
 
 def _run_git(folder: Path, *arguments: str) -> str | None:
     """The stdout of git, or None where it fails."""
-    environ = {name: value for name, value in os.environ.items() if name not in OF_HOOKS}
-    command = ["git", "-C", str(folder), *arguments]
+    command, environ = git_command(folder, *arguments), git_environment(os.environ)
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)
     except (OSError, subprocess.SubprocessError):

@@ -9,8 +9,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from nightjar_ci.environments.git_tree import OF_HOOKS
 from nightjar_ci.errors import EnvironmentFailedError
+from nightjar_ci.untrusted.git import git_command, git_environment, repository_command
 from nightjar_ci.web.http import hide_passwords
 
 _TIMEOUT_S = 1800.0  # of a checkout with large submodules
@@ -49,8 +49,8 @@ def add_worktree(repository: Path, sha: str, folder: Path) -> None:
         except EnvironmentFailedError:
             pass  # half made: made anew
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _git(repository, "worktree", "prune")
-    _git(repository, "worktree", "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
+    _change(repository, "prune")
+    _change(repository, "add", "--quiet", "--force", "--force", "--detach", str(folder), sha)
     _update_submodules(folder)
 
 
@@ -61,7 +61,7 @@ def remove_worktree(folder: Path) -> None:
         EnvironmentFailedError: git cannot do it.
     """
     repository = Path(folder, _git(folder, "rev-parse", "--git-common-dir").strip())
-    _git(repository, "worktree", "remove", "--force", "--force", str(folder))
+    _change(repository, "remove", "--force", "--force", str(folder))
 
 
 def _update_submodules(tree: Path) -> None:
@@ -72,13 +72,21 @@ def _update_submodules(tree: Path) -> None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    environ = {name: value for name, value in os.environ.items() if name not in OF_HOOKS}
-    command = ["git", "-C", str(folder), *arguments]
+    return _run(git_command(folder, *arguments), f"git {arguments[0]} in {folder}")
+
+
+def _change(repository: Path, *arguments: str) -> None:
+    """Changes the worktrees of a repository, which may be a bare clone."""
+    _run(repository_command(repository, "worktree", *arguments), f"git worktree in {repository}")
+
+
+def _run(command: list[str], what: str) -> str:
+    environ = git_environment(os.environ)
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_S, env=environ)
     except subprocess.CalledProcessError as error:
         said = hide_passwords(os.fsdecode(error.stderr).strip())[-1000:]
-        raise EnvironmentFailedError(f"git {arguments[0]} in {folder} ended with {error.returncode}: {said}") from None
+        raise EnvironmentFailedError(f"{what} ended with {error.returncode}: {said}") from None
     except (OSError, subprocess.SubprocessError) as error:
-        raise EnvironmentFailedError(f"git {arguments[0]} in {folder}: {error}.") from None
+        raise EnvironmentFailedError(f"{what}: {error}.") from None
     return os.fsdecode(done.stdout)

@@ -21,6 +21,7 @@ from nightjar_ci.images.lock.jax_day import read_nightly_day, render_labels
 from nightjar_ci.images.origins import describe_base, list_versions
 from nightjar_ci.images.process import ENGINE_HINT, ToolError, check_engine, run_captured, run_streamed
 from nightjar_ci.images.tree import BakeCommand, Image, digest_locks, render_bake
+from nightjar_ci.untrusted.git import git_command
 
 ROOT_FILESYSTEM = "nightjar/ground-floor:"
 ROOT_FILESYSTEM_SCRIPT = "docker/ground-floor.sh"
@@ -228,11 +229,11 @@ def find_revision(checkout: Path) -> str:
 
     The pins, which `images bump` writes, do not count: labels and provenance name the locks by their digests.
     """
-    git = ["git", "-C", str(checkout)]
     try:
-        commit = run_captured([*git, "rev-parse", "HEAD"]).strip()
+        commit = run_captured(git_command(checkout, "rev-parse", "HEAD")).strip()
         pins = [f":(exclude){path}" for path in (LOCKS, PINS)]
-        changed = run_captured([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", *pins])
+        status = ("status", "--porcelain", "--untracked-files=no", "--", ".")
+        changed = run_captured(git_command(checkout, *status, *pins))
     except ToolError:
         return ""
     return f"{commit}-dirty" if changed.strip() else commit
@@ -241,7 +242,7 @@ def find_revision(checkout: Path) -> str:
 def find_source(checkout: Path) -> str:
     """The web address of the repository that a checkout was cloned from; empty if it is not on a web server."""
     try:
-        remote = run_captured(["git", "-C", str(checkout), "remote", "get-url", "origin"])
+        remote = run_captured(git_command(checkout, "remote", "get-url", "origin"))
     except ToolError:
         return ""
     return render_source(remote.strip())

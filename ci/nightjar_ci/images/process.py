@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nightjar_ci.errors import NightjarError
+from nightjar_ci.untrusted.git import git_environment
 from nightjar_ci.untrusted.inheritance import inherit_for_fetching
 
 TAIL_LINES = 20
@@ -33,7 +34,13 @@ def run_captured(
     """
     try:
         done = subprocess.run(
-            argv, cwd=cwd, env=_environment(argv[0], variables), capture_output=True, text=True, check=False
+            argv,
+            cwd=cwd,
+            env=_environment(argv[0], variables),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
     except OSError as error:
         raise _not_started(argv, error, hint) from None
@@ -92,7 +99,7 @@ def check_engine() -> None:
 
 def _environment(program: str, variables: Mapping[str, str] | None) -> dict[str, str]:
     """All variables of ours, but for uv, which builds packages to read what they need: that is foreign code."""
-    inherited = inherit_for_fetching(os.environ) if program == "uv" else os.environ
+    inherited = inherit_for_fetching(os.environ) if program == "uv" else git_environment(os.environ)
     return {**inherited, **(variables or {})}
 
 

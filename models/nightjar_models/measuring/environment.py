@@ -76,7 +76,8 @@ def read_git(folder: Path) -> dict[str, Any] | None:
         return None
 
     def run_git(*words: str) -> str | None:
-        process = subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True, check=False)
+        command = [git, "-c", "core.fsmonitor=false", "-C", str(folder), *words]  # no program of the repository
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
         return process.stdout.strip() if process.returncode == 0 else None
 
     sha = run_git("rev-parse", "HEAD")

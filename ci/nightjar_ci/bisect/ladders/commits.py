@@ -15,6 +15,7 @@ from nightjar_ci.bisect.ladders.rung import Ladder, Rung
 from nightjar_ci.bisect.ladders.same_builds import merge_same_builds
 from nightjar_ci.errors import InputError, NightjarError
 from nightjar_ci.images.process import run_captured
+from nightjar_ci.untrusted.git import git_command, repository_command
 from nightjar_ci.web.http import hide_passwords
 
 MOST_HISTORY = 4096  # commits in which a good end is looked for
@@ -32,7 +33,7 @@ def open_repository(text: str, cache: Path) -> Path:
         return _clone(text, cache)
     folder = Path(text).absolute()
     try:
-        return Path(git(folder, "rev-parse", "--show-toplevel").strip())
+        return Path(run_captured(git_command(folder, "rev-parse", "--show-toplevel")).strip())
     except NightjarError:
         raise InputError(f"{text}: no git repository.", "name a folder of one, or the address of one") from None
 
@@ -64,7 +65,7 @@ def make_history_ladder(repository: Path, new: str) -> Ladder:
     """
     last = find_commit(repository, new)
     text = git(repository, "log", "--first-parent", f"--max-count={MOST_HISTORY}", f"--format={_FORMAT}", last)
-    rungs = [_rung(line) for line in reversed(text.splitlines())]
+    rungs = _rungs(text)[::-1]
     if len(rungs) < 2:
         raise InputError(f"{new!r} has no commit before it.", "there is nothing to bisect")
     return Ladder(rungs=tuple(rungs), repository=str(repository))
@@ -129,12 +130,12 @@ def read_commit(repository: Path, sha: str) -> Rung:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints in a folder.
+    """What git prints in the top folder of a repository, or in a bare clone of ours.
 
     Raises:
         NightjarError: it failed.
     """
-    return run_captured(["git", "-C", str(folder), *arguments])
+    return run_captured(repository_command(folder, *arguments))
 
 
 def _clone(address: str, cache: Path) -> Path:
@@ -152,11 +153,16 @@ def _clone(address: str, cache: Path) -> Path:
 
 def _between(repository: Path, first: str, last: str) -> list[Rung]:
     text = git(repository, "log", "--first-parent", "--reverse", f"--format={_FORMAT}", f"{first}..{last}")
-    return [_rung(line) for line in text.splitlines()]
+    return _rungs(text)
 
 
 def _parents(repository: Path, sha: str) -> list[str]:
     return git(repository, "show", "--no-patch", "--format=%P", sha).split()
+
+
+def _rungs(text: str) -> list[Rung]:
+    """One for each line of git; a subject may hold what other programs take for the end of a line."""
+    return [_rung(line) for line in text.split("\n") if line]
 
 
 def _rung(line: str) -> Rung:
