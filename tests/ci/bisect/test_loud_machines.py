@@ -58,6 +58,14 @@ def test_a_machine_too_loud_says_so_and_how_many_pairs_it_would_take() -> None:
     assert conclusion.probability < 0.99
 
 
+def test_a_step_on_a_loud_machine_is_not_said_to_be_a_drift() -> None:
+    conclusion = run_trial("loud", seed=2026_000_032).conclusion
+    assert (conclusion.kind, conclusion.message) == (
+        "too_loud",
+        "The machine is too loud to tell one step from a drift.",
+    )
+
+
 def test_equal_neighbours_pass_the_check_no_more_often_than_it_says() -> None:
     random = np.random.default_rng(5)
     passed = 0

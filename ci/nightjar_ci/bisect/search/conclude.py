@@ -102,6 +102,8 @@ def is_reversed(good: np.ndarray, bad: np.ndarray) -> bool:
 def judge_change(results: Results) -> Conclusion | None:
     """A change, two of them, or a drift."""
     fitted, shape = results.fit(), results.shape()
+    if results.drifts() and results.settings.paired and results.ends_are_tired():
+        return answer(results, "too_loud", "The machine is too loud to tell one step from a drift.")
     seen = not results.settings.paired or median_interval(results.differences(*results.ends), DRIFT_ENDS)[0] > 0
     if results.drifts() and seen:
         message = "There is no one step: the metric drifts from the good level to the bad one, or in many small steps."
