@@ -20,6 +20,9 @@ from nightjar_ci.untrusted.terminal import show_controls
 ICONS: dict[Kind, str] = {"failed": "🔴", "regressed": "🔴", "cannot_tell": "🟡", "improved": "🔵"}
 MOST_CAUSES, MOST_SERIES, MOST_CHARACTERS = 10, 20, 60_000  # GitHub takes 65,536
 _PING = re.compile(r"([@#])(?=\w)")
+_LINK = re.compile(
+    r"((?:https?|ftp)(?=://)|(?:mailto|xmpp)(?=:)|\bwww(?=\.)|\bgh(?=-\d))", re.IGNORECASE
+)  # made by GitHub
 
 State = Literal["ok", "red", "cannot_tell"]
 
@@ -75,7 +78,7 @@ def render_markdown(message: Message) -> str:
     icon = {"ok": "🟢", "red": "🔴", "cannot_tell": "🟡"}[message.state]
     about = f"Night `{night.id}`, {len(night.jobs)} jobs, exit code {message.exit_code}"
     if night.git is not None:
-        about += f", commit {night.git.sha[:12]}"
+        about += f", commit {quiet(night.git.sha[:12])}"
     lines = [message.marker, f"## {icon} {quiet(message.headline)}", "", f"{about}."]
     if message.report:
         lines[-1] += f" [Report]({message.report})."
@@ -95,7 +98,12 @@ def quiet(text: str) -> str:
     >>> quiet("<b>@org/team</b> #1 *x*").replace("\\u200b", "|")
     '&lt;b&gt;@|org/team&lt;/b&gt; #|1 \\\\*x\\\\*'
     """
-    return _PING.sub("\\1\u200b", escape(show_controls(text)))
+    return _break_links(escape(show_controls(text)))
+
+
+def _break_links(text: str) -> str:
+    """Text in which a character without width keeps mentions and addresses from becoming links."""
+    return _LINK.sub("\\1\u200b", _PING.sub("\\1\u200b", text))
 
 
 def _render_cause(cause: Cause) -> list[str]:
@@ -106,7 +114,7 @@ def _render_cause(cause: Cause) -> list[str]:
             lines.append(f"- **first suspect:** {quiet(str(cause.suspects[0]))}")
     if cause.asked and cause.kind in ("failed", "regressed"):
         lines.append(f"- **who is asked:** {' '.join(cause.asked)}")
-    if cause.command and "```" not in cause.command and "\n" not in cause.command:
+    if cause.command and "```" not in cause.command and cause.command.isprintable():
         lines += ["- **run:**", "  ```sh", f"  {cause.command}", "  ```"]
     if len(cause.verdicts) > 1:
         names = [f"- {quiet(verdict.series)} ({verdict.judge})" for verdict in cause.verdicts[:MOST_SERIES]]
@@ -132,8 +140,8 @@ def render_chat(message: Message) -> dict[str, object]:
     if message.report:
         lines.append(f"<{message.report}|report>")
     text = "\n".join(lines)[:2900]  # a block takes 3,000
-    section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
-    return {"text": head[:300], "blocks": [section]}
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}  # no links of its own
+    return {"text": _chat(head)[:300], "blocks": [section]}
 
 
 def _chat(text: str) -> str:
@@ -142,4 +150,4 @@ def _chat(text: str) -> str:
     Source: https://docs.slack.dev/messaging/formatting-message-text/
     """
     escaped = " ".join(show_controls(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _PING.sub("\\1\u200b", escaped)
+    return _break_links(escaped)

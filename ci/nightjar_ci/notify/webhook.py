@@ -22,7 +22,10 @@ def send_chat(message: Message, url: str) -> str:
     """
     if not message.is_news:
         return "webhook: nothing new to say"
-    host = urlsplit(url).hostname or "the address"
+    try:
+        host = urlsplit(url).hostname or "the address"
+    except ValueError:
+        raise NightjarError("webhook: the address is not a valid URL.", "check NIGHTJAR_WEBHOOK_URL") from None
     body = json.dumps(render_chat(message)).encode()
     try:
         request(url, method="POST", body=body, headers={"Content-Type": "application/json"})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+
+import pytest
 
 from nightjar_ci.causes.causes import Cause
 from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.formats.run_record import Git
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.notify.message import MOST_CHARACTERS, Message, render_chat, render_markdown
 from tests.ci.nights import outcome
@@ -73,6 +77,31 @@ def test_what_a_job_wrote_pings_nobody_and_is_no_markup() -> None:
     chat = json.dumps(render_chat(make_message(1, make_cause(title=EVIL, asked=()))), ensure_ascii=False)
     assert "<!channel>" not in chat
     assert "@org" not in chat
+
+
+def test_what_a_job_wrote_links_nowhere() -> None:
+    addresses = "https://evil.example HTTP://evil.example www.evil.example mailto:me@evil.example GH-12"
+    message = make_message(1, make_cause(title=addresses, explanation=addresses, changes=(addresses,)))
+    for text in (render_markdown(message), json.dumps(render_chat(message), ensure_ascii=False)):
+        for start in ("https:", "HTTP:", "www.", "mailto:", "GH-", "@evil"):
+            assert start not in text
+    assert "(https://example.org/r)" in render_markdown(make_message(1, report="https://example.org/r"))
+
+
+def test_a_night_of_somebody_else_pings_nobody() -> None:
+    message = make_message(1)
+    git = Git.model_construct(sha="@org/team", dirty=False)
+    night = message.night.model_copy(update={"matrix": "<!channel> @here", "git": git})
+    changed = dataclasses.replace(message, night=night)
+    for text in (render_markdown(changed).partition("\n")[2], json.dumps(render_chat(changed), ensure_ascii=False)):
+        assert "<!channel>" not in text
+        assert "@here" not in text
+        assert "@org" not in text
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\x1b"])
+def test_a_command_that_leaves_its_line_is_not_shown(end: str) -> None:
+    assert "@org" not in render_markdown(make_message(1, make_cause(command=f"nightjar-ci 'a{end}@org/team'")))
 
 
 def test_a_huge_night_fits_into_a_comment() -> None:

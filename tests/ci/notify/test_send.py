@@ -71,6 +71,12 @@ def test_a_chat_that_refuses_does_not_give_its_address_away_and_does_not_stop_th
     assert isinstance(error, NightjarError)
 
 
+def test_an_address_that_is_not_valid_is_not_a_bug_and_is_not_shown() -> None:
+    with pytest.raises(NightjarError, match="webhook: the address is not a valid URL") as caught:
+        send_chat(NEWS, "http://[5ecret/services")
+    assert "5ecret" not in str(caught.value)
+
+
 def test_the_message_of_a_night_is_read_from_its_folder(tmp_path: Path) -> None:
     folder, settings = tmp_path / "night", read_settings({"NIGHTJAR_STATE_DIR": str(tmp_path / "state")})
     make_night(folder, [(outcome(), record())])
