@@ -47,6 +47,9 @@ def command(
     if dry_run:
         typer.echo("\n".join(f"==> {path} <==\n{text}" for path, text in files.items()))
         return
+    for path in files:
+        if not path.parent.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{path.parent} leads out of {folder}, to {path.parent.resolve()}.", "remove the link")
     existing = [path for path in files if path.exists()]
     if existing and not force:
         raise InputError(f"{existing[0]} exists already.", "--force replaces it, --dry-run prints what it would be")

@@ -22,7 +22,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from nightjar_ci.environments.sources import read_project
+from nightjar_ci.environments.sources import get_list, get_table, read_project
 
 _PERHAPS = re.compile(r"[/~@]|^\s*[-.]|\.(?:whl|gz|zip)\b")  # never in a requirement from an index
 _EDITABLE = re.compile(r"^(?:-e|--editable)[ =]\s*")
@@ -196,16 +196,20 @@ def _read_path(text: str) -> Path | None:
 def _find_own_sources(folder: Path) -> Iterator[Local]:
     """The packages that a project takes from other folders: `[tool.uv.sources]`, and `name @ file:///...`."""
     document = read_project(folder)
-    sources = document.get("tool", {}).get("uv", {}).get("sources", {})
+    sources = get_table(document, "tool", "uv", "sources")
     for name, alternatives in sources.items():
-        if isinstance(alternatives, dict):
+        if not isinstance(alternatives, list):
             alternatives = [alternatives]
         for source in alternatives:
+            if not isinstance(source, dict):
+                continue
             if isinstance(relative := source.get("path"), str) and (path := (folder / relative).resolve()).exists():
-                requirement = Requirement(f"{name} @ {path.as_uri()}")
+                try:
+                    requirement = Requirement(f"{name} @ {path.as_uri()}")
+                except InvalidRequirement:
+                    continue  # uv refuses the project
                 editable = bool(source.get("editable"))
                 yield Local(name=canonicalize_name(name), path=path, editable=editable, requirement=requirement)
-    project = document.get("project", {})
-    for line in project.get("dependencies", []):
-        if "@" in line and (local := parse_local(line)) is not None:
+    for line in get_list(get_table(document, "project"), "dependencies"):
+        if isinstance(line, str) and "@" in line and (local := parse_local(line)) is not None:
             yield local

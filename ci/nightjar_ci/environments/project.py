@@ -16,7 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from nightjar_ci.environments.current import find_current
 from nightjar_ci.environments.nightly_days import complete_day, name_days
-from nightjar_ci.environments.sources import Source, read_project
+from nightjar_ci.environments.sources import Source, get_table, read_project
 from nightjar_ci.environments.uv import make_pinned, parse_requirement, read_sources, run_uv, split_requirements
 from nightjar_ci.errors import EnvironmentFailedError
 
@@ -95,7 +95,7 @@ def parse_project(text: str) -> ProjectEnvironment:
 def is_package(folder: Path) -> bool:
     """Whether a folder can be installed."""
     document = read_project(folder)
-    if document.get("tool", {}).get("uv", {}).get("package") is False:
+    if get_table(document, "tool", "uv").get("package") is False:
         return False
     return "project" in document or "build-system" in document or any((folder / name).is_file() for name in _BUILDS)
 
@@ -106,12 +106,12 @@ def choose_python(folder: Path) -> str | None:
     Raises:
         ValueError: `requires-python` is not valid.
     """
-    required = read_project(folder).get("project", {}).get("requires-python", "")
+    required = str(get_table(read_project(folder), "project").get("requires-python", ""))
     try:
         fits = SpecifierSet(required).contains(find_current().version.rstrip("+"), prereleases=True)
     except InvalidSpecifier:
         raise ValueError(f"{folder / 'pyproject.toml'}: requires-python {required!r} is not valid") from None
-    return None if fits else str(required)
+    return None if fits else required
 
 
 def make_project(text: str, cache: Path, on_line: Callable[[str], None] | None = None) -> Path:
@@ -151,7 +151,7 @@ def find_project_sources(text: str, cache: Path) -> dict[str, Source]:
         EnvironmentFailedError: the folder does not exist, or is not readable.
     """
     wanted = parse_project(text)
-    if not is_package(wanted.folder) or "name" not in read_project(wanted.folder).get("project", {}):
+    if not is_package(wanted.folder) or "name" not in get_table(read_project(wanted.folder), "project"):
         return {}
     return read_sources(text, [str(wanted.folder.absolute())], {}, cache)
 

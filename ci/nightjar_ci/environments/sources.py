@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,10 +74,35 @@ def read_source(path: Path, *, editable: bool = False, outputs: Sequence[Path] =
 
 def read_project(folder: Path) -> dict[str, Any]:
     """The `pyproject.toml` of a folder; empty where there is none, or where it cannot be read."""
+    path = folder / "pyproject.toml"
+    if not path.is_file():  # reading a FIFO waits for ever
+        return {}
     try:
-        return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+
+
+def get_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """A table of a document, or a table in one; empty where it is missing, or something else has its name.
+
+    >>> get_table({"tool": {"uv": {"package": False}}}, "tool", "uv"), get_table({"tool": 1}, "tool", "uv")
+    ({'package': False}, {})
+    """
+    for name in names:
+        value = document.get(name)
+        if not isinstance(value, dict):
+            return {}
+        document = value
+    return document
+
+
+def get_list(table: Mapping[str, Any], name: str) -> list[Any]:
+    """A list of a table; empty where it is missing, or something else has its name."""
+    value = table.get(name)
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _has_dynamic_version(folder: Path) -> bool:

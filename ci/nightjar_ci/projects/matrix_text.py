@@ -151,7 +151,9 @@ def _without_pytest(environment: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(text)
+    """A string of TOML, which is one of JSON but for characters beyond U+FFFF, surrogates and DEL."""
+    whole = text.encode(errors="replace").decode()
+    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _escape(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from nightjar_ci.environments.sources import get_list, get_table
 from nightjar_ci.formats.documents import read_toml
 
 _PURE_BACKENDS = ("hatchling", "flit", "setuptools", "poetry", "pdm", "uv_build")
@@ -51,16 +52,16 @@ def read_metadata(folder: Path) -> Metadata:
         InputError: `pyproject.toml` cannot be read, or is not TOML.
     """
     path = folder / "pyproject.toml"
-    document = read_toml(path) if path.exists() else {}
-    project = _table(document, "project")
-    extras = _table(project, "optional-dependencies")
-    groups = _table(document, "dependency-groups")
+    document = read_toml(path) if path.is_file() else {}
+    project = get_table(document, "project")
+    extras = get_table(project, "optional-dependencies")
+    groups = get_table(document, "dependency-groups")
     return Metadata(
         name=str(project.get("name") or folder.resolve().name),
-        dependencies=frozenset(read_names(project.get("dependencies", ()))),
-        extras={name: frozenset(read_names(lines)) for name, lines in extras.items()},
+        dependencies=frozenset(read_names(get_list(project, "dependencies"))),
+        extras={name: frozenset(read_names(get_list(extras, name))) for name in extras},
         groups={name: frozenset(_read_group(groups, name, ())) for name in groups},
-        is_compiled=_is_compiled(folder, _table(document, "build-system")),
+        is_compiled=_is_compiled(folder, get_table(document, "build-system")),
         document=document,
     )
 
@@ -79,23 +80,18 @@ def read_names(lines: Iterable[Any]) -> Iterator[str]:
 def _read_group(groups: Mapping[str, Any], name: str, above: tuple[str, ...]) -> Iterator[str]:
     if name in above:  # a circle
         return
-    for entry in groups.get(name, ()):
+    for entry in get_list(groups, name):
         if isinstance(entry, dict) and isinstance(included := entry.get("include-group"), str):
             yield from _read_group(groups, included, (*above, name))
         else:
             yield from read_names([entry])
 
 
-def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = document.get(name, {})
-    return value if isinstance(value, dict) else {}
-
-
 def _is_compiled(folder: Path, build: Mapping[str, Any]) -> bool:
     backend = str(build.get("build-backend", "setuptools"))
     if not backend.startswith(_PURE_BACKENDS):
         return True
-    if any(name.startswith(_COMPILERS) for name in read_names(build.get("requires", ()))):
+    if any(name.startswith(_COMPILERS) for name in read_names(get_list(build, "requires"))):
         return True
     setup = folder / "setup.py"
     return setup.is_file() and "ext_modules" in setup.read_text(encoding="utf-8", errors="replace")

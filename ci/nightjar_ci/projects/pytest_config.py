@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nightjar_ci.environments.sources import get_table
+
 _FILES = (("pytest.ini", "pytest"), (".pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))
 _PATTERNS = ("test_*.py", "*_test.py")
 _PLUGINS = {  # an option or key, as it begins, to the package that knows it
@@ -67,8 +69,8 @@ def _read_options(folder: Path, document: Mapping[str, Any]) -> Mapping[str, Any
     for name, section in _FILES[:2]:
         if (folder / name).is_file():
             return _read_section(folder / name, section) or {}
-    tool = document.get("tool", {}).get("pytest", {})
-    if isinstance(tool, dict) and tool:
+    tool = get_table(document, "tool", "pytest")
+    if tool:
         ini = tool.get("ini_options", tool)
         return ini if isinstance(ini, dict) else {}
     for name, section in _FILES[2:]:
@@ -78,6 +80,8 @@ def _read_options(folder: Path, document: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _read_section(path: Path, section: str) -> Mapping[str, Any] | None:
+    if not path.is_file():  # reading a FIFO waits for ever
+        return None
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(path, encoding="utf-8")

@@ -46,7 +46,7 @@ def read_all_imports(path: Path) -> frozenset[str]:
 def read_text(path: Path) -> str:
     """A file's text; empty if it is too large or cannot be read."""
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
+        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
             return ""
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from nightjar_ci.environments.sources import read_project
+from nightjar_ci.environments.sources import get_table, read_project
+from nightjar_ci.errors import InputError
 from nightjar_ci.projects.look import Project
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -19,12 +20,20 @@ _PYTHONS = ("3.12", "3.13", "3.14", "3.11")  # the first that a project allows; 
 
 
 def render_workflow(project: Project) -> tuple[Path, str]:
-    """The path of a project's workflow, relative to its folder, and its text."""
+    """The path of a project's workflow, relative to its folder, and its text.
+
+    Raises:
+        InputError: the versions of Python that it allows are not valid.
+    """
     text = (_TEMPLATES / f"{project.ci}.yml").read_text(encoding="utf-8")
     minute = zlib.crc32(project.name.encode()) % 60  # so that not all projects begin at once
     return _PATHS[project.ci], text.replace("MINUTE", str(minute)).replace("PYTHON", _choose_python(project.folder))
 
 
 def _choose_python(folder: Path) -> str:
-    required = SpecifierSet(read_project(folder).get("project", {}).get("requires-python", ""))
+    text = get_table(read_project(folder), "project").get("requires-python", "")
+    try:
+        required = SpecifierSet(str(text))
+    except InvalidSpecifier:
+        raise InputError(f"{folder / 'pyproject.toml'}: requires-python {text!r} is not valid.") from None
     return next((version for version in _PYTHONS if required.contains(f"{version}.9")), _PYTHONS[0])

@@ -71,7 +71,9 @@ def run_capture(trial: Trial, command: Sequence[str]) -> None:
     Raises:
         ToolError: it failed.
     """
-    done = subprocess.run(command, cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        command, cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     if done.returncode:
         last = "\n".join(done.stdout.splitlines()[-LAST_LINES:])
         program = shlex.join(command[command.index("--") + 1 :])
