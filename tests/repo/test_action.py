@@ -14,6 +14,7 @@ import yaml
 from nightjar_ci.formats.night_folder import read_night
 from nightjar_ci.projects.look import look_at
 from nightjar_ci.projects.workflow_text import render_workflow
+from tests.ci.notify.fake_github import TOKEN, run_github
 from tests.ci.projects.folders import write_folder
 from tests.places import ROOT
 from tests.rehearsal.runner import Runner
@@ -43,7 +44,7 @@ exec python3 -c "import sys; from importlib.metadata import version; version(sys
 WRITTEN = "written by init"
 
 
-def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch, **github: Any) -> Runner:
     """Runs a workflow in a foreign repository; its pip is content with what this environment has."""
     programs = repository.parent / "programs"
     programs.mkdir(exist_ok=True)
@@ -57,7 +58,9 @@ def rehearse(repository: Path, workflow: Path, monkeypatch: pytest.MonkeyPatch) 
     folder.mkdir(exist_ok=True)
     stand_ins = StandIns(folder, repository)
     stand_ins.artifacts.mkdir(exist_ok=True)
-    runner = Runner(repository, stand_ins, CONTEXTS)
+    event = {"pull_request": {"number": ""}}  # none
+    contexts = {**CONTEXTS, "github": {**CONTEXTS["github"], "event": event, **github}}
+    runner = Runner(repository, stand_ins, contexts)
     runner.run(read_workflow(workflow, ROOT))
     return runner
 
@@ -100,6 +103,29 @@ def test_a_test_that_breaks_makes_the_night_red_and_the_report_is_kept(
     assert outcomes["Night"] == "failure"
     assert outcomes["Keep the report"] == outcomes["Keep the nights"] == "success"
     assert "1 test fails" in (repository.parent / "github" / "github_step_summary").read_text()
+
+
+def test_people_are_told_of_a_red_night_where_the_action_is_asked_to(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "test_theirs.py").write_text("def test_a(): assert 1 == 2\n")
+    path = repository / "workflow.yml"
+    path.write_text(ONE_LINE.replace('bisect: "true"', "notify: comment issue"))
+    with run_github(login=None) as github:
+        monkeypatch.setenv("GITHUB_API_URL", github.served.url)
+        monkeypatch.setenv("GITHUB_REPOSITORY", "org/repo")
+        event = {"pull_request": {"number": "7"}}
+        runner = rehearse(repository, path, monkeypatch, token=TOKEN, event=event)
+        assert {done.step: done.outcome for done in runner.done}["Notify"] == "success"
+        told = [write for write in github.writes if not write.endswith("/labels")]
+        assert told == ["POST /repos/org/repo/issues/7/comments", "POST /repos/org/repo/issues"]
+
+
+def test_an_unknown_way_to_tell_people_is_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = repository / "workflow.yml"
+    path.write_text(ONE_LINE.replace('bisect: "true"', "notify: everybody"))
+    runner = rehearse(repository, path, monkeypatch)
+    assert {done.step: done.outcome for done in runner.done}["Notify"] == "failure"
 
 
 def test_the_page_on_ci_shows_the_inputs_and_the_file_for_gitlab(tmp_path: Path) -> None:
