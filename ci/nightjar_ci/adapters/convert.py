@@ -20,6 +20,7 @@ from nightjar_ci.adapters.benchmarks import (
     read_junit,
     read_pytest_benchmark,
 )
+from nightjar_ci.adapters.mlflow import read_mlflow
 from nightjar_ci.adapters.records import CutFileError, Record, Repeated, read_csv, read_json_lines, read_log
 from nightjar_ci.adapters.tensorboard import read_events
 from nightjar_ci.adapters.trainers import read_mlperf, read_trainer_state
@@ -36,6 +37,7 @@ _READERS: Mapping[str, Callable[..., Iterator[Record]]] = {
     "trainer-state": read_trainer_state,
     "mlperf": read_mlperf,
     "wandb": read_wandb,
+    "mlflow": read_mlflow,
 }
 _BENCHMARKS = {
     "pytest-benchmark": read_pytest_benchmark,

@@ -17,7 +17,7 @@ from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.run_record import Better
 
 ADAPTER_SCHEMA = "nightjar.adapter/1"
-Records = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf", "wandb"]
+Records = Literal["log", "jsonl", "csv", "tensorboard", "trainer-state", "mlperf", "wandb", "mlflow"]
 Benchmark = Literal["pytest-benchmark", "asv", "google-benchmark", "hyperfine", "codspeed", "junit"]
 Format = Literal[Records, Benchmark]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
