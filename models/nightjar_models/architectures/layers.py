@@ -69,10 +69,17 @@ class Float32Embed(nnx.Embed):
         return rows.astype(self.dtype)
 
 
-def make_embed(count: int, width: int, init: nnx.Initializer, compute: Compute, rngs: nnx.Rngs) -> nnx.Embed:
-    """A table of embeddings, which every device looks up whole rows in; split by row over tensor."""
+def make_embed(
+    count: int,
+    width: int,
+    init: nnx.Initializer,
+    compute: Compute,
+    rngs: nnx.Rngs,
+    axes: tuple[str | None, str | None] = ("tensor", None),
+) -> nnx.Embed:
+    """A table of embeddings, which every device looks up whole rows in; split over the mesh by row as a default."""
     layer = Float32Embed if compute.embedding_sum == "f32" else nnx.Embed
-    split = partitioned(init, ("tensor", None))
+    split = partitioned(init, axes)
     return layer(count, width, dtype=DTYPES[compute.dtype], embedding_init=split, rngs=rngs)
 
 

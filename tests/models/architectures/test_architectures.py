@@ -11,9 +11,9 @@ import pytest
 from flax import nnx
 from numpy.typing import NDArray
 
-from nightjar_models.architectures import gpt, layers, llama, vit
+from nightjar_models.architectures import gpt, layers, llama, t5, vit
 from nightjar_models.presets.config import Compute
-from nightjar_models.presets.sizes import GPTConfig, LlamaConfig, ViTConfig
+from nightjar_models.presets.sizes import GPTConfig, LlamaConfig, T5Config, ViTConfig
 
 GPT_SIZES = GPTConfig(length=16, width=32, layers=2, heads=4, feed_forward=64)
 VIT_SIZES = ViTConfig(patch=4, width=32, layers=2, heads=4, feed_forward=64)
@@ -148,6 +148,16 @@ def test_gradients_of_a_table_are_summed_in_float32_by_a_switch() -> None:
 
     assert gradient("f32")[:, 0].tolist() == [0, 1, 0, 1000, 0]
     assert float(gradient("activations")[3, 0]) < 600  # bf16 alone stops at 256, or at a multiple of it
+
+
+def test_distances_of_t5_are_summed_so_too() -> None:
+    sizes = T5Config(
+        vocabulary=16, length=64, target_length=64, width=32, layers=1, heads=2, head_width=16, feed_forward=32
+    )
+    compute = Compute(dtype="bf16", embedding_sum="f32")
+    distances = t5.Distances(sizes, compute, both_ways=False, rngs=nnx.Rngs(0))
+    gradient = nnx.grad(lambda distances: distances(64).astype(jnp.float32).sum())(distances)["table"]["embedding"][...]
+    assert gradient[:, 0].sum() == 64 * 64  # in bf16 a sum stops at 256, or at a multiple of it
 
 
 def test_the_loss_of_bf16_logits_is_that_of_float32_ones_and_its_gradient_no_scatter() -> None:
