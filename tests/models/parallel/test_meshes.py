@@ -28,7 +28,7 @@ from nightjar_models.presets.sizes import MoEConfig
 from nightjar_models.training.tasks import WITHOUT
 from tests.ci.nights import record
 from tests.machine import asks
-from tests.models.conftest import NO_EMITTERS
+from tests.models.conftest import QUICK_FLAGS
 from tests.models.parallel.eight_meshes import SIZES
 from tests.places import ROOT
 
@@ -103,8 +103,7 @@ def runs(once: Callable[[str, Callable[[], str]], str]) -> Any:
 
 
 def compute_all() -> str:
-    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-    flags += "".join(f" --{name}=false" for name in NO_EMITTERS)
+    flags = f"--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 {QUICK_FLAGS}"
     done = subprocess.run(
         [sys.executable, "-m", "tests.models.parallel.eight_meshes"],
         cwd=ROOT,
