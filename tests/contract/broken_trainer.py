@@ -17,7 +17,7 @@ SLEEP_S, SLOW_STEPS = 0.15, 30
 
 def break_learning_rate() -> None:
     """Trains with half the learning rate."""
-    sys.argv += ["--set", "learning_rate=0.0015"]
+    sys.argv += ["--set", "learning_rate=0.001"]
 
 
 def break_speed() -> None:
