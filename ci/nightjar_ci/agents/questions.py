@@ -17,9 +17,10 @@ from nightjar_ci.formats.documents import read_document
 from nightjar_ci.formats.run_record import Facts
 from nightjar_ci.settings import Settings
 from nightjar_ci.store import open_store
-from nightjar_ci.store.query import query
+from nightjar_ci.store.query import Limits, query
 
 MOST_ROWS = 1000
+LIMITS = Limits(rows=MOST_ROWS)
 GROUPS, SHOWN = ("opcodes", "fusions", "custom_calls", "collectives"), 6
 STATUSES = ("regressed", "cannot_tell", "improved", "ok")
 OF_VERDICT = ("effect", "interval", "p", "p_adjusted", "n", "explanation", "details", "watch")
@@ -143,7 +144,7 @@ class Questions:
         return write_answer(self._ask(select), "store", "as the columns say", first)
 
     def _ask(self, sql: str) -> list[dict[str, Any]]:
-        return query(self.settings, sql).head(MOST_ROWS).to_dicts()
+        return query(self.settings, sql, LIMITS).to_dicts()
 
     def _latest(self) -> str:
         rows = self._ask("SELECT id FROM night ORDER BY number DESC LIMIT 1")

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
@@ -36,8 +38,17 @@ Answer: TypeAlias = tuple[Sequence[str], Iterator[list[tuple[Any, ...]]]]
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
 
-def query(settings: Settings, sql: str) -> pl.DataFrame:
-    """The rows of one SELECT, or all rows of a table or view.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much one SELECT may ask for; rows after the last one are not read."""
+
+    rows: int = _ROWS_A_FILE
+    duration_s: float = 30.0
+    bytes_a_value: int = 16 * 2**20
+
+
+def query(settings: Settings, sql: str, limits: Limits | None = None) -> pl.DataFrame:
+    """The rows of one SELECT, or all rows of a table or view; without limits, however many and however long it takes.
 
     Raises:
         InputError: it is not a single SELECT, the database does not understand it, or Polars is not installed.
@@ -47,7 +58,9 @@ def query(settings: Settings, sql: str) -> pl.DataFrame:
     import polars as pl
 
     _make_or_migrate(settings)
-    with _open_answer(settings, _as_select(sql)) as (names, pieces):
+    with _open_answer(settings, _as_select(sql), limits) as (names, pieces):
+        if limits is not None:
+            pieces = islice(pieces, 1)  # of so many rows
         rows = [row for piece in pieces for row in piece]
         try:
             return pl.DataFrame(rows, schema=list(names), orient="row", infer_schema_length=None, strict=False)
@@ -99,14 +112,14 @@ def _as_select(sql: str) -> str:
 
 
 @contextmanager
-def _open_answer(settings: Settings, sql: str) -> Iterator[Answer]:
+def _open_answer(settings: Settings, sql: str, limits: Limits | None = None) -> Iterator[Answer]:
     """The answer of the store's database to one SELECT."""
     url = make_url(settings.database_url)
     if url.get_backend_name() == "sqlite":
-        with _ask_sqlite(url, sql) as answer:
+        with _ask_sqlite(url, sql, limits) as answer:
             yield answer
     else:
-        with _ask_postgresql(url, sql) as answer:
+        with _ask_postgresql(url, sql, limits) as answer:
             yield answer
 
 
@@ -151,25 +164,32 @@ def _open_sqlite(file: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _ask_sqlite(url: URL, sql: str) -> Iterator[Answer]:
+def _ask_sqlite(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
     def allow(action: int, *_: str | None) -> int:
         return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
     with closing(_open_sqlite(Path(url.database or ""))) as connection:
         connection.set_authorizer(allow)
+        if limits is not None:
+            end = time.monotonic() + limits.duration_s
+            connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)  # instructions of its machine
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.bytes_a_value)
+        rows = _ROWS_A_FILE if limits is None else limits.rows
         try:
             cursor = connection.execute(sql)
             names = [column[0] for column in cursor.description or ()]
-            yield names, iter(lambda: cursor.fetchmany(_ROWS_A_FILE), [])
+            yield names, iter(lambda: cursor.fetchmany(rows), [])
         except sqlite3.Error as error:
             hint = None
             if "not authorized" in str(error) or "one statement" in str(error):
                 hint = "queries are read-only: one SELECT, or WITH ... SELECT"
+            elif "interrupted" in str(error) and limits is not None:
+                hint = f"a query may take {limits.duration_s:g} s: ask for less"
             raise InputError(f"the store refuses {sql[:80]!r}: {error}.", hint) from None
 
 
 @contextmanager
-def _ask_postgresql(url: URL, sql: str) -> Iterator[Answer]:
+def _ask_postgresql(url: URL, sql: str, limits: Limits | None) -> Iterator[Answer]:
     try:
         import psycopg
     except ModuleNotFoundError:
@@ -181,9 +201,11 @@ def _ask_postgresql(url: URL, sql: str) -> Iterator[Answer]:
             connection.execute("SELECT 1")  # from here on the transaction cannot be made to write
             if connection.info.parameter_status("is_superuser") == "on":
                 connection.execute("SET LOCAL ROLE pg_read_all_data")
+            if limits is not None:
+                connection.execute(f"SET LOCAL statement_timeout = {round(limits.duration_s * 1000)}".encode())
             # A prepared statement is a single one, and a cursor's is a SELECT or VALUES.
             connection.execute(f"DECLARE answer NO SCROLL CURSOR FOR {sql}".encode(), prepare=True)
-            fetch = f"FETCH FORWARD {_ROWS_A_FILE} FROM answer"
+            fetch = f"FETCH FORWARD {_ROWS_A_FILE if limits is None else limits.rows} FROM answer"
             cursor = connection.execute(fetch)
             names = [column.name for column in cursor.description or ()]
             pieces = iter(lambda: connection.execute(fetch).fetchall(), [])

@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar_ci.agents import questions
 from nightjar_ci.agents.answers import LARGEST_BYTES, mark, write_answer
-from nightjar_ci.agents.questions import Questions
+from nightjar_ci.agents.questions import MOST_ROWS, Questions
 from nightjar_ci.agents.server import make_server
 from nightjar_ci.errors import InputError
 from nightjar_ci.settings import Settings, read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
+from nightjar_ci.store.query import Limits
 from tests.ci.nights import CELL, failed, make_night, outcome, record
 
 NIGHTS = [f"2026-11-{day}T0300-1a2b" for day in (20, 21)]
@@ -128,3 +130,16 @@ def test_the_server_has_every_question_and_all_of_them_only_read(settings: Setti
         "nights", "outcomes", "verdicts", "series", "history", "facts", "bisections", "sql",
     }  # fmt: skip
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+
+
+def test_a_select_without_end_is_cut(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(Questions(settings).sql(f"{ENDLESS} SELECT x FROM c"))["total_rows"] == MOST_ROWS
+    monkeypatch.setattr(questions, "LIMITS", Limits(duration_s=0.1))
+    with pytest.raises(InputError, match="interrupted") as caught:
+        Questions(settings).sql(f"{ENDLESS} SELECT count(x) FROM c")
+    assert caught.value.hint == "a query may take 0.1 s: ask for less"
+    with pytest.raises(InputError, match="too big"):
+        Questions(settings).sql("SELECT length(zeroblob(900000000))")
