@@ -58,3 +58,13 @@ def test_too_few_seeds_are_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "matrix.toml").write_text(MATRIX)
     with pytest.raises(InputError, match="3 seeds, expected at least 10"):
         plan_runs(read_matrix(tmp_path / "matrix.toml"), policies(), None, "0:3", facts_only=False)
+
+
+def test_a_pattern_chooses_runs_by_job_or_by_cell(tmp_path: Path) -> None:
+    folder = make_night(
+        tmp_path, [(outcome("gpt-s0", cell="gpt"), record(0)), (outcome("vit-s0", cell="vit"), record(0))]
+    )
+    assert [cell.cell for cell in read_cells(folder)] == ["gpt", "vit"]
+    assert [cell.cell for cell in read_cells(folder, "vi?")] == ["vit"]
+    assert [cell.cell for cell in read_cells(folder, "gpt-s*")] == ["gpt"]
+    assert read_cells(folder, "*-s1") == []

@@ -53,6 +53,12 @@ def test_a_test_that_goes_on_failing_says_since_when() -> None:
     assert "fails since night night-1, and passed in night night-0" in verdict.explanation
 
 
+def test_nights_before_it_last_passed_and_nights_that_skipped_it_are_not_those_since_when_it_fails() -> None:
+    nights = [[case("a", state)] for state in ("failed", "passed", "skipped", "failed", "failed")]
+    verdict = judge(*nights)["a"]
+    assert (verdict.policy["good_night"], verdict.policy["since"]) == ("night-1", "night-3")
+
+
 @pytest.mark.parametrize(
     ("nights", "text"),
     [

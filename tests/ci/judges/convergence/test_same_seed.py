@@ -16,7 +16,7 @@ from nightjar_ci.formats.run_record import RunRecord
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.judges.convergence.convergence import judge_convergence
 from nightjar_ci.judges.convergence.rounding import FACTOR, LEAST, find_rounding
-from nightjar_ci.judges.convergence.same_seed import find_limits
+from nightjar_ci.judges.convergence.same_seed import find_limits, has_rounding
 from tests.ci.nights import CELL, STEPS, losses, record
 
 
@@ -123,6 +123,14 @@ def test_five_replicas_are_needed() -> None:
     few = make_convergence(CELL, ("train",), runs, [rounded(seed, 1e-6) for seed in range(4)])
     assert np.isinf(find_limits(few.curves[0], ConvergencePolicy())[-1])
     assert np.isfinite(find_limits(known().curves[0], ConvergencePolicy())).all()
+
+
+def test_replicas_of_seeds_that_were_never_run_do_not_count() -> None:
+    curve = known().curves[0]
+    alone = curve.model_copy(update={"seeds": {seed: curve.seeds[seed] for seed in list(curve.replicas)[:4]}})
+    assert has_rounding(curve, ConvergencePolicy())
+    assert not has_rounding(alone, ConvergencePolicy())
+    assert has_rounding(alone, ConvergencePolicy(paired_rtol=0.01))
 
 
 def test_accuracies_are_not_limited_by_replicas() -> None:

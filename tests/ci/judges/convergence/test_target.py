@@ -33,6 +33,8 @@ def test_the_time_is_where_the_running_mean_reaches_the_target() -> None:
     times = find_times(curves, (10, 20, 30, 40), 2.0, lower=True, window=2)
     assert times[0] == 31  # the mean of the second and third value
     assert math.isnan(times[1])
+    two = find_times(np.array([[5.0, 5.0, 1.0], [5.0, 1.0, 1.0]]), (0, 1, 2), 2.0, lower=True, window=1)
+    assert two.tolist() == [3, 2]  # each run by its own curve
     assert find_times(np.array([[0.1, 0.9]]), (0, 1), 0.5, lower=False, window=1)[0] == 2
 
 

@@ -143,6 +143,18 @@ def test_spills_that_a_machine_without_ptxas_does_not_count_are_no_difference() 
     assert changed(facts(spill_bytes=0), facts(spill_bytes=16), FactsPolicy()) == {"ahead.spill_bytes": math.inf}
 
 
+def test_a_lint_is_named_when_it_comes_and_when_it_goes() -> None:
+    def linted(*lints: str) -> Facts:
+        plain = facts()
+        assert plain.ahead is not None
+        return plain.model_copy(update={"ahead": plain.ahead.model_copy(update={"lints": lints})})
+
+    assert sentences(linted("stays", "goes"), linted("stays", "comes")) == [
+        "a new lint: comes",
+        "no longer a lint: goes",
+    ]
+
+
 def test_fusions_that_another_kind_of_kernel_computes_are_not_called_merged() -> None:
     after = facts({"loop fusion": work(36, 4 * GIB), "custom fusion dynamic_slice_fusion": work(64, 6 * GIB)})
     assert sentences(facts(), after) == ["64 runs a step of loop fusion are now custom fusion dynamic_slice_fusion"]

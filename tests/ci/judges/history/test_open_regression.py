@@ -92,6 +92,17 @@ def test_one_night_is_too_few_to_say_anything() -> None:
     assert find_open_regression(make_segment([0.1] * 2), make_verdict(), WINDOW) is not None
 
 
+def test_the_last_good_night_is_compared_with_and_the_first_bad_one_is_not() -> None:
+    segment = make_segment([math.log(1.1)] * 20, sd=0.0)
+    segment.values[GOOD] += 0.01
+    earlier = make_verdict()
+    two, one = (find_open_regression(segment, earlier, window) for window in (2, 1))
+    assert one is not None
+    assert two is not None
+    assert one.shift == pytest.approx(math.log(1.1) - 0.01)
+    assert two.shift == pytest.approx(math.log(1.1) - 0.005)
+
+
 def test_only_the_nights_of_the_window_are_compared_with() -> None:
     segment = make_segment([math.log(1.1)] * 20)
     segment.values[: GOOD + 1 - WINDOW] += 5.0
