@@ -18,13 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import optax
+
 from nightjar_ci.calls.recording import read_used
 from nightjar_ci.causes.suspects import rank_functions
 from nightjar_ci.formats.calls import Calls, read_calls
 from tests.bench.breakage.draw import SCOPE, Fault, draw_faults, find_places
 from tests.bench.breakage.lines import Lines, executes, record_lines
 from tests.bench.breakage.night import Ended, record, run_night
-from tests.bench.breakage.plant import planted
+from tests.bench.breakage.plant import planted, replaced
 from tests.bench.breakage.rewrites import REWRITES, run_rewrites
 from tests.bench.breakage.typical import Typical
 from tests.bench.breakage.usage import read_usage
@@ -95,6 +97,20 @@ def find_executing(fault: Fault, calls: Calls, lines: Lines) -> list[str]:
     """The cells that execute a changed line, those that take least time first."""
     cells = [cell for cell in calls.cells if executes(lines.get(cell, {}), fault.place.id, fault.edit)]
     return sorted(cells, key=lambda cell: calls.cells[cell].duration_s)
+
+
+def check_planting(calls: Calls, folder: Path) -> None:
+    """Tries a library that cannot be imported: were it not red, the jobs would not see what is planted.
+
+    Raises:
+        NotMeasuredError: it is not red.
+    """
+    cell = min(calls.cells, key=lambda cell: calls.cells[cell].duration_s)
+    root = Path(optax.__file__).parents[1]
+    with replaced(root, Path("optax", "__init__.py"), "raise ImportError('planted')\n", folder) as library:
+        ended = run_night(calls.cells[cell].job, library, folder / "control")
+    if not ended.is_red or "planted" not in ended.said:
+        raise NotMeasuredError(f"a library that cannot be imported ends with exit code {ended.exit_code}: {ended.said}")
 
 
 def find_functions() -> list[str]:

@@ -19,7 +19,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.night.run_job import prepare, run_task
 from tests.bench.breakage.mutate import Edit
-from tests.bench.breakage.night import MATRIX
+from tests.bench.breakage.night import MATRIX, NO_SANDBOX
 from tests.bench.table import NotMeasuredError
 
 SHORT = ("--steps", "10")  # later steps run the same compiled program; a line that only they execute would be missed
@@ -39,6 +39,7 @@ def record_lines(functions: Collection[str], folder: Path) -> Lines:
     on_path.mkdir(parents=True)
     shutil.copyfile(TRACER, on_path / "sitecustomize.py")
     (on_path / "traced.txt").write_text("\n".join(functions), encoding="utf-8")
+    os.environ.update(NO_SANDBOX)
     lines: Lines = {}
     for job in choose_jobs(expand(read_matrix(MATRIX))):
         seen = folder / "lines" / job.cell
@@ -53,6 +54,8 @@ def record_lines(functions: Collection[str], folder: Path) -> Lines:
         if isinstance(task, Outcome) or not run_task(task).completed:
             raise NotMeasuredError(f"{job.id} does not complete with its lines traced")
         lines[job.cell] = read_lines(seen)
+        if not lines[job.cell]:
+            raise NotMeasuredError(f"{job.id} executes none of {len(functions)} functions: its lines are not traced")
         print(f"traced: {job.cell}", flush=True)
     (folder / "lines.json").write_text(json.dumps(lines), encoding="utf-8")
     return lines

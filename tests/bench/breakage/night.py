@@ -24,6 +24,7 @@ from tests.places import ROOT
 POLICIES = ROOT / "ci" / "policies.toml"
 MATRIX = ROOT / "ci" / "matrix" / "nightly-cpu.toml"
 NIGHT_TIMEOUT_S = 1800
+NO_SANDBOX = {"NIGHTJAR_SANDBOX": "off"}  # a sandbox hides other folders in /tmp, and with them the planted library
 RED = (1, 3)  # regressed, or a job did not complete; 4, cannot tell, is not red
 
 
@@ -60,7 +61,7 @@ def run_night(job: str, library: Path | None, folder: Path) -> Ended:
         folder: of the night's state; new.
     """
     state = folder / "state"
-    environ = add_to_path(library, {**os.environ, "NIGHTJAR_STATE_DIR": str(state)})
+    environ = add_to_path(library, {**os.environ, "NIGHTJAR_STATE_DIR": str(state), **NO_SANDBOX})
     environ.pop("NIGHTJAR_DATABASE_URL", None)
     command = [sys.executable, "-m", "nightjar_ci", "nightly", str(MATRIX), "--no-confirm", "--out", str(folder / "n")]
     begin = time.monotonic()
