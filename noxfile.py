@@ -353,6 +353,7 @@ def hostile(session: nox.Session) -> None:
 
 
 MODULES = {  # session: its module in tests/ and what it does
+    "api_coverage": ("bench.api_coverage", "Record which of the names that people use our jobs execute."),
     "faults": (
         "faults",
         "Let every write of a command fail in turn: disk errors, a full disk, kills (`-- --only run`).",

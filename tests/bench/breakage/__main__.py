@@ -2,7 +2,8 @@
 
 `nox -s bench_breakage`, `-- --faults 30 --seed 7`, `-- --quick` (four faults). Faults are drawn by how much people use
 the names that they are planted in, and count where a typical call of that name gives another value. Each runs the jobs
-of the CPU nightly that execute the function, cheapest first, until one is red. `--used` names the list of use.
+of the CPU nightly and the conformance tests that execute the change, cheapest first, until one is red. `--used` names
+the list of use.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.bench.breakage.draw import SCOPE, Fault, draw_faults, find_places
 from tests.bench.breakage.lines import Lines, executes, record_lines
 from tests.bench.breakage.night import Ended, record, run_night
 from tests.bench.breakage.plant import planted, replaced
+from tests.bench.breakage.recordings import join_calls
 from tests.bench.breakage.rewrites import REWRITES, run_rewrites
 from tests.bench.breakage.typical import Typical
 from tests.bench.breakage.usage import read_usage
@@ -99,7 +101,7 @@ def find_executing(fault: Fault, calls: Calls, lines: Lines) -> list[str]:
     return sorted(cells, key=lambda cell: calls.cells[cell].duration_s)
 
 
-def check_planting(calls: Calls, folder: Path) -> None:
+def check_planting(calls: Calls, matrices: Mapping[str, str], folder: Path) -> None:
     """Tries a library that cannot be imported: were it not red, the jobs would not see what is planted.
 
     Raises:
@@ -108,7 +110,7 @@ def check_planting(calls: Calls, folder: Path) -> None:
     cell = min(calls.cells, key=lambda cell: calls.cells[cell].duration_s)
     root = Path(optax.__file__).parents[1]
     with replaced(root, Path("optax", "__init__.py"), "raise ImportError('planted')\n", folder) as library:
-        ended = run_night(calls.cells[cell].job, library, folder / "control")
+        ended = run_night(matrices[cell], calls.cells[cell].job, library, folder / "control")
     if not ended.is_red or "planted" not in ended.said:
         raise NotMeasuredError(f"a library that cannot be imported ends with exit code {ended.exit_code}: {ended.said}")
 
@@ -118,12 +120,12 @@ def find_functions() -> list[str]:
     return sorted({place.id for name in read_usage() for place in find_places(name)})
 
 
-def try_fault(tried: Tried, most: int | None, folder: Path) -> None:
+def try_fault(tried: Tried, matrices: Mapping[str, str], most: int | None, folder: Path) -> None:
     """Runs the cells that execute a fault, cheapest first, until one is red or `most` have run."""
     with planted(tried.fault, folder) as library:
         for number, cell in enumerate(tried.executing[:most]):
             night = folder / f"night{number}"
-            tried.nights.append(run_night(tried.calls.cells[cell].job, library, night))
+            tried.nights.append(run_night(matrices[cell], tried.calls.cells[cell].job, library, night))
             shutil.rmtree(night, ignore_errors=True)
             if tried.is_red:
                 return
@@ -139,7 +141,8 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
     if not options.used.is_file():
         raise NotMeasuredError(f"{options.used} is missing; --used names a list of what people use")
     used = read_used(options.used)
-    calls = read_calls(options.calls or record(folder / "recorded"))
+    calls, matrices = join_calls([read_calls(path) for path in options.calls or record(folder / "recorded")])
+    check_planting(calls, matrices, folder)
     lines = (
         json.loads(options.lines.read_text(encoding="utf-8"))
         if options.lines
@@ -148,7 +151,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
     tries, drawn = list[Tried](), 0
     for fault, number in find_faults(used, options.faults, options.seed):
         drawn, tried = number, Tried(fault, calls, find_executing(fault, calls, lines))
-        try_fault(tried, options.cells, folder)
+        try_fault(tried, matrices, options.cells, folder)
         tries.append(tried)
         print(tried, flush=True)
         if options.log is not None:
@@ -156,7 +159,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
                 line = {"fault": str(fault), "red": tried.is_red, "named": tried.is_named, "says": str(tried)}
                 log.write(json.dumps(line) + "\n")
     rows = summarize(tries, drawn)
-    harmless = run_rewrites(calls, options.rewrites, options.seed, folder)
+    harmless = run_rewrites(calls, matrices, options.rewrites, options.seed, folder)
     rows.append(Row(name=f"harmless rewrites that are red (of {options.rewrites})", ours=harmless, goal=0))
     return rows
 
@@ -201,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: any")
     parser.add_argument("--quick", action="store_true", help="four faults and one rewrite")
     parser.add_argument("--used", type=Path, default=USED, help="JSON list of the names that people use")
-    parser.add_argument("--calls", type=Path, help="recording of the nightly; default: record it now")
+    parser.add_argument("--calls", type=Path, action="append", help="a recording of the nightly; default: record now")
     parser.add_argument("--lines", type=Path, help="lines.json of an earlier run; default: trace them now")
     parser.add_argument("--cells", type=int, help="most cells to run for a fault; default: all that execute it")
     parser.add_argument("--log", type=Path, help="file to which each fault's outcome is added")

@@ -13,13 +13,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from nightjar_ci.calls.record import choose_jobs
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.formats.outcome import Outcome
-from nightjar_ci.night.matrix import expand, read_matrix
 from nightjar_ci.night.run_job import prepare, run_task
 from tests.bench.breakage.mutate import Edit
-from tests.bench.breakage.night import MATRIX, NO_SANDBOX
+from tests.bench.breakage.night import NO_SANDBOX
+from tests.bench.breakage.recordings import MATRICES, choose_recorded
 from tests.bench.table import NotMeasuredError
 
 SHORT = ("--steps", "10")  # later steps run the same compiled program; a line that only they execute would be missed
@@ -41,7 +40,7 @@ def record_lines(functions: Collection[str], folder: Path) -> Lines:
     (on_path / "traced.txt").write_text("\n".join(functions), encoding="utf-8")
     os.environ.update(NO_SANDBOX)
     lines: Lines = {}
-    for job in choose_jobs(expand(read_matrix(MATRIX))):
+    for job in [job for name in MATRICES for job in choose_recorded(name)]:
         seen = folder / "lines" / job.cell
         seen.mkdir(parents=True)
         variables = {

@@ -1,6 +1,6 @@
 """A night of one job with a planted library.
 
-In: a job of the CPU nightly, and the folder of the library with a fault. Out: what the gate says of it, and which
+In: a job, and the folder of the library with a fault. Out: what the gate says of it, and which
 libraries its report names as suspects. Of three seeds the first one runs alone: a night sees no less.
 """
 
@@ -18,11 +18,11 @@ from nightjar_ci.causes.tonight import gather_causes
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.verdict import read_verdicts
 from tests.bench.breakage.plant import add_to_path
+from tests.bench.breakage.recordings import MATRICES
 from tests.bench.table import NotMeasuredError
 from tests.places import ROOT
 
 POLICIES = ROOT / "ci" / "policies.toml"
-MATRIX = ROOT / "ci" / "matrix" / "nightly-cpu.toml"
 NIGHT_TIMEOUT_S = 1800
 NO_SANDBOX = {"NIGHTJAR_SANDBOX": "off"}  # a sandbox hides other folders in /tmp, and with them the planted library
 RED = (1, 3)  # regressed, or a job did not complete; 4, cannot tell, is not red
@@ -52,21 +52,31 @@ class Ended:
         return self.exit_code in RED
 
 
-def run_night(job: str, library: Path | None, folder: Path) -> Ended:
+def run_night(matrix: str, job: str, library: Path | None, folder: Path) -> Ended:
     """Runs, gates and reports a job against the committed baselines.
 
     Args:
-        job: id of a job of the CPU nightly.
+        matrix: its name.
+        job: id of one of its jobs.
         library: of `plant.planted`; None for the installed ones.
         folder: of the night's state; new.
     """
     state = folder / "state"
     environ = add_to_path(library, {**os.environ, "NIGHTJAR_STATE_DIR": str(state), **NO_SANDBOX})
     environ.pop("NIGHTJAR_DATABASE_URL", None)
-    command = [sys.executable, "-m", "nightjar_ci", "nightly", str(MATRIX), "--no-confirm", "--out", str(folder / "n")]
+    command = [
+        sys.executable,
+        "-m",
+        "nightjar_ci",
+        "nightly",
+        find_matrix(matrix),
+        "--no-confirm",
+        "--out",
+        str(folder / "n"),
+    ]
     begin = time.monotonic()
     done = subprocess.run(
-        [*command, "--jobs", job],
+        [*command, "--environment", "current", "--jobs", job],
         cwd=ROOT,
         env=environ,
         capture_output=True,
@@ -98,12 +108,18 @@ def read_report(night: Path) -> tuple[str, tuple[str, ...]]:
     return "\n".join(red)[:600], tuple(dict.fromkeys(named))
 
 
-def record(folder: Path) -> Path:
-    """Records the calls of the CPU nightly; returns the recording."""
+def find_matrix(name: str) -> str:
+    """The path of a matrix of this repository."""
+    return str(ROOT / "ci" / "matrix" / f"{name}.toml")
+
+
+def record(folder: Path) -> list[Path]:
+    """Records the calls of the matrices; returns the recordings."""
     environ = {**os.environ, "NIGHTJAR_STATE_DIR": str(folder)}
-    command = [sys.executable, "-m", "nightjar_ci", "calls", str(MATRIX)]
-    done = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, check=False)
-    path = folder / "calls" / "nightly-cpu.json"
-    if done.returncode != 0 or not path.is_file():
-        raise NotMeasuredError(f"nightjar-ci calls ended with exit code {done.returncode}")
-    return path
+    for name, meant in MATRICES.items():
+        options = ("--jobs", f"{meant}*", "--environment", "current")
+        command = [sys.executable, "-m", "nightjar_ci", "calls", find_matrix(name), *options]
+        done = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise NotMeasuredError(f"nightjar-ci calls {name} ended with exit code {done.returncode}")
+    return [folder / "calls" / f"{name}.json" for name in MATRICES]

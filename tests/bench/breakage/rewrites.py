@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from nightjar_ci.formats.calls import Calls
@@ -41,13 +42,14 @@ def draw_rewrites(calls: Calls, number: int, seed: int) -> list[tuple[Place, Edi
     return drawn
 
 
-def run_rewrites(calls: Calls, number: int, seed: int, folder: Path) -> int:
+def run_rewrites(calls: Calls, matrices: Mapping[str, str], number: int, seed: int, folder: Path) -> int:
     """The number of rewrites with which the cheapest cell that executes them is red."""
     red = 0
     for place, edit in draw_rewrites(calls, number, seed):
         text = (place.root / place.file).read_text(encoding="utf-8")
         with replaced(place.root, place.file, edit.apply(text), folder) as library:
-            ended = run_night(calls.cells[calls.cells_that_run(place.id)[0]].job, library, folder / "harmless")
+            cell = calls.cells_that_run(place.id)[0]
+            ended = run_night(matrices[cell], calls.cells[cell].job, library, folder / "harmless")
             shutil.rmtree(folder / "harmless", ignore_errors=True)
         red += ended.is_red
         print(f"{'RED' if ended.is_red else 'harmless'}: {edit.kind} in {place.id}: {ended.said}", flush=True)

@@ -1,0 +1,1 @@
+"""The share of the API that people use, and the jobs of the nightly execute."""

@@ -1,0 +1,37 @@
+"""The recordings of several matrices as one, and the jobs that a night of a fault runs.
+
+In: recordings of `nightjar-ci calls`. Out: one with the cells of all, and the matrix of each cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nightjar_ci.calls.record import choose_jobs
+from nightjar_ci.formats.calls import Calls
+from nightjar_ci.formats.job import Job
+from nightjar_ci.night.matrix import expand, move_job, read_matrix
+from tests.places import ROOT
+
+# name of a matrix to the jobs that are meant; all of them run in the current environment, with its planted library
+MATRICES = {"nightly-cpu": "", "nightly-upstream": "conformance"}
+
+
+def join_calls(recordings: Sequence[Calls]) -> tuple[Calls, dict[str, str]]:
+    """One recording with the cells of all, and by cell the name of its matrix."""
+    functions = sorted({function for calls in recordings for function in calls.functions})
+    places = {function: place for place, function in enumerate(functions)}
+    cells, matrices = {}, {}
+    for calls in recordings:
+        for cell, recorded in calls.cells.items():
+            own = tuple(sorted(places[calls.functions[place]] for place in recorded.functions))
+            cells[cell], matrices[cell] = recorded.model_copy(update={"functions": own}), calls.matrix
+    joined = recordings[0].model_copy(update={"functions": tuple(functions), "cells": cells, "names": {}})
+    return joined, matrices
+
+
+def choose_recorded(name: str) -> list[Job]:
+    """One job of each cell of a matrix, as a night of a fault runs it."""
+    jobs = expand(read_matrix(ROOT / "ci" / "matrix" / f"{name}.toml"))
+    meant = [job for job in jobs if job.id.startswith(MATRICES[name])]
+    return choose_jobs([move_job(job, executor=None, environment="current") for job in meant])
