@@ -61,6 +61,10 @@ def write_answer(answer: Answer) -> str:
         text = json.dumps(_document(answer, rows), ensure_ascii=False, separators=(",", ":"))
         if len(text.encode()) <= LARGEST_BYTES or not rows:
             return text
+        if len(rows) == 1:
+            left_out = f"{len(text.encode()):,} bytes, larger than an answer"
+            rows = [{"row": rows[0].get("row", answer.first), "left_out": left_out}]
+            return json.dumps(_document(answer, rows), ensure_ascii=False, separators=(",", ":"))
         spare = len(text.encode()) - LARGEST_BYTES
         row_bytes = max(1, len(json.dumps(rows[-1], ensure_ascii=False).encode()))
         rows = rows[: -max(1, spare // (2 * row_bytes))]
