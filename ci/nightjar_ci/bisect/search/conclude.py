@@ -11,13 +11,12 @@ import math
 import numpy as np
 
 from nightjar_ci.bisect.search.neighbours import median_interval
-from nightjar_ci.bisect.search.results import MENTIONED, Results
+from nightjar_ci.bisect.search.results import MENTIONED, MOST_CHECKS, Results
 from nightjar_ci.bisect.search.types import Conclusion, Kind, Level
 
 ENDS_WRONG = 0.95  # doubt about the ends at which the search gives up: they are cheap to look at again
 ALIKE = 0.05  # largest change that is called none, relative to the reference of pairs
 REVERSED = 0.001  # doubt at which the good end is called worse: it is looked at after every pair
-MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too loud to check them
 DRIFT_ENDS = 0.01  # doubt that the ends of a drift differ, by the signs of their pairs
 
 
@@ -137,12 +136,13 @@ def judge_checks(results: Results, gaps: tuple[int, ...]) -> Conclusion | None:
     for gap in gaps:
         low, high = int(fitted.tested[gap - 1]), int(fitted.tested[gap])
         value, pairs = results.e_value(gap), len(results.differences(low, high))
-        if value < results.needed and pairs >= MOST_CHECKS:
+        needed = results.needed_for(gap)
+        if value < needed and pairs >= MOST_CHECKS:
             message = (
                 f"The machine is too loud: {pairs} pairs do not tell {name_gap(results, gap)} from the one before."
             )
             if value > 1.2:  # it grows, so more pairs will do
-                more = math.ceil(pairs * math.log(results.needed) / math.log(value))
+                more = math.ceil(pairs * math.log(needed) / math.log(value))
                 message += f" It would take about {more} pairs."
             return answer(results, "too_loud", message, honest(results, float(fitted.mass[gap]), gaps), gaps)
     return None
@@ -152,7 +152,8 @@ def honest(results: Results, mass: float, gaps: tuple[int, ...]) -> float:
     """The posterior of an answer, and no more than the check of its neighbours allows."""
     if not results.settings.paired:
         return mass
-    return min(mass, *(1 - 1 / max(results.e_value(gap), 1.0) for gap in gaps))
+    doubts = (results.needed_for(gap) / results.needed / max(results.e_value(gap), 1e-9) for gap in gaps)
+    return max(0.0, min(mass, *(1 - doubt for doubt in doubts)))
 
 
 def name_gap(results: Results, gap: int) -> str:

@@ -6,6 +6,7 @@ ladder is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -33,9 +34,11 @@ ENDS_SEEN = 0.02
 ENDS_TIRED = 0.1  # (after as many tests of the ends as are allowed),
 # and of pairs below this, with an e-value of their signs above: three clear pairs, and on a loud machine more. One pair
 # more would cost every bisection what it saves those whose ends are alike. After as many pairs as are allowed, their
-# signs alone decide: the machine's noise may be of a kind that the model of it does not know.
+# signs alone decide: the machine's noise may be of a kind that the model of it does not know. And they must tell as
+# much for each pair as the check of two neighbours, which are no further apart, needs to end in time.
 ENDS_SEEN_IN_PAIRS = 0.05
 ENDS_SIGNS = 6.5
+MOST_CHECKS = 60  # pairs of two neighbours after which the machine is too loud to check them
 END_TRIES = 3  # an end that cannot be tested so often is given up; any other rung at once, there are others
 
 
@@ -221,11 +224,19 @@ class Results:
         if not self.settings.paired:
             return doubt <= (ENDS_TIRED if tired else ENDS_SEEN)
         if tired:
-            return median_interval(self.differences(*self.ends))[0] > 0
+            return self._signs_tell_ends_apart()
         if doubt > ENDS_SEEN_IN_PAIRS:
             return False
         change, noise, scale = self.fit().expected(self.fit().best)
         return e_value(self.differences(*self.ends), change, Expected(noise, scale, np.zeros(0))) >= ENDS_SIGNS
+
+    def _signs_tell_ends_apart(self) -> bool:
+        """Whether the signs of the pairs say that the ends differ, and as fast as a check of neighbours must."""
+        differences = self.differences(*self.ends)
+        change, noise, scale = float(np.median(differences)), self.fit().noise, self.fit().expected(self.fit().best)[2]
+        value = e_value(differences, change, Expected(noise, scale, differences - change))
+        fast = MOST_CHECKS * math.log(max(value, 1.0)) >= len(differences) * math.log(self.needed)
+        return fast and median_interval(differences)[0] > 0
 
     def ends_are_tired(self) -> bool:
         """Whether they were tested as often as is allowed."""
@@ -247,8 +258,19 @@ class Results:
 
     @property
     def needed(self) -> float:
-        """E-value from which on neighbours differ."""
+        """E-value from which on the first neighbours that are checked differ."""
         return 1 / (1 - self.settings.confidence) - 1e-9
+
+    def needed_for(self, gap: int) -> float:
+        """E-value from which on the neighbours of a gap differ: the k-th that are checked have 1 / k^2 of the doubt.
+
+        Where many candidates are checked in vain, one would pass by chance.
+        """
+        tested = self.fit().tested
+        checked = [pair for pair in self.pairs if self.reference not in pair]
+        pair = (int(tested[gap]), int(tested[gap - 1]))
+        place = checked.index(pair) if pair in checked else len(checked)
+        return self.needed * (place + 1) ** 2
 
     def shape(self) -> Shape:
         """Whether it is one change, two, or a drift; both ends must have results. Exit codes know two levels only."""
@@ -269,7 +291,7 @@ class Results:
             return []
         tested = self.fit().tested
         if self.settings.paired:
-            return [int(tested[gap]) for gap in gaps if self.e_value(gap) < self.needed]
+            return [int(tested[gap]) for gap in gaps if self.e_value(gap) < self.needed_for(gap)]
         neighbours = {int(tested[at]) for gap in gaps for at in (gap - 1, gap)}
         return [rung for rung in sorted(neighbours) if self.count(rung) < 2 and not self.skips(rung)]
 
