@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 # Sums of some ten terms near 1 in float32, in another order than NumPy's: some units in the last place (6e-8 each).
 FLOAT32 = 2e-6
-# One rounding to bfloat16 (eight bits) of a result that was computed in float32: half a unit in the last place, 2**-9.
+# One rounding to bfloat16, which has eight significant bits: at most half a unit in the last place.
 BFLOAT16 = 2.0**-8
 
 
