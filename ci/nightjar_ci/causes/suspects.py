@@ -22,6 +22,7 @@ from nightjar_ci.judges.finding import count
 from nightjar_ci.untrusted.files import read_untrusted
 
 MOST = 5
+MOST_NAMED = 20  # functions that are equally suspect; more of them are shown by library
 PACKAGES = ("jax", "flax", "optax", "grain", "orbax")  # where nothing was recorded; what others build on comes first
 _WORDS = {"jnp": "jax", "lax": "jax", "nnx": "flax", "linen": "flax", "ocp": "orbax"}
 _FRAME = re.compile(
@@ -45,7 +46,7 @@ def find_suspects(
         return ()
     packages = PACKAGES if calls is None else calls.packages
     red = {*cause.cells, *(outcome.cell for outcome in results.night.jobs if outcome.job in cause.jobs)}
-    suspects = [*_by_tests(cause, results, red, packages), *_by_traceback(cause, results, packages)]
+    suspects = [*_by_tests(cause, results, red, packages), *_by_traceback(cause, results, red, packages)]
     if calls is not None:
         ended = {outcome.cell for outcome in results.night.jobs if outcome.completed}
         suspects += rank_functions(red, ended.difference(open_cells), calls)
@@ -71,6 +72,11 @@ def rank_functions(red: Collection[str], green: Collection[str], calls: Calls) -
     places.sort(
         key=lambda place: (-shares[_package(calls.functions[place])] / totals[_package(calls.functions[place])], place)
     )
+    if len(places) > MOST_NAMED:  # they tell libraries apart, and not functions
+        for package in dict.fromkeys(_package(calls.functions[place]) for place in places):
+            number = count(shares[package], "function")
+            yield Suspect(library=package, function="", reason=f"{number} of it tell the red cells from the green ones")
+        return
     for place in places:
         reason = (
             f"runs in {in_red[place]} of {count(len(failing), 'red cell')}, {in_green[place]} of {len(passing)} green"
@@ -116,17 +122,32 @@ def name_library(test: str, packages: Collection[str]) -> str | None:
     return None
 
 
-def _by_traceback(cause: Cause, results: NightResults, packages: Sequence[str]) -> Iterator[Suspect]:
-    """The innermost functions of libraries in the traceback of a failed job.
+def _by_traceback(
+    cause: Cause, results: NightResults, red: Collection[str], packages: Sequence[str]
+) -> Iterator[Suspect]:
+    """The innermost functions of libraries in the first traceback of a failed job or test.
 
     JAX raises the errors about what others pass to it: the innermost frame of another library comes before JAX's.
     """
-    for job in cause.jobs[:1]:
-        frames = list(find_frames(_read_log(results, job), packages))
+    for text in _find_tracebacks(cause, results, red):
+        frames = list(find_frames(text, packages))
         others = [frame for frame in frames if frame[0] != packages[0]]
-        chosen = [*others[-1:], *frames[-1:]]
-        for library, function in dict.fromkeys(chosen):
+        for library, function in dict.fromkeys([*others[-1:], *frames[-1:]]):
             yield Suspect(library=library, function=function, reason="in the traceback")
+        if frames:
+            return
+
+
+def _find_tracebacks(cause: Cause, results: NightResults, red: Collection[str]) -> Iterator[str]:
+    """The logs of failed jobs, then what failing tests say, and the logs of the jobs that ran them."""
+    for job in cause.jobs[:1]:
+        yield _read_log(results, job)
+    for outcome, record in results:
+        if outcome.cell in red and record is not None and record.tests is not None:
+            failing = [case for case in record.tests.cases if case.state == "failed" and case.known is None]
+            yield from (case.quote for case in failing[:1] if case.quote)
+            if failing:
+                yield _read_log(results, outcome.job)
 
 
 def find_frames(text: str, packages: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,8 @@ from nightjar_ci.causes.suspects import PACKAGES, find_frames, find_suspects, ra
 from nightjar_ci.formats.calls import Calls, CellCalls
 from nightjar_ci.formats.night_folder import job_folder
 from nightjar_ci.formats.night_results import read_night_results
-from tests.ci.nights import failed, make_night
+from nightjar_ci.formats.suite import Case, Suite
+from tests.ci.nights import failed, make_night, outcome, record
 from tests.ci.site.test_site import make_verdict
 
 FUNCTIONS = ("flax.nnx:Linear", "jax._src:jit", "jax._src:where", "optax._src:adam")
@@ -81,6 +82,21 @@ def test_the_innermost_frame_outside_jax_comes_before_the_one_that_raised(tmp_pa
         "optax/transforms/_clipping.py:105 in update_fn (in the traceback)",
         "jax/_src/numpy/util.py:9 in check (in the traceback)",
     ]
+
+
+def test_the_traceback_of_a_failing_test_is_read(tmp_path: Path) -> None:
+    case = Case(name="command", state="failed", quote=TRACEBACK)
+    result = record(0).model_copy(update={"tests": Suite(cases=(case,))})
+    folder = make_night(tmp_path, [(outcome("a-s0", cell="a", kind="test"), result)])
+    suspects = find_suspects(make_cause("regressed", (), ("a",)), read_night_results(folder), None, {"a"})
+    assert [suspect.library for suspect in suspects] == ["optax", "jax"]
+
+
+def test_many_functions_that_are_equally_suspect_are_shown_by_library() -> None:
+    functions = tuple(f"optax._src:f{number}" for number in range(30))
+    calls = make_calls(a=tuple(range(30)), b=()).model_copy(update={"functions": functions})
+    (suspect,) = rank_functions({"a"}, {"b"}, calls)
+    assert str(suspect) == "optax (30 functions of it tell the red cells from the green ones)"
 
 
 def test_frames_of_pytest_and_of_a_checkout_are_read() -> None:
