@@ -16,6 +16,7 @@ from nightjar_ci.formats.documents import write_text
 from nightjar_ci.formats.ledger import Due, read_ledger
 from nightjar_ci.formats.night_folder import read_night, write_night
 from nightjar_ci.formats.verdict import Verdict, read_verdicts
+from nightjar_ci.gate.presence import judge_presence
 from nightjar_ci.settings import read_settings
 from nightjar_ci.store import open_store
 from nightjar_ci.store.folder import import_night
@@ -384,3 +385,16 @@ def test_nights_of_one_minute_are_in_the_order_in_which_they_started(here: Path)
         assert (code, [one.series for one in found]) == (4, [f"{CELL}/peak_memory"])
     assert call("accept", f"{CELL}/peak_memory", "--ended", "--reason", "gone", "--night", ids[-1]) == 0
     assert gate(moved) == (0, [])
+
+
+NAMED = [("convergence", "regressed", True), ("facts", "cannot_tell", True)]
+UNNAMED = [("convergence", "ok", False), ("history", "regressed", False), ("performance", "cannot_tell", False)]
+
+
+@pytest.mark.parametrize(("judge", "status", "is_named"), NAMED + UNNAMED)
+def test_what_is_absent_is_said_unless_a_judge_has_named_it(judge: str, status: str, is_named: bool) -> None:
+    series = f"{CELL}/loss"
+    spelt = {"kind": "curve", "unit": "nats", "better": "lower", "had": 5, "of": 5, "not_judged": "no job left it"}
+    due = Due.model_validate({"series": series, "measured": "missing", **spelt})
+    verdict = Verdict.model_validate({**facts_verdict("x"), "series": series, "judge": judge, "status": status})
+    assert [made.series for made in judge_presence([due], [verdict], "tonight")] == ([] if is_named else [series])
