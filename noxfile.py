@@ -347,7 +347,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def hostile(session: nox.Session) -> None:
-    """Let jobs, registries, indexes and nights try some 140 attacks; they are among the tests, too."""
+    """Let jobs, registries, indexes, repositories, projects and nights try some 190 attacks; on Slurm, Docker too."""
     install(session)
     session.run("pytest", "tests/hostile", *session.posargs)
 

@@ -42,6 +42,13 @@ def fuzz_lowered(data: bytes) -> None:
     read_lowered(data, "fuzz")
 
 
+def small_lowered() -> Iterable[bytes]:
+    """A program that names its entry, as programs before optimizations do."""
+    proto = hlo_proto(TRAINING)
+    proto.hlo_module.entry_computation_id = proto.hlo_module.computations[-1].id
+    yield proto.SerializeToString()
+
+
 def fuzz_hlo(data: bytes) -> None:
     """A serialized HloProto, and what is told of its instructions."""
     program = read_program(data, 1, "fuzz")
@@ -102,7 +109,7 @@ def write(name: str, data: bytes) -> Path:
 
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], Iterable[bytes]]]] = {
     "xplane": (fuzz_xplane, lambda: [training_trace().space.SerializeToString()]),
-    "lowered": (fuzz_lowered, lambda: [hlo_proto(TRAINING).SerializeToString()]),
+    "lowered": (fuzz_lowered, small_lowered),
     "hlo": (fuzz_hlo, lambda: [hlo_proto(TRAINING).SerializeToString()]),
     "sqlite": (fuzz_sqlite, small_sqlite),
     "parquet": (fuzz_parquet, lambda: [parquet(training_export().frames()["NVTX_EVENTS"])]),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from nightjar_ci.formats.night_results import read_night_results
+from tests.ci.executors.slurm.lab import running_lab
 from tests.ci.jobs import python
+from tests.hostile.images import PYTHON, python_image
 from tests.hostile.jobs import ATTACKS, CONFINED, START
 from tests.hostile.world import SECRET, World, check_manners
 from tests.places import ROOT
@@ -19,25 +23,47 @@ TIMEOUT_S = 2
 GRACE_S = 7.0  # of the executor, and a busy machine's
 
 
-def write_matrix(path: Path, attacks: Mapping[str, str]) -> None:
+def write_matrix(path: Path, attacks: Mapping[str, str], program: Path, timeout_s: int) -> None:
     """A matrix with a job for each attack, and one whose result is read by a pattern that backtracks."""
-    lines = ['schema = "nightjar.matrix/1"', 'name = "hostile"', "[defaults]", f"timeout_s = {TIMEOUT_S}"]
+    lines = ['schema = "nightjar.matrix/1"', 'name = "hostile"', "[defaults]", f"timeout_s = {timeout_s}"]
     for name, text in attacks.items():
-        lines += ["[[job]]", f"name = {json.dumps(name)}", f"command = {json.dumps(python(START + text))}"]
+        lines += [
+            "[[job]]",
+            f"name = {json.dumps(name)}",
+            f"command = {json.dumps([str(program), *python(START + text)[1:]])}",
+        ]
         if name == "outruns-a-pattern":
             lines += ["[job.adapter]", 'format = "log"', "pattern = '(?P<loss>(a+)+)$'", "curve = [{ field = 'loss' }]"]
     path.write_text("\n".join(lines) + "\n")
 
 
-def attack(tmp_path: Path, attacks: Mapping[str, str], **variables: str) -> World:
-    """Runs, gates, reports and publishes a night of these attacks, and checks what is true of all of them."""
+def attack(
+    tmp_path: Path,
+    attacks: Mapping[str, str],
+    *options: str,
+    timeout_s: int = TIMEOUT_S,
+    starts_s: float = 0.0,
+    program: Path = Path(sys.executable),
+    **variables: str,
+) -> World:
+    """Runs, gates, reports and publishes a night of these attacks, and checks what is true of all of them.
+
+    Args:
+        tmp_path: for the world.
+        attacks: of `jobs`.
+        options: of `nightjar-ci run`, such as the executor's.
+        timeout_s: of each job; an executor that needs it to start a job needs more.
+        program: the Python that runs them.
+        starts_s: longest time in which the executor itself starts and ends a job.
+        variables: of the environment.
+    """
     world = World(tmp_path)
     world.make()
-    write_matrix(world.work / "m.toml", attacks)
+    write_matrix(world.work / "m.toml", attacks, program, timeout_s)
     night = world.work / "night"
-    run = world.run("run", "m.toml", "--out", night, "--workers", 4, **variables)
+    run = world.run("run", "m.toml", "--out", night, "--workers", 4, *options, **variables)
     # Each of four workers has its share of the jobs; the commands after it have no jobs to wait for.
-    assert run.duration_s < len(attacks) / 4 * (TIMEOUT_S + GRACE_S)
+    assert run.duration_s < len(attacks) / 4 * (timeout_s + GRACE_S + starts_s)
     policies = ("--policies", ROOT / "ci" / "policies.toml", "--baselines", world.work / "baselines")
     done = [run, *(world.run(name, night, *policies) for name in ("gate", "report"))]
     done.append(world.run("site", "--out", world.work / "site"))
@@ -47,7 +73,10 @@ def attack(tmp_path: Path, attacks: Mapping[str, str], **variables: str) -> Worl
     outcomes = {outcome.job: outcome for outcome in read_night_results(night).night.jobs}
     assert set(outcomes) == set(attacks)
     assert [job for job, outcome in outcomes.items() if outcome.completed] == []
-    late = {job: end.duration_s for job, end in outcomes.items() if end.duration_s > TIMEOUT_S + GRACE_S}
+    states = Counter(outcome.state for outcome in outcomes.values())
+    assert states["not_started"] == 0
+    assert states["timeout"] < len(attacks) / 2, "most attacks need no time: these were not tried"
+    late = {job: end.duration_s for job, end in outcomes.items() if end.duration_s > timeout_s + GRACE_S + starts_s}
     assert late == {}
     assert world.find_leaks(done) == []
     for page in (*night.glob("*.html"), *world.work.glob("site/**/*.html")):
@@ -75,3 +104,19 @@ def test_nothing_gets_out_of_a_night_in_the_sandbox(tmp_path: Path) -> None:
     assert sorted((world.work / ".git" / "hooks").iterdir()) == []
     assert not (world.folder / "home" / ".bashrc").exists()
     assert SECRET in world.host_file.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_nothing_gets_out_of_a_night_on_a_cluster(tmp_path: Path) -> None:
+    with running_lab(2) as lab:
+        attack(tmp_path, ATTACKS, "--executor", "slurm", starts_s=30.0, SLURM_CONF=str(lab.conf))
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+def test_nothing_gets_out_of_a_night_of_containers(tmp_path: Path) -> None:
+    (tmp_path / "image").mkdir()
+    with python_image(tmp_path / "image") as image:
+        options = ("--executor", "docker", "--environment", f"image:{image}")
+        attack(tmp_path / "night", ATTACKS | CONFINED, *options, program=PYTHON, timeout_s=20, starts_s=30.0)
