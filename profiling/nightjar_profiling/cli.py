@@ -19,6 +19,7 @@ from nightjar_profiling.commands.report import report
 from nightjar_profiling.commands.summary import summary
 from nightjar_profiling.commands.why import why
 from nightjar_profiling.errors import ProfilingError, explain
+from nightjar_profiling.terminal import harmless_output
 
 app = typer.Typer(
     name="nightjar-profiling",
@@ -60,6 +61,11 @@ def options(
 
 def main() -> None:
     """Runs a command; ends with 0 yes, 1 no, 2 bad usage, 3 a tool failed, 4 not attributable, or the program's own."""
+    with harmless_output():
+        _run()
+
+
+def _run() -> None:
     try:
         app(prog_name="nightjar-profiling")
     except ProfilingError as error:
