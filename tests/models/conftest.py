@@ -31,6 +31,19 @@ QUICK_FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK
 SMALL_OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
 
 
+def draw_all_but_parameters(program: Any) -> Any:
+    """The first state as a tree whose parameters are shapes, for a test that fills them in.
+
+    Counters, random keys and scales are those of the program; to compile the drawing of parameters takes longer.
+    """
+    import jax
+    from flax import nnx
+
+    options = {"xla_backend_optimization_level": "0", **QUICK_COMPILE}
+    draw = jax.jit(lambda: nnx.filter_state(program._start(0), nnx.Not(nnx.Param)), compiler_options=options)
+    return nnx.merge_state(program.abstract, draw())
+
+
 def run_steps(program: Any, batches: Sequence[Any]) -> tuple[Any, list[float]]:
     """The state behind these batches, and the loss of each step, from seed 0."""
     from nightjar_models.parallel.sharding import use_mesh

@@ -20,7 +20,7 @@ from nightjar_models.presets.tiny import llama_tiny
 from nightjar_models.training.idioms import make_program
 from nightjar_models.training.step import Program
 from nightjar_models.training.tasks import find_task
-from tests.models.conftest import QUICK_COMPILE
+from tests.models.conftest import QUICK_COMPILE, draw_all_but_parameters
 from tests.models.parallel.eight_meshes import make_batch, tiny
 
 OTHERS = ("gpt_tiny", "vit_tiny", "moe_tiny", "t5_tiny", "diffusion_tiny", "vae_tiny")
@@ -59,12 +59,8 @@ def run(config: TrainConfig, batch: dict[str, Any]) -> tuple[float, ...]:
 
 
 def start(program: Program, scanned: bool) -> Any:
-    """A first state whose parameters depend on their names alone, so that scanned layers start as unrolled ones do.
-
-    The program draws the rest alone (counters, random keys, scales): to compile the drawing of parameters takes longer.
-    """
-    rest = jax.jit(lambda: nnx.filter_state(program._start(0), nnx.Not(nnx.Param)), compiler_options=FAST)()
-    tree = nnx.merge_state(program.abstract, rest)
+    """A first state whose parameters depend on their names alone, so that scanned layers start as unrolled ones do."""
+    tree = draw_all_but_parameters(program)
     for path, variable in nnx.to_flat_state(tree):
         if isinstance(variable, nnx.Param):
             variable.set_value(draw(tuple(map(str, path[1:])), variable.shape, scanned))

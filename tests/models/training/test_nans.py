@@ -19,7 +19,7 @@ from nightjar_models.training.idioms import make_program
 from nightjar_models.training.nans import find_first
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import train
-from tests.models.conftest import SMALL
+from tests.models.conftest import SMALL, draw_all_but_parameters
 from tests.models.parallel.eight_meshes import make_batch, tiny
 
 
@@ -63,7 +63,7 @@ def test_an_overflow_in_a_middle_layer_is_named(preset: str, parameter: str, lay
     config = tiny(preset, *(["model.layers=3"] if preset == "gpt_tiny" else []))
     task = find_task(config)
     program = make_program(config, task, make_mesh(MeshShape()))
-    tree = program.save(program.initialize(0))
+    tree = draw_all_but_parameters(program)
     rng = np.random.default_rng(0)
     for path, variable in nnx.to_flat_state(tree):
         name = ".".join(map(str, path))
