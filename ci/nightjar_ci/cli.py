@@ -36,7 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "baseline": "Train every cell with many seeds and write its baselines.",
             "matrix": "Print the jobs of a matrix.",
             "render": "Print the batch script or manifest of a job without running it.",
-            "calls": "Record which functions of JAX and its libraries the jobs of a matrix execute.",
+            "calls": "Record which library functions the jobs of a matrix execute.",
             "adapt": "Turn the logs of another program into a result.",
         },
         "Judge": {

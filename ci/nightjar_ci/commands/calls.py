@@ -31,7 +31,7 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the recording instead of a table.")] = False,
 ) -> None:
-    """Record which functions of JAX and its libraries the jobs of a matrix execute.
+    """Record which library functions the jobs of a matrix execute.
 
     Runs one job of each cell with a recorder in its Python processes, which takes longer: nothing is timed or judged.
     The recording is kept in $NIGHTJAR_STATE_DIR/calls. Later nights of the matrix show it in their report, and name
