@@ -240,7 +240,7 @@ def test_data_loader_continues_where_it_was_saved() -> None:
     assert len(head + rest) == 6
 
 
-def test_data_loader_workers_give_the_same_records() -> None:
+def test_data_loader_gives_the_same_records_again() -> None:
     sampler = grain.samplers.IndexSampler(10, shuffle=True, num_epochs=1, seed=4)
     plain = [int(x) for x in load(sampler=sampler, operations=[TakeX()])]
     assert sorted(plain) == [index**2 for index in range(10)]
