@@ -44,3 +44,17 @@ def test_the_nightly_names_the_function_that_computes_something_else(tmp_path: P
     failed = [names for names, failure in outcomes.items() if failure is not None]
     assert failed == [("test_flax_nnx_layers", "test_rms_norm")]
     assert len(outcomes) == 2
+
+
+def test_a_project_around_it_changes_nothing_and_without_pytest_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text("import there_is_no_such_module\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    command = [sys.executable, "-m", "nightjar_models.conformance"]
+    options = ["-p", "no:cacheprovider", "-q", "-k", "test_flax_nnx_layers and rms_norm"]
+    run = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    (tmp_path / "pytest").mkdir()
+    (tmp_path / "pytest" / "__init__.py").write_text("raise ModuleNotFoundError\n")
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, "nightjar-models[conformance]" in run.stderr) == (3, True)
