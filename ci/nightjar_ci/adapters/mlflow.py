@@ -25,6 +25,7 @@ where run_uuid = (select run_uuid from metrics order by timestamp desc, rowid de
 order by step, timestamp
 """
 _MOST_STEPS = 200_000_000  # of SQLite's machine; a crafted schema could loop
+_MOST_VALUE_BYTES = 65_536  # of a value; a crafted column could be computed, and as large as memory
 
 
 def read_mlflow(path: Path, *, left_in: Path | None = None) -> Iterator[Record]:
@@ -66,6 +67,9 @@ def _read_store(path: Path, data: bytes) -> Iterator[Record]:
         try:
             store.deserialize(data)
             store.execute("pragma trusted_schema = off")
+            store.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE_BYTES)
+            if store.execute("select type from sqlite_master where name = 'metrics'").fetchone() != ("table",):
+                raise InputError(f"{path}: not a store of MLflow: it has no table `metrics`.")
             rows = store.execute(_QUERY).fetchall()
         except sqlite3.Error as error:
             raise InputError(f"{path}: not a store of MLflow: {error}.") from None

@@ -11,13 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
-
 from nightjar_ci.causes.status import ANSWER_TEXT, Row
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import STATUS_TEXT, Status
 from nightjar_ci.report.figures import readable
 from nightjar_ci.report.history import find_levels, spark_points
+from nightjar_ci.site.html import make_environment
 from nightjar_ci.untrusted.terminal import show_controls
 
 _DIGITS = 6
@@ -32,21 +31,16 @@ def render_histories(row: Row, histories: Sequence[Series], reports: Mapping[str
         histories: the series of its latest night.
         reports: night id to the address of its report, from the folder of the status page.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(
-            [jinja2.PackageLoader("nightjar_ci.site", "."), jinja2.PackageLoader("nightjar_ci.report", ".")]
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("histories.html.j2").render(
-        row=row,
-        count=len(histories),
-        answer_text=ANSWER_TEXT,
-        status_text=STATUS_TEXT,
-        data=make_data(row, histories, reports),
+    return (
+        make_environment()
+        .get_template("histories.html.j2")
+        .render(
+            row=row,
+            count=len(histories),
+            answer_text=ANSWER_TEXT,
+            status_text=STATUS_TEXT,
+            data=make_data(row, histories, reports),
+        )
     )
 
 

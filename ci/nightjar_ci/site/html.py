@@ -50,9 +50,9 @@ class Page:
     support_missing: str = ""
 
 
-def render_html(page: Page) -> str:
-    """The status as one HTML document."""
-    environment = jinja2.Environment(
+def make_environment() -> jinja2.Environment:
+    """Templates of this room and styles of the report; what a job wrote is escaped."""
+    return jinja2.Environment(
         loader=jinja2.ChoiceLoader(
             [jinja2.PackageLoader("nightjar_ci.site", "."), jinja2.PackageLoader("nightjar_ci.report", ".")]
         ),
@@ -61,6 +61,11 @@ def render_html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def render_html(page: Page) -> str:
+    """The status as one HTML document."""
+    environment = make_environment()
     environment.filters |= {"effect": show_effect, "when": show_when, "took": show_took, "bisect": render_bisect}
     environment.filters |= {"not_run": describe_not_run}
     status = page.status

@@ -64,12 +64,16 @@ def _import(name: str, address: str) -> Any:
         folder, module = Path.cwd(), name
     sys.path.insert(0, str(folder))
     try:
-        return importlib.import_module(module)
+        imported = importlib.import_module(module)
     except Exception as error:
         hint = "the module is imported as it is: keep what it runs under `if __name__ == '__main__':`"
         if isinstance(error, ModuleNotFoundError) and error.name == module:
             hint = "give the path of its file, or run the command in the folder that holds it"
         raise InputError(f"{address}: importing {module}: {type(error).__name__}: {error}.", hint) from error
+    found = getattr(imported, "__file__", None)
+    if path.suffix == ".py" and (found is None or Path(found).resolve() != path.resolve()):
+        raise InputError(f"{address}: the name {module} belongs to {found or 'a module of Python'}.", "rename the file")
+    return imported
 
 
 def make_arguments(text: str | None) -> tuple[Any, ...]:

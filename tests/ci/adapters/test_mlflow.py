@@ -72,13 +72,30 @@ def test_another_database_is_not_a_store(tmp_path: Path) -> None:
         list(read_mlflow(path))
 
 
-def test_a_schema_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightjar_ci.adapters.mlflow._MOST_STEPS", 100_000)
+def test_a_view_in_place_of_the_table_is_not_asked(tmp_path: Path) -> None:
     path = tmp_path / "evil.db"
     endless = (
         "with recursive n(i) as (select 0 union all select i + 1 from n) select 'a' key, i value, i step, 0 is_nan"
     )
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"create view metrics as {endless}, 'r' run_uuid, i timestamp from n")
+    with pytest.raises(InputError, match="no table `metrics`"):
+        list(read_mlflow(path))
+
+
+def test_a_computed_column_that_is_as_large_as_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "evil.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "create table metrics (value, timestamp, run_uuid, step, is_nan, key as (hex(zeroblob(100000000))))"
+        )
+        connection.execute("insert into metrics values (1, 1, 'r', 1, 0)")
     with pytest.raises(InputError, match="not a store of MLflow"):
+        list(read_mlflow(path))
+
+
+def test_a_store_that_is_too_much_work_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightjar_ci.adapters.mlflow._MOST_STEPS", 1_000)
+    path = store(tmp_path / "mlflow.db", [("train/loss", 1.0, step, "r", step, 0) for step in range(1_000)])
+    with pytest.raises(InputError, match="interrupted"):
         list(read_mlflow(path))

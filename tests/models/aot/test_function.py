@@ -123,6 +123,12 @@ def test_a_module_that_fails_is_the_users_error(tmp_path: Path) -> None:
         find_function(f"{tmp_path}/fails.py:step")
 
 
+def test_a_file_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inspect.py").write_text("def step(): pass\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"the name inspect belongs to .*inspect\.py"):
+        find_function(f"{tmp_path}/inspect.py:step")
+
+
 @pytest.mark.parametrize(
     ("text", "shape", "dtype"),
     [
