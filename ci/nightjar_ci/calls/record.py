@@ -7,12 +7,12 @@ kept apart from the nights, whose times are judged.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.calls.recording import Recording, find_own, read_recording
+from nightjar_ci.counters.on_path import escape, with_recorder, write_recorder
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import InputError
 from nightjar_ci.formats.calls import Calls, CellCalls, NameCalls
@@ -24,6 +24,7 @@ from nightjar_ci.night.run_job import prepare, run_task
 
 PACKAGES = ("jax", "flax", "optax", "grain", "orbax")
 USED = "used.txt"
+_ON_PATH = "on-path"
 _RECORDER = Path(__file__).with_name("recorder.py")
 
 
@@ -82,32 +83,23 @@ def record_job(
 ) -> tuple[Outcome, Recording]:
     """Runs one job with the recorder in each of its Python processes."""
     recorded = folder.absolute() / "calls"
-    task = prepare(with_recorder(job, recorded, packages, os.environ), folder, environments, progress.on_line)
+    task = prepare(recorded_job(job, recorded, packages, os.environ), folder, environments, progress.on_line)
     if isinstance(task, Outcome):
         return task, Recording()
-    on_path = recorded / "on-path"
-    on_path.mkdir(parents=True)
-    shutil.copyfile(_RECORDER, on_path / "sitecustomize.py")
+    write_recorder(recorded / _ON_PATH, _RECORDER)
     (recorded / USED).write_text("\n".join(used), encoding="utf-8")
     return run_task(task), read_recording(recorded)
 
 
-def with_recorder(job: Job, recorded: Path, packages: Sequence[str], environ: Mapping[str, str]) -> Job:
-    """A job whose Python processes find the recorder first, before what its PYTHONPATH names."""
-    inherited = _escape(environ.get("PYTHONPATH", ""))
-    path = os.pathsep.join(filter(None, (_escape(str(recorded / "on-path")), job.env.get("PYTHONPATH", inherited))))
-    added = {
-        "PYTHONPATH": path,
-        "NIGHTJAR_CALLS": _escape(str(recorded)),
+def recorded_job(job: Job, recorded: Path, packages: Sequence[str], environ: Mapping[str, str]) -> Job:
+    """A job whose Python processes write what they execute into a folder; nothing else of it is measured."""
+    folder = escape(str(recorded))
+    variables = {
+        "NIGHTJAR_CALLS": folder,
         "NIGHTJAR_CALLS_PACKAGES": ",".join(packages),
-        "NIGHTJAR_CALLS_USED": _escape(str(recorded / USED)),
+        "NIGHTJAR_CALLS_USED": f"{folder}/{USED}",
     }
-    return replace(job, env={**job.env, **added})
-
-
-def _escape(text: str) -> str:
-    """Text that the placeholders of a job's variables leave as it is."""
-    return text.replace("{", "{{").replace("}", "}}")
+    return with_recorder(replace(job, measure=()), f"{folder}/{_ON_PATH}", environ, variables)
 
 
 def join(

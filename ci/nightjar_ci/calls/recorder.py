@@ -1,6 +1,6 @@
 """The recorder of a job's process: which functions of chosen packages run, and which public names its code uses.
 
-It is copied into a folder on PYTHONPATH as `sitecustomize.py`, so that every Python process of the job imports it, and
+It is copied into a folder on PYTHONPATH (`counters/on_path`), so that every Python process of the job starts it, and
 imports the standard library only. In: the variables NIGHTJAR_CALLS (folder), NIGHTJAR_CALLS_PACKAGES (`jax,flax`) and
 NIGHTJAR_CALLS_USED (a file with one public name per line). Out: one file of JSON lines per process, each written at
 once, so that a killed process loses nothing but the last kind:
@@ -22,7 +22,6 @@ import importlib.machinery
 import inspect
 import json
 import os
-import runpy
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -62,7 +61,13 @@ class Recorder:
         """Notes that code of a module `reader` read an attribute of a public module."""
         package = reader.partition(".")[0]
         owner = module.partition(".")[0]
-        if attribute.startswith("_") or package in (owner, "importlib", "_frozen_importlib", "sitecustomize"):
+        if attribute.startswith("_") or package in (
+            owner,
+            "importlib",
+            "_frozen_importlib",
+            "sitecustomize",
+            "nightjar_recorder",
+        ):
             return
         if (module, attribute, package) in self._names:
             return
@@ -194,17 +199,10 @@ class Finder(importlib.abc.MetaPathFinder):
         loader.exec_module = execute_and_watch
 
 
-def run_next_sitecustomize(own: str) -> None:
-    """Runs the `sitecustomize` that this one hides, if there is another on the path."""
-    for folder in sys.path:
-        path = os.path.join(folder or os.curdir, "sitecustomize.py")  # noqa: PTH118
-        if os.path.isfile(path) and os.path.realpath(path) != os.path.realpath(own):  # noqa: PTH113
-            runpy.run_path(path, run_name="sitecustomize")
-            return
-
-
 def start() -> None:
-    """Starts the recorder of this process, as the variables ask for it."""
+    """Starts the recorder of this process, if the variables ask for it."""
+    if "NIGHTJAR_CALLS" not in os.environ:
+        return
     packages = frozenset(os.environ["NIGHTJAR_CALLS_PACKAGES"].split(","))
     recorder = Recorder(Path(os.environ["NIGHTJAR_CALLS"]), packages)
     if "NIGHTJAR_CALLS_USED" in os.environ:
@@ -213,9 +211,3 @@ def start() -> None:
     sys.meta_path.insert(0, Finder(recorder, packages))
     threading.setprofile(recorder.on_event)
     sys.setprofile(recorder.on_event)
-
-
-if __name__ == "sitecustomize":
-    run_next_sitecustomize(__file__)
-    if "NIGHTJAR_CALLS" in os.environ:
-        start()

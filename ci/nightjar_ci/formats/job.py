@@ -19,6 +19,7 @@ from nightjar_ci.formats.suite import SuiteOptions
 SAFE_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # an id is also a file name
 
 Kind = Literal["train", "profile", "test"]
+Measure = Literal["front_end", "instructions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class Job:
         adapter: how its result is read from its output; None where it writes one itself.
         resources: machine resources that it needs.
         tests: how its tests are read; None where the matrix does not say.
+        measure: what is counted beside what the job measures itself.
         source: package whose source distribution it needs, as `{source}`, in the version of its environment.
         pass_env: names and patterns of variables that it inherits, besides those that every job inherits.
         secrets: names of variables that it inherits, and whose values are masked in all its output.
@@ -58,6 +60,7 @@ class Job:
     secrets: tuple[str, ...] = ()
     tests: SuiteOptions | None = None
     source: str | None = None
+    measure: tuple[Measure, ...] = ()
 
     @property
     def variables(self) -> dict[str, str]:

@@ -159,6 +159,8 @@ class HistoryPolicy(_PairedPolicy):
         min_nights: smallest number of them.
         jump: three nights that are each at least this much worse, as a fraction, may be called regressed without pairs,
             where they lie far beyond the noise.
+        deterministic: the measure is counted, not timed: where earlier nights agree within `floor`, one night that
+            differs by more is a change.
         doubts: for each look of a suspicious series' paired re-runs, the p above which the suspicion is dropped.
     """
 
@@ -168,6 +170,7 @@ class HistoryPolicy(_PairedPolicy):
     window: Annotated[int, Field(ge=10)] = 60
     min_nights: Annotated[int, Field(ge=10)] = 12
     jump: Annotated[float, Field(gt=0)] = 0.07
+    deterministic: bool = False
     looks: tuple[int, ...] = (4, 8, 16, 32)
     alphas: tuple[Fraction, ...] = (5e-5, 1e-4, 1.5e-4, 2e-4)
     doubts: tuple[Fraction, ...] = (0.4, 0.2, 0.08, 0.01)

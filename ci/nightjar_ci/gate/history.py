@@ -23,6 +23,7 @@ from nightjar_ci.formats.run_record import Environment
 from nightjar_ci.formats.series import Series
 from nightjar_ci.formats.verdict import Verdict
 from nightjar_ci.gate.reruns import EnvironmentOf, HasCommit, IsSample, JobLike, RerunRequest, Surroundings, find_reruns
+from nightjar_ci.judges.history.counter import judge_counter
 from nightjar_ci.judges.history.history import Rerun, judge_screened
 from nightjar_ci.judges.history.pool import weigh_jumps
 from nightjar_ci.judges.history.screening import ScreenedSeries, screen_series
@@ -133,16 +134,28 @@ def _with_earlier_name(series: Series, old_name: str | None, store: KnowsSeries)
 
 
 def screen_histories(memory: Memory, policies: Policies) -> dict[str, ScreenedSeries]:
-    """Tonight's series that are long enough to be judged, screened, by name."""
+    """Tonight's series that are long enough to be judged, screened, by name; counters need no noise to be judged."""
     screened: dict[str, ScreenedSeries] = {}
+    counters = judge_counters(memory, policies)
     for series in memory.series:
         name = series.name
-        if (policy := policies.for_history(series.cell, series.measure)) is None:
+        if (policy := policies.for_history(series.cell, series.measure)) is None or name in counters:
             continue
         screening = screen_series(series, policy, memory.accepted.get(name, ()), memory.earlier.get(name))
         if screening is not None:
             screened[name] = screening
     return weigh_jumps(screened)
+
+
+def judge_counters(memory: Memory, policies: Policies) -> dict[str, Verdict]:
+    """The verdicts on tonight's counters, by name."""
+    verdicts: dict[str, Verdict] = {}
+    for series in memory.series:
+        if (policy := policies.for_history(series.cell, series.measure)) is not None:
+            verdict = judge_counter(series, policy, memory.accepted.get(series.name, ()))
+            if verdict is not None:
+                verdicts[series.name] = verdict
+    return verdicts
 
 
 def judge_histories(
@@ -164,9 +177,14 @@ def judge_histories(
         is_sample: whether tonight's results have a measure of a cell as a sample.
     """
     screened = screen_histories(memory, policies)
-    young = sum(series.name not in screened and _is_usable(series, policies) for series in memory.series)
+    counters = judge_counters(memory, policies)
+    young = sum(
+        series.name not in screened and series.name not in counters and _is_usable(series, policies)
+        for series in memory.series
+    )
     if young:
         notes.append(f"{young} series without a judged history: too few nights on this machine.")
+    yield from counters.values()
     verdicts = {}
     for name, series in screened.items():
         rerun = None

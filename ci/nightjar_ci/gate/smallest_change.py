@@ -48,6 +48,8 @@ def find_smallest_change(
             policy = policies.for_history(series.cell, series.measure)
             if policy is None:
                 return None
+            if verdict.policy.get("deterministic") and verdict.p is None:
+                return policy.floor, "history: a counter, tonight"
             return _of_history(series, policy, memory, tests / policies.night.q)
         case _:
             return None

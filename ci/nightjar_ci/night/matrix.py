@@ -22,7 +22,7 @@ from nightjar_ci.executors import EXECUTORS
 from nightjar_ci.formats.adapter import Adapter
 from nightjar_ci.formats.documents import StrictModel, read_document
 from nightjar_ci.formats.globs import matches
-from nightjar_ci.formats.job import SAFE_ID, Job, Kind
+from nightjar_ci.formats.job import SAFE_ID, Job, Kind, Measure
 from nightjar_ci.formats.placeholders import fill_placeholders
 from nightjar_ci.formats.resources import Resources, merge_resources
 from nightjar_ci.formats.suite import SuiteOptions
@@ -92,6 +92,7 @@ class JobEntry(StrictModel):
     adapter: Adapter | None = None
     tests: SuiteOptions | None = None
     source: Annotated[str, AfterValidator(_known_source)] | None = None
+    measure: tuple[Measure, ...] = ()
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> JobEntry:
@@ -99,6 +100,10 @@ class JobEntry(StrictModel):
             raise ValueError("adapter makes a result: expected kind = 'train', which is the default")
         if self.tests is not None and self.kind not in (None, "test"):
             raise ValueError("tests says how JUnit files are read: expected kind = 'test'")
+        if self.measure and self.kind == "profile":
+            raise ValueError("measure adds to a result, and a capture has none: expected kind = 'train' or 'test'")
+        if "instructions" in self.measure and self.kind == "test":
+            raise ValueError("measure = ['instructions'] counts a program: expected kind = 'train'")
         return self
 
 
@@ -229,8 +234,9 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
     executor, environment = entry.executor or defaults.executor, entry.environment or defaults.environment
     resources = merge_resources(defaults.resources, entry.resources)
     _check_executor(executor, environment, resources)
-    if entry.source is not None and executor != "local":
-        raise ValueError(f"'source' is unpacked on this machine: expected the executor local, not {executor}")
+    for key, value in (("source", entry.source), ("measure", entry.measure)):
+        if value and executor != "local":
+            raise ValueError(f"{key!r} needs files of this machine: expected the executor local, not {executor}")
     env = {**defaults.env, **entry.env}
     secrets = tuple(dict.fromkeys((*defaults.secrets, *entry.secrets)))
     for name in secrets:
@@ -259,6 +265,7 @@ def _expand_entry(defaults: Defaults, entry: JobEntry) -> Iterator[Job]:
                 secrets=secrets,
                 tests=entry.tests,
                 source=None if entry.source is None else fill_placeholders(entry.source, values),
+                measure=entry.measure,
             )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from nightjar_ci.adapters.job import adapt_job
+from nightjar_ci.counters.measure import add_samples, invalid, run_measured, with_front_end
 from nightjar_ci.environments.current import Interpreter
 from nightjar_ci.environments.git_tree import read_git
 from nightjar_ci.environments.installed import find_version
@@ -72,9 +74,14 @@ def execute(task: Task) -> Outcome:
 
 def _run(task: Task) -> Outcome:
     executor = EXECUTORS[task.job.executor]
-    if task.job.kind != "test":
-        return executor.run(task.job, task.environment, task.folder, task.on_line)
-    return run_tests(task, lambda job, folder: executor.run(job, task.environment, folder, task.on_line))
+
+    def run(job: Job, folder: Path) -> Outcome:
+        return executor.run(job, task.environment, folder, task.on_line)
+
+    if task.job.kind == "test":
+        job = with_front_end(task.job, task.folder)
+        return run_tests(replace(task, job=job), run)
+    return run_measured(task.job, task.folder, run)
 
 
 def conceal(task: Task, outcome: Outcome) -> Outcome:
@@ -155,6 +162,13 @@ def finish(job: Job, folder: Path, outcome: Outcome, environment: PreparedEnviro
             outcome = outcome.model_copy(update={"state": "invalid", "message": message})
     if job.kind == "test":
         outcome = _collect_tests(job, outcome, folder, interpreter)
+    if job.measure and outcome.completed:
+        try:
+            add_samples(job, folder)
+        except InputError as error:
+            outcome = invalid(outcome, error)
+        except OSError as error:
+            outcome = _unwritable(job, folder, error, outcome.started_at)
     outcome = check_result(outcome, folder)
     try:
         write_json(folder / "outcome.json", outcome)

@@ -114,6 +114,7 @@ def train(
             checkpoint_every=checkpoint_every,
             reordered=reordered,
             debug_nans=debug_nans,
+            counted=True,
             progress=progress.step,
             phase=progress.phase,
         )

@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nightjar_models.data.pipeline import Data, Share, held_out_batches, reorder
 from nightjar_models.errors import EndedError
 from nightjar_models.kernels.fused_attention import note_choices
 from nightjar_models.measuring.facts import read_facts
+from nightjar_models.measuring.front_end import Calls, count_calls, time_lowering
 from nightjar_models.measuring.result import Curve, Run, Sample
 from nightjar_models.parallel.mesh import MeshShape
 from nightjar_models.parallel.sharding import find_share, make_mesh, put_batch, use_mesh
@@ -46,6 +48,7 @@ def train(
     checkpoint_every: int = 0,
     reordered: bool = False,
     debug_nans: bool = False,
+    counted: bool = False,
     progress: Callable[[int, float], None] = lambda step, loss: None,
     phase: Callable[[str], None] = lambda name: None,
 ) -> Run:
@@ -60,6 +63,7 @@ def train(
         reordered: feed the examples of each batch in another order: the same training, up to rounding.
         debug_nans: check the parameters after each step; if one is not finite, report which operation of which layer
             produced the first such number (`first_not_finite` in the run's config).
+        counted: count the Python functions that tracing and one call of the step run; the step is traced once more.
         progress: called after each step with the number of steps done and the loss.
         phase: called with the name of each phase before the first step and after the last.
 
@@ -94,9 +98,12 @@ def train(
         first_not_finite: str | None = None
         phase("compiling the train step")
         with note_choices() as notes:
-            compiled, timing = compile_step(program, put_batch(held_out[0], program.batch))
+            compiled, timing = compile_step(program, put_batch(held_out[0], program.batch), counted)
         step = program.bind(compiled)
         waits: list[float] = []  # seconds per step of this process that devices may have waited for a batch
+
+        dispatches: list[float] = []  # seconds per step until the call of the compiled step returned
+        dispatch_calls: Calls | None = None
 
         ready: list[dict[str, jax.Array]] = []  # the next batch
 
@@ -126,7 +133,11 @@ def train(
                 batch = ready.pop()
                 position = batches.get_state()  # from here a run that continues after this step reads on
                 before = jax.tree.map(jax.numpy.copy, program.save(state)) if debug_nans else None
-                state, coming = step(state, batch)  # not in a function: the old state must be released at once
+                with count_calls() if counted and index - done == WARMUP_STEPS - 1 else nullcontext() as calls:
+                    # Not in a function: the old state must be released at once.
+                    state, coming = step(state, batch)
+                dispatches.append(time.perf_counter() - begin)
+                dispatch_calls = calls or dispatch_calls
                 fetch_next(coming)
                 loss = wait_for(coming)
                 history.step_times.append(time.perf_counter() - begin)
@@ -163,6 +174,7 @@ def train(
             *speed(config, task, history),
             *use_of_peak(config, mesh, history),
             *input_wait(waits, history),
+            *dispatch(dispatches, dispatch_calls),
             *timing,
             peak_memory(),
         ],
@@ -170,15 +182,18 @@ def train(
     )
 
 
-def compile_step(program: Program, batch: Mapping[str, Any]) -> tuple[Any, list[Sample]]:
-    """Lowers and compiles the train step, each timed."""
+def compile_step(program: Program, batch: Mapping[str, Any], counted: bool = False) -> tuple[Any, list[Sample]]:
+    """Traces, lowers and compiles the train step, each timed; if `counted`, traces it again to count calls."""
+    lowered, trace_s, lower_s = time_lowering(lambda: program.lower(batch))
     begin = time.perf_counter()
-    lowered = program.lower(batch)
-    middle = time.perf_counter()
     compiled = lowered.compile()
-    end = time.perf_counter()
-    times = {"lower_time": middle - begin, "compile_time": end - middle}
-    return compiled, [Sample(name=name, unit="s", better="lower", values=[value]) for name, value in times.items()]
+    times = {"trace_time": trace_s, "lower_time": lower_s, "compile_time": time.perf_counter() - begin}
+    samples = [Sample(name=name, unit="s", better="lower", values=[value]) for name, value in times.items()]
+    if counted:
+        with count_calls() as calls:
+            program.lower(batch)
+        samples.append(Sample(name="trace_call_count", unit="calls", better="lower", values=[float(calls.count)]))
+    return compiled, samples
 
 
 def wait_for(loss: jax.Array) -> float:
@@ -235,6 +250,17 @@ def input_wait(waits: Sequence[float], history: History) -> list[Sample]:
         return []
     fraction = sum(steady) / sum(history.step_times[-len(steady) :])
     return [Sample(name="input_wait", unit="fraction", better="lower", values=[fraction])]
+
+
+def dispatch(seconds: Sequence[float], calls: Calls | None) -> list[Sample]:
+    """How long the call of the compiled step takes to return, by step, and how many Python functions it calls."""
+    if not seconds:
+        return []
+    warmup = min(WARMUP_STEPS, len(seconds) - 1)
+    samples = [Sample(name="dispatch_time", unit="s", better="lower", values=list(seconds), warmup=warmup)]
+    if calls is not None:
+        samples.append(Sample(name="dispatch_call_count", unit="calls", better="lower", values=[float(calls.count)]))
+    return samples
 
 
 def use_of_peak(config: TrainConfig, mesh: MeshShape, history: History) -> list[Sample]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar_ci.calls.record import choose_jobs, join, record_matrix, with_recorder
+from nightjar_ci.calls.record import choose_jobs, join, record_matrix, recorded_job
 from nightjar_ci.calls.recording import Read, Recording
 from nightjar_ci.environments.prepare import Environments
 from nightjar_ci.errors import InputError
@@ -32,8 +32,8 @@ def test_one_local_job_of_each_cell_is_recorded_and_no_capture() -> None:
 def test_the_recorder_comes_before_the_path_of_the_job_or_of_the_caller(tmp_path: Path) -> None:
     folder = tmp_path / "with {braces}"
     job = make_job()
-    inherited = with_recorder(job, folder, ["jax"], {"PYTHONPATH": "/theirs"})
-    own = with_recorder(replace(job, env={"PYTHONPATH": "{out}/mine"}), folder, ["jax"], {"PYTHONPATH": "/theirs"})
+    inherited = recorded_job(job, folder, ["jax"], {"PYTHONPATH": "/theirs"})
+    own = recorded_job(replace(job, env={"PYTHONPATH": "{out}/mine"}), folder, ["jax"], {"PYTHONPATH": "/theirs"})
     assert inherited.rendered(tmp_path)[1]["PYTHONPATH"] == f"{folder}/on-path{os.pathsep}/theirs"
     assert own.rendered(tmp_path)[1]["PYTHONPATH"] == f"{folder}/on-path{os.pathsep}{tmp_path}/mine"
 

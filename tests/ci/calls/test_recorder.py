@@ -12,6 +12,7 @@ import pytest
 
 import nightjar_ci.calls.recorder as recorder
 from nightjar_ci.calls.recording import Recording, read_recording
+from nightjar_ci.counters.on_path import write_recorder
 
 LIBRARY = """
 import functools
@@ -67,8 +68,8 @@ def run(library: Path, code: str, **variables: str) -> Recording:
     on_path = library.parent / "on-path"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    on_path.mkdir(exist_ok=True)
-    shutil.copyfile(recorder.__file__, on_path / "sitecustomize.py")
+    shutil.rmtree(on_path, ignore_errors=True)
+    write_recorder(on_path, Path(recorder.__file__))
     (folder / "used.txt").write_text("library.Layer\nlibrary.more.Alias\nlibrary.absent\n")
     environ = {
         **os.environ,

@@ -201,7 +201,9 @@ def test_a_test_job_says_how_it_is_read_and_whose_source_it_needs(tmp_path: Path
         ('kind = "train"\ntests = { reruns = 1 }', "expected kind = 'test'"),
         ('kind = "test"\ntests = { junit = "../a.xml" }', "must be inside the job's folder"),
         ('kind = "test"\nadapter = { format = "csv", curve = [{ field = "loss" }] }', "expected kind = 'train'"),
-        ('kind = "test"\nexecutor = "docker"\nenvironment = "image:a"', "unpacked on this machine"),
+        ('kind = "test"\nexecutor = "docker"\nenvironment = "image:a"', "needs files of this machine"),
+        ('kind = "profile"\nmeasure = ["front_end"]', "measure adds to a result, and a capture has none"),
+        ('kind = "test"\nmeasure = ["instructions"]', "counts a program: expected kind = 'train'"),
         ('kind = "test"\ntests = { known_failure = [{ test = "a", reason = "" }] }', "at least 1 character"),
     ],
 )

@@ -109,6 +109,8 @@ def test_a_run_has_every_measure_of_the_format(whole: Run) -> None:
         "throughput",
         "input_wait",
         "flop_rate",
+        "dispatch_time",
+        "trace_time",
         "lower_time",
         "compile_time",
         "peak_memory",

@@ -1,0 +1,89 @@
+"""The recorder of JAX's front end in a job's process: how long JAX traced, lowered and compiled, and how often.
+
+It is copied into a folder on PYTHONPATH (`on_path`) and imports the standard library only. In: the variable
+NIGHTJAR_FRONT_END, a folder. Out: one file of JSON lines per process, each written at once:
+`[event, thread, begin, end]`, seconds of a monotonic clock, for each event of `jax.monitoring` that is named here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+_EVENTS = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
+    "/jax/core/compile/backend_compile_duration": "compile",
+}
+
+
+class FrontEnd:
+    """Writes the events of this process."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._file: int | None = None
+        self._process = 0
+
+    def listen(self) -> None:
+        """Has JAX report to this object."""
+        monitoring: Any = importlib.import_module("jax.monitoring")
+        monitoring.register_event_duration_secs_listener(self.on_duration)
+
+    def on_duration(self, event: str, duration_s: float, **_: object) -> None:
+        """Notes an event that has just ended."""
+        if event in _EVENTS:
+            end = time.perf_counter()
+            self._write([_EVENTS[event], threading.get_ident(), end - duration_s, end])
+
+    def _write(self, line: Sequence[object]) -> None:
+        try:
+            if self._file is None or self._process != os.getpid():  # also after a fork
+                self._process = os.getpid()
+                path = os.path.join(self._folder, f"{self._process}.jsonl")  # noqa: PTH118
+                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.write(self._file, (json.dumps(line) + "\n").encode())
+        except OSError as error:  # a process that may not write there runs on, unrecorded
+            print(f"nightjar-ci: the front end of JAX is not recorded: {error}", file=sys.stderr)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds `jax` as Python does, and has it listened to once it is imported."""
+
+    def __init__(self, front_end: FrontEnd) -> None:
+        self._front_end = front_end
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec of `jax`, its loader changed; None for other modules."""
+        if name != "jax":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute, front_end = spec.loader.exec_module, self._front_end
+
+        def execute_and_listen(module: ModuleType) -> None:
+            execute(module)
+            front_end.listen()
+
+        spec.loader.exec_module = execute_and_listen  # type: ignore[method-assign]
+        return spec
+
+
+def start() -> None:
+    """Starts the recorder of this process, if the variables ask for it."""
+    if "NIGHTJAR_FRONT_END" in os.environ:
+        sys.meta_path.insert(0, Finder(FrontEnd(os.environ["NIGHTJAR_FRONT_END"])))

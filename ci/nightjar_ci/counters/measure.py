@@ -1,0 +1,192 @@
+"""What a matrix asks to `measure` of a job, beside what the job measures itself.
+
+In: a job and its folder, before and after it runs. Out: the job with what counts, and further samples in its
+`result.json`. A sample that the job has itself is left as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from nightjar_ci.counters.instructions import find_counter
+from nightjar_ci.counters.on_path import with_recorder, write_recorder
+from nightjar_ci.errors import InputError
+from nightjar_ci.formats.documents import write_json
+from nightjar_ci.formats.job import Job
+from nightjar_ci.formats.outcome import Outcome
+from nightjar_ci.formats.run_record import Sample, read_run
+from nightjar_ci.untrusted.files import read_untrusted
+
+FOLDER = "counters"  # in the job's own
+_ON_PATH, _EVENTS, _JAXPRS, _AGAIN = "on-path", "front-end", "jaxprs", "again"
+_RECORDER = Path(__file__).with_name("front_end.py")
+_STAGES = {
+    "trace": "trace_count",
+    "lower": None,
+    "compile": "compile_count",
+}  # the number of lowerings is that of compilations
+_EQUATION = re.compile(r" = ")  # in a jaxpr, of equations alone: parameters have no blanks around it
+_SHORTEST_S = 1.0
+_MOST_FILES = 100_000
+
+
+def run_measured(job: Job, folder: Path, run: Callable[[Job, Path], Outcome]) -> Outcome:
+    """Runs a job with what counts, and again where counting slows it down; its timeout is for both runs together.
+
+    Args:
+        job: as in the matrix.
+        folder: the job's.
+        run: runs a job in a folder.
+
+    Returns:
+        The outcome of the first run, `invalid` where the second one did not complete.
+
+    Raises:
+        OSError: the job's folder cannot be written.
+    """
+    if not job.measure:
+        return run(job, folder)
+    try:
+        counter = find_counter() if "instructions" in job.measure else None
+    except InputError as error:
+        return invalid(run(job, folder), error)
+    counted = with_front_end(job, folder)
+    if counter is not None and not counter.runs_again:
+        counted = counter.wrap(counted)
+    outcome = run(counted, folder)
+    if counter is None or not counter.runs_again or not outcome.completed:
+        return outcome
+    again = folder / FOLDER / _AGAIN
+    again.mkdir(parents=True)
+    left_s = max(_SHORTEST_S, job.timeout_s - outcome.duration_s)
+    second = run(counter.wrap(replace(job, timeout_s=left_s)), again)
+    if second.completed:
+        return outcome
+    reason = f"the run that counts instructions under Valgrind ended {second.state}: {second.message}"
+    return invalid(outcome, InputError(reason, "it takes 20 to 60 times as long: raise timeout_s, or take fewer steps"))
+
+
+def invalid(outcome: Outcome, error: InputError) -> Outcome:
+    """The outcome of a job that ran and could not be measured."""
+    if not outcome.completed:
+        return outcome
+    message = f"{outcome.job}: exit code 0, but it could not be measured: {error}"
+    return outcome.model_copy(update={"state": "invalid", "message": message})
+
+
+def with_front_end(job: Job, folder: Path) -> Job:
+    """The job with the recorder of JAX's front end in its Python processes, if it is asked for."""
+    if "front_end" not in job.measure:
+        return job
+    write_recorder(folder / FOLDER / _ON_PATH, _RECORDER)
+    (folder / FOLDER / _EVENTS).mkdir()
+    variables = {"NIGHTJAR_FRONT_END": f"{{out}}/{FOLDER}/{_EVENTS}"}
+    if "JAX_DUMP_IR_TO" not in job.env:
+        variables |= {"JAX_DUMP_IR_TO": f"{{out}}/{FOLDER}/{_JAXPRS}", "JAX_DUMP_IR_MODES": "jaxpr"}
+    return with_recorder(job, f"{{out}}/{FOLDER}/{_ON_PATH}", os.environ, variables)
+
+
+def add_samples(job: Job, folder: Path) -> None:
+    """Adds to a job's result what was measured, and removes the files that it was counted from.
+
+    A result that is missing or wrong is left as it is.
+
+    Raises:
+        InputError: nothing was counted, or what counts left something else.
+        OSError: the result cannot be written.
+    """
+    samples = [
+        *(read_front_end(folder) if "front_end" in job.measure else ()),
+        *(read_instructions(folder) if "instructions" in job.measure else ()),
+    ]
+    try:
+        run = read_run(folder / "result.json", left_in=folder)
+    except InputError:
+        return
+    more = tuple(sample for sample in samples if run.sample(sample.name) is None)
+    write_json(folder / "result.json", run.model_copy(update={"samples": (*run.samples, *more)}))
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+
+
+def read_instructions(folder: Path) -> Iterable[Sample]:
+    """The number of instructions of a job.
+
+    Raises:
+        InputError: none were counted.
+    """
+    counter = find_counter()
+    count = counter.read(folder / FOLDER / _AGAIN if counter.runs_again else folder)
+    return [Sample(name="instruction_count", unit=counter.unit, better="lower", values=(count,))]
+
+
+def read_front_end(folder: Path) -> Iterable[Sample]:
+    """How long and how often JAX traced, lowered and compiled in a job, and the primitives of its programs.
+
+    Raises:
+        InputError: no process of the job compiled anything with JAX, or its files are not a recorder's.
+    """
+    events = [event for path in _find(folder, _EVENTS, "*.jsonl") for event in _read_events(folder, path)]
+    if not events:
+        raise InputError(
+            "no Python process of the job compiled a program with JAX.",
+            "a program that sets PYTHONPATH itself, or runs `python -I`, is not seen: leave front_end out of 'measure'",
+        )
+    samples = []
+    for stage, counted in _STAGES.items():
+        spans = [event[1:] for event in events if event[0] == stage]
+        samples.append(Sample(name=f"{stage}_time", unit="s", better="lower", values=(sum_outermost(spans),)))
+        if counted is not None:
+            samples.append(Sample(name=counted, unit="programs", better="lower", values=(float(len(spans)),)))
+    if jaxprs := _find(folder, _JAXPRS, "*.jaxpr.txt"):
+        primitives = sum(len(_EQUATION.findall(_read_text(folder, path))) for path in jaxprs)
+        samples.append(Sample(name="primitive_count", unit="primitives", better="lower", values=(float(primitives),)))
+    return samples
+
+
+def sum_outermost(spans: Iterable[tuple[object, float, float]]) -> float:
+    """The seconds in spans of several threads, each as thread, begin and end; what is inside another counts once.
+
+    >>> sum_outermost([("a", 1.0, 2.0), ("a", 0.0, 4.0), ("b", 0.0, 1.0)])
+    5.0
+    """
+    total, ends = 0.0, dict[object, float]()
+    for thread, begin, end in sorted(spans, key=lambda span: (str(span[0]), span[1])):
+        begin = max(begin, ends.get(thread, -math.inf))
+        if end > begin:
+            total += end - begin
+            ends[thread] = end
+    return total
+
+
+def _read_events(folder: Path, path: Path) -> Iterable[tuple[str, Any, float, float]]:
+    """The events of one process; a last line that it did not finish is left out."""
+    for line in _read_text(folder, path).splitlines():
+        try:
+            stage, thread, begin, end = json.loads(line)
+            if stage in _STAGES and 0 <= float(begin) <= float(end) < math.inf:
+                yield stage, (path.name, thread), float(begin), float(end)
+        except (TypeError, ValueError):
+            continue
+
+
+def _find(folder: Path, part: str, pattern: str) -> list[Path]:
+    paths = sorted(islice((folder / FOLDER / part).glob(pattern), _MOST_FILES + 1))
+    if len(paths) > _MOST_FILES:
+        raise InputError(f"{folder / FOLDER / part} has more than {_MOST_FILES:,} files {pattern}.")
+    return paths
+
+
+def _read_text(folder: Path, path: Path) -> str:
+    try:
+        return read_untrusted(folder, path.relative_to(folder)).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{path}: {error}.") from None

@@ -1,0 +1,44 @@
+"""A recorder in every Python process of a job: a folder that comes first on its PYTHONPATH.
+
+In: a job and the file of a recorder, which has a function `start`. Out: the job with the variables that start it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from nightjar_ci.formats.job import Job
+
+
+def with_recorder(job: Job, on_path: str, environ: Mapping[str, str], variables: Mapping[str, str]) -> Job:
+    """A job whose Python processes find a recorder first, before what its PYTHONPATH names.
+
+    Args:
+        job: as in the matrix.
+        on_path: the folder of the recorder, a template as the job's own variables are.
+        environ: the caller's variables, for the PYTHONPATH that the job would inherit.
+        variables: further variables, templates too.
+    """
+    inherited = escape(environ.get("PYTHONPATH", ""))
+    path = os.pathsep.join(filter(None, (on_path, job.env.get("PYTHONPATH", inherited))))
+    return replace(job, env={**job.env, "PYTHONPATH": path, **variables})
+
+
+def escape(text: str) -> str:
+    """Text that the placeholders of a job's variables leave as it is."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def write_recorder(on_path: Path, recorder: Path) -> None:
+    """Writes the folder that a job has on its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    on_path.mkdir(parents=True)
+    shutil.copyfile(Path(__file__).with_name("sitecustomize.py"), on_path / "sitecustomize.py")
+    shutil.copyfile(recorder, on_path / "nightjar_recorder.py")

@@ -1,0 +1,92 @@
+"""The judge of counters: measures that a program determines and no machine disturbs, such as calls or instructions.
+
+In: the series of a measure up to tonight. Out: a verdict, where most nights equal the one before; None where they do
+not, since then noise has to be judged (`history`). One night is enough: what is counted does not change by chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import numpy as np
+from pydantic import JsonValue
+
+from nightjar_ci.formats.policy import HistoryPolicy
+from nightjar_ci.formats.series import Series
+from nightjar_ci.formats.verdict import Effect, Status, Verdict
+from nightjar_ci.judges.finding import count, percent
+from nightjar_ci.judges.history.segment import Segment, current_segment
+
+REFERENCE = 10  # nights that show whether the measure is a counter
+LEAST = 3  # of them
+EQUAL = 0.1  # of the floor: nights that differ by no more are equal
+SHARE = 0.6  # of the nights that equal the one before; the others are changes
+
+
+def judge_counter(series: Series, policy: HistoryPolicy, accepted: Collection[str] = ()) -> Verdict | None:
+    """Judges the last night of a counter against the best level that two nights in a row had.
+
+    So small changes that add up are found too, and a regression stays until it is gone or accepted, or has lasted for
+    the policy's window.
+
+    Args:
+        series: up to tonight, tonight included.
+        policy: its `floor` is the largest difference that is no change.
+        accepted: nights from which on a new level is wanted.
+
+    Returns: None where the policy calls it no counter, tonight has no value, or the nights before it are noisy.
+    """
+    if not policy.deterministic:
+        return None
+    segment = current_segment(series, "log", accepted)
+    if not segment.nights or segment.nights[-1] != series.nights[-1]:
+        return None
+    before, floor = segment.values[:-1][-policy.window :], math.log1p(policy.floor)
+    equal = np.abs(np.diff(before)) <= EQUAL * floor
+    if len(before) < LEAST or np.mean(equal[-REFERENCE:]) < SHARE:
+        return None
+    best = np.maximum(before[1:], before[:-1])[equal].min()
+    good = len(segment.nights) - len(before) - 1 + int(np.flatnonzero(before <= best + floor)[-1])
+    return _describe(series, policy, segment, float(best), good)
+
+
+def _describe(series: Series, policy: HistoryPolicy, segment: Segment, best: float, good: int) -> Verdict:
+    """The verdict of tonight's value against a level.
+
+    Args:
+        series: up to tonight.
+        policy: its floor.
+        segment: the nights of tonight's machine.
+        best: the level, on the segment's scale.
+        good: index of the latest night before tonight that had it.
+    """
+    tonight, last, floor = segment.values[-1], segment.values[-2], math.log1p(policy.floor)
+    quoted: dict[str, JsonValue] = {"floor": policy.floor, "deterministic": True}
+    status: Status = "ok"
+    change = segment.as_effect(float(tonight - best))
+    night = segment.nights[good]
+    text = f"{series.measure} is that of night {night}, to {percent(policy.floor)[1:]}."
+    if tonight > best + floor:
+        status, since = "regressed", segment.nights[good + 1]
+        text = f"{series.measure} is worse since night {since}: {percent(change)} against night {night}."
+        quoted |= {"since": since, "good_night": night}
+    elif tonight < last - floor:
+        status, night = "improved", segment.nights[-2]
+        change = segment.as_effect(float(tonight - last))
+        text = f"{series.measure} is better: {percent(change)} against night {night}."
+    details = ["counted, not timed: one night is enough"]
+    if segment.elsewhere:
+        same = count(len(segment.nights), "night")
+        details.append(f"compared with {same} on the same machine; {segment.elsewhere} on others are left out")
+    return Verdict(
+        series=series.name,
+        judge="history",
+        status=status,
+        effect=Effect(value=change, unit=f"{series.measure} against night {night}"),
+        n=len(segment.nights),
+        policy=quoted,
+        runs=segment.nights[-1:],
+        explanation=text,
+        details=tuple(details),
+    )

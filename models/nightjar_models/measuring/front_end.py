@@ -1,0 +1,62 @@
+"""What the Python side of a step costs: tracing, lowering, and the call of the compiled step.
+
+Times depend on the machine and on what else it does. The number of Python functions that are called does not: it
+repeats to about one in ten thousand, so that a slower tracer shows on a loaded machine, too.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+
+
+@dataclass
+class Calls:
+    """The number of Python functions that were called."""
+
+    count: int = 0
+
+
+@contextmanager
+def count_calls() -> Iterator[Calls]:
+    """Counts the Python functions that are called within; functions in C are not counted."""
+    calls, profile = Calls(), cProfile.Profile(builtins=False)
+    profile.enable()
+    try:
+        yield calls
+    finally:
+        profile.disable()
+        calls.count = sum(entry.callcount for entry in profile.getstats())
+
+
+def time_lowering(lower: Callable[[], Any]) -> tuple[Any, float, float]:
+    """Traces and lowers a program.
+
+    Args:
+        lower: makes the lowered program.
+
+    Returns:
+        The lowered program, and the seconds of tracing and of lowering to StableHLO.
+    """
+    lowerings: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if event == _LOWERED:
+            lowerings.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        begin = time.perf_counter()
+        lowered = lower()
+        total = time.perf_counter() - begin
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return lowered, total - sum(lowerings), sum(lowerings)

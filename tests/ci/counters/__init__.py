@@ -1,0 +1,1 @@
+"""Counters of a job: JAX's front end, instructions, and the samples that they become."""
