@@ -37,6 +37,8 @@ class Settings:
         github_repository, github_sha, github_api_url: `OWNER/NAME`, the commit and the server of a workflow of GitHub.
         github_token: what messages to GitHub are written with.
         webhook_url: where messages to a chat are sent; a secret.
+        smtp_url: the mail server, with its password; a secret.
+        mail_from, mail_to: sender and receivers of mails.
     """
 
     state_dir: Path
@@ -57,6 +59,9 @@ class Settings:
     github_api_url: str = "https://api.github.com"
     github_token: str | None = field(default=None, repr=False)
     webhook_url: str | None = field(default=None, repr=False)
+    smtp_url: str | None = field(default=None, repr=False)
+    mail_from: str | None = None
+    mail_to: str | None = None
 
     @property
     def bisections_dir(self) -> Path:
@@ -146,6 +151,9 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         github_api_url=(environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip("/"),
         github_token=environ.get("GITHUB_TOKEN") or None,
         webhook_url=environ.get("NIGHTJAR_WEBHOOK_URL") or None,
+        smtp_url=environ.get("NIGHTJAR_SMTP_URL") or None,
+        mail_from=environ.get("NIGHTJAR_MAIL_FROM") or None,
+        mail_to=environ.get("NIGHTJAR_MAIL_TO") or None,
     )
 
 

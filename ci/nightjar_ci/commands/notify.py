@@ -28,6 +28,9 @@ def command(
             "--webhook", help="Slack-compatible webhook ($NIGHTJAR_WEBHOOK_URL), when something is newly red or mended."
         ),
     ] = False,
+    mail: Annotated[
+        bool, typer.Option("--mail", help="Mail by $NIGHTJAR_SMTP_URL, of what is not ok or has recovered.")
+    ] = False,
     sha: Annotated[
         str | None, typer.Option(help="Commit of the check; default: $GITHUB_SHA, else that of the night.")
     ] = None,
@@ -35,7 +38,7 @@ def command(
     policies: Policies = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the message and send nothing.")] = False,
 ) -> None:
-    """Tell people about a night: a check, a comment, an issue, a chat.
+    """Tell people about a night: a check, a comment, an issue, a chat, a mail.
 
     Nothing is sent unless it is named. GitHub's take $GITHUB_TOKEN and $GITHUB_REPOSITORY, as a workflow sets them.
     Exit code 0: sent, or nothing to say; 2: bad usage; 3: a service refused or was not reached.
@@ -60,7 +63,7 @@ def command(
         commit = sha or settings.github_sha or (message.night.git.sha if message.night.git else None)
         if commit is None:
             raise InputError("--check: the commit is not known.", "name it with --sha")
-    channels = Channels(check=commit, pull_request=pull_request, issue=issue, webhook=webhook)
+    channels = Channels(check=commit, pull_request=pull_request, issue=issue, webhook=webhook, mail=mail)
     done, failed = send_all(message, plan_sending(channels, settings))
     for line in done:
         typer.echo(line)

@@ -1,4 +1,4 @@
-"""The message about a night: one text, as markdown for GitHub and as plain lines for chat.
+"""The message about a night: one text, as markdown for GitHub and as plain lines for chat and mail.
 
 In: a night, its exit code and its causes. Out: texts with the causes, red first. What jobs wrote is shown literally: it
 pings nobody, links nowhere and is no markup. Owners come from the repository and are pinged.
@@ -14,6 +14,7 @@ from nightjar_ci.causes.causes import Cause, Kind
 from nightjar_ci.causes.status import Answer
 from nightjar_ci.errors import ExitCode
 from nightjar_ci.formats.night_folder import Night
+from nightjar_ci.judges.finding import count
 from nightjar_ci.report.markdown import escape
 from nightjar_ci.untrusted.terminal import show_controls
 
@@ -64,11 +65,16 @@ class Message:
         return f"Nightjar, {self.night.matrix}: {self.exit_text}"
 
     @property
+    def has_recovered(self) -> bool:
+        """Whether all is well, and the night before was red."""
+        return self.state == "ok" and self.before in ("failed", "regressed")
+
+    @property
     def is_news(self) -> bool:
         """Whether something is red that was not the night before, or nothing is red any more."""
         red = [cause for cause in self.causes if cause.kind in ("failed", "regressed")]
         if not red:
-            return self.state == "ok" and self.before in ("failed", "regressed")
+            return self.has_recovered
         return any(cause.nights <= 1 for cause in red)
 
 
@@ -126,8 +132,7 @@ def _render_cause(cause: Cause) -> list[str]:
 
 def render_chat(message: Message) -> dict[str, object]:
     """The message for a Slack-compatible webhook: `text` alone is enough for those that know no blocks."""
-    recovered = message.state == "ok" and message.before in ("failed", "regressed")
-    head = f"Recovered: {message.headline}" if recovered else message.headline
+    head = f"Recovered: {message.headline}" if message.has_recovered else message.headline
     lines = [f"*{_chat(head)}*"]
     for cause in message.causes[:MOST_CAUSES]:
         if cause.kind not in ("failed", "regressed"):
@@ -142,6 +147,27 @@ def render_chat(message: Message) -> dict[str, object]:
     text = "\n".join(lines)[:2900]  # a block takes 3,000
     section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}  # no links of its own
     return {"text": _chat(head)[:300], "blocks": [section]}
+
+
+def render_mail(message: Message) -> tuple[str, str]:
+    """The subject and the plain text of a mail; a cause that only got better is named at the end."""
+    night = message.night
+    head = f"Recovered: {message.headline}" if message.has_recovered else message.headline
+    lines = [head, "", f"Night {night.id}, {count(len(night.jobs), 'job')}, exit code {message.exit_code}."]
+    if message.report:
+        lines.append(f"Report: {message.report}")
+    for cause in message.causes[:MOST_CAUSES]:
+        lines += ["", f"* {cause.title}", f"  {cause.explanation}"]
+        if cause.kind != "improved":
+            lines += [f"  Since: {cause.when}", f"  What changed: {cause.what_changed}"]
+        if cause.asked and cause.kind in ("failed", "regressed"):
+            lines.append(f"  Who is asked: {' '.join(cause.asked)}")
+        if cause.command:
+            lines.append(f"  Run: {cause.command}")
+    if len(message.causes) > MOST_CAUSES:
+        lines += ["", f"{len(message.causes) - MOST_CAUSES} more are in the report."]
+    text = "\n".join(" ".join(show_controls(line).split("\n")) for line in lines)
+    return " ".join(show_controls(head).split())[:200], text[:MOST_CHARACTERS] + "\n"
 
 
 def _chat(text: str) -> str:

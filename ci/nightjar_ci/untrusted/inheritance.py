@@ -49,7 +49,7 @@ FETCHING = (
 NEVER = ("TF_VAR_*",)  # Terraform's: they start like TensorFlow's and are often secrets
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_ENDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CRED", "COOKIE", "APIKEY", "JWT")
-_SECRET_WORDS = frozenset(("KEY", "AUTH", "PASS", "PAT", "DSN", "PW", "PWD", "BEARER", "NETRC"))
+_SECRET_WORDS = frozenset(("KEY", "AUTH", "PASS", "PAT", "DSN", "PW", "PWD", "BEARER", "NETRC", "WEBHOOK"))
 _CREDENTIALS = re.compile(r"//[^/\s]*@|^[^/\s@]+:[^/\s@]+@")  # scheme://user:password@host, user:password@host
 
 
@@ -82,7 +82,7 @@ def inherit_for_fetching(environ: Mapping[str, str]) -> dict[str, str]:
 def looks_secret(name: str) -> bool:
     """Whether a variable probably holds a secret, judged by its name.
 
-    >>> [looks_secret(name) for name in ("GITHUB_TOKEN", "AWS_ACCESS_KEY_ID", "DATABASE_URL", "mypassword2")]
+    >>> [looks_secret(name) for name in ("GITHUB_TOKEN", "AWS_ACCESS_KEY_ID", "DATABASE_URL", "SLACK_WEBHOOK_URL")]
     [True, True, True, True]
     >>> [looks_secret(name) for name in ("TOKENIZERS_PARALLELISM", "PWD", "XLA_FLAGS", "KEYBOARD", "AUTHOR")]
     [False, False, False, False, False]
