@@ -10,7 +10,7 @@ plugin (jax_plugins/xla_cuda12/__init__.py); docs.nvidia.com/deeplearning/nccl (
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,22 +35,24 @@ _FLAVORS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A problem or a note, and its fix."""
+    """A problem or a note, its fix, and whose job that is where a cluster has several people."""
 
     level: Level
     check: str
     found: str
     fix: str
+    whose: str = ""
 
 
-def judge_facts(facts: Facts, *, expect_gpu: bool = False) -> tuple[Finding, ...]:
+def judge_facts(facts: Facts, *, expect_gpu: bool = False, more: Iterable[Finding] = ()) -> tuple[Finding, ...]:
     """Every finding, the most serious first.
 
     Args:
         facts: from `gather_facts`.
         expect_gpu: report a missing GPU as an error.
+        more: findings of other checks.
     """
-    findings = [finding for check in CHECKS for finding in check(facts)]
+    findings = [*(finding for check in CHECKS for finding in check(facts)), *more]
     if expect_gpu and not facts.gpus:
         findings = [finding for finding in findings if finding.check != "devices"]
         findings.append(Finding(level="error", check="devices", found="no GPU is seen here", fix=_fix_no_gpu(facts)))

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from nightjar_models.doctor.checks import judge_facts
+from nightjar_models.doctor.cluster import gather_cluster
+from nightjar_models.doctor.cluster_checks import judge_cluster
 from nightjar_models.doctor.gather import gather_facts
 from nightjar_models.doctor.report import render_json, render_report
 
@@ -37,6 +39,9 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print JSON: nightjar.doctor/1")
     parser.add_argument("--expect-gpu", action="store_true", help="report a missing GPU as an error")
+    parser.add_argument(
+        "--cluster", action="store_true", help="check fabric, limits, clock, names and folders of a node, too"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 on warnings, too")
     parser.add_argument(
         "--timeout-s",
@@ -58,8 +63,11 @@ def doctor(argv: Sequence[str] | None = None) -> int:
     if sys.stderr.isatty():
         print("starting JAX ...", file=sys.stderr, end="\r")
     facts = gather_facts(options.timeout_s)
-    findings = judge_facts(facts, expect_gpu=options.expect_gpu)
-    print(render_json(facts, findings) if options.json else render_report(facts, findings))
+    cluster = gather_cluster() if options.cluster else None
+    more = judge_cluster(facts, cluster) if cluster is not None else ()
+    findings = judge_facts(facts, expect_gpu=options.expect_gpu, more=more)
+    render = render_json if options.json else render_report
+    print(render(facts, findings, cluster))
     levels = {finding.level for finding in findings}
     if "probe" in facts.failures:
         return CANNOT_TELL

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from nightjar_models.doctor.checks import Finding, cuda_flavors
+from nightjar_models.doctor.cluster import Cluster
 from nightjar_models.doctor.facts import Facts, format_version
 
 SCHEMA = "nightjar.doctor/1"
 _SHOWN = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy")
 
 
-def render_report(facts: Facts, findings: Sequence[Finding]) -> str:
+def render_report(facts: Facts, findings: Sequence[Finding], cluster: Cluster | None = None) -> str:
     """The page, 40 lines or so."""
     lines = [f"Python     {facts.python}, {facts.platform}{', in a container' if facts.container else ''}"]
     lines.append(f"Driver     {format_version(facts.driver) if facts.driver else 'none loaded'}")
@@ -44,18 +45,48 @@ def render_report(facts: Facts, findings: Sequence[Finding]) -> str:
     shm = "none" if facts.shm_bytes is None else f"{facts.shm_bytes / 2**20:.0f} MiB"
     lines.append(f"/dev/shm   {shm}")
     lines += [f"           {name}={value}" for name, value in facts.environ.items()]
+    if cluster is not None:
+        lines += _describe_node(cluster)
     lines.append("")
     for finding in findings:
-        lines += [f"{finding.level}: {finding.found}.", f"  fix: {finding.fix}"]
+        whose = f" ({finding.whose})" if finding.whose else ""
+        lines += [f"{finding.level}: {finding.found}.", f"  fix{whose}: {finding.fix}"]
     wrong = sum(finding.level != "note" for finding in findings)
     lines.append(f"{wrong} of {len(findings)} findings need a fix." if wrong else "Nothing is wrong.")
     return "\n".join(lines)
 
 
-def render_json(facts: Facts, findings: Sequence[Finding]) -> str:
-    """The same as JSON: `nightjar.doctor/1`."""
-    document = {"schema": SCHEMA, "facts": asdict(facts), "findings": [asdict(finding) for finding in findings]}
+def render_json(facts: Facts, findings: Sequence[Finding], cluster: Cluster | None = None) -> str:
+    """The same as JSON: `nightjar.doctor/1`; `cluster` is null where it was not asked for."""
+    document = {
+        "schema": SCHEMA,
+        "facts": asdict(facts),
+        "cluster": None if cluster is None else asdict(cluster),
+        "findings": [asdict(finding) for finding in findings],
+    }
     return json.dumps(document, indent=1)
+
+
+def _describe_node(cluster: Cluster) -> list[str]:
+    """The lines about a cluster's node."""
+    ports = [f"{port.name} {port.link} {'up' if port.active else 'down'}, {port.rate}" for port in cluster.ports]
+    lines = [f"Fabric     {ports[0] if ports else 'none seen'}", *(f"           {port}" for port in ports[1:])]
+    limits = ", ".join(f"{name} {'unlimited' if limit < 0 else limit}" for name, limit in cluster.limits.items())
+    clock = {True: "synchronised", False: "not synchronised", None: "unknown"}[cluster.clock_synchronised]
+    lines += [
+        f"Libraries  {', '.join(cluster.libraries) or 'none for a fabric'}",
+        f"Limits     {limits}",
+        f"Clock      {clock}",
+        f"Name       stands for {', '.join(cluster.addresses) or 'no address'}",
+    ]
+    for number, folder in enumerate(cluster.folders):
+        free = "does not exist"
+        if folder.free_bytes is not None:
+            free = f"{folder.free_bytes / 2**30:.1f} GiB free"
+        lines.append(
+            f"{'' if number else 'Folders':<10} {folder.used_as}={folder.path}: {folder.kind or 'unknown'}, {free}"
+        )
+    return lines
 
 
 def _describe_not_loaded(facts: Facts) -> list[str]:
