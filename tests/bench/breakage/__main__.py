@@ -28,7 +28,7 @@ from tests.bench.breakage.draw import SCOPE, Fault, draw_faults, find_places
 from tests.bench.breakage.lines import Lines, executes, record_lines
 from tests.bench.breakage.night import Ended, record, run_night
 from tests.bench.breakage.plant import planted, replaced
-from tests.bench.breakage.recordings import join_calls
+from tests.bench.breakage.recordings import join_calls, list_parts, name_part
 from tests.bench.breakage.rewrites import REWRITES, run_rewrites
 from tests.bench.breakage.typical import Typical
 from tests.bench.breakage.usage import read_usage
@@ -43,11 +43,11 @@ MOST_DRAWS = 12  # changes that are drawn per fault wanted: most changes of a li
 
 @dataclass(slots=True)
 class Tried:
-    """A fault, the cells that execute the changed line, cheapest first, and the nights that ran with it."""
+    """A fault, the cells that execute the changed line with their parts that do, and the nights that ran with it."""
 
     fault: Fault
     calls: Calls
-    executing: list[str]
+    executing: list[tuple[str, list[str]]]
     nights: list[Ended] = field(default_factory=list)
 
     @property
@@ -61,7 +61,7 @@ class Tried:
         if not red or red[-1].named:
             return red[-1].named if red else ()
         cells = {calls.job: cell for cell, calls in self.calls.cells.items()}
-        green = {*self.calls.cells}.difference(self.executing)  # they run the installed code
+        green = {*self.calls.cells}.difference(cell for cell, _ in self.executing)  # they run the installed code
         green.update(cells[night.job] for night in self.nights if not night.is_red)
         ranked = rank_functions([cells[night.job] for night in red], green, self.calls)
         return tuple(dict.fromkeys(suspect.library for suspect in ranked))
@@ -76,7 +76,7 @@ class Tried:
             return f"NOT EXECUTED {self.fault}"
         last = self.nights[-1]
         if not self.is_red:
-            ran = f"{len(self.nights)} of the {len(self.executing)} cells that execute it"
+            ran = f"{len(self.nights)} of the {len(self.executing)} jobs that execute it"
             return f"SURVIVES {self.fault}: {ran}, the last with exit code {last.exit_code}"
         named = ", ".join(self.find_named()) or "nothing"
         return f"red {self.fault}: {last.job} ends with {last.exit_code}, names {named}"
@@ -95,10 +95,19 @@ def find_faults(used: Mapping[str, int], number: int, seed: int) -> Iterator[tup
             yield fault, drawn
 
 
-def find_executing(fault: Fault, calls: Calls, lines: Lines) -> list[str]:
-    """The cells that execute a changed line, those that take least time first."""
-    cells = [cell for cell in calls.cells if executes(lines.get(cell, {}), fault.place.id, fault.edit)]
-    return sorted(cells, key=lambda cell: calls.cells[cell].duration_s)
+def find_executing(fault: Fault, calls: Calls, lines: Lines) -> list[tuple[str, list[str]]]:
+    """The cells that execute a changed line, those that take least time first, each with its parts that do.
+
+    Of several parts the one that executes most lines of the function runs by itself first.
+    """
+    timed = list[tuple[float, str, list[str]]]()
+    for cell, recorded in calls.cells.items():
+        seen = {part: lines.get(name_part(cell, part), {}) for part in list_parts(cell)}
+        parts = [part for part in seen if executes(seen[part], fault.place.id, fault.edit)]
+        parts.sort(key=lambda part: len(seen[part][fault.place.id]), reverse=True)
+        seconds = recorded.duration_s / len(seen)
+        timed += [(seconds * len(some), cell, some) for some in (parts[:1], parts[1:]) if some]
+    return [(cell, parts) for _, cell, parts in sorted(timed)]
 
 
 def check_planting(calls: Calls, matrices: Mapping[str, str], folder: Path) -> None:
@@ -123,9 +132,9 @@ def find_functions() -> list[str]:
 def try_fault(tried: Tried, matrices: Mapping[str, str], most: int | None, folder: Path) -> None:
     """Runs the cells that execute a fault, cheapest first, until one is red or `most` have run."""
     with planted(tried.fault, folder) as library:
-        for number, cell in enumerate(tried.executing[:most]):
+        for number, (cell, parts) in enumerate(tried.executing[:most]):
             night = folder / f"night{number}"
-            tried.nights.append(run_night(matrices[cell], tried.calls.cells[cell].job, library, night))
+            tried.nights.append(run_night(matrices[cell], tried.calls.cells[cell].job, library, night, parts))
             shutil.rmtree(night, ignore_errors=True)
             if tried.is_red:
                 return

@@ -1,7 +1,8 @@
 """The lines that each cell of the nightly executes, of the functions in which faults are planted.
 
-A cell that does not execute the changed line runs the installed program, and cannot be red by it: it is not run. In:
-the functions. Out: by cell, function and line.
+A cell that does not execute the changed line runs the installed program, and cannot be red by it: it is not run. The
+same holds for a file of the conformance tests, which are recorded file by file, each in new processes. In: the
+functions. Out: by cell, or cell and file, then function and line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import chain, product
 from pathlib import Path
 
 from nightjar_ci.environments.prepare import Environments
@@ -18,7 +20,7 @@ from nightjar_ci.formats.outcome import Outcome
 from nightjar_ci.night.run_job import prepare, run_task
 from tests.bench.breakage.mutate import Edit
 from tests.bench.breakage.night import NO_SANDBOX
-from tests.bench.breakage.recordings import MATRICES, choose_recorded
+from tests.bench.breakage.recordings import MATRICES, choose_parts, choose_recorded, list_parts, name_part
 from tests.bench.table import NotMeasuredError
 
 SHORT = ("--steps", "10")  # later steps run the same compiled program; a line that only they execute would be missed
@@ -40,22 +42,25 @@ def record_lines(functions: Collection[str], folder: Path) -> Lines:
     (on_path / "traced.txt").write_text("\n".join(functions), encoding="utf-8")
     os.environ.update(NO_SANDBOX)
     lines: Lines = {}
-    for job in [job for name in MATRICES for job in choose_recorded(name)]:
-        seen = folder / "lines" / job.cell
+    recorded = [job for name in MATRICES for job in choose_recorded(name)]
+    for job, part in chain.from_iterable(product([job], list_parts(job.cell)) for job in recorded):
+        name = name_part(job.cell, part)
+        seen = folder / "lines" / name
         seen.mkdir(parents=True)
         variables = {
+            **choose_parts([part]),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(on_path), os.environ.get("PYTHONPATH", "")))),
             "BREAKAGE_TRACED": str(on_path / "traced.txt"),
             "BREAKAGE_LINES": str(seen),
         }
         short = replace(job, command=(*job.command, *(SHORT if job.kind == "train" else ())))
-        task = prepare(replace(short, env={**job.env, **variables}), folder / "jobs" / job.cell, Environments())
+        task = prepare(replace(short, env={**job.env, **variables}), folder / "jobs" / name, Environments())
         if isinstance(task, Outcome) or not run_task(task).completed:
-            raise NotMeasuredError(f"{job.id} does not complete with its lines traced")
-        lines[job.cell] = read_lines(seen)
-        if not lines[job.cell]:
-            raise NotMeasuredError(f"{job.id} executes none of {len(functions)} functions: its lines are not traced")
-        print(f"traced: {job.cell}", flush=True)
+            raise NotMeasuredError(f"{name} does not complete with its lines traced")
+        lines[name] = read_lines(seen)
+        if not lines[name]:
+            raise NotMeasuredError(f"{name} executes none of {len(functions)} functions: its lines are not traced")
+        print(f"traced: {name}", flush=True)
     (folder / "lines.json").write_text(json.dumps(lines), encoding="utf-8")
     return lines
 

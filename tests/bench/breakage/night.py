@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from nightjar_ci.causes.tonight import gather_causes
 from nightjar_ci.formats.night_results import read_night_results
 from nightjar_ci.formats.verdict import read_verdicts
 from tests.bench.breakage.plant import add_to_path
-from tests.bench.breakage.recordings import MATRICES
+from tests.bench.breakage.recordings import MATRICES, choose_parts
 from tests.bench.table import NotMeasuredError
 from tests.places import ROOT
 
@@ -52,7 +53,7 @@ class Ended:
         return self.exit_code in RED
 
 
-def run_night(matrix: str, job: str, library: Path | None, folder: Path) -> Ended:
+def run_night(matrix: str, job: str, library: Path | None, folder: Path, parts: Collection[str] = ()) -> Ended:
     """Runs, gates and reports a job against the committed baselines.
 
     Args:
@@ -60,9 +61,10 @@ def run_night(matrix: str, job: str, library: Path | None, folder: Path) -> Ende
         job: id of one of its jobs.
         library: of `plant.planted`; None for the installed ones.
         folder: of the night's state; new.
+        parts: of the job; without them it runs whole.
     """
-    state = folder / "state"
-    environ = add_to_path(library, {**os.environ, "NIGHTJAR_STATE_DIR": str(state), **NO_SANDBOX})
+    variables = {"NIGHTJAR_STATE_DIR": str(folder / "state"), **NO_SANDBOX, **choose_parts(parts)}
+    environ = add_to_path(library, {**os.environ, **variables})
     environ.pop("NIGHTJAR_DATABASE_URL", None)
     command = [
         sys.executable,

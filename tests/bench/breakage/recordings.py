@@ -5,16 +5,38 @@ In: recordings of `nightjar-ci calls`. Out: one with the cells of all, and the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from nightjar_ci.calls.record import choose_jobs
 from nightjar_ci.formats.calls import Calls
 from nightjar_ci.formats.job import Job
 from nightjar_ci.night.matrix import expand, move_job, read_matrix
+from nightjar_models import conformance
 from tests.places import ROOT
 
 # name of a matrix to the jobs that are meant; all of them run in the current environment, with its planted library
 MATRICES = {"nightly-cpu": "", "nightly-upstream": "conformance"}
+CONFORMANCE = "conformance-tests-cpu"
+WHOLE = ""  # the part of a cell that is not divided
+
+
+def list_parts(cell: str) -> list[str]:
+    """The files of the conformance tests; of another cell its whole."""
+    if cell != CONFORMANCE:
+        return [WHOLE]
+    return sorted(path.stem for path in Path(conformance.__file__).parent.glob("test_*.py"))
+
+
+def name_part(cell: str, part: str) -> str:
+    """The name of a part of a cell among the recorded lines."""
+    return f"{cell}.{part}" if part else cell
+
+
+def choose_parts(parts: Collection[str]) -> dict[str, str]:
+    """The variables with which a job runs only these parts."""
+    files = sorted(part for part in parts if part)
+    return {"PYTEST_ADDOPTS": f"-k '{' or '.join(files)}'"} if files else {}
 
 
 def join_calls(recordings: Sequence[Calls]) -> tuple[Calls, dict[str, str]]:
