@@ -26,8 +26,29 @@ SMALL = [
 # XLA compiles these programs in two thirds of the CPU time without its fusion emitters and in one part instead of 32.
 # Later versions of jaxlib know no other way than the emitters.
 QUICK: dict[str, str | bool | int] = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-QUICK_COMPILE = QUICK if version("jaxlib").startswith("0.10.") else {}
+USUAL: dict[str, str | bool | int] = {"xla_cpu_use_fusion_emitters": True, "xla_cpu_parallel_codegen_split_count": 32}
+QUICK_COMPILE, USUAL_COMPILE = (QUICK, USUAL) if version("jaxlib").startswith("0.10.") else ({}, {})
 QUICK_FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK_COMPILE.items())  # for XLA_FLAGS
+
+
+def compile_quickly() -> None:
+    """Lets XLA compile what tests compute in this process without optimizing machine code: a third of the CPU time.
+
+    XLA reads XLA_FLAGS once, so they are set for that moment only: commands that tests start compile as a user's do. A
+    test about what optimization does asks for it in `compiler_options`: USUAL_COMPILE and a level.
+    """
+    import jax  # noqa: F401  # first, as it tells XLA to log less
+    import jaxlib.xla_client
+
+    with pytest.MonkeyPatch.context() as patch:
+        given = os.environ.get("XLA_FLAGS", "")
+        patch.setenv("XLA_FLAGS", f"--xla_backend_optimization_level=0 {QUICK_FLAGS} {given}")
+        jaxlib.xla_client.CompileOptions()
+
+
+if os.environ["JAX_PLATFORMS"] == "cpu":
+    compile_quickly()
+
 SMALL_OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
 
 

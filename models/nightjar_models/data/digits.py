@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 from nightjar_models.data.mnist import read_mnist
 from nightjar_models.data.pipeline import BRIGHTEST, DARKEST, Data, Example, Index, digest
@@ -112,6 +111,8 @@ def load(source: str = "sklearn") -> Digits:
     if source == "mnist":
         pixels, labels = read_mnist()
         return Digits((pixels ^ DARKEST).view(np.int8), labels, HELD_OUT_MNIST)
+    from sklearn.datasets import load_digits  # most of a second, which a process that only reads examples is spared
+
     bunch: Any = load_digits()
     images = (bunch.images / (BRIGHTEST / 2) - 1).astype(np.float32)
     return Digits(images, bunch.target.astype(np.int32), HELD_OUT)

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from nightjar_models.architectures.precision import Fp8Scaling
-from nightjar_models.parallel.sharding import batch_sharding, lay_out, put_batch, use_mesh
+from nightjar_models.parallel.sharding import batch_sharding, lay_out, put_batch, split, use_mesh
 from nightjar_models.presets.config import TrainConfig
 from nightjar_models.training.optimizer import make_optimizer
 from nightjar_models.training.switches import check_switches
@@ -117,6 +117,8 @@ class Program(abc.ABC):
 
         averages = {name: nnx.metrics.Average(name) for name in self.task.units}
         metrics: Any = nnx.MultiMetric(**averages)  # type: ignore[no-untyped-call]
+        # Laid out as the first batch leaves them: the second one is spared a compilation of its own.
+        nnx.update(metrics, jax.device_put(nnx.state(metrics), split(self.mesh)))
         with use_mesh(self.mesh):
             model = nnx.view(self.model(state), raise_if_not_found=False, deterministic=True, use_running_average=True)
             for batch in batches:

@@ -73,9 +73,11 @@ def test_a_refusal_comes_back_whole_from_another_process() -> None:
 
 
 SEARCH = """
+import signal
 from nightjar_models.aot.compile_subprocess import CompilerProcess
 from tests.models.aot.test_compile_subprocess import compile_for_ever
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     with CompilerProcess() as compiler:
         compiler.call(compile_for_ever)
 """

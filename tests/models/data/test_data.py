@@ -112,7 +112,17 @@ def read_cached(cache: list[Data] = []) -> Data:  # noqa: B006
     return cache[0]
 
 
-LOADERS = ("map", "arrayrecord", "sampler", pytest.param("workers", marks=pytest.mark.slow))
+LOADERS = ("map", "arrayrecord", "sampler")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["text", "digits"])
+def test_another_process_reads_the_batches_that_threads_read(name: str, request: pytest.FixtureRequest) -> None:
+    data: Data = request.getfixturevalue(name)
+    threads, process = train_batches(data, 157, 3, "map"), train_batches(data, 157, 3, "workers")
+    for _ in range(20):  # more than two epochs of the digits, which are changed at random
+        expected, found = next(threads), next(process)
+        assert all(np.array_equal(expected[part], found[part]) for part in expected)
 
 
 @pytest.mark.parametrize("loader", LOADERS)
@@ -157,16 +167,18 @@ def test_data_without_examples_are_refused(digits: Data) -> None:
         train_batches(empty, 8, 0)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.parametrize("steps", [0, 3, 60])  # batches of 64: more than two epochs
-def test_a_restored_position_continues_with_the_same_batches(steps: int, loader: str) -> None:
+@pytest.mark.parametrize("loader", [*LOADERS, pytest.param("workers", marks=pytest.mark.slow)])
+def test_a_restored_position_continues_with_the_same_batches(loader: str) -> None:
     data = read_cached()
-    stream, other = train_batches(data, 64, 0, loader), train_batches(data, 64, 0, loader)
-    for _ in range(steps):
-        next(stream)
-    other.set_state(json.loads(json.dumps(stream.get_state())))
-    expected, found = next(stream), next(other)
-    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    stream = train_batches(data, 64, 0, loader)
+    for number in range(61):  # batches of 64: more than two epochs
+        position = json.dumps(stream.get_state())
+        expected = next(stream)
+        if number in (0, 3, 60):
+            other = train_batches(data, 64, 0, loader)
+            other.set_state(json.loads(position))
+            found = next(other)
+            assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
 def test_held_out_batches_are_whole_and_in_order(digits: Data) -> None:

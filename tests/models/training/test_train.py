@@ -22,7 +22,7 @@ from nightjar_models.training.idioms import make_program
 from nightjar_models.training.step import find_quick_options
 from nightjar_models.training.tasks import find_task
 from nightjar_models.training.train import train
-from tests.models.conftest import SMALL
+from tests.models.conftest import SMALL, USUAL_COMPILE
 
 ONE = MeshShape()
 
@@ -85,10 +85,37 @@ def test_another_seed_starts_from_other_parameters(config: TrainConfig) -> None:
 
 
 def test_parameters_have_the_bits_that_full_optimisation_gives_them(config: TrainConfig) -> None:
-    initialize = make_program(config, find_task(config), make_mesh(ONE)).initializer
-    full = initialize.lower(0).compile({"xla_backend_optimization_level": 3})
-    quick, slow = (jax.device_get(jax.tree.leaves(start(0))) for start in (initialize, full))
+    program = make_program(config, find_task(config), make_mesh(ONE))
+    options = find_quick_options(program.mesh)
+    assert options["xla_backend_optimization_level"] < 3
+    draw = program.initializer.lower(0)
+    quick, slow = (
+        jax.device_get(jax.tree.leaves(draw.compile(USUAL_COMPILE | levels)(0)))
+        for levels in (options, {"xla_backend_optimization_level": 3})
+    )
     assert all(np.array_equal(a, b) for a, b in zip(quick, slow, strict=True))
+
+
+def test_an_evaluation_of_many_batches_is_compiled_once(config: TrainConfig) -> None:
+    program = make_program(config, find_task(config), make_mesh(ONE))
+    state, compiled = program.initialize(0), []
+    batches = [{"tokens": np.full((8, 17), number, np.int32)} for number in range(3)]
+    program.evaluate(state, batches[:1])  # which compiles small operations, too
+
+    def note(event: str, duration_secs: float, **_: str | int) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    def count(batches: list[dict[str, Any]]) -> int:
+        compiled.clear()
+        program.evaluate(state, batches)
+        return len(compiled)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        assert count(batches) == count(batches[:1]) > 0
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
 
 
 def test_a_level_of_optimisation_that_the_user_sets_is_that_of_the_parameters_too(
