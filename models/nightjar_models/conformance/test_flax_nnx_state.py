@@ -264,3 +264,71 @@ def test_linen_modules_in_nnx() -> None:
     kernel = read(model.kernel)
     assert kernel.shape == (3, 4)
     assert_close(model(x), x @ kernel)
+
+
+def test_display_prints_the_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    nnx.display(nnx.Linear(3, 2, rngs=nnx.Rngs(0)), nnx.Rngs(0))
+    text = capsys.readouterr().out
+    assert all(part in text for part in ("Linear", "kernel", "(3, 2)", "float32", "Rngs"))
+
+
+def test_flatten_and_unflatten_a_graph() -> None:
+    block = make_block()
+    graphdef, flat = nnx.graph.flatten(block)
+    assert {path for path, _ in flat} == paths(nnx.state(block))
+    again = nnx.graph.unflatten(graphdef, flat)
+    assert isinstance(again, Block)
+    assert_same(again.linear.kernel[...], np.asarray(block.linear.kernel[...]))
+    shared = nnx.Dict(first=block.linear, second=block.linear)  # one layer under two names stays one
+    merged = nnx.merge(*nnx.split(shared))
+    assert merged["first"] is merged["second"]
+    assert len(nnx.to_flat_state(nnx.state(shared))) == 2
+
+
+def test_names_of_kinds_of_variables() -> None:
+    assert nnx.variablelib.variable_name_from_type(nnx.Param) == "params"
+    assert nnx.variablelib.variable_type_from_name("batch_stats") is nnx.BatchStat
+
+    @nnx.register_variable_name("conformance_counts")
+    class Counts(nnx.Variable[Any]):
+        pass
+
+    assert nnx.variablelib.variable_type_from_name("conformance_counts") is Counts
+    with pytest.raises(ValueError, match="already mapped"):
+        nnx.register_variable_name("conformance_counts", Count)
+
+
+def test_states_are_merged_mapped_and_compared() -> None:
+    state = nnx.state(make_block(), nnx.Param)
+    assert isinstance(state, nnx.statelib.State)
+    sizes = nnx.map_state(lambda path, value: value.get_value().size, state)
+    assert dict(nnx.to_flat_state(sizes)) == {
+        ("linear", "kernel"): 9, ("linear", "bias"): 3, ("norm", "scale"): 3, ("norm", "bias"): 3,
+    }  # fmt: skip
+    kernels = nnx.filter_state(state, lambda path, value: "kernel" in path)
+    assert paths(kernels) == {("linear", "kernel")}
+    assert paths(nnx.statelib.diff(state, kernels)) == PARAMETERS - {("linear", "kernel")}
+
+
+def test_pytrees_of_data_and_static_values() -> None:
+    @nnx.dataclass
+    class Scaled(nnx.Pytree):
+        values: Any = nnx.data()
+        name: str = nnx.static()
+
+    doubled = jax.tree.map(lambda x: 2 * x, Scaled(jnp.arange(3.0), "rows"))
+    assert doubled.name == "rows"
+    assert_close(doubled.values, [0, 2, 4], 0)
+    assert_close(jax.jit(lambda scaled: scaled.values.sum())(doubled), 6.0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the older form of the same, which people still write
+def test_pytrees_by_annotations() -> None:
+    @nnx.dataclass
+    class Scaled(nnx.Pytree):
+        values: nnx.Data[Any]
+        name: nnx.Static[str]
+
+    doubled = jax.tree.map(lambda x: 2 * x, Scaled(jnp.arange(3.0), "rows"))
+    assert doubled.name == "rows"
+    assert_close(doubled.values, [0, 2, 4], 0)

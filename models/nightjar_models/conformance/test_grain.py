@@ -57,6 +57,24 @@ def test_map_dataset_source() -> None:
     assert list(grain.MapDataset.source([3, 1, 2])) == [3, 1, 2]
 
 
+class Letters(grain.sources.RandomAccessDataSource):
+    """A source that derives from the class made for it."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> str:
+        return "abc"[index]
+
+
+def test_random_access_data_source() -> None:
+    assert isinstance(Squares(), grain.sources.RandomAccessDataSource)  # by its two methods
+    assert isinstance(Letters(), grain.sources.RandomAccessDataSource)
+    sampler = grain.samplers.IndexSampler(3, num_epochs=2)
+    assert list(grain.DataLoader(data_source=Letters(), sampler=sampler)) == [*"abcabc"]
+    assert list(grain.MapDataset.source(Letters())) == [*"abc"]
+
+
 def test_map_dataset_map() -> None:
     dataset = grain.MapDataset.range(4)
     assert list(dataset.map(lambda x: x * 10)) == [0, 10, 20, 30]

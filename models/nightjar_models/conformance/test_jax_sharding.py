@@ -172,6 +172,36 @@ def test_flax_partitioning(mesh: Mesh) -> None:
     assert_close(layer.linear(jnp.asarray(X)), X @ np.asarray(layer.linear.kernel[...], np.float64))
 
 
+class Sharded(nnx.Module):
+    """A linear layer whose kernel lies across `model`."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        init = nnx.with_partitioning(nnx.initializers.lecun_normal(), (None, "model"))
+        self.linear = nnx.Linear(4, 6, kernel_init=init, use_bias=False, rngs=rngs)
+
+
+def test_flax_shards_parameters_as_they_are_made(mesh: Mesh) -> None:
+    wanted = NamedSharding(mesh, PartitionSpec(None, "model"))
+    with jax.set_mesh(mesh), nnx.use_eager_sharding(True):
+        eager = Sharded(nnx.Rngs(0)).linear.kernel[...]
+    with jax.set_mesh(mesh), nnx.use_eager_sharding(False):
+        late = Sharded(nnx.Rngs(0)).linear.kernel[...]
+    assert eager.sharding.is_equivalent_to(wanted, 2)
+    assert not late.sharding.is_equivalent_to(wanted, 2)
+    assert_same(eager, np.asarray(late))
+
+
+def test_flax_abstract_model(mesh: Mesh) -> None:
+    graphdef, state = nnx.get_abstract_model(lambda: Sharded(nnx.Rngs(0)), mesh)
+    (kernel,) = jax.tree.leaves(state)
+    assert isinstance(kernel, jax.ShapeDtypeStruct)
+    assert (kernel.shape, kernel.dtype) == ((4, 6), jnp.float32)
+    assert kernel.sharding.is_equivalent_to(NamedSharding(mesh, PartitionSpec(None, "model")), 2)
+    weights = draw(4, 6)
+    layer = nnx.merge(graphdef, jax.tree.map(lambda leaf: jax.device_put(weights, leaf.sharding), state))
+    assert_close(layer.linear(jnp.asarray(X)), X.astype(np.float64) @ weights)
+
+
 def test_visualize_array_sharding(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
     jax.debug.visualize_array_sharding(jax.device_put(X, NamedSharding(mesh, PartitionSpec("data"))))
     drawn = capsys.readouterr().out
@@ -179,7 +209,9 @@ def test_visualize_array_sharding(mesh: Mesh, capsys: pytest.CaptureFixture[str]
 
 
 def test_profiler_writes_a_trace(tmp_path: Path) -> None:
-    jax.profiler.start_trace(tmp_path)
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    jax.profiler.start_trace(tmp_path, profiler_options=options)
     with jax.profiler.StepTraceAnnotation("train", step_num=1), jax.profiler.TraceAnnotation("part"):
         jnp.ones(8).sum().block_until_ready()
     jax.profiler.stop_trace()

@@ -165,6 +165,33 @@ def test_manager_keeps_periods_and_the_best(tmp_path: Path) -> None:
         assert sorted(manager.all_steps()) == [1, 2]
 
 
+def test_manager_decides_by_policies(tmp_path: Path) -> None:
+    policies = ocp.checkpoint_managers
+    every_other, newest = policies.FixedIntervalPolicy(2), policies.LatestN(2)
+    with manage(tmp_path / "interval", save_decision_policy=every_other, preservation_policy=newest) as manager:
+        assert save(manager, range(7)) == [True, False, True, False, True, False, True]
+        assert sorted(manager.all_steps()) == [4, 6]
+    either = policies.AnySavePolicy([policies.SpecificStepsPolicy(steps=[3]), policies.FixedIntervalPolicy(5)])
+    kept = policies.AnyPreservationPolicy([policies.EveryNSteps(5), policies.LatestN(1)])
+    with manage(tmp_path / "any", save_decision_policy=either, preservation_policy=kept) as manager:
+        assert save(manager, range(1, 9)) == [step in (3, 5) for step in range(1, 9)]
+        assert sorted(manager.all_steps()) == [5]
+    rarely = policies.ContinuousCheckpointingPolicy(minimum_interval_secs=3600)
+    with manage(tmp_path / "rarely", save_decision_policy=rarely) as manager:
+        assert save(manager, range(3)) == [True, False, False]
+
+
+def test_manager_names_its_folders_and_reports_the_end(tmp_path: Path) -> None:
+    finished = list[bool]()
+    options = ocp.AsyncOptions(timeout_secs=300, post_finalization_callback=lambda: finished.append(True))
+    names = ocp.path.step.standard_name_format(step_prefix="step", step_format_fixed_length=6)
+    with manage(tmp_path / "run", step_name_format=names, async_options=options) as manager:
+        save(manager, [3])
+        assert manager.latest_step() == 3
+    assert (tmp_path / "run" / "step_000003").is_dir()
+    assert finished == [True]
+
+
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_manager_saves_several_items(tmp_path: Path, asynchronous: bool) -> None:
     tree = make_tree()
