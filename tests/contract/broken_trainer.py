@@ -38,7 +38,7 @@ def break_speed() -> None:
 
 def break_fusion() -> None:
     """Turns the compiler's fusion pass off, before JAX reads its flags."""
-    os.environ["XLA_FLAGS"] = "--xla_disable_hlo_passes=fusion"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_disable_hlo_passes=fusion"
 
 
 FAULTS = {"learning_rate": break_learning_rate, "speed": break_speed, "fusion": break_fusion}

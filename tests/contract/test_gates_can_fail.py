@@ -1,4 +1,4 @@
-"""Each planted fault in a real job is named by the right judge, and by no other: the quickest job of the nightly."""
+"""Each planted fault in a real job is named by the right judge, and by no other: the quickest jobs of the nightly."""
 
 from __future__ import annotations
 
@@ -13,20 +13,36 @@ import pytest
 from tests.places import ROOT
 
 CELL = "vae_tiny-train-cpu-f32-dp1"
+MESHES = ("dp1", "dp2.fsdp2.tp2")
 FULL_PAIRS = 'ab_args = ["--steps", "60"]'
 SHORT_PAIRS = 'ab_args = ["--steps", "20"]'  # the planted sleep is longer than the step: shorter runs show it as well
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
 
-def run_night(folder: Path, fault: str, *options: str, **variables: str) -> tuple[int, dict[tuple[str, str], str]]:
-    """A night of one job with a fault: its exit code, and each verdict's status by judge and series."""
+def whole_run(fault: str) -> dict[str, list[str]]:
+    """A job of the nightly with a fault, by cell."""
+    return {CELL: break_job(fault, "--mesh", "dp1", "--seed", "{seed}")}
+
+
+def three_steps(fault: str) -> dict[str, list[str]]:
+    """The jobs of the nightly of meshes that compare a mesh with a single device, with a fault, by cell."""
+    return {f"vae_tiny-mesh-cpu-f32-{mesh}": break_job(fault, "--mesh", mesh, "--steps", "3") for mesh in MESHES}
+
+
+def break_job(fault: str, *options: str) -> list[str]:
     program = [sys.executable, str(Path(__file__).with_name("broken_trainer.py")), fault]
-    command = [*program, "train", "vae_tiny", "--mesh", "dp1", "--seed", "{seed}", "--out", "{out}"]
-    (folder / "matrix.toml").write_text(
-        f'schema = "nightjar.matrix/1"\nname = "broken"\n[[job]]\nname = "{CELL}"\nseeds = [0]\n'
-        f"command = {json.dumps(command)}\n"
-    )
+    return [*program, "train", "vae_tiny", *options, "--out", "{out}"]
+
+
+def run_night(
+    folder: Path, jobs: dict[str, list[str]], *options: str, **variables: str
+) -> tuple[int, dict[tuple[str, str], str]]:
+    """A night of jobs: its exit code, and each verdict's status by judge and series."""
+    tables = [
+        f'[[job]]\nname = "{cell}"\nseeds = [0]\ncommand = {json.dumps(command)}\n' for cell, command in jobs.items()
+    ]
+    (folder / "matrix.toml").write_text(f'schema = "nightjar.matrix/1"\nname = "broken"\n{"".join(tables)}')
     policies = (ROOT / "ci" / "policies.toml").read_text()
     assert FULL_PAIRS in policies
     (folder / "policies.toml").write_text(policies.replace(FULL_PAIRS, SHORT_PAIRS))
@@ -58,7 +74,7 @@ def judges(verdicts: dict[tuple[str, str], str]) -> set[str]:
 def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(
     tmp_path: Path, compiled: dict[str, str]
 ) -> None:
-    code, verdicts = run_night(tmp_path, "learning_rate", **compiled)
+    code, verdicts = run_night(tmp_path, whole_run("learning_rate"), **compiled)
     assert judges(verdicts) == {"convergence", "facts"}
     assert {verdicts["convergence", f"{CELL}/{curve}"] for curve in ("loss", "eval_loss")} == {"regressed"}
     assert regressed(verdicts) == {"convergence"}
@@ -66,14 +82,15 @@ def test_a_wrong_learning_rate_is_found_by_the_convergence_judge_alone(
 
 
 def test_a_lost_fusion_is_found_by_the_facts_judge_alone(tmp_path: Path) -> None:
-    code, verdicts = run_night(tmp_path, "fusion")
+    code, verdicts = run_night(tmp_path, three_steps("fusion"), XLA_FLAGS="--xla_backend_optimization_level=0")
     assert judges(verdicts) == {"convergence", "facts"}
     assert regressed(verdicts) == {"facts"}
+    assert [status for (judge, _), status in verdicts.items() if judge == "facts"] == ["regressed", "regressed"]
     assert code == 1
 
 
 def test_a_sleep_in_the_step_is_found_by_the_performance_judge_alone(tmp_path: Path, compiled: dict[str, str]) -> None:
-    code, verdicts = run_night(tmp_path, "speed", "--reference", "current", **compiled)
+    code, verdicts = run_night(tmp_path, whole_run("speed"), "--reference", "current", **compiled)
     assert judges(verdicts) == {"convergence", "facts", "performance"}
     assert regressed(verdicts) == {"performance"}
     assert code == 1
