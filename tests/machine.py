@@ -295,6 +295,13 @@ PARTS = {
     ),
     "sandbox": Part(what="bubblewrap", brought_by=SYSTEM, probe=_probe_sandbox, programs=("bwrap",)),
     "git": Part(what="git", brought_by=SYSTEM, probe=_probe_git, programs=("git",), optional=True),
+    "dpkg": Part(
+        what="dpkg",
+        brought_by="apt-get install dpkg, or brew install dpkg",
+        probe=_answers("dpkg", "--version"),
+        programs=("dpkg",),
+        optional=True,
+    ),
     "cosign": Part(
         what="cosign",
         brought_by="apt-get install cosign, of Debian 13",

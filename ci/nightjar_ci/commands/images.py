@@ -43,6 +43,7 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (images_registry.restore, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
     (images_registry.rollback, "jax-cpu 2026-11-20 --to localhost:5000/nightjar"),
     (images_registry.verify, "localhost:5000/nightjar:jax-cpu"),
+    (images_registry.vulnerabilities, "localhost:5000/nightjar:jax-cpu --database pypi.zip"),
     (images_nights.pull, "localhost:5000/nightjar:jax-cpu-2026-11-21"),
 )
 for _command, _example in _COMMANDS:

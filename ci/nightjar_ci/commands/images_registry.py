@@ -1,4 +1,4 @@
-"""The commands `nightjar-ci images choose|mirror|restore|rollback|verify`: nightly images for whoever uses them."""
+"""The commands `nightjar-ci images choose|mirror|restore|rollback|verify|vulnerabilities`, for whoever uses images."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nightjar_ci.commands.images_nights import DryRun, Json, Key, To, Where, find_night, open_repository, read_day
 from nightjar_ci.commands.images_steps import show_steps
-from nightjar_ci.errors import ExitCode, InputError
+from nightjar_ci.errors import ExitCode, InputError, NightjarError
 from nightjar_ci.images.tree import find_checkout
+
+if TYPE_CHECKING:
+    from nightjar_ci.images.vulnerabilities.components import Component
+    from nightjar_ci.images.vulnerabilities.find import EarlierNight
 
 
 def choose(
@@ -111,6 +115,73 @@ def verify(where: Where, key: Key = "", as_json: Json = False) -> None:
         typer.echo(f"{night.reference} is complete, tested and described{signed}")
     if faults:
         raise typer.Exit(ExitCode.NO)
+
+
+def vulnerabilities(
+    where: Annotated[
+        str, typer.Argument(help="SBOM (CycloneDX, a .json file), or REPOSITORY:NAME or REPOSITORY:NAME-YYYY-MM-DD.")
+    ],
+    database: Annotated[Path, typer.Option(help="OSV database on disk: all.zip, or a folder of .zip and .json files.")],
+    vex: Annotated[
+        Path | None, typer.Option(help="OpenVEX document: what does not apply, and why.", show_default=False)
+    ] = None,
+    debian: Annotated[str, typer.Option(help="Release of Debian in the image.")] = "13",
+    as_json: Json = False,
+) -> None:
+    """List the known vulnerabilities of an image's packages, and since which night it has them; nothing is fetched.
+
+    Exits with 1 if one applies.
+    """
+    from nightjar_ci.images.vulnerabilities.find import find_vulnerabilities
+    from nightjar_ci.images.vulnerabilities.osv import read_entries
+    from nightjar_ci.images.vulnerabilities.vex import Exceptions, read_exceptions
+
+    exceptions = read_exceptions(vex) if vex is not None else Exceptions()
+    components, nights = _find_components(where)
+    packages = {(component.ecosystem, component.source) for component in components}
+    found = find_vulnerabilities(components, read_entries(database, packages), exceptions, nights, debian)
+    if as_json:
+        typer.echo(json.dumps([asdict(fault) for fault in found], indent=1))
+    for fault in () if as_json else found:
+        typer.echo(fault.line)
+    open_faults = sum(fault.reason is None for fault in found)
+    counted = (
+        f"{len(components)} packages, {open_faults} known vulnerabilities, {len(found) - open_faults} that do not apply"
+    )
+    typer.echo(counted, err=True)
+    if open_faults:
+        raise typer.Exit(ExitCode.NO)
+
+
+def _find_components(where: str) -> tuple[list[Component], list[EarlierNight]]:
+    """The packages of an SBOM or of a nightly image, and what the nights before it had."""
+    from nightjar_ci.images.publish.artifacts import SBOM_TYPE, find_documents
+    from nightjar_ci.images.publish.index_store import load_index
+    from nightjar_ci.images.vulnerabilities.components import read_components
+    from nightjar_ci.images.vulnerabilities.find import EarlierNight
+    from nightjar_ci.web.registry import Repository
+
+    if where.endswith(".json"):
+        try:
+            return read_components(Path(where).read_bytes(), where), []
+        except OSError as error:
+            raise InputError(f"{where}: cannot be read: {error.strerror}.") from None
+    night = find_night(where)
+    repository = Repository(night.reference.rpartition("@")[0])
+    components: set[Component] = set()
+    for platform, image in night.platforms.items():
+        documents = find_documents(repository, image.digest, SBOM_TYPE)
+        if not documents:
+            raise NightjarError(f"{night.reference} has no SBOM of {platform}.", "push it again")
+        components.update(read_components(documents[-1], f"the SBOM of {night.reference}"))
+    earlier = [
+        other for other in load_index(repository).images if other.name == night.name and other.date <= night.date
+    ]
+    nights = [
+        EarlierNight(date=other.date, packages={"PyPI": other.packages, "Debian": other.system_packages})
+        for other in sorted(earlier, key=lambda other: other.date, reverse=True)
+    ]
+    return sorted(components), nights
 
 
 def restore(where: Where, dry_run: DryRun = False) -> None:

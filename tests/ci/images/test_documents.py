@@ -35,7 +35,13 @@ jax==0.10.2 ; python_full_version < '3.12' \\
 def sbom(python: dict[str, str], system: dict[str, str]) -> dict[str, Any]:
     hashes = read_locked_hashes([LOCK])
     return render_sbom(
-        name="jax-cpu", digest=DIGEST, created="2026-11-20T00:00:00Z", python=python, system=system, hashes=hashes
+        name="jax-cpu",
+        digest=DIGEST,
+        created="2026-11-20T00:00:00Z",
+        python=python,
+        system=system,
+        sources={},
+        hashes=hashes,
     )
 
 

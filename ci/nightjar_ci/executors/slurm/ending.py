@@ -28,7 +28,8 @@ _HINTS = {
     "CANCELLED": "a user cancelled it: `sacct --format=JobID,State` shows who",
     "NODE_FAIL": "its nodes failed on every attempt: `sinfo --list-reasons` shows why",
     "PREEMPTED": "jobs of higher priority preempt it: choose another partition or QOS in NIGHTJAR_SLURM_OPTIONS",
-    "TIMEOUT": "Slurm's limit is below timeout_s: check the limits of the partition and QOS in NIGHTJAR_SLURM_OPTIONS",
+    "TIMEOUT": "Slurm's own limit came before timeout_s: `scontrol show job` has it as TimeLimit; partition, QOS and "
+    "NIGHTJAR_SLURM_OPTIONS may lower it",
     "DEADLINE": "Slurm's deadline came before timeout_s: check NIGHTJAR_SLURM_OPTIONS",
 }
 

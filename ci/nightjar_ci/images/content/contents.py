@@ -29,6 +29,7 @@ class LayerContents(BaseModel):
         python: metadata folder of each distribution -> name and version.
         removed: metadata folders that the layer removes.
         system: Debian package -> version, of the image up to this layer; None if the layer does not change them.
+        sources: Debian package -> source package, where it has another name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,6 +37,7 @@ class LayerContents(BaseModel):
     python: dict[str, tuple[str, str]] = {}
     removed: tuple[str, ...] = ()
     system: dict[str, str] | None = None
+    sources: dict[str, str] = {}
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -45,7 +47,7 @@ class LayerContents(BaseModel):
 
 def scan_layer(members: Iterable[tuple[tarfile.TarFile, tarfile.TarInfo]]) -> LayerContents:
     """Reads the packages of a layer from its members, each with its tar."""
-    python, removed, system = {}, [], None
+    python, removed, system, sources = {}, [], None, {}
     for tar, member in members:
         path = member.name.removeprefix("./")
         if not member.isfile():
@@ -55,8 +57,9 @@ def scan_layer(members: Iterable[tuple[tarfile.TarFile, tarfile.TarInfo]]) -> La
         elif whiteout := _REMOVED.fullmatch(path):
             removed.append(whiteout["folder"] + whiteout["dist"])
         elif path == _DPKG_STATUS:
-            system = read_dpkg_status(_read(tar, member))
-    return LayerContents(python=python, removed=tuple(removed), system=system)
+            text = _read(tar, member)
+            system, sources = read_dpkg_status(text), read_dpkg_sources(text)
+    return LayerContents(python=python, removed=tuple(removed), system=system, sources=sources)
 
 
 def merge_contents(layers: Iterable[LayerContents]) -> tuple[dict[str, str], dict[str, str]]:
@@ -83,6 +86,25 @@ def read_dpkg_status(text: str) -> dict[str, str]:
         if fields.get("Status", "").endswith(" installed"):
             installed[fields["Package"]] = fields["Version"]
     return dict(sorted(installed.items()))
+
+
+def read_dpkg_sources(text: str) -> dict[str, str]:
+    """The source packages in dpkg's status file, of packages that have another name.
+
+    >>> read_dpkg_sources("Package: libssl3t64\\nSource: openssl (3.5.1-1)\\nVersion: 3.5.1-1\\n")
+    {'libssl3t64': 'openssl'}
+    """
+    sources = {}
+    for paragraph in text.split("\n\n"):
+        fields = dict(re.findall(r"^(Package|Source): (\S+)", paragraph, re.MULTILINE))
+        if "Source" in fields:
+            sources[fields["Package"]] = fields["Source"]
+    return dict(sorted(sources.items()))
+
+
+def merge_sources(layers: Iterable[LayerContents]) -> dict[str, str]:
+    """The source packages of an image; `layers` starts at the lowest."""
+    return next((layer.sources for layer in reversed(list(layers)) if layer.system is not None), {})
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:

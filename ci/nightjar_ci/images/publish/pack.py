@@ -16,7 +16,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nightjar_ci.errors import NightjarError
 from nightjar_ci.formats.documents import read_document, write_json
-from nightjar_ci.images.content.contents import LayerContents, merge_contents, scan_layer
+from nightjar_ci.images.content.contents import LayerContents, merge_contents, merge_sources, scan_layer
 from nightjar_ci.images.content.engine_archive import read_members, save_images
 from nightjar_ci.images.content.layout import unpack
 from nightjar_ci.images.layering.layer_order import is_ordered, write_ordered
@@ -34,7 +34,7 @@ from nightjar_ci.web.registry import MANIFEST_TYPE, digest_of
 
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+"  # and the compression
-LAYER_SCHEMA = "nightjar.layer/1"
+LAYER_SCHEMA = "nightjar.layer/2"
 _READ_BYTES = 2**22
 
 
@@ -67,6 +67,7 @@ class PackedImage:
         platform: such as `linux/amd64`.
         labels: from the configuration.
         python, system: packages, name to version.
+        sources: of Debian packages that have another name.
     """
 
     tags: tuple[str, ...]
@@ -76,6 +77,7 @@ class PackedImage:
     labels: dict[str, str]
     python: dict[str, str]
     system: dict[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -236,4 +238,5 @@ def _assemble(entry: Mapping[str, Any], packed: Mapping[str, PackedLayer], files
         labels=dict(described.get("config", {}).get("Labels") or {}),
         python=python,
         system=system,
+        sources=merge_sources(layer.contents for layer in layers),
     )

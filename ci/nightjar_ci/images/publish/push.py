@@ -174,6 +174,7 @@ def push_packed(
         created=json.loads(image.config).get("created"),
         python=image.python,
         system=image.system,
+        sources=image.sources,
         hashes=read_locked_hashes(source.locks.values()),
     )
     provenance = render_provenance(

@@ -42,6 +42,7 @@ def render_sbom(
     created: str | None,
     python: Mapping[str, str],
     system: Mapping[str, str],
+    sources: Mapping[str, str],
     hashes: Mapping[tuple[str, str], tuple[str, ...]],
 ) -> dict[str, Any]:
     """The SBOM of an image of one platform; the same image gives the same document.
@@ -51,6 +52,7 @@ def render_sbom(
         digest: of its manifest.
         created: the image's creation date, RFC 3339.
         python, system: packages, name to version.
+        sources: of system packages that have another name; advisories name these.
         hashes: from `read_locked_hashes`.
     """
     container = {
@@ -64,7 +66,10 @@ def render_sbom(
         _python_component(package, version, hashes.get((package, version)))
         for package, version in sorted(python.items())
     ]
-    components += [_component("deb/debian", package, version) for package, version in sorted(system.items())]
+    components += [
+        _component("deb/debian", package, version, sources.get(package, ""))
+        for package, version in sorted(system.items())
+    ]
     metadata: dict[str, Any] = {"component": container}
     if created is not None:
         metadata["timestamp"] = created
@@ -103,8 +108,10 @@ def _python_component(name: str, version: str, hashes: tuple[str, ...] | None) -
     return component
 
 
-def _component(kind: str, name: str, version: str) -> dict[str, Any]:
+def _component(kind: str, name: str, version: str, source: str = "") -> dict[str, Any]:
     purl = f"pkg:{kind}/{_escape(name)}@{_escape(version)}"
+    if source:
+        purl += f"?upstream={_escape(source)}"
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 

@@ -32,6 +32,14 @@ def test_a_job_of_one_process(golden: Golden) -> None:
     golden("slurm-one.sh", render_batch("nightjar-gpt-s0", BatchSpec(resources=Resources(), timeout_s=300), [CELL]))
 
 
+@pytest.mark.parametrize(
+    ("timeout_s", "minutes"), [(0.5, 1), (60, 1), (60.1, 2), (90, 2), (119.5, 2), (120, 2), (121, 3)]
+)
+def test_slurms_own_limit_is_never_below_the_timeout(timeout_s: float, minutes: int) -> None:
+    script = render_batch("x", BatchSpec(resources=Resources(), timeout_s=timeout_s), [CELL])
+    assert f"#SBATCH --time={minutes}\n" in script
+
+
 def test_a_job_of_two_nodes_with_gpus_in_a_container(golden: Golden) -> None:
     wanted = Resources(nodes=2, tasks_per_node=8, gpus_per_task=1, cpus_per_task=12, memory="900G")
     place = BatchSpec(

@@ -29,13 +29,14 @@ def test_a_package_of_another_version_is_not_locked() -> None:
         created=None,
         python={"numpy": "2.1", "jax": "1.0"},
         system={"libc6": "2.41-1+b1"},
+        sources={"libc6": "glibc"},
         hashes=read_locked_hashes(LOCKS),
     )
     jax, numpy, libc = document["components"]
     assert [jax["purl"], numpy["purl"], libc["purl"]] == [
         "pkg:pypi/jax@1.0",
         "pkg:pypi/numpy@2.1",
-        "pkg:deb/debian/libc6@2.41-1%2Bb1",
+        "pkg:deb/debian/libc6@2.41-1%2Bb1?upstream=glibc",
     ]
     assert [part["properties"][0]["value"] for part in (jax, numpy)] == ["true", "false"]
     (reference,) = jax["externalReferences"]
@@ -53,7 +54,9 @@ def test_a_package_of_another_version_is_not_locked() -> None:
 def test_the_serial_number_is_that_of_the_image() -> None:
     images = [("jax", "sha256:1"), ("jax", "sha256:1"), ("jax", "sha256:2"), ("base", "sha256:1")]
     numbers = [
-        render_sbom(name=name, digest=digest, created="2026-01-01T00:00:00Z", python={}, system={}, hashes={})
+        render_sbom(
+            name=name, digest=digest, created="2026-01-01T00:00:00Z", python={}, system={}, sources={}, hashes={}
+        )
         for name, digest in images
     ]
     assert numbers[0] == numbers[1]

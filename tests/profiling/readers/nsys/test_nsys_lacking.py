@@ -29,6 +29,23 @@ def test_missing_tables_are_in_warnings_and_the_rest_is_shown(tmp_path: Path, dr
     raw = read_sqlite(built.write(tmp_path / "a.sqlite"))
     assert any(message in text for text in raw.warnings)
     assert raw.tables["ops"].height == (0 if "KERNEL" in dropped else 6)
+    assert raw.tables["kernels"]["launches"].sum() == raw.tables["ops"].height
+
+
+@pytest.mark.parametrize(
+    ("lacking", "name"),
+    [
+        (["shortName"], "splitk<float>"),
+        (["demangledName"], "splitk"),
+        (["shortName", "demangledName"], "unnamed kernel"),
+    ],
+)
+def test_a_kernel_that_lacks_a_name_is_in_the_table_of_kernels(tmp_path: Path, lacking: list[str], name: str) -> None:
+    built = training_export()
+    for row in built.tables["CUPTI_ACTIVITY_KIND_KERNEL"][1::3]:
+        row |= dict.fromkeys(lacking)
+    kernels = read_sqlite(built.write(tmp_path / "a.sqlite")).tables["kernels"]
+    assert dict(kernels.select("kernel", "launches").iter_rows()) == {"gemm<float>": 2, name: 2, "add<float>": 2}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Vulnerabilities: versions, entries, exceptions, and what a person is told."""
